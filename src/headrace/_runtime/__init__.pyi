@@ -17,6 +17,7 @@ from headrace._runtime.messages.fences import is_complete as is_complete
 from headrace._runtime.messages.managed_stream import ManagedStream as ManagedStream
 from headrace._runtime.messages.managed_stream import create_event as create_event
 from headrace._runtime.messages.managed_stream import is_default as is_default
+from headrace._runtime.messages.ports import AT_START as AT_START
 from headrace._runtime.messages.ports import InputPort as InputPort
 from headrace._runtime.messages.queue import Batch as Batch
 from headrace._runtime.messages.queue import Queue as Queue

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.conditions import CountCondition, PeriodicCondition
-from headrace.core import IOSpec, op
+from headrace.core import ConditionType, IOSpec, op
 from headrace.observe import Computes, Flows, OperatorInfo, RunInfo, Watcher, watch
 from headrace.observe import Path as FlowPath
 from headrace.observe.figures.data_flow_tracker import FlowLog
@@ -125,6 +125,48 @@ def test_the_wait_in_a_queue_and_its_depth() -> None:
     assert statistics.path("burst,slow").latency.max == 75 * MS
 
 
+def test_a_message_waits_until_the_compute_that_receives_it_starts() -> None:
+    def receives_late(self: Any, op_input: Any, op_output: Any) -> None:
+        self.fragment.scheduler().clock.sleep_for(4 * MS)
+        op_input.receive("in")
+
+    def compose(app: Any) -> None:
+        source = Step(app, CountCondition(app, 3), outputs=["out"], body=takes(1), name="source")
+        app.add_flow(source, Step(app, inputs=["in"], body=receives_late, name="late"))
+
+    wait = tracked(compose).queue("late.in").wait
+    assert (wait.count, wait.min, wait.max) == (3, 0, 0)
+
+
+def test_a_message_that_comes_in_the_compute_that_receives_it_does_not_wait() -> None:
+    received: list[Any] = []
+
+    def sends_to_itself(self: Any, op_input: Any, op_output: Any) -> None:
+        self.fragment.scheduler().clock.sleep_for(4 * MS)
+        op_output.emit(self.ticks, "out")
+        received.append(op_input.receive("in"))
+
+    def compose(app: Any) -> None:
+        loop = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=["out"],
+            setup=lambda spec: spec.input("in").condition(ConditionType.NONE),
+            body=sends_to_itself,
+            name="loop",
+        )
+        app.add_flow(loop, loop)
+
+    collects = Collects()
+    app = App(compose)
+    watch(app, collects)
+    app.run()
+    (computes,) = collects.computes
+    (arrivals,) = computes.arrivals
+    assert received == [1]
+    assert (computes.started.tolist(), arrivals.received.tolist()) == ([0], [4 * MS])
+
+
 def test_dropped_messages_are_counted_and_do_not_confuse_the_others() -> None:
     received: list[int] = []
 
@@ -214,8 +256,6 @@ def test_messages_in_a_cycle_come_back_to_its_first_operator() -> None:
         op_output.emit(1, "out")
 
     def compose(app: Any) -> None:
-        from headrace.core import ConditionType
-
         a = Step(
             app,
             CountCondition(app, 5),

@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.envelope import Details, Envelope
-from headrace._runtime.messages.ports import EMPTY, NOTHING, InputPort, no_such_port, parts_of
+from headrace._runtime.messages.ports import AT_START, EMPTY, NOTHING, InputPort, no_such_port, parts_of
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
 from headrace._runtime.streams.watch import Watched
@@ -110,7 +110,7 @@ class InputContext:
             if take is port.noted:
                 take, rows, log = port.log
                 item = take()
-                rows.append(log.now())
+                rows.append(AT_START)
                 rows.append(log.number)
                 if log.is_timing:
                     log.timer.receive(item, port)

@@ -24,6 +24,9 @@ NOTHING = object()
 EMPTY = Batch()
 """The `item` of an input at which `receive` found no message."""
 
+AT_START = 1 << 62
+"""In the rows of an observed input, the time of a message that is received: when the compute started."""
+
 _POP = IOSpec.QueuePolicy.POP
 _LATEST = IOSpec.QueuePolicy.LATEST
 

@@ -17,7 +17,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.envelope import Envelope
-from headrace._runtime.messages.ports import NOTHING, InputPort, OutputPort
+from headrace._runtime.messages.ports import AT_START, NOTHING, InputPort, OutputPort
 from headrace._runtime.streams.owners import add_owners, has_allocations
 from headrace._runtime.streams.watch import Watched
 from headrace.core.ports import IOSpec
@@ -177,7 +177,7 @@ def _plain_compute(
 ) -> Callable[..., None]:
     """Return the compute of a function of one array.
 
-    If it is recorded, its message is received when it starts, and sent when it ends.
+    If it is recorded, it sends when it ends, which is one time.
     """
     assert node.operator._plain_function is not None
     general, function, input_name, output_name, emit = node.operator._plain_function
@@ -229,7 +229,7 @@ def _plain_compute(
                 if log is not None and take is port.noted and not log.is_timing:
                     take, rows, _ = port.log
                     item = take()
-                    rows.append(started)
+                    rows.append(AT_START)
                     rows.append(log.number)
                 else:
                     item = take()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from headrace._runtime import AT_START
 from headrace.core.graph_queries import reachable
 from headrace.observe.events.recorder import DROPPED
 from headrace.observe.events.records import NO_TIMESTAMP, Arrivals, Computes, Discards, Emissions, GpuWork
@@ -191,7 +192,7 @@ class NodeLog:
             is_timed[timed] = True
         is_replayed = np.zeros(count, np.bool_)
         is_replayed[self._replayed.take_before(0, end)[:, 0] - first] = True
-        messages = [queue.before(end) for queue in self._queues.values()]
+        messages = [queue.before(end, first, started) for queue in self._queues.values()]
         emissions = [feed.emitted_before(end) for feed in self._feeds.values()]
         self.shown = end
         return Computes(
@@ -389,8 +390,11 @@ class _QueueLog:
                 end = min(end, int(rows[chosen[is_unknown.argmax()], 1]))
         return end
 
-    def before(self, end: int) -> tuple[Arrivals, Discards | None]:
-        """Return the messages that computes before `end` received, and those that were discarded with them."""
+    def before(self, end: int, first: int, started: Times) -> tuple[Arrivals, Discards | None]:
+        """Return the messages that computes before `end` received, and those that were discarded with them.
+
+        The computes from `first` on started at these times.
+        """
         received, compute = self._receipts.take_before(1, end).T
         columns = np.zeros((5, len(compute)), np.int64)
         for position, (chosen, number) in enumerate(self._numbers(len(compute))):
@@ -400,6 +404,9 @@ class _QueueLog:
             self._shown[position] += len(chosen)
         self._order.take(len(compute))
         output, number, producer, emitted, timestamp = columns
+        # A message may also come while the compute that takes it runs.
+        taken = received == AT_START
+        received[taken] = np.maximum(started[compute[taken] - first], emitted[taken])
         arrivals = Arrivals(self._queue, compute, output, number, producer, emitted, received, timestamp)
         is_received = received >= 0
         if is_received.all():

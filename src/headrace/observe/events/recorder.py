@@ -2,10 +2,10 @@
 
 There are three kinds of rows, in lists of their own, from whose fronts the reader's thread takes them. An operator
 writes a row for each of its computes. A feed, through which messages come into a queue, writes when each was
-emitted, and in which compute. The queue writes when each message left it, and in which compute. Messages leave a
-queue in the order in which they came, so the rows of both ends belong together by their numbers, and nothing
-travels with a message. Only if several feeds lead to a queue, their order is written, too. Ints in lists are no
-work for the garbage collector.
+emitted, and in which compute. The queue writes in which compute each message left it: it is received when that
+compute starts, or when it comes, if that is later. Messages leave a queue in the order in which they came, so the
+rows of both ends belong together by their numbers, and nothing travels with a message. Only if several feeds lead
+to a queue, their order is written, too. Ints in lists are no work for the garbage collector.
 
 The functions that run in each compute are closures, because Python calls a variable of a function around 25 ns
 faster than an attribute, and a compute has ten such calls. They append ints one by one, which takes half as long as
@@ -23,7 +23,7 @@ from contextlib import nullcontext
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace._runtime import Envelope
+from headrace._runtime import AT_START, Envelope
 from headrace.core.ports import IOSpec
 from headrace.observe.events.records import NO_TIMESTAMP
 
@@ -209,8 +209,9 @@ class Receiver:
     port
         The port of the queue.
     receipts
-        A row for each message: when it was received, the compute. Of a message that was discarded, because the
-        compute had failed, the inverse of the time (``~time``); of one that the full queue dropped, `DROPPED`.
+        A row for each message: when it was received, the compute. The time is `AT_START`, or a time if no compute
+        took it. Of a message that was discarded, because the compute had failed, it is the inverse of the time
+        (``~time``); of one that the full queue dropped, `DROPPED`.
     order
         The position of the feed that each message came through, if there are several.
     """
@@ -226,11 +227,11 @@ class Receiver:
 
     def taking(self, take_item: Callable[[], Any]) -> Callable[[], Any]:
         """Return a function that takes a message by `take_item` and records that it is received."""
-        recorder, receipts, now = self._recorder, self.receipts, self._recorder.now
+        recorder, receipts = self._recorder, self.receipts
 
         def take() -> Any:
             item = take_item()
-            receipts.append(now())
+            receipts.append(AT_START)
             receipts.append(recorder.number)
             if recorder.is_timing:
                 recorder.timer.receive(item, self.port)
