@@ -90,12 +90,17 @@ def test_a_ring_orders_its_stream_for_several_slots_at_once() -> None:
 
 
 class Scales(Work):
-    """Asks for a knob, and does not use it."""
+    """Asks for a knob, and does not use it; that of the first one follows a property."""
 
     capturable = True
+    number = 0
+
+    @property
+    def offset(self) -> int:
+        return self.number
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        context.knob("gain", np.float64, 1)
+        context.knob("offset" if self.name == "one" else "gain", np.float64, 1)
         super().compute(op_input, op_output, context)
 
 
@@ -110,7 +115,10 @@ def test_knobs_of_a_segment_are_written_by_one_call_and_only_if_they_changed(cha
     def sending(self: Any, *args: Any) -> None:
         number = next(frames)
         for operator in self.fragment.stages[:changed]:
-            operator.set_knob("gain", 1.5 + number)
+            if operator.name == "one":
+                operator.number = number
+            else:
+                operator.set_knob("gain", 1.5 + number)
         send(self, *args)
 
     send = Numbers.compute

@@ -48,7 +48,7 @@ def test_every_launch_has_the_addresses_that_were_written_for_it(bench: Bench, s
     order = np.random.default_rng(2).permutation(count)
     for place in order.tolist():
         at = place * SIZE
-        passing.executables.launch((int(source.handle) + at, int(target.handle) + at), stream)
+        passing.executables.launch([int(source.handle) + at, int(target.handle) + at], stream)
     assert (contents(bench, stream.stream, target) == values.reshape(-1)).all()
     passing.executables.close()
 
@@ -64,7 +64,7 @@ def test_rows_are_used_again_after_the_device_has_taken_them(bench: Bench, strea
     for number in range(257):
         if number == 256:
             assert not taken[0].is_done
-        passing.executables.launch((int(source.handle), int(target.handle)), stream)
+        passing.executables.launch([int(source.handle), int(target.handle)], stream)
         taken.append(stream.stream.record())
     assert all(event.is_done for event in taken[:128])
     stream.stream.sync()
@@ -83,9 +83,9 @@ def test_a_launch_that_failed_takes_no_addresses(bench: Bench, stream: Any) -> N
 
     executables._executable = Fails()
     with pytest.raises(RuntimeError, match="refused"):
-        executables.launch((int(source.handle), int(target.handle)), stream)
+        executables.launch([int(source.handle), int(target.handle)], stream)
     executables._executable = usual
-    executables.launch((int(other.handle), int(target.handle)), stream)
+    executables.launch([int(other.handle), int(target.handle)], stream)
     assert set(contents(bench, stream.stream, target)) == {2}
     executables.close()
 
@@ -98,7 +98,7 @@ def test_an_executable_that_records_events_takes_the_next_addresses(bench: Bench
     timed = passing.executables.with_records([(passing.frontier, event)])
     for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
         executables = (passing.executables, timed)[number % 2]
-        executables.launch((int(source.handle), int(target.handle)), stream)
+        executables.launch([int(source.handle), int(target.handle)], stream)
     assert [set(contents(bench, stream.stream, target)) for target in targets] == [{0}, {1}, {2}, {3}]
     assert event.is_done
     timed.close()
@@ -114,7 +114,7 @@ def test_memory_that_was_freed_and_allocated_again_at_the_same_address(bench: Be
         source.close(stream.stream)
         source = filled(bench, stream.stream, SIZE, value)
         seen.add(int(source.handle))
-        passing.executables.launch((int(source.handle), int(target.handle)), stream)
+        passing.executables.launch([int(source.handle), int(target.handle)], stream)
         assert set(contents(bench, stream.stream, target)) == {value}
     assert len(seen) < 38
     passing.executables.close()
@@ -126,6 +126,6 @@ def test_a_graph_on_a_slice_of_the_sms(bench: Bench) -> None:
         source, other, target = (filled(bench, stream.stream, 10_000, value) for value in (1, 2, 3))
         passing = Passing(bench, stream, 10_000)
         for changed, value in ((source, 1), (other, 2)):
-            passing.executables.launch((int(changed.handle), int(target.handle)), stream)
+            passing.executables.launch([int(changed.handle), int(target.handle)], stream)
             assert set(contents(bench, stream.stream, target)) == {value}
         passing.executables.close()

@@ -65,7 +65,7 @@ def test_every_byte_is_copied_and_no_other(
         else:
             addresses.copy(handle, outside, size, enters=False)
     executables = Executables(builder.graph_definition, AddressTable(addresses, handle))
-    executables.launch((outside if enters else inside,), handle)
+    executables.launch([outside if enters else inside], handle)
     expected = np.full(size + 64, 7, np.uint8)
     expected[target_offset : target_offset + size] = values[source_offset : source_offset + size]
     assert (contents(bench, stream, target) == expected).all()

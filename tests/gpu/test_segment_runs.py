@@ -17,6 +17,7 @@ from headrace.resources import (
 )
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from tests.gpu.segment_programs import (
+    COUNT,
     FRAMES,
     Blend,
     Sink,
@@ -105,6 +106,22 @@ def test_operators_on_other_workers_may_wait_for_the_device(
     assert ran.segment.state == "captured"
     if not is_compiled():  # compiled code calls it directly
         assert beside == [set()] * (1 if outputs == "copy" else 6)
+
+
+@pytest.mark.parametrize(("scheduler", "computed"), [(greedy, 2), (workers(EventBasedScheduler, 2), 3)])
+def test_a_frame_that_others_may_compute_beside_is_not_recorded_but_the_next_one(
+    scheduler: MakeScheduler, computed: int
+) -> None:
+    """The first frame of the small kind is followed by large ones, whose recording lets others compute again."""
+
+    def compose(app: Any) -> None:
+        counts = (COUNT, 2 * COUNT, 2 * COUNT, COUNT)
+        members = [Stage(app, name="one"), Stage(app, name="two")]
+        chain(app, Source(app, counts=counts, name="source"), *members, Sink(app, name="sink"))
+        app.capture(*members)
+
+    segment = both(compose, scheduler=scheduler).segment
+    assert (segment.recordings, segment.replayed) == (2, FRAMES - computed)
 
 
 @pytest.mark.parametrize("make", [GreedyScheduler, EventBasedScheduler])

@@ -325,3 +325,26 @@ def test_at_the_end_the_writer_comes_after_marks_that_were_made_before(
     assert done == ["record event of reader"]
     assert lent.retire() == []
     assert done == ["record event of reader", "wait event of reader"]
+
+
+def test_at_the_end_the_writer_comes_after_those_that_read_what_is_back(
+    arrays: tuple[LentArrays, New],
+) -> None:
+    lent, _ = arrays
+    read_by(Stream("reader"), lent.take())
+    lent.take()  # which finds that the first is back
+    assert lent.retire() == []
+    assert done == ["record event of reader", "wait event of reader"]
+
+
+def test_no_frame_looks_at_more_than_one_array(
+    arrays: tuple[LentArrays, New], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lent, _ = arrays
+    looks: list[int] = []
+    monkeypatch.setattr(lent_arrays, "getweakrefcount", lambda array: looks.append(0) or 0)
+    for _ in range(100):
+        before = len(looks)
+        lent.take()
+        assert len(looks) - before <= 1
+    assert len(looks) > 80

@@ -6,7 +6,7 @@ imported for annotations only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Launches(Protocol):
     """What launches a recorded graph."""
 
-    def launch(self, addresses: Sequence[int], stream: gpu.StreamHandle) -> None:
+    def launch(self, addresses: list[int], stream: gpu.StreamHandle) -> None:
         """Launch the graph for a frame whose arrays are at these addresses."""
 
     def close(self) -> None:

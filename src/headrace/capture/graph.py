@@ -85,12 +85,10 @@ class Graph:
         # Whether what is emitted are these arrays, one at each output.
         self._is_plain = all(output.is_array for output in outputs) and sent == emitted
         self._sent = sent
-        # The usual graph: one array enters it and one leaves it, in new memory or in that of the graph.
-        self._single: tuple[Callable[[Any], int], int, Callable[[], Any]] | None = None
+        # The usual graph: one array enters it and one leaves it, in its own memory or in other.
         is_single = len(inputs) == len(self._entering) == len(sent) == 1 and not self._copied_back
-        if is_single and self._is_plain and sent[0].size:
-            (_, enters, before), *_ = self._entering
-            self._single = (enters, before, self.lent[0].lend if self.lent else self._new[0].take)
+        self._is_single = is_single and self._is_plain and bool(sent[0].size)
+        self._again = self._new[0] if self._new and isinstance(self._new[0], LentArrays) else None
 
     @property
     def copied_back(self) -> set[int]:
@@ -99,14 +97,18 @@ class Graph:
 
     def launch(self, leaves: Leaves, values: Leaves) -> list[Any]:
         """Launch an executable on the arrays of a frame, and return what each output emits."""
-        if self._single is not None:
-            enters, before, make = self._single
-            made = [make()]
-            if self._leaving:
-                _, leaves_at, before_made = self._leaving[0]
-                addresses = [enters(leaves[0]) - before, leaves_at(made[0]) - before_made]
+        if self._is_single:
+            _, enters, before = self._entering[0]
+            addresses = [enters(leaves[0]) - before]
+            if self._again is not None:
+                made = [self._again.take()]
+                addresses.append(self._again.address)
+            elif self.lent:
+                made = [self.lent[0].lend()]
             else:
-                addresses = [enters(leaves[0]) - before]
+                made = [self._new[0].take()]
+                _, leaves_at, before = self._leaving[0]
+                addresses.append(leaves_at(made[0]) - before)
             self._executables.launch(addresses, self._handle)
             return made
         addresses = [address_of(leaves[number]) - before for number, address_of, before in self._entering]
@@ -149,7 +151,7 @@ class Graph:
         for new in self._new:
             new.close()
         self._new.clear()
-        self._single = None
+        self._again = None
         self._sent.clear()
         for each in self.lent:
             each.close()

@@ -125,7 +125,6 @@ class Replay:
             self._allocation.make_current(own.device_id)
         has_details = False
         details: Details | None = None
-        emitted = leaves  # until there is something else that is to be emptied
         try:
             item = items[0]
             if type(item) is Envelope and item.extra is None and len(items) == 1:
@@ -146,7 +145,7 @@ class Replay:
             if has_details:
                 self._emit_with_details(graph, items, emitted)
             elif details is not None:
-                node.output.emit(emitted[0], graph.names[0], acq_timestamp=details.acq_timestamp)
+                node.output.emit(emitted.pop(), graph.names[0], acq_timestamp=details.acq_timestamp)
             else:
                 for name in graph.names:
                     node.output.emit(emitted.pop(0), name)
@@ -155,7 +154,6 @@ class Replay:
             items.clear()
             leaves.clear()
             values.clear()
-            emitted.clear()
             self._lifetimes.note_compute()
         if node.has_details:
             node.clear_details()

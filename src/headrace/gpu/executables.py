@@ -18,7 +18,7 @@ from headrace import gpu
 from headrace.gpu.capture import RecordedAddresses, instantiate_with_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 _ROWS: Final = 256
 _HALF: Final = 128
@@ -83,7 +83,7 @@ class Executables:
         self._is_first = executable is None
         self._executable: Any = executable or definition.instantiate()
 
-    def launch(self, addresses: Sequence[int], stream: gpu.StreamHandle) -> None:
+    def launch(self, addresses: list[int], stream: gpu.StreamHandle) -> None:
         """Launch the graph for a frame whose arrays are at these addresses."""
         table = self._table
         rows = table.rows

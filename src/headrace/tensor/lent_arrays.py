@@ -13,11 +13,12 @@ ordered after them.
 Nobody learns when an array comes back, unless somebody waits for that. Then this object lets go of it (`let_go`).
 So the allocation ends with the last reference, and its finalizer tells.
 
-This module is not compiled: reference counts are read here, and they differ in compiled code.
+Reference counts differ in compiled code where a variable holds what is counted. So none does here.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
@@ -52,8 +53,8 @@ class LentArray:
     """
 
     __slots__ = (
-        *("_count", "_is_gone", "_kept", "_links", "_links_of", "_make", "_state", "_state_of", "_tell"),
-        *("address", "size", "users"),
+        *("_alone", "_count", "_is_gone", "_kept", "_links", "_links_of", "_make", "_state", "_state_of"),
+        *("_tell", "address", "size", "users"),
     )
 
     def __init__(self, layout: Layout, array: Any, tell: Callable[[], None]) -> None:
@@ -64,11 +65,11 @@ class LentArray:
         self._kept = array
         self._make, self._links_of, self._state_of = kind.aliasing(layout, array), kind.links, kind.state
         self._tell = tell
-        # The allocation, the array and what lies between them, as far as they last, and the sum of their
-        # reference counts while they are not lent; what can be changed of the array; and whether only others hold
-        # the allocation.
+        # The allocation, the array and what lies between them, as far as they last; the sum of their reference
+        # counts while they are not lent, and the array's own; what can be changed of the array; and whether only
+        # others hold the allocation.
         self._links: list[Any] = []
-        self._count = 0
+        self._count = self._alone = 0
         self._state: Any = None
         self._is_gone = False
 
@@ -87,8 +88,8 @@ class LentArray:
             if len(links) == 1:
                 return array
             array = None  # or it would count
-            self._count = sum(map(getrefcount, links))
             self._state = self._state_of(links[1])
+            self._count, self._alone = sum(map(getrefcount, links)), _references(links)
             return links[1]
         return self._make(links[0])
 
@@ -99,7 +100,7 @@ class LentArray:
         if self._is_gone or sum(map(getrefcount, links)) != self._count:
             return False
         # A weak reference could lead to the next message; or it was one until another thread made it a strong one.
-        if len(links) > 1 and (getweakrefcount(links[1]) or sum(map(getrefcount, links)) != self._count):
+        if len(links) > 1 and (getweakrefcount(links[1]) or _references(links) != self._alone):
             self.let_go()
         return not self._is_gone
 
@@ -136,9 +137,10 @@ class LentArray:
 class LentArrays:
     """Arrays of one layout for what a stream writes, each sent again as soon as nobody uses it; else new ones.
 
-    Those that are back are collected a few at a time: first the work that used them is marked on its streams, and
-    only the next time the writing stream is ordered after these marks. They have passed by then, as a rule, so that
-    the stream does not wait for readers of later arrays.
+    Whenever one is taken, another one is looked at, so that no frame takes much longer than others. Those that are
+    back are collected a few at a time: first the work that used them is marked on its streams, and only the next
+    time the writing stream is ordered after these marks. They have passed by then, as a rule, so that the stream
+    does not wait for readers of later arrays.
 
     Parameters
     ----------
@@ -146,33 +148,34 @@ class LentArrays:
         What they look like, and what makes new ones.
     own
         The stream (`ManagedStream`) that writes them.
+
+    Attributes
+    ----------
+    address
+        The memory of the array that was taken last.
     """
 
     __slots__ = (
-        "_events",
-        "_layout",
-        "_left",
-        "_lent",
-        "_made",
-        "_marked",
-        "_marks",
-        "_new",
-        "_own",
+        *("_back", "_events", "_layout", "_left", "_lent", "_made", "_marked", "_marks", "_new", "_own"),
         "_ready",
+        "address",
     )
 
     def __init__(self, layout: Layout, new: NewArrays, own: Any) -> None:
         self._layout = layout
         self._new = new
         self._own = own
-        # Those that can be lent, that are lent, and that are back; the marks after the work on these.
+        # Those that can be lent, that are lent, that are back, and that were back before; the marks after the work
+        # on these.
         self._ready: list[LentArray] = []
-        self._lent: list[LentArray] = []
+        self._lent: deque[LentArray] = deque()
+        self._back: list[LentArray] = []
         self._marked: list[LentArray] = []
         self._marks: list[Any] = []
         self._events: dict[Any, Any] = {}
         # The number of those that were made, and how many new arrays are sent before the next look.
         self._made = self._left = 0
+        self.address = 0
 
     @staticmethod
     def are_lent(layout: Layout) -> bool:
@@ -182,29 +185,34 @@ class LentArrays:
 
     def take(self) -> Any:
         """Return an array that nobody uses."""
+        if self._lent:
+            oldest = self._lent.popleft()
+            if oldest.is_back():
+                self._back.append(oldest)
+            else:
+                self._lent.append(oldest)
         if not self._ready:
             if not self._left:
                 self._collect()
             if not self._ready:
                 self._left = (self._left or _BATCH) - 1
-                return self._new.take()
+                array = self._new.take()
+                kind = self._layout.kind
+                self.address = kind.address(array) - kind.extent(self._layout).before
+                return array
         one = self._ready.pop()
         self._lent.append(one)
+        self.address = one.address
         return one.lend()
 
     def _collect(self) -> None:
         for event in self._marks:
             self._own.wait(event)
-        self._ready = self._marked
-        lent, self._lent, self._marked = self._lent, [], []
+        self._ready, self._marked, self._back = self._marked, self._back, []
         users: list[StreamUser] = []
-        for each in lent:
-            if each.is_back():
-                self._marked.append(each)
-                users += each.users
-                each.users.clear()
-            else:
-                self._lent.append(each)
+        for each in self._marked:
+            users += each.users
+            each.users.clear()
         self._marks = mark_work(users, self._own, self._events)
         if not self._ready and self._made < _MOST:
             self._ready = [LentArray(self._layout, self._new.take(), _nothing) for _ in range(_BATCH)]
@@ -213,14 +221,15 @@ class LentArrays:
     def retire(self) -> list[LentArray]:
         """Order the stream after the work on those that are back; return the others, whose memory has to stay."""
         held = [each for each in self._lent if not each.is_back()]
-        users = [user for each in self._lent if each not in held for user in each.users]
+        back = [*self._back, *(each for each in self._lent if each not in held)]
+        users = [user for each in back for user in each.users]
         for event in (*self._marks, *mark_work(users, self._own, {})):
             self._own.wait(event)
         return held
 
     def close(self) -> None:
         """Keep nothing any more."""
-        for each in (*self._ready, *self._lent, *self._marked):
+        for each in (*self._ready, *self._lent, *self._back, *self._marked):
             each.close()
 
 
@@ -235,6 +244,11 @@ def mark_work(users: Iterable[StreamUser], own: Any, events: dict[Any, Any]) -> 
             stream.record(event)
             marks.append(event)
     return marks
+
+
+def _references(links: list[Any]) -> int:
+    """Return the reference count of the array among the links."""
+    return getrefcount(links[1])
 
 
 def _nothing() -> None:

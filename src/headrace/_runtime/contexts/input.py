@@ -18,7 +18,7 @@ from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
 from headrace._runtime.streams.watch import Watched
 from headrace.core.ports import INPUT_EXEC
-from headrace.gpu.allocation import in_use
+from headrace.gpu.allocation import Allocation, in_use
 from headrace.tensor.tensor_map import MAPPINGS
 
 if TYPE_CHECKING:
@@ -139,14 +139,15 @@ class InputContext:
                         if fences is not None and item.number > fences.completed and fences.stream is not own:
                             own.wait(item.event)  # type: ignore[union-attr]
                         data = item.data
-                        if type(data) is port.kind and not (in_use and port.allocation_of(data)):
+                        if type(data) is port.kind:
                             try:
-                                if port.shared is None:
-                                    kept.append(port.owner_of(data))
+                                owner = port.memory_of(data) if in_use else port.owner_of(data)
+                                if port.shared is None or type(owner) is Allocation:
+                                    kept.append(owner)
                                 else:
                                     record = item.record
                                     if record is None:
-                                        record = item.record = Watched(port.owner_of(data))
+                                        record = item.record = Watched(owner)
                                     port.shared.append(record)
                             except Exception:  # a sparse tensor has no owner
                                 add_owners(data, kept)
@@ -154,9 +155,9 @@ class InputContext:
                         if item.work is not None:
                             self._streams.note_work(item.work, own)  # type: ignore[union-attr, arg-type]
                         return self._keep(port, data, kept)
-                elif type(item) is port.kind and not (in_use and port.allocation_of(item)):
+                elif type(item) is port.kind:
                     try:  # of an operator on the same stream
-                        kept.append(port.owner_of(item))
+                        kept.append(port.memory_of(item) if in_use else port.owner_of(item))
                     except Exception:
                         add_owners(item, kept)
                     return item
@@ -184,23 +185,23 @@ class InputContext:
         """Keep a received object alive."""
         if type(data) is port.kind:
             try:
-                kept.append((in_use and port.allocation_of(data)) or port.owner_of(data))
+                kept.append(port.memory_of(data) if in_use else port.owner_of(data))
             except Exception:
                 add_owners(data, kept)
         else:
             self._keep(port, data, kept)
 
     def _keep(self, port: InputPort, data: Any, kept: list[Any]) -> Any:
-        """Keep a received object that is not of the type of the last one, and return it."""
+        """Keep a received object, and return it."""
         kind = type(data)
-        if kind in PLAIN:
-            return data
         if kind is port.kind:
             self.keep(port, data, kept)
             return data
+        if kind in PLAIN:
+            return data
         add_owners(data, kept)
         if kind in array_owners:
-            port.kind, (port.owner_of, port.allocation_of) = kind, array_owners[kind]
+            port.kind, (port.owner_of, port.memory_of) = kind, array_owners[kind]
         return data.copy() if kind in MAPPINGS else data
 
     def receive_taken(self, port: InputPort, item: Any) -> Any:

@@ -52,8 +52,9 @@ class InputPort:
         Where the owner of a received array is kept, if `receive` has nothing else to do than that and a wait.
     shared
         Where the record of the owner is kept instead, if the message also goes to other receivers.
-    kind, owner_of, allocation_of
-        The type of the arrays that come here, and the functions that return the owner of one, and its allocation.
+    kind, owner_of, memory_of
+        The type of the arrays that come here, and the functions that return the owner of one, and its allocation or
+        else its owner.
     is_optional
         Whether the operator runs without messages here.
     count
@@ -71,7 +72,6 @@ class InputPort:
             "_first",
             "_is_receivers",
             "_takes",
-            "allocation_of",
             "count",
             "empty_in",
             "form",
@@ -81,6 +81,7 @@ class InputPort:
             "kept",
             "kind",
             "log",
+            "memory_of",
             "name",
             "noted",
         ),
@@ -112,7 +113,7 @@ class InputPort:
         self.shared: list[Any] | None = None
         self.kind: Any = None
         self.owner_of: Callable[[Any], Any] = _itself
-        self.allocation_of: Callable[[Any], Any] = _itself
+        self.memory_of: Callable[[Any], Any] = _itself
         self.count = 1
         self.form: Callable[[tuple[Any, ...]], Any] | None = None
         self.noted: Any = None

@@ -24,15 +24,9 @@ from itertools import repeat
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.streams.owners import (
-    MANY_BYTES,
-    has_allocations,
-    only_kept,
-    size_of_all,
-    sort_allocations,
-)
+from headrace._runtime.streams.owners import MANY_BYTES, only_kept, size_of_all, sort_allocations
 from headrace._runtime.streams.watch import Watch, Watched, no_longer_held, still_held
-from headrace.gpu.allocation import in_use
+from headrace.gpu.allocation import Allocation, in_use
 
 if TYPE_CHECKING:
     from headrace.gpu.allocation import StreamUser
@@ -58,7 +52,7 @@ class HeldFrames:
         The frames that were still held at the end of a compute, by the identity of the owner.
     """
 
-    __slots__ = ("_countdown", "_user", "_watch", "is_on", "received", "shared", "watched")
+    __slots__ = ("_countdown", "_sorted", "_user", "_watch", "is_on", "received", "shared", "watched")
 
     def __init__(self, watch: Watch, user: StreamUser) -> None:
         self._watch = watch
@@ -68,23 +62,32 @@ class HeldFrames:
         self.shared: list[Watched] = []
         self.watched: dict[int, Watched] = {}
         self._countdown = 0  # looks left before `watched` is checked again
+        self._sorted = 0  # how many of the received owners are known to be no allocations
 
     def sort_allocations(self) -> None:
         """Add the operator to the users of received memory of headrace's own allocators; keep it no more."""
-        sort_allocations(self.received, self._user)
+        received, known = self.received, self._sorted
+        count = len(received)
+        if count == known:
+            return
+        if count > known + 1 or type(received[known]) is Allocation:  # one message, as a rule
+            sort_allocations(received, known, self._user)
+        self._sorted = len(received)
 
     def keep_once(self) -> None:
         """Keep the received owners once if they are all the same: that of a producer that reuses one buffer."""
         received = self.received
         if received[-1] is received[0] and all(map(is_, received, repeat(received[0]))):
             del received[1:]
+            self._sorted = 1
 
     def look(self) -> list[Any] | None:
         """Return the owners that must live until the streams have completed their work so far, between computes."""
         received, watched = self.received, self.watched
         released: list[Any] | None = None
-        if in_use and received and has_allocations(received):
-            sort_allocations(received, self._user)
+        if in_use and received:
+            self.sort_allocations()
+        self._sorted = 0
         if received:
             if only_kept(received):
                 released = received[:]
@@ -111,6 +114,7 @@ class HeldFrames:
     def clear(self) -> None:
         """Release everything."""
         self.received.clear()
+        self._sorted = 0
         self.shared.clear()
         self.watched.clear()
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace._runtime.streams.held_frames import HeldFrames
-from headrace._runtime.streams.owners import has_allocations, only_kept, size_of_all
+from headrace._runtime.streams.owners import size_of_all
 from headrace.core.whole_numbers import whole_number
 from headrace.gpu.allocation import in_use
 
@@ -133,14 +133,14 @@ class Lifetimes:
             is_due = is_due or len(numbers) >= reader.look_at
         if is_due:
             self.look_unless_early()
-        elif in_use and has_allocations(self.held.received):
+        elif in_use:
             self.held.sort_allocations()
 
     def look_unless_early(self) -> None:
         """Look at what was received, unless the device has kept up and little was received since the last look."""
         held, reader = self.held, self.readers[0]
         received, shared = held.received, held.shared
-        if in_use and has_allocations(received):
+        if in_use:
             held.sort_allocations()
         if len(received) > 1:
             held.keep_once()
@@ -170,14 +170,8 @@ class Lifetimes:
             self._added = []
         self._counted = self._counted_shared = self._bytes = 0
         held = self.held
-        received = held.received
         released: list[Any] | None = None
-        has_ours = in_use and has_allocations(received)
-        if received and not (held.watched or held.shared or has_ours) and only_kept(received):
-            # A copy of `HeldFrames.look` for frames that the program does not hold.
-            released = received[:]
-            received.clear()
-        elif received or held.watched or held.shared:
+        if held.received or held.watched or held.shared:
             released = held.look()
         for reader in self.readers:
             if reader.turn(released):

@@ -77,8 +77,9 @@ class _Visitors(dict[type, Visitor]):
 _visitors = _Visitors()
 # The functions for arrays whose library knows their owner.
 _arrays: dict[type, Visitor] = {}
-array_owners: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Allocation | None]]] = {}
-"""For types of arrays that hold no Python objects: the functions that return the owner and the allocation."""
+array_owners: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
+"""For types of arrays that hold no Python objects: the functions that return the owner; the second one returns the
+allocation in its place if there is one."""
 
 
 def add_owners(data: Any, owners: list[Any], most: int = _MOST) -> None:
@@ -255,40 +256,34 @@ def _headrace_tensor(data: Any, owners: list[Any]) -> list[Any]:
 # Memory of allocators.
 
 
-def _finding(library: Library) -> Callable[[Any], Allocation | None]:
-    """Return the function that finds the allocation that an array of a library is on."""
+def _finding(library: Library) -> Callable[[Any], Any]:
+    """Return the function that finds the allocation that an array of a library is on, or else its owner."""
     owner_of, begin_of = library.owner, library.begin
 
-    def find(array: Any) -> Allocation | None:
-        try:
-            return None if type(owner_of(array)) in NEVER_ALLOCATED else allocation_at(begin_of(array))
-        except Exception:  # it has no owner, as a sparse tensor
-            return None
+    def find(array: Any) -> Any:
+        owner = owner_of(array)
+        return owner if type(owner) in NEVER_ALLOCATED else allocation_at(begin_of(array)) or owner
 
     return find
 
 
-def has_allocations(owners: list[Any]) -> bool:
-    """Return whether any of the owners is an allocation."""
-    return Allocation in map(type, owners)
-
-
-def sort_allocations(owners: list[Any], user: StreamUser) -> None:
-    """Remove the allocations from a list of owners, and add the operator that received them to their users."""
-    if len(owners) == 1:  # most messages
-        pool = owners[0].pool
+def sort_allocations(owners: list[Any], first: int, user: StreamUser) -> None:
+    """Remove the allocations among owners from the `first` on, and add the operator that received them to their
+    users."""
+    if len(owners) == first + 1:  # most messages
+        pool = owners[-1].pool
         owners.pop().add_user(user)
         pool.collect()
         return
     pools = {}
     kept: list[Any] = []
-    for owner in owners:
+    for owner in owners[first:]:
         if type(owner) is Allocation:
             owner.add_user(user)
             pools[id(owner.pool)] = owner.pool
         else:
             kept.append(owner)
-    owners[:] = kept
+    owners[first:] = kept
     owner = None  # or this variable would hold the last one
     # Those that nobody holds any more have come back: their events are recorded here, where nothing is locked.
     for pool in pools.values():

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.ports import AT_START, NOTHING, InputPort, OutputPort
-from headrace._runtime.streams.owners import add_owners, has_allocations
+from headrace._runtime.streams.owners import add_owners
 from headrace._runtime.streams.watch import Watched
 from headrace.core.ports import IOSpec
-from headrace.gpu.allocation import in_use
+from headrace.gpu.allocation import Allocation, in_use
 from headrace.gpu.ambient import Current, LastingStream, thread
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _with_streams(
 ) -> Callable[..., None]:
     """Return the compute of an operator that handles streams itself."""
     (reader,) = lifetimes.readers
-    fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
+    fences, numbers = reader.fences, reader.numbers
     end, look = numbers.append, lifetimes.look_unless_early
     first, *others = ports or [_NO_INPUT]  # most operators have one input
     now, computes, threads, timer = _parts_of(log)
@@ -94,7 +94,7 @@ def _with_streams(
             end(fences.last + 1)
             if len(numbers) >= reader.look_at:
                 look()
-            elif in_use and has_allocations(received):
+            elif in_use:
                 lifetimes.held.sort_allocations()
 
     return compute_with_streams
@@ -110,7 +110,7 @@ def _on_stream(
 ) -> Callable[..., None]:
     """Return the compute of an operator whose plain code runs on its stream."""
     (reader,) = lifetimes.readers
-    fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
+    fences, numbers = reader.fences, reader.numbers
     end, look = numbers.append, lifetimes.look_unless_early
     first, *others = ports or [_NO_INPUT]
     now, computes, threads, timer = _parts_of(log)
@@ -162,7 +162,7 @@ def _on_stream(
             end(fences.last + 1)
             if len(numbers) >= reader.look_at:
                 look()
-            elif in_use and has_allocations(received):
+            elif in_use:
                 lifetimes.held.sort_allocations()
 
     return compute_on_stream
@@ -237,8 +237,7 @@ def _plain_compute(
                 general(op_input, op_output, context)
                 return
             # A copy of `InputContext.receive` for an array with at most one fence and nothing else.
-            is_ours = in_use and _may_be_allocated(item, port)
-            if is_ours or op_input.announces or port.kept is not received or port.own is not own:
+            if op_input.announces or port.kept is not received or port.own is not own:
                 data = receive(port, item)
             elif type(item) is Envelope and type(item.data) is kind and item.extra is None:
                 data = item.data
@@ -247,27 +246,29 @@ def _plain_compute(
                     own.wait(item.event)  # an observer changes it
                 shared = port.shared
                 try:
-                    if shared is None:
-                        keep(port.owner_of(data))
+                    owner = port.memory_of(data) if in_use else port.owner_of(data)
+                    if shared is None or type(owner) is Allocation:
+                        keep(owner)
                     else:
                         known_frame = item.record
                         if known_frame is None:
-                            known_frame = item.record = Watched(port.owner_of(data))
+                            known_frame = item.record = Watched(owner)
                         shared.append(known_frame)
                         known_frame = None
+                    owner = None  # or it would seem to be held
                 except Exception:  # a sparse tensor has no owner
                     add_owners(data, received)
             elif type(item) is kind:  # of an operator on the same stream
                 data = item
                 try:
-                    keep(port.owner_of(data))
+                    keep(port.memory_of(data) if in_use else port.owner_of(data))
                 except Exception:
                     add_owners(data, received)
             else:
                 data = receive(port, item)
             item = None
             value = function(data)
-            data = None  # or the array would seem to be held
+            data = None  # as above
             if value is None:
                 return
             if type(value) is not kind or out.pending or op_output.has_details:
@@ -318,7 +319,7 @@ def _plain_compute(
             end(fences.last + 1)
             if len(numbers) >= reader.look_at:
                 look()
-            elif in_use and has_allocations(received):
+            elif in_use:
                 lifetimes.held.sort_allocations()
 
     return compute_function
@@ -329,9 +330,3 @@ def _parts_of(log: ComputeLog | None) -> tuple[Any, Any, Any, Any]:
     if log is None:
         return None, None, None, None
     return log.now, log.computes, log.threads if log.notes_threads else None, log.timer
-
-
-def _may_be_allocated(item: Any, port: InputPort) -> bool:
-    """Return whether what came at a port may be on memory of headrace's allocators."""
-    data = item.data if type(item) is Envelope else item
-    return type(data) is not port.kind or port.allocation_of(data) is not None

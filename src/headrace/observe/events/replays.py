@@ -232,7 +232,7 @@ class _Launches:
     members: Sequence[_Member] = ()
     _graphs: deque[_TimedGraph] = field(default_factory=deque)
 
-    def launch(self, addresses: Sequence[int], stream: gpu.StreamHandle) -> None:
+    def launch(self, addresses: list[int], stream: gpu.StreamHandle) -> None:
         """Launch the graph for a frame whose arrays are at these addresses."""
         watch, time = self.watch, self.time
         graph = None if time is None or not watch.is_due(time) else self._free_graph(time)
@@ -297,7 +297,7 @@ class _TimedGraph:
                 node: (events[began], events[ended]) for node, (began, ended) in spans.spans.items()
             }
 
-    def launch(self, addresses: Sequence[int], stream: gpu.StreamHandle) -> dict[Any, Piece]:
+    def launch(self, addresses: list[int], stream: gpu.StreamHandle) -> dict[Any, Piece]:
         """Launch the graph, and return the work of each operator, or of all of them."""
         if not self._is_own:
             stream.stream.record(self._began)
