@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 PROGRAM = str(Path(__file__).with_name("parts_program.py"))
 ROOT = Path(__file__).parents[1]
-LIMIT = 120.0
 WAYS = ("one process", "unix", "tcp", "driver and worker")
 SAME = ("orderly", "looped", "frozen")
 """The kinds of programs that do the same in every way to run them."""
@@ -61,7 +60,7 @@ def processes_of(marker: str) -> list[str]:
     return found
 
 
-def run(way: str, kind: str, seed: int, folder: Path) -> dict[str, Any]:
+def run(way: str, kind: str, seed: int, folder: Path, limit: float) -> dict[str, Any]:
     """Run a program; return the outcome and what its stages saw, or what went wrong."""
     folder.mkdir()
     marker = f"PARTS_SOAK={folder}"
@@ -100,7 +99,7 @@ def run(way: str, kind: str, seed: int, folder: Path) -> dict[str, Any]:
     driver = subprocess.Popen([*headrace, *options, *arguments], env=environment, **quiet)
     others = []
     for each in workers:
-        if not await_listener(address, driver):
+        if not await_listener(address, driver, limit):
             break
         others.append(subprocess.Popen([*headrace, *each, *arguments], env=environment, **quiet))
     problems: list[str] = []
@@ -109,11 +108,11 @@ def run(way: str, kind: str, seed: int, folder: Path) -> dict[str, Any]:
         signalling = threading.Thread(target=send_signals, args=(kind, seed, folder, driver))
         signalling.start()
     try:
-        out, _ = driver.communicate(timeout=LIMIT)
+        out, _ = driver.communicate(timeout=limit)
         if driver.returncode not in (0, 3):
             problems.append(f"status {driver.returncode}: {out[-2000:]}")
     except subprocess.TimeoutExpired:
-        problems.append(f"did not end in {LIMIT:g} s")
+        problems.append(f"did not end in {limit:g} s")
         driver.kill()
         driver.wait()
     for other in others:
@@ -189,10 +188,10 @@ def ray_cluster() -> Iterator[None]:
         os.environ.update(before)
 
 
-def await_listener(address: str, driver: subprocess.Popen[str]) -> bool:
+def await_listener(address: str, driver: subprocess.Popen[str], limit: float) -> bool:
     """Wait until the driver listens; looking does not connect."""
     port = f":{int(address.rpartition(':')[2]):04X} "
-    until = time.monotonic() + LIMIT
+    until = time.monotonic() + limit
     while time.monotonic() < until and driver.poll() is None:
         if any(port in line and " 0A " in line for line in Path("/proc/net/tcp").read_text().splitlines()):
             return True
@@ -264,6 +263,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="programs at once")
     parser.add_argument("--ways", default=",".join(WAYS[1:]))
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no program after so many")
+    parser.add_argument("--limit", type=float, default=120.0, help="the most seconds of a run")
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     with ray_cluster() if "ray" in options.ways.split(",") else contextlib.nullcontext():
@@ -284,7 +284,7 @@ def soak(options: argparse.Namespace) -> int:
             for way in (*WAYS[: kind in SAME], *options.ways.split(",")):
                 if time.monotonic() - began > options.seconds:
                     return
-                seen = run(way, kind, seed, Path(folder, way.replace(" ", "")))
+                seen = run(way, kind, seed, Path(folder, way.replace(" ", "")), options.limit)
                 alone = alone or seen
                 problems = judge(kind, seed, seen, alone)
                 received = [seen[name]["received"] for name in seen if name.isdecimal()]
