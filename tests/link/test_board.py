@@ -180,7 +180,7 @@ class TestBeats:
             now = link.receiver._machine.heard
             for second in range(1, 60):
                 for end in (link.sender, link.receiver):
-                    assert end.tick(now + second) <= now + second + 1.01
+                    assert end.tick(now + second) <= now + second + 0.51
                 assert [socket.recv(1, _PEEK) for socket in link.sockets if _is_readable(socket)] == []
             assert link.sender.failure is None
             assert link.receiver.failure is None
@@ -216,9 +216,9 @@ class TestBeats:
         now = link.receiver._machine.heard
         link.sender.tick(now + 0.8)  # the last sign of life, which is read late
         link.receiver.tick(now + 2.0)
-        link.receiver.tick(now + 0.8 + 2.74)
+        link.receiver.tick(now + 0.8 + 2.84)
         assert link.receiver.failure is None
-        link.receiver.tick(now + 0.8 + 2.75)
+        link.receiver.tick(now + 0.8 + 2.851)
         assert isinstance(link.receiver.failure, PeerLost)
         link.sender.close()
         link.receiver.close()
@@ -229,7 +229,7 @@ class TestBeats:
         link.sender._machine.board.beat(now + 1e6, 0)
         link.receiver.tick(now + 1.0)
         assert link.receiver.failure is None
-        link.receiver.tick(now + 1.0 + 2.75)
+        link.receiver.tick(now + 1.0 + 2.851)
         assert isinstance(link.receiver.failure, PeerLost)
         link.sender.close()
         link.receiver.close()
@@ -248,9 +248,9 @@ class TestBeats:
             board.beat(made + ahead, 0)
             link.receiver.tick(made + (late if number == 3 else 0.7))
             assert link.receiver.failure is None
-        link.receiver.tick(made + 2.74)
+        link.receiver.tick(made + 2.84)
         assert link.receiver.failure is None
-        link.receiver.tick(made + late + 2.75)
+        link.receiver.tick(made + late + 2.851)
         assert isinstance(link.receiver.failure, PeerLost)
         link.sender.close()
         link.receiver.close()

@@ -181,15 +181,15 @@ class TestSilence:
 
     def test_is_noticed_within_the_time_of_the_terms_and_told_by_a_reset(self) -> None:
         link, now = self.ends()
-        link.receiver.tick(now + 2.74)
+        link.receiver.tick(now + 2.84)
         assert link.receiver.failure is None
-        link.receiver.tick(now + 2.75)
+        link.receiver.tick(now + 2.85)
         assert link.back.is_reset
         assert isinstance(link.receiver.failure, PeerLost)
         assert "frozen" in str(link.receiver.failure)
         link.deliver()  # the peer was only slow
         assert isinstance(link.sender.failure, PeerAborted)
-        assert "nothing was heard of the peer for 2.75 s" in str(link.sender.failure)
+        assert "nothing was heard of the peer for 2.85 s" in str(link.sender.failure)
 
     def test_a_beat_is_enough_and_says_how_far_the_peer_is(self) -> None:
         link, now = self.ends()

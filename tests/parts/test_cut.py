@@ -556,6 +556,30 @@ def test_a_part_that_may_be_lost_answers_what_it_has_done(
     assert not early
 
 
+def test_a_part_that_may_be_lost_ends_though_its_receiver_left_messages(links: Any) -> None:
+    """The receiver has ended after the stream did, so what it left is never answered."""
+    cuts: dict[str, Cut] = {}
+
+    def server(part: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            link: Any = cuts["server"]._operators[FLOW]._link
+            wait_until(lambda: link.has_ended, "the end of the stream")
+            op_input.receive("in")
+
+        part.add_operator(Step(part, CountCondition(part, 1), inputs=["in"], body=take, name="detector"))
+
+    class Plant(Application):
+        def compose(self) -> None:
+            self.scheduler(event_based(self, workers=2))
+            parts = Part(self, "edge", camera(range(3))), Part(self, "server", server, on_loss="restart")
+            self.add_flow(*parts, {("camera.out", "detector.in")}, size=4)
+
+    result = run_plant(Plant, links, prepare=lambda cut: cuts.update({cut.part: cut}))
+    assert not result.errors
+    assert {outcome.ended_by for outcome in result.outcomes.values()} == {"finished"}
+    assert result.by_port("undelivered") == {"server.detector.in": 2}
+
+
 def run_server(taken: list[Any], on_failure: Callable[[Cut, MemoryLink], Any]) -> None:
     """Run a part whose link has failed, when three messages had arrived."""
     links = MemoryLinks()
@@ -859,6 +883,47 @@ def test_a_link_leaves_the_place_of_an_operator_that_computes(links: Any) -> Non
     )
     assert not result.errors
     assert sorted(taken) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("messages", [1, 3])
+def test_a_loop_that_is_stuck_ends_though_its_queue_is_full_which_a_link_shares(
+    scheduler: MakeScheduler, messages: int, links: Any
+) -> None:
+    """The head of the loop waits for room at a viewer that has ended, and the link waits for room at the head."""
+    cuts: dict[str, Cut] = {}
+
+    def shoot(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks <= messages:
+            op_output.emit(1, "out")
+            return
+        # The end of the stream comes when the server is idle, which does not end by itself.
+        link: Any = cuts["edge"]._operators[FLOW]._link
+        wait_until(lambda: link.failure or cuts["server"].idleness._last, "the last turn")
+
+    def edge(part: Any) -> None:
+        count = CountCondition(part, messages + 1)
+        part.add_operator(Step(part, count, outputs=["out"], body=shoot, name="camera"))
+
+    def server(part: Any) -> None:
+        def pass_on(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(op_input.receive("in"), "out")
+
+        head, back = (
+            Step(part, inputs=["in"], outputs=["out"], body=pass_on, name=name)
+            for name in ("detector", "back")
+        )
+        part.add_flow(head, back)
+        part.add_flow(back, head)
+        part.add_flow(head, sink(part, [], CountCondition(part, 1), name="viewer"))
+
+    result = run_plant(
+        lambda: plant(edge, server, scheduler=scheduler),
+        links,
+        prepare=lambda cut: cuts.update({cut.part: cut}),
+    )
+    assert not result.errors
+    assert {outcome.ended_by for outcome in result.outcomes.values()} == {"finished"}
+    assert result.by_port("undelivered")["server.viewer.in"] == 1
 
 
 def test_a_sender_that_does_not_wait_for_the_places_of_a_shared_queue_is_named(links: Any) -> None:

@@ -13,7 +13,7 @@ from headrace.core.errors import PeerAborted
 from tests.harness import event_based, greedy, multi_thread
 from tests.parts.plans import PlanApp, flows_of, places_of, received
 from tests.parts.running import MemoryLinks, PartsRun, UnixLinks, run_parts
-from tests.random_programs.graphs import Plan, Stage, orderly, unruly
+from tests.random_programs.graphs import Plan, Stage, looped, orderly, unruly
 
 LINKS: dict[str, Callable[[], Any]] = {
     "deques": MemoryLinks,
@@ -40,13 +40,13 @@ def run_cut(plan: Plan, places: list[int], scheduler: Any, links: Any) -> tuple[
 def test_a_cut_program_does_what_the_whole_program_does(links: str) -> None:
     for seed in range(PROGRAMS):
         random = Random(f"{links} {seed}")
-        plan = orderly(random)
+        plan = (orderly if seed % 2 else looped)(random)
         places = places_of(plan, random, 3)
         whole = PlanApp(plan, places, greedy)
         outcome = whole.run()
         result, stages = run_cut(plan, places, SCHEDULERS[seed % 5], LINKS[links]())
         assert not result.errors, seed
-        assert received(stages) == received(whole.stages), seed
+        assert received(plan, stages) == received(plan, whole.stages), seed
         assert result.by_port("undelivered") == outcome.undelivered, seed
         assert result.by_port("dropped") == outcome.dropped, seed
         starved = {each.operator for part in result.outcomes.values() for each in part.starved}

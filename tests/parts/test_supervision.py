@@ -174,12 +174,12 @@ def test_neighbours_that_are_lost_at_once_are_linked_when_both_are_there() -> No
 def test_silence_is_noticed_within_three_seconds_and_not_too_early() -> None:
     made = started(now=10.0)
     for name in "ac":
-        made.beat(name, 12.7)
+        made.beat(name, 12.8)
     made.beat("b", 9.0)  # a note from before something else was heard
-    assert made.next_time() == 12.75
-    assert made.tick(12.74) == []
-    assert made.tick(12.75) == [Kill("b"), Tell("a", Stop()), Tell("c", Stop())]
-    assert "said nothing for 2.75 s" in str(made.failure)
+    assert made.next_time() == 12.85
+    assert made.tick(12.84) == []
+    assert made.tick(12.85) == [Kill("b"), Tell("a", Stop()), Tell("c", Stop())]
+    assert "said nothing for 2.85 s" in str(made.failure)
     assert made.exited("b", "was ended by SIGKILL", 13.0) == []
 
 

@@ -16,7 +16,8 @@ from headrace.parts import worker as worker_module
 from headrace.parts.control import Assignment, Beat, Channel
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
-from headrace.parts.worker import Worker, terms_of
+from headrace.parts.supervision import Part, State, Supervisor
+from headrace.parts.worker import BEAT, Worker, terms_of
 
 
 class _Channel:
@@ -41,22 +42,41 @@ def _worker(channel: Any, board: Board | None = None) -> Worker:
     )
 
 
-def test_a_process_on_the_host_of_its_driver_notes_once_a_second_that_it_lives() -> None:
+def test_a_process_on_the_host_of_its_driver_notes_twice_a_second_that_it_lives() -> None:
     """A message would wake the driver for each process, each time."""
     board, shared = Board.create()
     channel = _Channel()
     made = _worker(channel, Board.from_peer(*shared))
     os.close(shared[0])
-    assert made.tick(10.0) == 11.0
+    assert made.tick(10.0) == 10.5
     assert board.peer_beat[0] == 10.0
-    assert made.tick(10.4) == 11.0  # for links
+    assert made.tick(10.2) == 10.5  # for links
     assert board.peer_beat[0] == 10.0
-    assert made.tick(10.6) == 11.6  # together with links that are due now
-    assert board.peer_beat[0] == 10.6
+    assert made.tick(10.375) == 10.875  # together with links that are due now
+    assert board.peer_beat[0] == 10.375
     assert not channel.sent
 
 
-def test_a_process_elsewhere_says_once_a_second_that_it_lives() -> None:
+def test_a_frozen_process_is_lost_within_three_seconds_and_never_before_two_point_three() -> None:
+    """Whenever it is frozen, and however late the links wake it up for its beats."""
+    board, shared = Board.create()
+    made = _worker(_Channel(), Board.from_peer(*shared))
+    os.close(shared[0])
+    supervisor = Supervisor({"edge": Part("edge", state=State.RUNNING)}, (), {})
+    for phase in range(20):
+        now = frozen = 100.0 * (1 + phase)
+        while now <= frozen + 0.025 * phase:  # it lives
+            next_beat = made.tick(now)
+            now += 0.025
+        frozen += 0.025 * phase
+        assert next_beat <= frozen + BEAT
+        supervisor.beat("edge", board.peer_beat[0])
+        until = supervisor.next_time()
+        assert until is not None
+        assert 2.3 < until - frozen <= 3.0
+
+
+def test_a_process_elsewhere_says_twice_a_second_that_it_lives() -> None:
     channel = _Channel()
     made = _worker(channel)
     for now in (10.0, 10.2, 11.0, 12.0):

@@ -2,8 +2,9 @@
 
 A plan is data: stages, their inputs, and the flows between them. `orderly` plans are made so that every
 connection must carry the same messages whatever the scheduler does: queues with one producer, producers
-that wait for room. `unruly` plans have everything else as well: shared queues, full queues that drop,
-producers that do not wait, cycles, inputs of which any will do, conditions that must be polled.
+that wait for room. `looped` plans are like them, and messages also come back. `unruly` plans have everything
+else as well: shared queues, full queues that drop, producers that do not wait, cycles, inputs of which any
+will do, conditions that must be polled.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class InputPlan:
     least: int | None = None  # None: the default condition; 0: none
     policy: str = "FAULT"
     sources: list[int] = field(default_factory=list)
+    places: int | None = None  # of its flows, if they say so
 
 
 @dataclass
@@ -49,6 +51,8 @@ class StagePlan:
     moody: bool = False
     any_input: bool = False
     fails_at: int = 0
+    is_single: bool = False  # one message for each compute, whatever it takes
+    says_end: bool = False  # emits one more message when its inputs have ended
     inputs: list[InputPlan] = field(default_factory=list)
 
 
@@ -87,6 +91,56 @@ def orderly(random: Random) -> Plan:
                     stage.inputs.append(InputPlan(size, None, "FAULT", [random.choice(single)]))
         stages.append(stage)
     return Plan(stages)
+
+
+def looped(random: Random) -> Plan:
+    """An orderly plan with loops, each of which begins with messages of a source and ends by a count or a source.
+
+    The queue at the head of a loop has places for all messages of the loop, so it never waits for itself. They come
+    from two stages in any order, but those of one stage in their own.
+    """
+    plan = orderly(random) if random.random() < 0.3 else Plan([StagePlan("count", random.randrange(1, 30))])
+    for add in random.choices((_add_loop, _add_single), weights=(1, 2), k=random.randrange(2, 8)):
+        add(random, plan.stages)
+    return plan
+
+
+def _add_single(random: Random, stages: list[StagePlan]) -> None:
+    """Add a source, or a stage that takes one message from each of its inputs."""
+    if random.random() < 0.2:
+        stages.append(StagePlan(random.choice(["count", "event"]), count=random.randrange(0, 20)))
+        return
+    single = [n for n, other in enumerate(stages) if _emits(other) == 1]
+    stage = StagePlan("middle", is_single=True, period=random.choice([0, 0, 0, 11]))
+    stage.says_end = random.random() < 0.3
+    for source in random.choices(single, k=random.choice([1, 1, 1, 2, 3])):
+        stage.inputs.append(InputPlan(1, None, "FAULT", [source], places=random.choice([None, None, 2, 5])))
+    stages.append(stage)
+
+
+def _add_loop(random: Random, stages: list[StagePlan]) -> None:
+    single = [n for n, other in enumerate(stages) if _emits(other) == 1]
+    tokens = random.choice([1, 1, 2, 3])
+    seed, head = len(stages), len(stages) + 1
+    last = head + random.randrange(3)
+    stages.append(StagePlan("count", count=tokens, period=random.choice([0, 0, 7])))
+    places = (
+        tokens + (last == head) + random.randrange(3)
+    )  # it waits for room before it takes its own message
+    back = InputPlan(1, None, "FAULT", [seed, last], places=places)
+    first = StagePlan("middle", count=random.randrange(1, 15), is_single=True, inputs=[back])
+    stages.append(first)
+    if random.random() < 0.5:  # each turn takes a message from outside, too
+        fed = InputPlan(1, None, "FAULT", [random.choice(single)], places=random.choice([None, 2, 4]))
+        first.inputs.insert(random.randrange(2), fed)
+        first.count *= random.randrange(2)
+        first.period = random.choice([0, 0, 11])
+    for source in range(head, last):
+        stage = StagePlan("middle", is_single=True, period=random.choice([0, 0, 0, 11]))
+        stage.inputs.append(InputPlan(1, None, "FAULT", [source], places=random.choice([None, None, 3])))
+        if random.random() < 0.3:
+            stage.inputs.append(InputPlan(1, None, "FAULT", [random.choice(single)], places=2))
+        stages.append(stage)
 
 
 def unruly(random: Random, faults: bool = False) -> Plan:
@@ -128,7 +182,7 @@ def unruly(random: Random, faults: bool = False) -> Plan:
 
 def _emits(stage: StagePlan) -> int:
     """How many messages one compute of a stage may emit."""
-    if stage.kind != "middle":
+    if stage.kind != "middle" or stage.is_single:
         return 1
     taken = sum(len(port.sources) if port.size == -1 else port.size for port in stage.inputs)
     return max(1, taken * stage.burst)
@@ -209,7 +263,8 @@ class Stage(Operator):
                 if message is not None:
                     kept.append(message)
                     got += 1
-        for _ in range(got * self.stage.burst if self.stage.kind == "middle" else 1):
+        is_fixed = self.stage.kind != "middle" or self.stage.is_single
+        for _ in range(1 if is_fixed else got * self.stage.burst):
             self.emitted.append((self.number, len(self.emitted)))
             op_output.emit(self.emitted[-1], "out")
 
@@ -220,6 +275,18 @@ class Stage(Operator):
         done = AsynchronousEventState.EVENT_DONE
         self.outside.append(threading.Thread(target=lambda: setattr(event, "event_state", done)))
         self.outside[-1].start()
+
+
+class EndingStage(Stage):
+    """A stage that emits one more message when it ends."""
+
+    def end(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.emitted.append((self.number, len(self.emitted)))
+        op_output.emit(self.emitted[-1], "out")
+
+
+def make_stage(fragment: Any, number: int, plan: Plan) -> Stage:
+    return (EndingStage if plan.stages[number].says_end else Stage)(fragment, number, plan)
 
 
 @dataclass
@@ -236,13 +303,13 @@ def run_plan(plan: Plan, scheduler: MakeScheduler) -> Outcome:
     stages: list[Stage] = []
 
     def compose(app: App) -> None:
-        stages[:] = [Stage(app, number, plan) for number in range(len(plan.stages))]
+        stages[:] = [make_stage(app, number, plan) for number in range(len(plan.stages))]
         for stage in stages:
             app.add_operator(stage)
         for target, stage in enumerate(plan.stages):
             for n, port in enumerate(stage.inputs):
                 for source in port.sources:
-                    app.add_flow(stages[source], stages[target], {("out", f"in{n}")})
+                    app.add_flow(stages[source], stages[target], {("out", f"in{n}")}, size=port.places)
 
     app = App(compose, scheduler)
     try:

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct("<QI")  # the bytes of the pickle, and the number of descriptors beside it
 _MOST_DESCRIPTORS = 250  # Linux passes at most 253 at once
 _CHUNK = 1 << 16
-_UNANSWERED = (
-    1750  # ms for which a beat, which comes once a second, stays unanswered by a host that is cut off
-)
+_UNANSWERED = 2350  # ms for which a beat, one of two in a second, stays unanswered by a host that is cut off
 
 Address = tuple[str, int]
 TOKEN = "HEADRACE_TOKEN"

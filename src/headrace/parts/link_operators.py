@@ -338,6 +338,11 @@ class LinkOperator(Operator):
         self._full_behind = tuple([each._queue for each in returning])
 
     @property
+    def waits_beside_others(self) -> bool:
+        """Whether it waits for room in a queue that it shares with others."""
+        return False
+
+    @property
     def is_outstanding(self) -> bool:
         """Whether the run goes on because of this operator."""
         node: Any = self._node
@@ -393,6 +398,8 @@ class LinkCondition(CudaStreamCondition):
             operator.idleness.settle()
         if operator.is_done:
             return _NEVER
+        if operator.waits_beside_others:
+            return _WAIT_EVENT  # and not for room alone: the run would be over if nothing else could run
         return _READY if operator.has_news or operator.has_work else _WAIT_EVENT
 
     evaluate = check  # anew each time: a message may come before what was waited for
@@ -738,8 +745,14 @@ class ReceiveFromPart(LinkOperator):
         return self._here - min(len(self._queue), self._here)
 
     def note_idle(self) -> None:
-        """Return the credits of what was taken: the part has done with it what it does."""
+        """Return the credits of what was taken: the part has done with it what it does.
+
+        It needs no room in a shared queue to note the end of the stream.
+        """
         self._was_idle = True
+        if self.waits_beside_others and self._link.has_ended:
+            self._queue.state.line.forgo(self._node)
+            self._condition.notify_scheduler()
         if self._lock.locked():  # a message is being delivered
             return
         if self.is_acknowledging and self._link is not None and self._taken() > self._done:
@@ -827,11 +840,11 @@ class ReceiveFromPart(LinkOperator):
             self._given += owed
         if self._keeps_places:
             self._note_places(queue)
-            if has_retired and not has_ended:
-                link.close()
-                self._is_closed = True
-        is_answered = not self.is_acknowledging or self._given == self._here
-        self.is_done = self._is_closed or (has_ended and is_answered)
+        is_over = has_ended and (self._given == self._here or not self.is_acknowledging)
+        if self._keeps_places and has_retired and not is_over:
+            link.close()
+            self._is_closed = True
+        self.is_done = self._is_closed or is_over
         if self.is_done:
             self._refuse_links()
 
@@ -867,6 +880,11 @@ class ReceiveFromPart(LinkOperator):
     def _change_link(self) -> None:
         super()._change_link()
         self._here = self._given = self._done = 0
+
+    @property
+    def waits_beside_others(self) -> bool:
+        """Whether it waits for room in a queue that it shares with others."""
+        return self.flow.is_shared and self._node.blockers > 0  # type: ignore[union-attr]
 
     @property
     def _waits_for_room(self) -> bool:

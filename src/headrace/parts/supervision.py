@@ -139,7 +139,7 @@ class Supervisor:
     parts: dict[str, Part]
     flows: Sequence[CutFlow]
     description: dict[str, str]
-    silence: float = 2.75  # so that a frozen process is known within 3 s, also if the driver is late
+    silence: float = 2.85  # so that a frozen process is known within 3 s, also if the driver is late
     failures: list[tuple[str, BaseException, int]] = field(default_factory=list)
     is_stopping: bool = False
     ended_by: EndedBy | None = None
@@ -326,7 +326,7 @@ class Supervisor:
             if part.kill_at is not None and now >= part.kill_at:
                 part.kill_at, part.is_killed = None, True
                 found += [Kill(part.name)]
-            elif State.LINKED <= part.state <= State.RUNNING and now - part.heard_at >= self.silence:
+            elif State.LINKED <= part.state <= State.RUNNING and now >= part.heard_at + self.silence:
                 part.heard_at, part.is_killed = now, True
                 found += [Kill(part.name), *([] if self.is_stopping else self._silent(part, now))]
         return found

@@ -5,7 +5,7 @@ in the driver. At the run in question it composes the program, sends its descrip
 keeps its own part of the graph and runs it like any other. Then it reports the outcome and raises `SystemExit`
 where the program called `run`: the rest of the program is the driver's, but ``with`` and ``finally`` clean up here.
 
-A thread listens to the driver. The thread that serves the links gives a sign of life once a second, when it wakes
+A thread listens to the driver. The thread that serves the links gives a sign of life twice a second, when it wakes
 up for them anyway. The process ends with the driver: the system kills it (PR_SET_PDEATHSIG), and so does the end of
 the channel.
 
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from headrace.parts.link_port import LinkPort
 
 _PR_SET_PDEATHSIG = 1
-_BEAT = 1.0  # seconds; it may be late by 1.75 s, as the driver waits for 2.75 s
+BEAT = 0.5  # seconds, when the links wake the process up anyway
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
 
@@ -174,7 +174,7 @@ class Speech:
     def end(self) -> None:
         """Wait until the driver was sent all of it; the streams lead elsewhere now."""
         for thread in self._threads:
-            waits.join(thread, _BEAT)  # a child may have kept the stream
+            waits.join(thread, 1.0)  # a child may have kept the stream
 
 
 def _serve(
@@ -423,8 +423,8 @@ class Worker:
 
     def tick(self, now: float, was_stopped: bool = False) -> float:
         """Tell the driver that this process lives, if it is time, and look whether it is idle."""
-        if now >= self._next_beat - _BEAT / 2:  # when a link is due, so that the process wakes up once
-            self._next_beat = now + _BEAT
+        if now >= self._next_beat - BEAT / 2:  # when a link is due, so that the process wakes up once
+            self._next_beat = now + BEAT
             self._beat(now)
         return self._next_beat
 

@@ -566,6 +566,8 @@ class Engine:
             return False
         room = node.shared_room
         if room is not None and not room.reserve(self.pausing.is_paused):
+            if node.operator._is_link:
+                self.evaluate(node)  # it waits for another process as well
             return False
         if evaluated is not None and evaluated.reserving:
             # If somebody was faster, whom this run does not know, the conditions are evaluated again.
