@@ -428,6 +428,14 @@ class TestEnds:
         assert link.take() == 1
         link.receiver.close()
 
+    def test_a_system_without_memory_fails_the_link_and_not_the_loop(self) -> None:
+        with Pair() as link:
+            link.receiver._carrier.receive = Mock(side_effect=MemoryError("none is left"))
+            link.loop.serve()
+            assert isinstance(link.receiver.failure, LinkError)
+            assert "MemoryError: none is left" in str(link.receiver.failure)
+            assert isinstance(link.sender.failure, PeerAborted)
+
     def test_abort_travels_to_the_sender_too_and_with_any_exception(self) -> None:
         with Pair() as link:
             link.receiver.abort(Unpicklable(1, 2), "server")
