@@ -138,7 +138,8 @@ class TestFrames:
             monkeypatch.setattr(senders, "_copy", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 link.sender.send(Parcel([frame(1), frame(2)]))
-            assert link.sender._memory.ring.in_use == 0
+            ring = link.sender._memory.ring
+            assert sum(len(slot.memory) for idle in ring._idle.values() for slot in idle) == ring.size > 0
             monkeypatch.undo()
             assert link.sender.send(Parcel(frame(3)))
             assert (link.take() == 3).all()
@@ -426,6 +427,14 @@ class TestEnds:
         assert not link.receiver.has_ended
         assert link.take() == 1
         link.receiver.close()
+
+    def test_a_system_without_memory_fails_the_link_and_not_the_loop(self) -> None:
+        with Pair() as link:
+            link.receiver._carrier.receive = Mock(side_effect=MemoryError("none is left"))
+            link.loop.serve()
+            assert isinstance(link.receiver.failure, LinkError)
+            assert "MemoryError: none is left" in str(link.receiver.failure)
+            assert isinstance(link.sender.failure, PeerAborted)
 
     def test_abort_travels_to_the_sender_too_and_with_any_exception(self) -> None:
         with Pair() as link:

@@ -182,16 +182,3 @@ def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         raise LinkError(f"cannot listen on {host}:{port}: {error}") from error
-
-
-def listen_unix(path: str) -> socket.socket:
-    """Return a Unix socket that listens, for processes of the same user, at a path that does not exist."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        listening.bind(path)
-        os.chmod(path, 0o600)
-        listening.listen(_BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise LinkError(f"cannot listen on {path!r}: {error}") from error
-    return listening

@@ -266,12 +266,7 @@ class LinkEnd:
             raise ProtocolError(f"a {kind.name} came {'again' if self.is_open else 'before HELLO'}")
         if bulk:
             raise ProtocolError(f"a {kind.name} came with bulk bytes")
-        if kind is Kind.SEGMENT:
-            number, size, is_reused = _SEGMENT.unpack_from(body)
-            return self._accept_segment(number, size, is_reused, body[_SEGMENT.size :], descriptors)
-        if kind is Kind.BOARD:
-            return self._accept_board(body, descriptors)
-        if descriptors:
+        if descriptors and kind not in (Kind.SEGMENT, Kind.BOARD):
             raise ProtocolError(f"a {kind.name} came with {descriptors} descriptors")
         if kind is Kind.HELLO:
             expected = self.peer.encode() + b"\n" + self._terms
@@ -285,11 +280,8 @@ class LinkEnd:
             self.peer_ended = True
         elif kind in (Kind.BEAT, Kind.END):
             self._note_progress(kind, *_PROGRESS.unpack(body))
-        elif kind is Kind.MAPPED:
-            (number,) = _MAPPED.unpack_from(body)
-            return self._accept_answer(number, body[_MAPPED.size :])
         else:
-            raise ProtocolError(f"a {self.peer} sends no {kind.name}")
+            return self._accept_own(kind, body, descriptors)
         return None
 
     def _note_progress(self, kind: Kind, frames: int) -> None:
@@ -312,17 +304,9 @@ class LinkEnd:
         """Accept a message of the kind that most messages of the peer are of."""
         raise NotImplementedError
 
-    def _accept_answer(self, number: int, refusal: bytes) -> Answer:
-        """Return the answer about a segment of a device."""
-        raise ProtocolError(f"a {self.peer} sends no {Kind.MAPPED.name}")
-
-    def _accept_board(self, body: bytes, descriptors: int) -> Kind:
-        raise ProtocolError(f"a {self.peer} sends no BOARD")
-
-    def _accept_segment(
-        self, number: int, size: int, is_reused: int, device: bytes, descriptors: int
-    ) -> OfferedSegment:
-        raise ProtocolError(f"a {self.peer} sends no SEGMENT")
+    def _accept_own(self, kind: Kind, body: bytes, descriptors: int) -> Any:
+        """Accept a message of a kind that only one of the ends sends."""
+        raise ProtocolError(f"a {self.peer} sends no {kind.name}")
 
     def _message(self, kind: Kind, body: bytes) -> Message:
         return Message(self._header(kind, len(body)), body)
@@ -435,11 +419,14 @@ class SendingEnd(LinkEnd):
         self.credits += places
         return places, holders
 
-    def _accept_answer(self, number: int, refusal: bytes) -> Answer:
+    def _accept_own(self, kind: Kind, body: bytes, descriptors: int) -> Any:
+        if kind is not Kind.MAPPED:
+            return super()._accept_own(kind, body, descriptors)
+        (number,) = _MAPPED.unpack_from(body)
         if number not in self.unanswered:
             raise ProtocolError(f"an answer came about segment {number}, which was not asked for")
         self.unanswered.discard(number)
-        return Answer(number, refusal.decode(errors="replace"))
+        return Answer(number, body[_MAPPED.size :].decode(errors="replace"))
 
     def _can_be(self, frames: int, kind: Kind) -> bool:
         return frames <= self.frames
@@ -554,7 +541,12 @@ class ReceivingEnd(LinkEnd):
             self._known = body[:start], bulk, text, places
         return _new(Frame, (self.frames - 1, places, loan, described, body[text:], is_unfinished))
 
-    def _accept_board(self, body: bytes, descriptors: int) -> Kind:
+    def _accept_own(self, kind: Kind, body: bytes, descriptors: int) -> Any:
+        if kind is Kind.SEGMENT:
+            number, size, is_reused = _SEGMENT.unpack_from(body)
+            return self._accept_segment(number, size, is_reused, body[_SEGMENT.size :], descriptors)
+        if kind is not Kind.BOARD:
+            return super()._accept_own(kind, body, descriptors)
         if descriptors != 2 or body or self.board is not None:
             again = ", again" if self.board is not None else ""
             raise ProtocolError(f"a BOARD came with {descriptors} descriptors and {len(body)} bytes{again}")

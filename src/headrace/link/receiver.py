@@ -104,21 +104,16 @@ class Receiver(End):
             credit for, and the next can be taken.
         """
         uploading = self._uploading
-        if not self._arrived and not uploading:
-            return None
         while True:
             if uploading and uploading[0][1]:
                 return uploading.popleft()[0]
-            parcel = self._decode_next()
-            if parcel is None:
+            if not self._arrived:
                 return None
-            if self._uploads is None and not uploading:
+            parcel = self._decode_next()
+            if parcel is None or self._uploads is None:
                 return parcel
             uploaded: list[bool] = []
-            is_late = self._uploads is not None and self._uploads.then(partial(self._is_uploaded, uploaded))
-            if not is_late and not uploading:
-                return parcel
-            if not is_late:
+            if not self._uploads.then(partial(self._is_uploaded, uploaded)):
                 uploaded.append(True)
             uploading.append((parcel, uploaded))
 

@@ -150,8 +150,6 @@ class Ring:
         self._create = Segment.create if make is None else make
         self.size = 0
         """The bytes of all segments."""
-        self.in_use = 0
-        """The slots that are taken."""
         self._idle: dict[int, list[Slot]] = {}
         self._segments: dict[Any, int] = {}  # with the size of their slots
 
@@ -160,18 +158,11 @@ class Ring:
         size = _slot_size(length)
         idle = self._idle.get(size)
         if idle:
-            slot = idle.pop()
-        else:
-            found = self._make(size) or self._larger(size) or (self._make(size) if self._trim(size) else None)
-            if found is None:
-                return None
-            slot = found
-        self.in_use += 1
-        return slot
+            return idle.pop()
+        return self._make(size) or self._larger(size) or (self._make(size) if self._trim(size) else None)
 
     def give_back(self, slot: Slot) -> None:
         """Take back a slot."""
-        self.in_use -= 1
         self._idle[len(slot.memory)].append(slot)
 
     def can_hold(self, length: int) -> bool:

@@ -165,7 +165,7 @@ class Sender(End):
         if machine.peer_ended or machine.credits <= len(self._outbox):
             return False
         data, acq_timestamp, metadata, _ = parcel
-        if not metadata:
+        if not (metadata or self._outbox):
             usual = encode_array(data, acq_timestamp)
             if usual is not None and (self._is_local or usual[3] <= MAX_INLINE):
                 return self._send_array(*usual)
@@ -183,7 +183,7 @@ class Sender(End):
         machine = self._machine
         if metadata or self.failure is not None or machine.has_ended or machine.peer_ended:
             return False
-        if self._is_ending or self._is_closing or machine.credits <= len(self._outbox):
+        if self._is_ending or self._is_closing or self._outbox or not machine.credits:
             return False
         usual = encode_array(data, acq_timestamp)
         if usual is None or not (self._is_local or usual[3] <= MAX_INLINE):
@@ -204,7 +204,7 @@ class Sender(End):
     ) -> bool:
         """Send a message that is one array, as `_send_encoded` does every other, in one pass.
 
-        If it may not copy a large one, it returns False for that.
+        Nothing waits in the outbox. If it may not copy a large one, it returns False for that.
         """
         machine = self._machine
         rest: Rest | None = None
@@ -230,10 +230,7 @@ class Sender(End):
                 rest = self._split(holders)
                 self._copy(holders, rest)
         with self._lock:
-            if self._outbox:
-                body = frame_body((place,), description, extra)
-                self._keep(_Outgoing(body, [content], len(content), holders))
-            elif self.failure is None and not machine.has_ended:
+            if self.failure is None and not machine.has_ended:
                 carrier = self._carrier
                 if holders:
                     machine.lend((machine.frames, holders[0][0]))
