@@ -20,8 +20,6 @@ If many frames are watched, they are checked less often, so that a look pays for
 
 from __future__ import annotations
 
-from itertools import repeat
-from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.streams.owners import MANY_BYTES, only_kept, size_of_all, sort_allocations
@@ -77,9 +75,11 @@ class HeldFrames:
     def keep_once(self) -> None:
         """Keep the received owners once if they are all the same: that of a producer that reuses one buffer."""
         received = self.received
-        if received[-1] is received[0] and all(map(is_, received, repeat(received[0]))):
-            del received[1:]
-            self._sorted = 1
+        for owner in received:  # a map over them takes twice as long, and compiled ten times
+            if owner is not received[0]:
+                return
+        del received[1:]
+        self._sorted = 1
 
     def look(self) -> list[Any] | None:
         """Return the owners that must live until the streams have completed their work so far, between computes."""
