@@ -18,8 +18,6 @@ from tests.inference import models
 pytest.importorskip("onnxruntime")
 from onnx.reference import ReferenceEvaluator
 
-from tests.limits import examples
-
 DTYPES = [
     "float16",
     "float32",
@@ -47,7 +45,7 @@ def test_a_model_tells_what_it_takes_and_returns(tmp_path: Path) -> None:
     assert "ONNX Runtime" in repr(model)
 
 
-@pytest.mark.parametrize("seed", range(examples(12)))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_model_computes_what_onnx_says(tmp_path: Path, seed: int) -> None:
     path = models.convolution(tmp_path)
     rng = np.random.default_rng(seed)
