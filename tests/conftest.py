@@ -35,7 +35,7 @@ settings.register_profile(
     "any machine",
     deadline=None,
     derandomize=True,
-    max_examples=200 if THOROUGH else 20,
+    max_examples=200 if THOROUGH else 40,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any machine")

@@ -27,8 +27,8 @@ _stderr = 2
 
 
 def examples(number: int) -> int:
-    """Return how many examples of a property to take: a sixth of a number, and all of them in a thorough run."""
-    return number if THOROUGH else -(-number // 6)
+    """Return how many examples of a property to take: a third of a number, and all of them in a thorough run."""
+    return number if THOROUGH else -(-number // 3)
 
 
 def pairs(*parameters: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -31,6 +31,7 @@ from tests.gpu.segment_programs import (
     three,
 )
 from tests.harness import PATIENCE, App, MakeScheduler, event_based, greedy
+from tests.harness.application import SEVERAL
 from tests.limits import pairs
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
@@ -74,7 +75,7 @@ def test_any_number_of_workers(kind: type, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "count", "outputs"),
-    pairs([EventBasedScheduler, MultiThreadScheduler], [2, 3, 5], ["copy", "ring"]),
+    pairs([EventBasedScheduler, MultiThreadScheduler], SEVERAL, ["copy", "ring"]),
 )
 def test_operators_on_other_workers_may_wait_for_the_device(
     kind: type, count: int, outputs: str, monkeypatch: pytest.MonkeyPatch

@@ -34,6 +34,8 @@ THOROUGH = os.environ.get("HEADRACE_TESTS") == "thorough"
 # The two schedulers with threads are one scheduler under two names; here they differ in the number of threads.
 THREADED: list[MakeScheduler] = [multi_thread, event_based] if THOROUGH else [event_based]
 SCHEDULERS: list[MakeScheduler] = [greedy, *THREADED]
+# Numbers of threads that are more than one; `event_based` has two.
+SEVERAL = [2, 3, 5] if THOROUGH else [3]
 threaded = pytest.mark.parametrize("scheduler", THREADED)
 
 

@@ -260,7 +260,7 @@ PLANTS = [
         "                    if self._lock.acquire():\n",
         "lent-late-2",
         (_HANG, _LOST, _WRONG),
-        order=72,
+        order=135,
     ),
     Plant(
         "a node can be put in its queue twice",
@@ -286,7 +286,7 @@ PLANTS = [
         "        if False:\n",
         "two-beats-2",
         (_TIME, _WRONG),
-        order=13,
+        order=4,
     ),
     Plant(
         "any deadline will do for the next timer",
@@ -362,7 +362,7 @@ PLANTS = [
         "                pass\n",
         "two-beats-2",
         (_TIME, _WRONG),
-        order=13,
+        order=4,
     ),
     # Permits.
     Plant(

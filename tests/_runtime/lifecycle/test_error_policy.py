@@ -12,6 +12,7 @@ from headrace import ConditionType, CountCondition, IOSpec, Operator, op
 from headrace.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableCondition
 from headrace.core import Arg, ParameterError
 from tests.harness import App, MakeScheduler, Step, run, sink, source, through
+from tests.harness.application import SEVERAL
 
 
 class Picky(Operator):
@@ -434,7 +435,7 @@ def test_skipped_errors_are_logged_less_and_less_often(caplog: pytest.LogCapture
     assert "in compute" in str(lines[0].exc_text)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@pytest.mark.parametrize("workers", [1, *SEVERAL])
 def test_skips_and_restarts_are_exact_whatever_the_number_of_workers(workers: int) -> None:
     from headrace.resources import ManualClock
     from headrace.schedulers import EventBasedScheduler

@@ -14,6 +14,7 @@ from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition, o
 from headrace.core import EndedBy
 from tests._runtime.lifecycle.outcomes import doubling, outcome_of
 from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, run, sink, source, through
+from tests.harness.application import SEVERAL
 
 # The other ends.
 
@@ -207,7 +208,7 @@ def test_a_run_that_failed_is_one_error_of_the_log(caplog: pytest.LogCaptureFixt
     )
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@pytest.mark.parametrize("workers", [1, *SEVERAL])
 def test_computes_are_counted_whatever_the_number_of_workers(workers: int) -> None:
     from headrace.resources import ManualClock
     from headrace.schedulers import EventBasedScheduler

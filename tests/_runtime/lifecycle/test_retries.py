@@ -29,6 +29,7 @@ from tests.harness import (
     sink,
     source,
 )
+from tests.harness.application import SEVERAL
 
 MILLISECOND = 1_000_000
 
@@ -375,7 +376,7 @@ def test_messages_are_tried_again_in_the_order_of_their_streams(
     assert app.seen == [frame for frame in range(20) for _ in range(3)]
 
 
-@pytest.mark.parametrize("workers", [2, 3, 5])
+@pytest.mark.parametrize("workers", SEVERAL)
 def test_retries_and_dead_letters_are_exact_whatever_the_number_of_workers(workers: int) -> None:
     rng = random.Random(workers)
     failures = {value: rng.choice([0, 0, 1, 2, 9]) for value in range(120)}

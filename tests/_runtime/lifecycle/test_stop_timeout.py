@@ -14,6 +14,7 @@ from headrace.core import ParameterError, StuckError
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source, wait_until
+from tests.harness.application import SEVERAL
 from tests.harness.processes import signal_python
 
 
@@ -74,7 +75,7 @@ def test_a_run_whose_compute_does_not_return_is_given_up(scheduler: MakeSchedule
     assert app.progress().is_running is False
 
 
-@pytest.mark.parametrize("workers", [2, 3, 5])
+@pytest.mark.parametrize("workers", SEVERAL)
 def test_no_operator_is_stopped_and_no_message_released_under_a_stuck_compute(workers: int) -> None:
     taken: list[int] = []
     stopped: list[str] = []

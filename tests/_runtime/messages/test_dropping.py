@@ -11,6 +11,7 @@ from headrace.conditions import DownstreamMessageAffordableCondition
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
 from tests.harness import App, MakeScheduler, Step, run, sink, source, through
+from tests.harness.application import SEVERAL
 from tests.limits import pairs
 
 POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
@@ -111,7 +112,7 @@ def test_an_output_of_which_any_condition_will_do_counts_as_free_where_its_queue
 
 @pytest.mark.parametrize(
     ("workers", "real", "kind", "policy"),
-    pairs([1, 2, 3, 5], [False, True], [EventBasedScheduler, MultiThreadScheduler], [POP, REJECT]),
+    pairs([1, *SEVERAL], [False, True], [EventBasedScheduler, MultiThreadScheduler], [POP, REJECT]),
 )
 def test_whatever_is_emitted_is_received_or_counted_whoever_runs_it(
     workers: int, real: bool, kind: Any, policy: Any

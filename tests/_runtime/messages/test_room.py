@@ -17,6 +17,7 @@ from headrace.core import Condition, GraphError, SchedulingStatusType
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source
+from tests.harness.application import SEVERAL
 from tests.harness.internals import free_places
 from tests.limits import examples
 
@@ -208,7 +209,7 @@ def test_each_of_several_producers_gets_its_turn(
         assert sum(seen.values()) >= 60 * sum(sizes) - left
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@pytest.mark.parametrize("workers", [1, *SEVERAL])
 @pytest.mark.parametrize("kind", [EventBasedScheduler, MultiThreadScheduler])
 @pytest.mark.parametrize("real", [False, True])
 def test_producers_that_share_a_queue_never_run_for_the_same_place(

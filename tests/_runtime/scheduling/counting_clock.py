@@ -8,9 +8,10 @@ from headrace import EventBasedScheduler
 from headrace._runtime.scheduling.parker import Parker
 from headrace.resources import MachineClock
 from tests.harness import MakeScheduler
+from tests.harness.application import SEVERAL
 
 MS = 1_000_000  # nanoseconds
-WORKERS = [1, 2, 3, 5]
+WORKERS = [1, *SEVERAL]
 
 
 class CountingClock(MachineClock):

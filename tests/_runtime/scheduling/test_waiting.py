@@ -22,6 +22,7 @@ from headrace.core import Clock, Condition, SchedulingStatusType
 from headrace.core.clock import RealtimeClock
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, CountingClock, in_virtual_time
 from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, greedy, launch, run, sink, source
+from tests.harness.application import SEVERAL
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -95,7 +96,7 @@ def test_two_periods_on_one_clock_cost_at_most_one_hand_over_for_each_tick(
     assert clock.unparked <= 120 + 3 * workers
 
 
-@pytest.mark.parametrize("workers", [2, 3, 5])
+@pytest.mark.parametrize("workers", SEVERAL)
 def test_an_event_wakes_a_worker_that_keeps_no_time(machine: Any, workers: int) -> None:
     """The worker that wakes up for the next tick sleeps on; otherwise another had to be woken in its place."""
 
@@ -131,7 +132,7 @@ def test_an_event_wakes_a_worker_that_keeps_no_time(machine: Any, workers: int) 
     assert clock.unparked <= 100 + 3 * workers
 
 
-@pytest.mark.parametrize("workers", [2, 3, 5])
+@pytest.mark.parametrize("workers", SEVERAL)
 def test_a_compute_that_takes_wall_time_does_not_keep_idle_workers_awake(machine: Any, workers: int) -> None:
     """In virtual time it would take a worker that goes on waking others for ever: the clock stands still."""
 
@@ -155,7 +156,7 @@ def test_a_compute_that_takes_wall_time_does_not_keep_idle_workers_awake(machine
     assert clock.unparked <= 5 + 3 * workers
 
 
-@pytest.mark.parametrize("workers", [2, 3, 5])
+@pytest.mark.parametrize("workers", SEVERAL)
 def test_a_periodic_operator_keeps_its_beat_beside_a_long_compute(machine: Any, workers: int) -> None:
     beats: list[int] = []
     slow = threading.Event()

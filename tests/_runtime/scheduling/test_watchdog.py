@@ -14,6 +14,7 @@ from headrace.core import ParameterError, Stuck, StuckError
 from headrace.resources import SyntheticClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
+from tests.harness.application import SEVERAL
 
 MILLISECOND = 1_000_000
 
@@ -95,7 +96,7 @@ class Waiting(Operator):
         assert self.fragment.may_end.wait(PATIENCE)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("workers", [0, 2, 3, 5])
+@pytest.mark.parametrize("workers", [0, *SEVERAL])
 def test_a_compute_in_progress_is_reported_with_the_stack_of_its_thread(workers: int) -> None:
     reported = threading.Event()
     found: list[Stuck] = []

@@ -5,8 +5,9 @@ import pytest
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.gpu.sim.in_time import InTime, run_in_time
 from tests.harness import MakeScheduler
+from tests.harness.application import SEVERAL
 
-WORKERS = (1, 2, 3, 5)
+WORKERS = (1, *SEVERAL)
 
 
 def _workers(count: int) -> MakeScheduler:

@@ -35,7 +35,7 @@ def compose(app: Any) -> None:
         for stage in STAGES:
             step = Step(
                 app,
-                *([PeriodicCondition(app, "100ms")] if last is None else []),
+                *([PeriodicCondition(app, "300ms")] if last is None else []),
                 inputs=[] if last is None else ["in"],
                 outputs=[] if stage == "sink" else ["out"],
                 body=work,
@@ -71,7 +71,8 @@ def hundred() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def tab(browser: Any) -> Any:
-    return new_page(browser)
+    """A page whose time line does not move by itself: to draw it sixty times a second takes a core."""
+    return new_page(browser, reduced_motion="reduce")
 
 
 @pytest.fixture

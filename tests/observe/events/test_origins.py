@@ -13,7 +13,7 @@ from headrace.core import IOSpec
 from headrace.observe import Computes, Flows, Watcher, watch
 from headrace.resources import RealtimeClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
-from tests.harness.application import App
+from tests.harness.application import SEVERAL, App
 from tests.harness.operators import Step
 
 COUNT = 300
@@ -57,7 +57,7 @@ class Origins(Watcher):
             self.rejected += len(emissions.rejected)
 
 
-@pytest.mark.parametrize("workers", [0, 2, 3, 5])
+@pytest.mark.parametrize("workers", [0, *SEVERAL])
 @pytest.mark.parametrize("policy", ["POP", "REJECT", "FAULT"])
 @pytest.mark.parametrize("producers", [1, 3])
 def test_every_message_is_told_with_the_compute_that_emitted_it(

@@ -21,7 +21,7 @@ from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.gpu import sim
 from headrace.observe import Statistics
 from headrace.observe.events import cupti_activity
-from tests.harness.application import App, greedy
+from tests.harness.application import SEVERAL, App, greedy
 from tests.harness.operators import Step
 from tests.observe.events.test_cupti_activity import SHAPE, Cupti, Kind
 
@@ -143,7 +143,7 @@ def run(
 
 
 ways = pytest.mark.parametrize("stream_of", [own_stream, shared_stream, ambient_stream, default_stream])
-crews = pytest.mark.parametrize("workers", [0, 2, 3, 5])
+crews = pytest.mark.parametrize("workers", [0, *SEVERAL])
 
 
 @ways
