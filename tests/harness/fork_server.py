@@ -5,7 +5,8 @@ socket: the program, its arguments, folder and environment, with its files and a
 its process. This is a child of the process that asked, which waits for it and sends it signals as to any other: the
 process between it and the server ends at once, and the one that asked adopts what that leaves behind.
 
-A program has a server of its own, a fork from before it began, for the programs that it starts. A shell that it
+A program has a server of its own, a fork from before it began, for the programs that it starts. It is no child of
+the program: a process that adopts another one would get it, too, if the program is killed meanwhile. A shell that it
 starts with that socket, whose number is in FORK_SERVER, has `fork_client` for ``python``.
 """
 
@@ -26,6 +27,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -135,8 +137,20 @@ def serve(connection: socket.socket) -> dict[str, Any]:
         for name in request["modules"]:
             importlib.import_module(name)
         gc.freeze()
+        _reap()
+        programs, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if not os.fork():  # the server of the program
+            programs.close()
+            for file in received:
+                os.close(file)
+            connection.close()
+            connection = its
+            os.setpgid(0, 0)
+            continue
+        its.close()
         between = os.fork()
         if between:
+            programs.close()
             if "parent" in request:
                 os.waitpid(between, 0)
                 os.write(received[0], b"0")
@@ -159,16 +173,17 @@ def serve(connection: socket.socket) -> dict[str, Any]:
             os.setsid()
         else:
             os.setpgid(0, request["group"])
-        Popen.server, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if not os.fork():
-            Popen.server.close()
-            for file in received:
-                os.close(file)
-            return serve(its)
-        its.close()
+        Popen.server = programs
         os.close(received[0])
         _place(dict(zip(request["files"], received[1:], strict=True)))
         return request
+
+
+def _reap() -> None:
+    """Let the servers go whose programs have ended."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _place(files: dict[int, int]) -> None:

@@ -29,6 +29,7 @@ from headrace._runtime.streams.branch import Branch
 from headrace._runtime.streams.run_streams import source_of
 from headrace.core.operator import Operator
 from headrace.gpu.ambient import library_is_in_use
+from headrace.tensor.libraries import ANY_LIBRARY, find_library
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -166,9 +167,8 @@ def _methods_of(value: Any) -> list[Any]:
     kinds = type(value).__mro__[:-1]
     if any(kind.__module__.partition(".")[0] in ("builtins", "headrace") for kind in kinds):
         return []
-    # A tensor of PyTorch reads the current stream when it is exported, and keeps none.
-    if any((kind.__module__, kind.__name__) == ("torch", "Tensor") for kind in kinds):
-        return []
+    if find_library(type(value)) is not ANY_LIBRARY:
+        return []  # an array may read the current stream when it is exported, and keeps none
     return [member for kind in kinds for member in vars(kind).values()]
 
 
