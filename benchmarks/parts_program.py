@@ -116,6 +116,7 @@ class WrittenStage(Stage):
 
     def start(self) -> None:
         """Note the process."""
+        Path(FOLDER, f"{self.number}.started").touch()
         Path(FOLDER, f"p{PLACES[self.number]}.{os.getpid()}").touch()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:

@@ -129,6 +129,7 @@ def run(way: str, kind: str, seed: int, folder: Path, limit: float) -> dict[str,
         problems.append(f"left: {left}")
     found: dict[str, Any] = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
     found["problems"] = problems
+    found["started"] = [int(path.stem) for path in folder.glob("*.started")]
     found["killed"] = [path.stem[1:] for path in folder.glob("*.killed")]
     return found
 
@@ -207,8 +208,10 @@ def judge(kind: str, seed: int, seen: dict[str, Any], alone: dict[str, Any]) -> 
     if outcome is None:
         return [*problems, "no outcome"]
     killed = {n for n, place in enumerate(places) if f"p{place}" in seen.get("killed", ())}
-    if any(str(n) not in seen for n in range(len(places)) if n not in killed):
-        return [*problems, f"stages that did not stop; {outcome}"]
+    absent = {n for n in range(len(places)) if str(n) not in seen}
+    missing = sorted(absent & {*seen["started"]} - killed)
+    if missing or (kind in SAME and absent):
+        return [*problems, f"stages {missing or absent} did not stop; {outcome}"]
     if kind in SAME:
         if outcome != alone["outcome"]:
             problems.append(f"outcome {outcome}, and in one process {alone['outcome']}")
@@ -227,7 +230,7 @@ def judge(kind: str, seed: int, seen: dict[str, Any], alone: dict[str, Any]) -> 
     for target, port in sorted({(target, port) for _, target, port in flows_of(plan)}):
         sources = [source for source, *to in flows_of(plan) if to == [target, port]]
         name = f"p{places[target]}.s{target}.{port}"
-        if killed & {target, *sources}:
+        if (killed | absent) & {target, *sources}:
             continue
         kept = [tuple(each) for each in seen[str(target)]["received"][port]]
         for source in sources:

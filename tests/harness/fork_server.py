@@ -6,8 +6,8 @@ its process. This is a child of the process that asked, which waits for it and s
 process between it and the server ends at once, and the one that asked adopts what that leaves behind.
 
 A program has a server of its own, a fork from before it began, for the programs that it starts. It is no child of
-the program: a process that adopts another one would get it, too, if the program is killed meanwhile. A shell that it
-starts with that socket, whose number is in FORK_SERVER, has `fork_client` for ``python``.
+the program: a process that adopts another one would get it, too, if the program is killed meanwhile. A shell that
+it starts with that socket, whose number is in FORK_SERVER, has `fork_client` for ``python``.
 """
 
 from __future__ import annotations

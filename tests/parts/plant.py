@@ -21,6 +21,8 @@ ASKED, *REST = sys.argv[1:] or [""]
 def strike(what: str) -> None:
     """Do in the process of part b what the arguments ask for, if they name this moment: ``kill@start``."""
     action, _, moment = ASKED.partition("@")
+    if action == "again":  # while it runs, and at the moment when it is started again
+        moment = moment if os.path.exists(REST[0]) else "run"
     if moment != what or PART != "b":
         return
     if action in ("kill", "int", "term"):
@@ -28,6 +30,10 @@ def strike(what: str) -> None:
     elif action == "parent":
         os.kill(os.getppid(), signal.SIGKILL)
         signal.pause()
+    elif action == "all":
+        with open(f"/proc/{os.getppid()}/task/{os.getppid()}/children") as children:
+            for pid in sorted(children.read().split(), key=lambda pid: int(pid) == os.getpid()):
+                os.kill(int(pid), signal.SIGKILL)
     elif action == "worker":
         usual: Any = signal.getsignal(signal.SIGINT)
         is_told = threading.Event()  # a pause could begin after the signal
@@ -40,8 +46,8 @@ def strike(what: str) -> None:
         raise LookupError("no such part number")
     elif action == "odd":
         raise Odd("left", "right")
-    elif action == "once" and not os.path.exists(REST[0]):
-        open(REST[0], "x").close()
+    elif action == "again" or (action == "once" and not os.path.exists(REST[0])):
+        open(REST[0], "a").close()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -96,7 +102,7 @@ class B(Fragment):
 
 class Plant(Application):
     def compose(self) -> None:
-        policy = {"once": "restart", "kill": "go_on" if REST == ["go_on"] else "stop"}
+        policy = {"once": "restart", "again": "restart", "kill": "go_on" if REST == ["go_on"] else "stop"}
         on_loss = policy.get(ASKED.partition("@")[0], "stop")
         a, b = A(self, "a"), B(self, "b", on_loss=on_loss)
         self.add_flow(a, b, {("numbers.out", "middle.in")}, size=4)

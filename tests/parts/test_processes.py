@@ -17,7 +17,7 @@ from headrace.cli import main
 from headrace.observe import progress_line
 from tests.harness import PATIENCE, wait_until
 from tests.harness.logs import logging_of_a_program
-from tests.harness.processes import environment_of_programs, forking
+from tests.harness.processes import environment_of_programs, forking, run_python
 from tests.limits import THOROUGH
 from tests.observe.test_progress_line import Terminal
 
@@ -137,6 +137,29 @@ def test_a_part_that_is_restarted_receives_what_it_had_not_taken(capfd: pytest.C
     os.remove("struck")
 
 
+@pytest.mark.parametrize(
+    ("moment", "doing"),
+    [("import", "before it had composed the program"), ("start", "while its operators started")],
+)
+def test_a_part_that_is_killed_while_it_is_started_again_ends_the_run(
+    moment: str, doing: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"again@{moment}", "struck") == 1
+    err = lines(capfd)[1]
+    assert "was ended by SIGKILL while it ran; it is started again" in err
+    assert re.search(rf"headrace run: PartLost: part 'b': its process \d+ was ended by SIGKILL {doing}", err)
+    os.remove("struck")
+
+
+def test_all_processes_may_be_killed_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("all@run") == 1
+    out, err = lines(capfd)
+    assert re.search(
+        r"headrace run: PartLost: part '[ab]': its process \d+ was ended by SIGKILL while it ran", err
+    )
+    assert out == ["begins", *SHOWN[:2]]
+
+
 def test_a_program_without_fragments_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     Path("alone.py").write_text(
         "from headrace import Application, op\n\n\n@op\ndef once():\n    yield 1\n\n\n"
@@ -207,6 +230,65 @@ def test_a_signal_to_the_driver_ends_all(number: signal.Signals) -> None:
         wait_until(lambda pid=pid: has_ended(pid), f"the end of process {pid}")  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("moment", ["import", "start", "stop", *(["compose", "run"] if THOROUGH else [])])
+def test_a_driver_that_is_killed_leaves_nothing(moment: str) -> None:
+    """Before its parts are known, while they get ready, and while they end."""
+    os.mkdir("runtime", mode=0o700)
+    command = "import sys; from headrace.cli import main; sys.exit(main())"
+    done = run_python(
+        "-c",
+        command,
+        *("run", PLANT, "--processes", "--", f"parent@{moment}"),
+        XDG_RUNTIME_DIR=os.path.abspath("runtime"),
+    )
+    assert done.returncode == -signal.SIGKILL
+    wait_until(lambda: not of_program(os.path.abspath("runtime")), "the end of the parts")
+    assert os.listdir("runtime") == []
+
+
+def of_program(folder: str) -> list[str]:
+    """Return the processes whose runtime folder this is."""
+    found = []
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):
+            if folder.encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                found.append(pid)
+    return found
+
+
+PAUSED = (
+    ENDLESS.rpartition("\n\n")[0]
+    + """
+
+import signal
+from pathlib import Path
+from headrace.core.errors import PartLost
+
+app = Endless()
+run = app.run_async(processes=True)
+app.pause()
+assert app.wait_until_paused()
+children = " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children")).split()
+assert len(children) == 2
+for pid in children[: int(sys.argv[1])]:
+    os.kill(int(pid), signal.SIGKILL)
+try:
+    run.result()
+except PartLost as error:
+    print(error, app.outcome.ended_by)
+"""
+)
+
+
+@pytest.mark.parametrize("killed", [1, 2])
+def test_a_part_that_is_killed_in_a_pause_ends_the_run(killed: int) -> None:
+    Path("paused.py").write_text(PAUSED)
+    done = run_python("paused.py", killed)
+    assert re.fullmatch(
+        r"part '[ab]': its process \d+ was ended by SIGKILL while it ran failed\n", done.stdout
+    ), done
+
+
 def has_ended(pid: str) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -254,24 +336,35 @@ class Plant(Application):
 class SeenTerminal(Terminal):
     """A terminal that lets the program end when the line has been seen with the computes of both parts."""
 
+    def __init__(self, latency: str) -> None:
+        super().__init__()
+        self._seen = re.compile(r"[1-9][\d,.]* computes/s  edge\.numbers [1-9][\d,.]*/s" + latency)
+
     def write(self, text: str) -> int:
-        if re.search(r"[1-9][\d,.]* computes/s  edge\.numbers [1-9]", text):
+        if self._seen.search(text):
             Path("seen").touch()
         return super().write(text)
 
 
-def test_one_line_of_progress_is_shown_for_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_tracked", [False, True])
+def test_one_line_of_progress_is_shown_for_all_processes(
+    is_tracked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the run is tracked, it has the latency from a source in one part to a sink in another."""
     Path("watched.py").write_text(WATCHED)
-    terminal = SeenTerminal()
+    latency = r"  latency [\d.]+ ms" if is_tracked else ""
+    terminal = SeenTerminal(latency)
     monkeypatch.setenv("HEADRACE_LOG_LEVEL", "WARNING")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(progress_line, "PERIOD", 0.01)
     monkeypatch.setattr(sys, "stderr", terminal)
-    assert main(["run", "watched.py", "--processes", "--progress"]) == 0
+    assert main(["run", "watched.py", "--processes", "--progress", *(["--track"] if is_tracked else [])]) == 0
     assert sys.stderr is terminal
     written = terminal.getvalue()
     assert "\r\x1b[Khello\n" in written  # of a part: on a line of its own
-    line = re.compile(r"\d:\d\d:\d\d  Plant  [\d,.]+ computes/s(  edge\.numbers [\d,.]+/s)?")
+    line = re.compile(
+        r"\d:\d\d:\d\d  Plant  [\d,.]+ computes/s(  edge\.numbers [\d,.]+/s)?(" + latency + ")?"
+    )
     shown = [each for each in written.split("\r\x1b[K") if "computes/s" in each]
     assert [
         each for each in shown if not line.fullmatch(each)

@@ -57,7 +57,7 @@ class Runner:
         from headrace._runtime import run
 
         _serve(fragment)
-        fragment._progress_elsewhere = None
+        fragment._progress_elsewhere, fragment._watchers_elsewhere = None, tuple
         return run(fragment, control, _supplies(limits))
 
     def _prepare(self, fragment: Fragment, limits: RunOptions) -> tuple[Callable[[], Outcome], RunControl]:

@@ -27,7 +27,7 @@ from headrace.core.services import Services
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from headrace.core.condition import Condition
     from headrace.core.condition_types import ConditionType
@@ -88,8 +88,9 @@ class Composition:
         self._composing_on = 0
         # The control of its current use, under "run". A dict, because its setdefault is atomic.
         self._controls: dict[str, RunControl] = {}
-        # Returns the progress of the last run, if its operators computed in other processes.
+        # Return the progress of the last run and its watchers, if its operators computed in other processes.
         self._progress_elsewhere: Callable[[], Any] | None = None
+        self._watchers_elsewhere: Callable[[], Sequence[Any]] = tuple
         self._last_run_id = ""
         self.outcome: Outcome | None = None
         """How the last run ended, even if it raised; None before the first run, and if `compose` raised."""

@@ -90,7 +90,14 @@ def _latency(fragment: Composition) -> float | None:
     from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
     watchers = getattr(getattr(fragment._engine, "observer", None), "watchers", ())
-    tracked = next((watcher for watcher in watchers if isinstance(watcher, StatisticsWatcher)), None)
+    tracked = next(
+        (
+            watcher
+            for watcher in (*watchers, *fragment._watchers_elsewhere())
+            if isinstance(watcher, StatisticsWatcher)
+        ),
+        None,
+    )
     if tracked is None:
         return None
     return max((path.latency.mean / 1e9 for path in tracked.snapshot().paths), default=None)

@@ -107,6 +107,7 @@ def drive(
             compose(application, lambda: declared.extend(_declared(application)))
             driver = (make or Driver)(application, control, launch, earlier, *declared)
             application._progress_elsewhere = driver.progress.find
+            application._watchers_elsewhere = driver.watchers
         finally:
             interrupts.held = True
         with shown_progress(application) if is_wanted() else nullcontext():
@@ -289,6 +290,10 @@ class Driver:
             *(f"part {name!r} is started again" for name in absent),
             *(text for texts in list(self._stuck.values()) for text in texts),
         ]
+
+    def watchers(self) -> Sequence[Any]:
+        """Return the watchers of all parts that have begun; from any thread."""
+        return () if self._joined is None else tuple(self._joined.begun)
 
     def waits_for(self) -> str:
         """Return what the run waits for, for the log."""

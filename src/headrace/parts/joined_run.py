@@ -76,6 +76,8 @@ class JoinedRun:
     ----------
     run
         The run, once all parts have begun.
+    begun
+        The watchers that have begun, and have not ended.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class JoinedRun:
         self._parts: dict[str, _Part] = {}
         self._gpus = gpus
         self._links: dict[str, _Link] = {}
-        self._begun: list[Watcher] = []
+        self.begun: list[Watcher] = []
         self._failed: list[Watcher] = []
         self._waiting: dict[OperatorInfo, deque[Computes]] = {}
         self._shown: dict[OperatorInfo, int] = {}
@@ -168,13 +170,13 @@ class JoinedRun:
         if self.run is not None:
             self._show(is_last=True)
         errors = []
-        for watcher in self._begun:
+        for watcher in self.begun:
             try:
                 watcher.end(outcome)
             except Exception as error:
                 _log.exception("%s raised at the end of the run", type(watcher).__name__)
                 errors += [error] if watcher not in self._failed else []
-        self._begun = []
+        self.begun = []
         if errors:
             raise errors[0]
 
@@ -209,7 +211,7 @@ class JoinedRun:
         for watcher in self.watchers:
             watcher.observation = observation
             watcher.begin(run)
-            self._begun.append(watcher)
+            self.begun.append(watcher)
         early, self._early = self._early, []
         for part, content in early:
             if isinstance(content, PartGraph):
@@ -332,7 +334,7 @@ class JoinedRun:
             self._tell("flowed", flows)
 
     def _tell(self, method: str, *arguments: Any) -> None:
-        for watcher in tuple(self._begun):
+        for watcher in tuple(self.begun):
             if watcher in self._failed:
                 continue
             try:
