@@ -86,6 +86,7 @@ class OutputStreams:
         streams = {port: self._chosen.get(port) or allocation.borrowed for port in node.output_queues}
         own = allocation.own
         self.is_only = own is not None and all(stream is own for stream in streams.values())
+        targets = [queue.consumer.operator for queue in node.outputs if queue.consumer is not None]
         for name, stream in streams.items():
             port = node.output.ports[name]
             port.stream = stream
@@ -93,20 +94,18 @@ class OutputStreams:
                 fences = order.fences_on(stream)
                 is_used_alone = all(reader.fences is fences for reader in self._lifetimes.readers)
                 port.stamp = stamping(fences) if is_used_alone else self._joining(fences)
-                queues = node.output_queues[name]
-                receivers = [queue.consumer.operator for queue in queues if queue.consumer is not None]
-                is_plain = (
-                    is_used_alone and self.is_only and self._run.needs_no_fence(node.operator, receivers)
+                is_handed_on = (
+                    is_used_alone and self.is_only and self._run.is_handed_on(node.operator, targets)
                 )
                 port.pending = order.pending
                 port.settle = self._settling(stream)
             else:
-                is_plain = False
+                is_handed_on = False
                 has_work = order.has_received or bool(self._lifetimes.readers)
                 port.stamp = self._carry if has_work else None
                 port.pending = {}
-            port.stamp_object = None if is_plain else port.stamp
-            port.fences = fences if stream is not None and is_used_alone and not is_plain else None
+            port.stamp_object = None if is_handed_on else port.stamp
+            port.fences = fences if stream is not None and is_used_alone and not is_handed_on else None
 
     def _settling(self, stream: ManagedStream) -> Callable[[], None]:
         """Return a function that orders a stream after all received work; it is called before an emit."""

@@ -115,16 +115,13 @@ class RunStreams:
                 branch.stream = source.take()
             return branch.stream
 
-    def needs_no_fence(self, operator: Operator, receivers: list[Operator]) -> bool:
-        """Return whether messages of an operator need no fence: all receivers, if any, work on its own stream."""
-        if self.observer is not None and self.observer.sees_messages:
-            return False
-        if not receivers:
-            return True
+    def is_handed_on(self, operator: Operator, targets: list[Operator]) -> bool:
+        """Return whether all messages of an operator are received on its own stream, so that none needs a fence."""
         branch = self.branches.get(operator)
-        if branch is None or branch.is_split:
+        is_shown = self.observer is not None and self.observer.sees_messages
+        if branch is None or branch.is_split or is_shown:
             return False
-        return all(self.branches.get(receiver) is branch for receiver in receivers)
+        return bool(targets) and all(self.branches.get(target) is branch for target in targets)
 
     def use(self, source: StreamSource) -> StreamLease:
         """Return this run's lease of a source; the run closes it at its end."""
