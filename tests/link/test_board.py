@@ -133,7 +133,7 @@ class TestEarlyFrames:
         assert link.rests == []
 
     def test_are_tried_again_after_a_while_if_they_never_gain_anything(self, link: Any) -> None:
-        link.sender._tail._length = tail._SHORTEST - 2 * tail._MORE
+        link.sender._tail._length = tail.SHORTEST - 2 * tail._MORE
         for number in range(3):
             link.sender._tail._looked_at = 0.0
             link.sender.send(Parcel(image(number)))

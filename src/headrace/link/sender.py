@@ -38,7 +38,7 @@ from headrace.link.protocol import (
 )
 from headrace.link.ring import ALIGNMENT, Bytes, Slot
 from headrace.link.sender_memory import Holder, SenderMemory, too_large
-from headrace.link.tail import Rest, Tail
+from headrace.link.tail import SHORTEST, Rest, Tail
 from headrace.link.terms import Parcel, Terms
 from headrace.link.wire import MAX_INLINE
 from headrace.tensor import Tensor
@@ -227,7 +227,8 @@ class Sender(End):
                 return False
             place = found
             if type(holders[0][0]) is Slot:
-                rest = self._split(holders)
+                if length >= SHORTEST:
+                    rest = self._split(holders)
                 self._copy(holders, rest)
         with self._lock:
             if self.failure is None and not machine.has_ended:
@@ -266,7 +267,7 @@ class Sender(End):
             if placed is None:
                 return False
             inline = placed
-            if not is_on_device:
+            if holders and not is_on_device:
                 rest = self._split(holders)
         else:
             inline = self._place_in_bulk(pieces, places, bulk, holders)
@@ -351,18 +352,19 @@ class Sender(End):
 
     def _split(self, holders: list[Holder]) -> Rest | None:
         """Return the end of the last array of a frame, if it is to be copied after the frame was sent."""
-        if not holders or type(holders[-1][0]) is not Slot or self._machine.board is None or self._outbox:
+        slot, piece = holders[-1]
+        if type(slot) is not Slot or piece.nbytes < SHORTEST or self._machine.board is None or self._outbox:
             return None
-        return self._tail.split(*holders[-1])
+        return self._tail.split(slot, piece)
 
     def _copy(self, holders: list[Holder], rest: Rest | None) -> None:
-        """Copy the arrays of a frame to their slots, without the rest."""
-        last = holders[-1][0] if rest is not None else None
+        """Copy the arrays of a frame to their slots, the last one without the rest."""
+        left = 0 if rest is None else len(rest[0])
         try:
-            for slot, piece in holders:
+            for slot, piece in reversed(holders):
                 if type(slot) is Slot and type(piece) is not DevicePiece:
-                    left = len(rest[0]) if rest is not None and slot is last else 0
                     _copy(slot.memory, piece, piece.nbytes - left)
+                left = 0
         except BaseException:  # as Ctrl-C in the middle of a long copy
             self._give_back(holders)
             raise

@@ -91,8 +91,11 @@ class SenderMemory:
         slot = self.ring.take(piece.nbytes)
         if slot is None:
             return None
+        number = self._numbers.get(slot.segment)
+        if number is None:
+            number = self._announce(slot.segment)
         holders.append((slot, piece))
-        return self._number(slot.segment), slot.offset, piece.nbytes
+        return number, slot.offset, piece.nbytes
 
     def take_device_slot(self, piece: DevicePiece, holders: list[Holder]) -> Place | None:
         """Return a place to copy memory of a device to; None if it has to wait."""
@@ -109,7 +112,9 @@ class SenderMemory:
             else:
                 if slot is None:
                     return None
-                number = self._number(slot.segment)
+                number = self._numbers.get(slot.segment)
+                if number is None:
+                    number = self._announce(slot.segment)
                 if number in self._machine.unanswered:
                     ring.give_back(slot)
                     return None
@@ -176,15 +181,8 @@ class SenderMemory:
         self.ring = Ring(self._terms.max_bytes)
         self.device_rings.clear()
 
-    def _number(self, segment: Segment | DeviceSegment) -> int:
-        """Return the number of the segment of a slot, which is announced if it is new."""
-        number = self._numbers.get(segment)
-        if number is None:
-            self._drop_segments()
-            number = self._announce(segment)
-        return number
-
     def _announce(self, segment: Segment | DeviceSegment) -> int:
+        self._drop_segments()
         is_on_device = type(segment) is DeviceSegment
         described = segment.description if type(segment) is DeviceSegment else b""
         number, message = self._machine.segment(segment.size, segment.is_reused, described)

@@ -20,7 +20,7 @@ Rest: TypeAlias = tuple[Bytes, Bytes]
 # Bytes that are copied after the frame was announced: at first, at most, and how many more with each frame. Fewer
 # than the shortest are not worth it: a receiver wakes up no sooner for them. Where a receiver always had to wait,
 # as on one core, some frames are announced when they are complete before it is tried again.
-_FIRST, _LONGEST, _MORE, _SHORTEST = 3 << 19, 4 << 20, 4 << 10, 1 << 17
+_FIRST, _LONGEST, _MORE, SHORTEST = 3 << 19, 4 << 20, 4 << 10, 1 << 17
 _FRAMES_WITHOUT = 64
 # Seconds between two frames after which the receiver may be asleep; at most, to copy a byte.
 _PAUSE, _COPY_TIME = 5e-4, 1.5e-10
@@ -36,16 +36,17 @@ class Tail:
         self._looked_at = 0.0  # when a large array was last looked at
 
     def split(self, slot: Slot, piece: Any) -> Rest | None:
-        """Return the end of an array that goes to a slot, if it is to be copied after the frame was announced."""
+        """Return the end of an array that goes to a slot, if it is to be copied after the frame was announced.
+
+        The array has at least `SHORTEST` bytes.
+        """
         length = piece.nbytes
-        if length < _SHORTEST:
-            return None
         now = monotonic()
         since, self._looked_at = now - self._looked_at, now
         # A receiver that frames come to one after the other is awake.
         if since < _PAUSE + length * _COPY_TIME or not piece.flags.c_contiguous:
             return None
-        if self._length < _SHORTEST:  # the processes share a core, perhaps; it is tried again
+        if self._length < SHORTEST:  # the processes share a core, perhaps; it is tried again
             self._length += _MORE
             return None
         begin = max(length - self._length, 0)
@@ -57,5 +58,5 @@ class Tail:
             self._length = min(self._length + _MORE, _LONGEST)
             return
         self._length -= self._length >> 2
-        if self._length < _SHORTEST:
+        if self._length < SHORTEST:
             self._length -= _FRAMES_WITHOUT * _MORE
