@@ -615,6 +615,20 @@ def test_what_had_arrived_from_a_part_that_is_given_up_is_taken() -> None:
     assert taken == [1, 2, 3]
 
 
+def test_a_part_is_idle_though_it_would_send_to_one_that_is_given_up() -> None:
+    def waiting(part: Any) -> None:
+        """Compose a loop without a first message, which has no end of its own."""
+        camera = Step(part, inputs=["in"], outputs=["out"], name="camera")
+        part.add_flow(camera, camera)
+
+    links = MemoryLinks()
+    cut = Cut(plant(waiting, detector([])), "edge")
+    cut._on_composed = lambda cut: (links.connect(cut), links.made[FLOW].lose())
+    cut.on_failure = lambda flow, error: cut.end_flow(FLOW)
+    cut.idleness.on_idle = lambda report: cut.application.stop_execution()
+    assert cut.application.run_async().result(PATIENCE).ended_by == "stopped"
+
+
 def test_what_is_emitted_for_a_part_that_is_given_up_is_dropped_to_the_end() -> None:
     links = MemoryLinks()
     cut = Cut(plant(camera(range(20)), detector([]), size=2), "edge")

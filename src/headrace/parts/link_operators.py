@@ -198,6 +198,7 @@ class LinkOperator(Operator):
         self._link: Any = None
         self._next_links: deque[Any] = deque()
         self._has_failed = False
+        self._is_given_up = False
         # When each message of the first link was sent or taken, if somebody wants to know.
         self._now: Callable[[], int] | None = None
         self._times: list[int] = []
@@ -356,7 +357,8 @@ class LinkOperator(Operator):
         though both ends have counted the same.
         """
         is_busy = self.has_news or self._lock.locked() or self.has_work or self._is_stalled
-        return not (is_busy or self._has_failed or self._condition.waits_for_device)
+        has_failed = self._has_failed and not self._is_given_up
+        return not (is_busy or has_failed or self._condition.waits_for_device)
 
     @property
     def passed(self) -> tuple[int, int]:
@@ -430,7 +432,6 @@ class SendToPart(LinkOperator):
         self._held: list[Any] = []
         self._fed: Any = None  # its queue
         self._has_said_end = False
-        self._is_dropping = False
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare an input like that of the receiver; its size comes with the flows into it."""
@@ -453,7 +454,7 @@ class SendToPart(LinkOperator):
     @property
     def has_work(self) -> bool:
         """Whether a message can be sent, or the end of the stream."""
-        if self._is_dropping:
+        if self._is_given_up:
             return len(self._queue) > 0 or self._queue.has_ended
         if self._link is None:
             return False
@@ -481,7 +482,7 @@ class SendToPart(LinkOperator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Take the credits that came back, and send what waits."""
         with self._lock:
-            if self.has_news or self._is_dropping:
+            if self.has_news or self._is_given_up:
                 self.has_news = self._is_stalled = False
                 if not self._note_news():
                     return
@@ -516,7 +517,7 @@ class SendToPart(LinkOperator):
             queue, out = self._fed, self._out
             if out >= self.flow.size or len(queue) != (out + 1 if self._keeps_places else 0):
                 return False
-            if self._is_stalled or self._has_failed or self._held or self._is_dropping or self.is_done:
+            if self._is_stalled or self._has_failed or self._held or self._is_given_up or self.is_done:
                 return False
             if self._keeps_places:
                 message = queue[out]  # another one, if several send to the queue
@@ -541,7 +542,7 @@ class SendToPart(LinkOperator):
 
     def _note_news(self) -> bool:
         """Note what has happened at the link; return whether messages can be sent."""
-        if self._is_dropping:
+        if self._is_given_up:
             self._drop()
             return False
         link = self._link
@@ -587,13 +588,13 @@ class SendToPart(LinkOperator):
 
     def give_up(self) -> None:
         """Drop and count what is sent to a part that is gone, so that nobody waits for it."""
-        self._is_dropping = self.has_news = True
+        self._is_given_up = self.has_news = True
         self._condition.notify_scheduler()
 
     @property
     def is_unanswered(self) -> bool:
         """Whether messages keep their places here, because their receiver has not answered them."""
-        return self.flow.keeps_places and not (self.is_done or self._is_dropping) and len(self._queue) > 0
+        return self.flow.keeps_places and not (self.is_done or self._is_given_up) and len(self._queue) > 0
 
     def _drop(self) -> None:
         queue = self._queue
@@ -696,7 +697,6 @@ class ReceiveFromPart(LinkOperator):
         self._only_computes = False
         self._fed: Any = None  # the queue of the receiver
         self._behind: Any = None  # the port, whose queue may be one that counts
-        self._is_given_up = False
         self._is_closed = False
         self.is_acknowledging = False
         """Whether a credit also says that the part has done with a message what it does: nothing can run there."""
