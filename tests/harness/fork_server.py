@@ -5,9 +5,8 @@ socket: the program, its arguments, folder and environment, with its files and a
 its process. This is a child of the process that asked, which waits for it and sends it signals as to any other: the
 process between it and the server ends at once, and the one that asked adopts what that leaves behind.
 
-A program has a server of its own, a fork from before it began, for the programs that it starts. It is no child of
-the program: a process that adopts another one would get it, too, if the program is killed meanwhile. A shell that
-it starts with that socket, whose number is in FORK_SERVER, has `fork_client` for ``python``.
+A program has a server of its own, a fork from before it began, for the programs that it starts. A shell that it
+starts with that socket, whose number is in FORK_SERVER, has `fork_client` for ``python``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ import threading
 import traceback
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -73,7 +71,10 @@ MODULES = [
     "headrace.resources.machine_clock",
     "headrace.resources.unbounded_allocator",
 ]
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
+NAME = "fork server"
+"""The name of these processes for the system. A process that adopts a program while another one is killed gets the
+server of that one, too."""
 
 
 class Popen(subprocess.Popen[Any]):
@@ -129,6 +130,7 @@ _libc = ctypes.CDLL(None)
 def serve(connection: socket.socket) -> dict[str, Any]:
     """Fork for each request; return the request in the new process."""
     os.setpgid(0, 0)  # Ctrl-C is for the programs
+    _libc.prctl(PR_SET_NAME, NAME.encode(), 0, 0, 0)
     while True:
         message, received, _, _ = socket.recv_fds(connection, 1 << 20, 64)
         if not message:
@@ -137,20 +139,8 @@ def serve(connection: socket.socket) -> dict[str, Any]:
         for name in request["modules"]:
             importlib.import_module(name)
         gc.freeze()
-        _reap()
-        programs, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if not os.fork():  # the server of the program
-            programs.close()
-            for file in received:
-                os.close(file)
-            connection.close()
-            connection = its
-            os.setpgid(0, 0)
-            continue
-        its.close()
         between = os.fork()
         if between:
-            programs.close()
             if "parent" in request:
                 os.waitpid(between, 0)
                 os.write(received[0], b"0")
@@ -158,6 +148,7 @@ def serve(connection: socket.socket) -> dict[str, Any]:
                 os.close(file)
             continue
         connection.close()
+        _libc.prctl(PR_SET_NAME, b"python", 0, 0, 0)
         program = os.fork()
         if program:
             os.write(received[0], b"%d" % program)
@@ -168,22 +159,23 @@ def serve(connection: socket.socket) -> dict[str, Any]:
             os._exit(0)
         if "parent" in request:
             while os.getppid() != request["parent"]:
+                if os.getppid() == 1:
+                    os._exit(1)  # the one that asked has ended
                 os.sched_yield()
         if request["group"] is None:
             os.setsid()
         else:
             os.setpgid(0, request["group"])
-        Popen.server = programs
+        Popen.server, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if not os.fork():
+            Popen.server.close()
+            for file in received:
+                os.close(file)
+            return serve(its)
+        its.close()
         os.close(received[0])
         _place(dict(zip(request["files"], received[1:], strict=True)))
         return request
-
-
-def _reap() -> None:
-    """Let the servers go whose programs have ended."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
 
 
 def _place(files: dict[int, int]) -> None:

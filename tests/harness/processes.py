@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.harness.fork_server import Popen
+from tests.harness.fork_server import NAME, Popen
 from tests.harness.threads import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +90,14 @@ def forking() -> type[Popen]:
 
     atexit.register(end)
     return Popen
+
+
+def is_fork_server(pid: str) -> bool:
+    """Return whether a process is a server of these, perhaps one that was adopted and has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == NAME
+    except FileNotFoundError:
+        return False
 
 
 def output_of(

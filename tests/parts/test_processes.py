@@ -17,7 +17,7 @@ from headrace.cli import main
 from headrace.observe import progress_line
 from tests.harness import PATIENCE, wait_until
 from tests.harness.logs import logging_of_a_program
-from tests.harness.processes import environment_of_programs, forking, run_python
+from tests.harness.processes import environment_of_programs, forking, is_fork_server, run_python
 from tests.limits import THOROUGH
 from tests.observe.test_progress_line import Terminal
 
@@ -41,14 +41,15 @@ def children() -> set[str]:
     for task in os.listdir("/proc/self/task"):
         with suppress(FileNotFoundError):  # a thread of another test has ended meanwhile
             found.update(Path(f"/proc/self/task/{task}/children").read_text().split())
-    return found
+    return {pid for pid in found if not is_fork_server(pid)}
 
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    before = children(), len(os.listdir("/proc/self/fd"))
+    before, files = children(), len(os.listdir("/proc/self/fd"))
     yield
-    assert (children(), len(os.listdir("/proc/self/fd"))) == before
+    assert not children() - before
+    assert len(os.listdir("/proc/self/fd")) == files
 
 
 def run(*arguments: str, options: tuple[str, ...] = ()) -> int:
