@@ -348,7 +348,7 @@ def test_a_tracker_sees_each_message_where_it_went() -> None:
     taken: list[int] = []
 
     def compose(app: App) -> None:
-        numbers = source(app, [1, 2, 3], name="numbers")
+        numbers = source(app, range(1, 8), name="numbers")
         app.add_flow(numbers, sink(app, taken, name="left"))
         numbers.then(Step(app, name="right"))
         app.set_dynamic_flows(
@@ -358,9 +358,9 @@ def test_a_tracker_sees_each_message_where_it_went() -> None:
     app = App(compose)
     with Tracker(app) as tracker:
         app.run()
-    assert taken == [1, 3]
-    assert app.graph.find("right").ticks == 1
-    assert tracker is not None
+    assert taken == [1, 3, 5, 7]
+    assert app.graph.find("right").ticks == 3
+    assert tracker.statistics.queue("left.in").wait.count == 4
 
 
 def test_what_an_end_emits_is_routed_too() -> None:

@@ -79,7 +79,7 @@ class LentArray:
         if len(links) > 1:
             if self._state_of(links[1]) == self._state:
                 return links[1]
-            links.clear()
+            self._drop_links()
         if not links:
             links.append(Allocation(self, self, self.size, self.users))
             self._count = sum(map(getrefcount, links))
@@ -109,7 +109,7 @@ class LentArray:
         if self._links:  # or nobody would tell: it came back since the caller looked
             self._is_gone = True
             self._count = 0
-            self._links.clear()
+            self._drop_links()
 
     def give_back(self, block: Any, users: list[StreamUser]) -> None:
         """Note that nobody refers to the allocation any more; called from a finalizer."""
@@ -122,6 +122,11 @@ class LentArray:
 
     def close(self) -> None:
         """Keep nothing any more; what was lent keeps its memory itself."""
+        self._drop_links()
+
+    def _drop_links(self) -> None:
+        """Refer to the allocation no more, also not by a pointer to it among what can be changed of the array."""
+        self._state = None
         self._links.clear()
 
     def memory_bytes(self) -> Any:

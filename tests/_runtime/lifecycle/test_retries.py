@@ -15,6 +15,7 @@ from headrace.conditions import MultiMessageAvailableCondition
 from headrace.core import GraphError, ParameterError
 from headrace.core.error_policy import ErrorPolicy
 from headrace.gpu import sim
+from headrace.observe import Watcher, watch
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler
 from tests.harness import (
@@ -69,6 +70,15 @@ def test_a_retry_gets_the_same_message_and_sends_its_results_once(scheduler: Mak
     assert outcome.ended_by == "finished"
     assert "3 retries" in str(outcome)
     assert app.progress().faults["stage"].retries == 3
+
+
+def test_a_retry_sends_its_results_once_if_somebody_watches(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+    app = App(chain(range(6), taken, {2: 2, 5: 1}, on_error=retry(times=2)), scheduler)
+    watch(app, Watcher())
+    outcome = app.run()
+    assert taken == [(value, 0) for value in range(6)]
+    assert outcome.operators["stage"].sent == {"out": 6}
 
 
 def test_the_error_of_the_last_retry_ends_the_run(scheduler: MakeScheduler) -> None:

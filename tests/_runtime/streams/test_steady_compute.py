@@ -301,6 +301,28 @@ def test_every_compute_of_a_tracked_function_is_timed_on_a_shared_stream_too() -
     assert sorted(timed) == list(range(FRAMES))
 
 
+def test_a_flow_that_is_added_to_a_tracked_function_gets_its_messages() -> None:
+    taken: list[int] = []
+
+    def compose(app: Any) -> None:
+        observe.watch(app, Watcher())
+        pool = CudaStreamPool(app, stream_flags=1)
+        middle = function(app, pool, name="middle")
+
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            if self.ticks == FRAMES:
+                late = op(lambda x: taken.append(x.number))
+                app.add_flow(middle, late(app, pool, name="late"))
+            op_output.emit(Array(7 * self.ticks), "out")
+
+        first = Step(app, CountCondition(app, 2 * FRAMES), outputs=["out"], body=body, name="first")
+        app.add_flow(first, middle)
+        app.add_flow(middle, op(lambda x: None)(app, pool, name="last"))
+
+    run(compose)
+    assert taken == [7 * number for number in range(FRAMES, 2 * FRAMES + 1)]
+
+
 def test_the_most_messages_of_a_tracked_function_that_wait_are_counted() -> None:
     def compose(app: Any) -> None:
         observe.watch(app, tracker)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition
-from headrace.core.ports import IOSpec
+from headrace import CountCondition, PeriodicCondition
+from headrace.core.ports import ConditionType, IOSpec
 from headrace.observe import Computes, RunInfo, TraceWriter, Watcher, watch
 from tests.harness import App, MakeScheduler, Step, sink
 
@@ -125,6 +125,41 @@ def test_messages_are_told_apart_through_random_changes(scheduler: MakeScheduler
     }
     counted = sum(path.latency.count for path in tracker.statistics.paths)
     assert counted == sum(map(len, logs.values()))
+
+
+def test_a_queue_that_has_become_smaller_drops_what_does_not_fit() -> None:
+    taken: list[tuple[int, int]] = []
+
+    def compose(app: Any) -> None:
+        def emit(self: Any, op_input: Any, op_output: Any) -> None:
+            if self.ticks == 2:
+                app.remove_flow(many, slow)
+                app.add_flow(many, slow, size=2)
+            for number in range(4):
+                op_output.emit((self.ticks, number), "out")
+
+        many = Step(
+            app,
+            CountCondition(app, 4),
+            PeriodicCondition(app, "1ms"),
+            setup=lambda spec: spec.output("out").condition(ConditionType.NONE),
+            body=emit,
+            name="many",
+        )
+        slow = Step(
+            app,
+            PeriodicCondition(app, "100us"),
+            inputs=[("in", {"policy": IOSpec.QueuePolicy.REJECT})],
+            body=lambda self, op_input, op_output: taken.append(op_input.receive("in")),
+            name="slow",
+        )
+        app.add_flow(many, slow, size=4)
+
+    app = App(compose)
+    watch(app, Watcher())
+    outcome = app.run()
+    assert [tick for tick, _ in taken] == [1] * 4 + [2] * 4 + [3] * 2 + [4] * 2
+    assert outcome.operators["slow"].dropped == {"in": 4}
 
 
 def test_two_outputs_of_one_operator_into_one_queue_are_told_apart(scheduler: MakeScheduler) -> None:

@@ -127,7 +127,7 @@ class OutputContext:
                 data = message
         if acq_timestamp != -1 or self.has_details:
             data = self._with_details(data, acq_timestamp)
-        elif port.log is not None:
+        elif port.queues is port.noted:
             behind, counter, rows, log = port.log
             if len(behind) < counter.room:
                 rows.append(log.now())

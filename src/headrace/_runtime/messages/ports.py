@@ -248,13 +248,14 @@ class OutputPort:
         The timeline of the fence that all messages carry, if there is no other fence that they may carry.
     pending, settle
         The received work that the stream is not ordered after yet, and the function that orders it.
-    log
-        What `emit` needs to write a message down itself, if the port is observed and has one queue: the queue, its
-        counter, the rows, the log of computes. A message with a timestamp or metadata goes through `Queue.offer`,
-        and so does one that finds as many waiting as `room` of the counter says.
+    noted, log
+        The `queues` of an observed port, if they are one queue; and what `emit` needs to write a message down
+        itself while they are these: the queue, its counter, the rows, the log of computes. A message with a
+        timestamp or metadata goes through `Queue.offer`, and so does one that finds as many waiting as `room` of
+        the counter says.
     """
 
-    __slots__ = ("fences", "log", "pending", "queues", "settle", "stamp", "stamp_object", "stream")
+    __slots__ = ("fences", "log", "noted", "pending", "queues", "settle", "stamp", "stamp_object", "stream")
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:
         self.queues = queues
@@ -264,6 +265,7 @@ class OutputPort:
         self.fences: Fences | None = None
         self.pending: dict[Any, Any] = {}
         self.settle: Callable[[], None] | None = None
+        self.noted: Any = None
         self.log: Any = None
 
 

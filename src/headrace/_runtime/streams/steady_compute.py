@@ -295,7 +295,7 @@ def _plain_compute(
             elif out.stamp_object is not None:
                 emit(op_output, value)
                 return
-            if log is not None and out.log is not None:
+            if log is not None and out.queues is out.noted:
                 behind, counter, rows, _ = out.log
                 if len(behind) < counter.room:
                     ended = now()

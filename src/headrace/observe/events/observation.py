@@ -399,8 +399,9 @@ class Observation:
                 feed.show_by(show if feed is shown else None)
             port, (first, *others) = node.output.ports[name], feeds
             port.queues = tuple(feeds)
-            port.log = None
+            port.noted = None
             if not others and isinstance(first, Feed) and first.is_plain:
+                port.noted = port.queues
                 port.log = (first.behind, first.emitter, first.emitter.emissions, recorder)
         return made
 

@@ -351,7 +351,7 @@ class Emitter:
                 self.most = max(self.most, len(queue))
                 # Two outputs of one operator may lead to a queue, which has no lock then.
                 if queue.lock is None and self.numbers is None and len(queue.info.feeds) == 1:
-                    self.room = self.most
+                    self.room = min(self.most, queue.limit)  # which may be less now
             else:
                 # Not `Queue.offer`: it would add the message if there were room again, and nobody would know.
                 self.rejected += 1
