@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -86,6 +87,22 @@ def test_a_sender_that_closes_at_once_loses_nothing(carriers):
     taken[-1].data[:] = 0  # a received frame belongs to its receiver
     lingering.wait()
     wait_for_descriptors(before)
+
+
+def test_numbers_and_arrays_without_dimensions_arrive_among_others(carriers):
+    near, far = carriers
+    taking = Taking(far)
+    loss = {"loss": np.float32(0.5), "step": np.array(7), "pair": np.array([1j, 2]), "none": np.empty((0, 3))}
+    with closing(Sender(near, TERMS, lambda: None)) as sender:
+        sender.send(Parcel(loss))
+        sender.end()
+    (taken,) = taking.finish()
+    assert {key: value.tolist() for key, value in taken.data.items()} == {
+        "loss": 0.5,
+        "step": 7,
+        "pair": [1j, 2],
+        "none": [],
+    }
 
 
 def test_the_exception_of_a_part_arrives_after_its_frames(carriers):

@@ -182,13 +182,15 @@ def test_what_is_sent_after_a_frame_of_a_device_arrives_after_it(link: Link) -> 
     wait_until(is_back, "its memory comes back")
     link.send(link.frame(1, 20.0))
     text = bytearray(b"as it was")
-    link.send({"text": text})
+    step = np.array(7)
+    link.send({"text": text, "step": step})
     text[:] = b"changed ."
+    step[...] = 8
     assert link.sender.sent == 3
     link.sender.end()
     link.sender.close()
     assert values(link.take()) == {1}
-    assert link.take() == {"text": bytearray(b"as it was")}
+    assert link.take() == {"text": bytearray(b"as it was"), "step": 7}
     wait_until(lambda: link.receiver.has_ended, "the end arrives")
 
 

@@ -512,7 +512,9 @@ def _as_bytes(piece: Any) -> Any:
     if not piece.nbytes:
         return b""
     if piece.dtype.isbuiltin == 1 and piece.dtype.kind in "biufc" and piece.flags.c_contiguous:
-        return piece  # whose bytes can be read as they are
+        return memoryview(piece).cast(
+            "B"
+        )  # an array without dimensions has no len(), and to bytes() it is a count
     return np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
 
 
