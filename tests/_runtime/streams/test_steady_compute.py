@@ -18,6 +18,7 @@ from headrace._runtime.contexts.input import InputContext
 from headrace._runtime.streams import lifetimes, owners, watch
 from headrace.conditions import MemoryAvailableCondition, PeriodicCondition
 from headrace.gpu import sim
+from headrace.gpu.allocation import Allocation
 from headrace.observe import DataFlowTracker, Watcher
 from headrace.observe.events.observation import Observation
 from headrace.resources import BlockMemoryPool, CudaStreamPool
@@ -34,12 +35,14 @@ not_compiled = pytest.mark.skipif(is_compiled(), reason="compiled modules cannot
 
 class Memory:
     size = 4096
+    base: Any = None
 
 
 class Array:
     def __init__(self, number: int) -> None:
         self.number = number
         self.memory = Memory()
+        self.address = 0
 
 
 class Here(threading.local):
@@ -60,6 +63,9 @@ class Arrays(Library):
         if array.number % 7 == 3:
             raise RuntimeError("it has none")
         return array.memory
+
+    def begin(self, array: Array) -> int:
+        return array.address
 
     def read_stream(self) -> Any:
         return None
@@ -167,6 +173,43 @@ def test_the_time_for_which_a_tracked_function_waits_is_not_its_own() -> None:
     for name in ("middle", "last"):
         shown = tracker.statistics.operator(name).gpu
         assert (shown.p50, shown.is_bound) == (pytest.approx(MS * 1e9), False)
+
+
+class Pool:
+    """A pool of one block, which is its own block."""
+
+    address = 4096
+
+    def give_back(self, block: Any, users: list[Any]) -> None:
+        pass
+
+    def collect(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("receivers", [1, 2])
+@pytest.mark.parametrize("stream_per", ["operator", "branch"])
+def test_functions_are_noted_as_users_of_the_memory_of_an_allocator(stream_per: str, receivers: int) -> None:
+    users: list[Any] = []
+    sent = itertools.count(1)
+
+    def compose(app: Any) -> None:
+        app.stream_per = stream_per
+        pool = CudaStreamPool(app, stream_flags=1)
+
+        def make() -> Array:
+            array = Array(0)
+            if next(sent) == FRAMES:  # when the computes are in their steady state
+                array.memory.base = Allocation(Pool(), Pool(), 16, users)
+                array.address = Pool.address
+            return array
+
+        first = op(outputs="out")(make)(app, CountCondition(app, FRAMES), pool, name="first")
+        for number in range(receivers):
+            app.add_flow(first, op(lambda x: None)(app, pool, name=f"last {number}"))
+
+    run(compose)
+    assert len(users) == receivers
 
 
 def test_a_watcher_around_a_function_is_called_in_every_compute() -> None:
