@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from headrace import TensorMap, gpu
-from headrace.core.errors import PeerLost, ProtocolError
+from headrace.core.errors import CrossingError, PeerLost, ProtocolError
 from headrace.gpu import sim
 from headrace.link.device import DeviceSegment
 from headrace.link.receiver import Receiver
@@ -135,6 +135,12 @@ def test_frames_that_are_kept_stall_the_sender_until_one_is_let_go(link: Link) -
     link.send(link.frame(3))
     assert values(link.take()) == {3}
     assert [values(frame) for frame in kept] == [{0}, {2}]
+
+
+def test_frames_that_never_fit_together_are_an_error(link: Link) -> None:
+    frames = [link.frame(value) for value in range(4)]  # and there is room for three
+    with pytest.raises(CrossingError, match="512 KB.* 384 KB"):
+        link.send(frames)
 
 
 def test_no_frame_is_sent_in_memory_that_the_receiver_has_not_mapped(

@@ -290,6 +290,26 @@ class TestCredits:
                 link.sender.send(Parcel(frame(0, 2 << 20)))
             assert link.sender.send(Parcel(frame(1)))
 
+    def test_arrays_that_never_fit_together_are_refused_once_all_memory_is_free(self) -> None:
+        with Pair(max_bytes=1 << 20) as link:
+            link.sender.send(Parcel(frame(1)))
+            pair = Parcel([frame(2, 600_000), frame(3, 600_000)])
+            assert not link.sender.send(pair)  # it may fit, as far as anybody knows
+            assert link.take()[0] == 1
+            link.receiver.tick(0)  # the memory goes back
+            link.loop.serve()
+            with pytest.raises(CrossingError, match=r"1200000 bytes.* 1 MB"):
+                link.sender.send(pair)
+
+    def test_free_slots_of_another_size_are_not_in_the_way_of_many_arrays(self) -> None:
+        with Pair(max_bytes=1 << 20) as link:
+            link.sender.send(Parcel(frame(1, 600_000)))
+            assert link.take()[0] == 1
+            link.receiver.tick(0)
+            link.loop.serve()
+            assert link.sender.send(Parcel([frame(number, 1 << 17) for number in range(8)]))
+            assert [array[0] for array in link.take()] == list(range(8))
+
     def test_other_sizes_of_frames_use_the_same_memory(self) -> None:
         with Pair(max_bytes=4 << 20) as link:
             for size in (500_000, 3 << 20, 20_000, 4 << 20, 500_000) * 2:

@@ -287,11 +287,21 @@ class Sender(End):
         return True
 
     def _place(
-        self, pieces: list[Any], places: list[Place], bulk: list[Any], holders: list[Holder]
+        self,
+        pieces: list[Any],
+        places: list[Place],
+        bulk: list[Any],
+        holders: list[Holder],
+        is_cleared: bool = False,
     ) -> int | None:
         """Find places in shared memory for larger arrays, and in the bulk bytes for others.
 
         Return the number of bulk bytes; None if the message has to wait.
+
+        Raises
+        ------
+        CrossingError
+            If there never will be room for all of them.
         """
         memory, inline = self._memory, 0
         for piece in pieces:
@@ -309,11 +319,22 @@ class Sender(End):
                 else:
                     place = memory.find_in_place(piece, length, holders) or memory.take_slot(piece, holders)
                 if place is None:
-                    for keeper, _ in holders:
-                        memory.give_back(keeper)
-                    if not (is_on_device and self._machine.unanswered):
+                    while holders:
+                        memory.give_back(holders.pop()[0])
+                    if is_on_device and self._machine.unanswered:
+                        return None
+                    if self._machine.loans or self._outbox:
                         memory.note_stall(length)
-                    return None
+                        return None
+                    # Nobody will give memory back. Slots of other sizes may be in the way; new ones on a device
+                    # would have to be answered for first, again and again.
+                    if is_cleared or is_on_device:
+                        raise too_large(self.terms, sum(each.nbytes for each in pieces))
+                    memory.clear_slots()
+            if place is None:
+                places.clear()
+                bulk.clear()
+                return self._place(pieces, places, bulk, holders, is_cleared=True)
             places.append(place)
         return inline
 

@@ -176,9 +176,13 @@ class SenderMemory:
                 numbers,
             )
 
+    def clear_slots(self) -> None:
+        """Let go of the slots of the host, of which none is in use, so that there is room for other sizes."""
+        self.ring = Ring(self._terms.max_bytes)
+
     def release(self) -> None:
         """Let go of all memory that no frame keeps."""
-        self.ring = Ring(self._terms.max_bytes)
+        self.clear_slots()
         self.device_rings.clear()
 
     def _announce(self, segment: Segment | DeviceSegment) -> int:
