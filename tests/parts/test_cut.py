@@ -609,6 +609,96 @@ def test_what_had_arrived_comes_before_what_a_new_link_brings() -> None:
     assert taken == [1, 2, 3, 4, 5]
 
 
+def test_a_new_link_is_refused_if_nobody_takes_what_the_last_one_brought() -> None:
+    """There is no room for the third message, and will be none."""
+    links, new = MemoryLinks(), MemoryLink(FLOW, 2)
+    made: list[MemoryLink] = []
+
+    def server(part: Any) -> None:
+        part.add_operator(sink(part, [], CountCondition(part, 1), name="detector"))
+
+    def lose(cut: Cut) -> None:
+        links.connect(cut)
+        link = links.made[FLOW]
+        link.frames.extend(Parcel(number) for number in (1, 2, 3))
+        link.lose()
+
+    def await_end(flow: Any, error: BaseException) -> None:
+        receiver: Any = cut._operators[FLOW]
+        receiver.note_idle = connect  # the detector has ended
+
+    def connect() -> None:
+        if not made:
+            made.append(new)
+            cut.connect(FLOW, new.receiver)
+
+    cut = Cut(plant(camera([]), server, size=2), "server", lose)
+    cut.on_failure = await_end
+    assert cut.application.run_async().result(PATIENCE).ended_by == "finished"
+    assert new.sender.has_ended
+
+
+@pytest.mark.parametrize(("before", "after"), [([1], [2, 3]), ([1, 2], [3])])
+def test_what_a_new_link_brings_is_not_under_way_though_earlier_messages_are_in_its_place(
+    before: list[int], after: list[int]
+) -> None:
+    links, new = MemoryLinks(), MemoryLink(FLOW, 2)
+    passed: list[Any] = []
+
+    def waiting(part: Any) -> None:
+        """Compose an operator that waits for its own first message."""
+        detector = Step(part, inputs=["in", "back"], outputs=["out"], name="detector")
+        part.add_flow(detector, detector, {("out", "back")})
+
+    def lose(cut: Cut) -> None:
+        links.connect(cut)
+        links.made[FLOW].frames.extend(map(Parcel, before))
+        links.made[FLOW].lose()
+
+    def note(report: Any) -> None:
+        passed.append(report.passed[FLOW])
+        cut.application.stop_execution()
+
+    cut = Cut(plant(camera([]), waiting, size=2), "server", lose)
+    cut.on_failure = lambda flow, error: cut.connect(FLOW, new.receiver)
+    cut.idleness.on_idle = note
+    new.frames.extend(map(Parcel, after))
+    assert cut.application.run_async().result(PATIENCE).ended_by == "stopped"
+    assert passed == [(len(after), 0)]  # as the sender says
+
+
+def test_an_idle_part_lets_no_link_look_again_that_has_ended() -> None:
+    """The queue of the detector has messages of both parts, so the link might wait for room."""
+    links, announced = MemoryLinks(), []
+
+    def server(part: Any) -> None:
+        detector = sink(part, [], CountCondition(part, 1), name="detector")
+        part.add_flow(source(part, [1], name="own"), detector)
+        part.add_operator(sink(part, [], name="viewer"))
+
+    def edge(part: Any) -> None:
+        part.add_operator(source(part, [], name="camera"))
+        part.add_operator(source(part, [], name="clock"))
+
+    def connect(cut: Cut) -> None:
+        links.connect(cut)
+        links.made[FLOW].sender.end()
+
+    def note(report: Any) -> None:
+        receiver: Any = cut._operators[FLOW]
+        assert receiver.flow.is_shared
+        if receiver._node.retired:
+            receiver._condition.notify_scheduler = lambda: announced.append(report)
+            receiver.note_idle()
+            cut.application.stop_execution()
+
+    flows = [("camera.out", "detector.in"), ("clock.out", "viewer.in")]
+    cut = Cut(plant(edge, server, flows), "server", connect)
+    cut.idleness.on_idle = note
+    assert cut.application.run_async().result(PATIENCE).ended_by == "stopped"
+    assert not announced
+
+
 def test_what_had_arrived_from_a_part_that_is_given_up_is_taken() -> None:
     taken: list[Any] = []
     run_server(taken, lambda cut, link: cut.end_flow(FLOW))

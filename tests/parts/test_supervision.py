@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -237,6 +238,15 @@ def test_parts_that_were_told_nothing_need_not_report_again() -> None:
     assert made.idle("b", reports["b"], 0, 1) == [Tell(name, Ask(2)) for name in "abc"]
     found = [action for name in "abc" for action in made.idle(name, reports[name], 2, 1)]
     assert found == [Tell(name, EndIdle(NONE_LEFT)) for name in "abc"]
+
+
+def test_a_flow_that_has_ended_at_both_ends_brings_nothing_whatever_they_have_counted() -> None:
+    """One of them may have been started again, and counts what came over a link that was refused."""
+    made = started()
+    reports = {"a": IdleReport({FLOW.name: (-1, -1)}, (FLOW.name,)), "b": idle(1), "c": IdleReport()}
+    assert [action for name in "abc" for action in made.idle(name, reports[name], 0, 1)] == []
+    has_ended = replace(reports["b"], ended=(FLOW.name,))
+    assert made.idle("b", has_ended, 0, 1) == [Tell(name, Ask(1)) for name in "abc"]
 
 
 def test_a_part_that_ends_is_not_waited_for_any_more() -> None:

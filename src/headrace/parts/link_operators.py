@@ -824,7 +824,8 @@ class ReceiveFromPart(LinkOperator):
         self.has_news = self._was_idle = False
         link, queue = self._link, self._fed
         self._pass_on(link.take, queue)
-        while self._next_links and self._can_change(link) and not self._has_more:
+        # If nobody takes messages any more, there will be no room for those of the link before.
+        while self._can_change(link) and (queue.consumer.retired or not self._has_more):
             self._change_link()
             link = self._link
             self._pass_on(link.take, queue)
@@ -884,18 +885,18 @@ class ReceiveFromPart(LinkOperator):
     @property
     def waits_beside_others(self) -> bool:
         """Whether it waits for room in a queue that it shares with others."""
-        return self.flow.is_shared and self._node.blockers > 0  # type: ignore[union-attr]
+        return self.flow.is_shared and not self.is_done and self._node.blockers > 0  # type: ignore[union-attr]
 
     @property
     def _waits_for_room(self) -> bool:
-        """Whether what arrived cannot be passed on, because those of others have all places of the queue."""
+        """Whether what arrives cannot be passed on, as those of others or of an earlier link have the places."""
         queue = self._queue
-        return bool(self.flow.is_shared and len(queue) >= queue.limit)
+        return bool(self._keeps_places and len(queue) >= queue.limit)
 
     @property
     def waits_for_link(self) -> bool:
         """Whether it waits for the other part, or for room beside others."""
-        if self._waits_for_room and not (self._lock.locked() or self._has_failed):
+        if self.flow.is_shared and self._waits_for_room and not (self._lock.locked() or self._has_failed):
             return True
         return super().waits_for_link
 
@@ -905,7 +906,7 @@ class ReceiveFromPart(LinkOperator):
         if self._is_closed:
             return _CLOSED
         if self._link is not None and self._waits_for_room:
-            return self._link.arrived, self._given
+            return self._latest.arrived, 0 if self._next_links else self._given
         return self._here + (self._link is not None and self._link.has_ended), self._given
 
     def counts(self) -> FlowCounts:
