@@ -648,7 +648,7 @@ PLANTS = [
         "        if True:\n            return self.popleft()\n",
         "pop-2",
         (_WRONG, _ERROR),
-        order=100,
+        order=0,
     ),
     # Pausing.
     Plant(
