@@ -182,24 +182,26 @@ def test_a_signal_that_comes_before_a_wait_ends_it(interrupting: None, way: str)
     endless.join()
 
 
-def test_no_notification_is_lost_between_two_parts_of_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waits, "_LONGEST", 1e-5)  # shorter ones keep the other thread from the lock
-    condition = threading.Condition()
-    counts = {"made": 0, "seen": 0}
+def test_no_notification_is_lost_between_two_parts_of_a_wait() -> None:
+    """Another thread can notify only while the wait listens: between its parts the lock is held."""
+    lock = threading.Lock()
+    is_free: list[bool] = []
+
+    class Watched(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            is_free.append(not lock.locked())
+            if len(is_free) < 3:
+                return super().wait(0)
+            thread.start()
+            return super().wait()
 
     def notify() -> None:
-        for _ in range(50):
-            with condition:
-                waits.wait_for(condition, lambda: counts["made"] == counts["seen"])
-                counts["made"] += 1
-                condition.notify_all()
-
-    thread = threading.Thread(target=notify)
-    thread.start()
-    for number in range(50):
         with condition:
-            while counts["made"] == number:
-                waits.wait(condition)
-            counts["seen"] += 1
             condition.notify_all()
+
+    condition = Watched(lock)
+    thread = threading.Thread(target=notify)
+    with condition:
+        assert waits.wait(condition)
     thread.join()
+    assert is_free == [False] * 3

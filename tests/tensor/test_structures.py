@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import math
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.gpu import sim
+from headrace.tensor import tree
 from headrace.tensor.device_arrays import Unsupported, kind_of, span_of
-from headrace.tensor.structures import key_of_value, layouts_of, rebuild, take_apart
+from headrace.tensor.structures import Same, key_of_object, key_of_value, layouts_of, rebuild, take_apart
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -101,6 +105,34 @@ def test_values_of_one_key_are_the_same(one: Any, other: Any) -> None:
 )
 def test_values_that_are_equal_are_not_always_the_same(one: Any, other: Any) -> None:
     assert key_of_value(one) != key_of_value(other)
+
+
+def nested(levels: int, data: Any) -> Any:
+    for _ in range(levels):
+        data = [data]
+    return data
+
+
+@pytest.mark.parametrize("leaf", [buffer, lambda: 5])
+def test_levels_are_counted_instead_of_walked_to_the_interpreters_limit(leaf: Callable[[], Any]) -> None:
+    """The limit is a few frames above this test; a deeper walk would be a RecursionError."""
+    endless: Any = [leaf()]
+    endless.append(endless)
+    limit = sys.getrecursionlimit()
+    depth = len(inspect.stack())
+    take_apart(nested(tree.DEEPEST, leaf()), [], [])
+    key_of_value(nested(tree.DEEPEST, 5))
+    sys.setrecursionlimit(depth + 120)
+    try:
+        for data in (endless, nested(tree.DEEPEST + 1, leaf())):
+            with pytest.raises(Unsupported, match="contains itself, or more than 32"):
+                take_apart(data, [], [])
+        looped: Any = [5]
+        looped.append(looped)
+        assert isinstance(key_of_object(looped), Same)
+        assert isinstance(key_of_object(nested(tree.DEEPEST + 1, 5)), Same)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_nan_is_the_same_as_itself() -> None:

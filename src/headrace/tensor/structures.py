@@ -20,6 +20,7 @@ Leaves: TypeAlias = "list[Any]"
 
 _SINGLE = (bool, type(None))
 _PLAIN = (int, float, complex, str, bytes)
+_TOO_DEEP = f"a container that contains itself, or more than {tree.DEEPEST} within each other"
 
 
 class _Container(tuple[Any, ...]):
@@ -45,13 +46,10 @@ def take_apart(data: Any, arrays: Leaves, values: Leaves, keeps_whole: bool = Tr
 
     Without `keeps_whole`, containers without arrays are taken apart as well, and each `rebuild` makes new ones.
     """
-    try:
-        return _take_apart(data, arrays, values, keeps_whole)
-    except RecursionError:
-        raise Unsupported("a container that contains itself, or too many within each other") from None
+    return _take_apart(data, arrays, values, keeps_whole, tree.DEEPEST)
 
 
-def _take_apart(data: Any, arrays: Leaves, values: Leaves, keeps_whole: bool) -> Structure:
+def _take_apart(data: Any, arrays: Leaves, values: Leaves, keeps_whole: bool, levels: int) -> Structure:
     kind = kind_of(data)
     if kind is not None:
         try:
@@ -67,9 +65,11 @@ def _take_apart(data: Any, arrays: Leaves, values: Leaves, keeps_whole: bool) ->
     if items is None:
         values.append(data)
         return _Host((type(data),))
+    if not levels:
+        raise Unsupported(_TOO_DEEP)
     keys, parts = items
     first_array, first_value = len(arrays), len(values)
-    structures = [_take_apart(part, arrays, values, keeps_whole) for part in parts]
+    structures = [_take_apart(part, arrays, values, keeps_whole, levels - 1) for part in parts]
     if (
         keeps_whole and len(arrays) == first_array
     ):  # a container without arrays is one value, however long it is
@@ -101,8 +101,11 @@ def layouts_of(structure: Structure) -> list[Layout]:
     return [layout for item in items for layout in layouts_of(item)]
 
 
-def key_of_value(value: Any) -> Hashable:
-    """Return what a value is compared by; raise Unsupported if it cannot be compared reliably."""
+def key_of_value(value: Any, levels: int = tree.DEEPEST) -> Hashable:
+    """Return what a value is compared by; raise Unsupported if it cannot be compared reliably.
+
+    The levels are counted, since a walk that ends at the interpreter's limit leaves finalizers no room to run.
+    """
     kind: Any = type(value)
     if kind in (float, complex):
         return kind, repr(value)  # 0.0 and -0.0 are equal, and nan is not equal to itself
@@ -111,7 +114,9 @@ def key_of_value(value: Any) -> Hashable:
     items = tree.inside(value)
     if items is None:
         raise Unsupported(_why(value))
-    return kind, items[0], *map(key_of_value, items[1])
+    if not levels:
+        raise Unsupported(_TOO_DEEP)
+    return kind, items[0], *[key_of_value(item, levels - 1) for item in items[1]]
 
 
 class Same:
@@ -133,7 +138,7 @@ def key_of_object(value: Any) -> Hashable:
     """Return what an object is compared by: its value, or its identity where values cannot be compared."""
     try:
         return key_of_value(value)
-    except (Unsupported, RecursionError):
+    except Unsupported:
         return Same(value)
 
 
