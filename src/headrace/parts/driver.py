@@ -312,7 +312,8 @@ class Driver:
             self._carry_out(self.supervisor.stop(now))
         for part, process in self._processes.items():
             self.supervisor.beat(part, process.beat)
-        self._carry_out(self.supervisor.tick(monotonic()))
+        # With the time from before: all may have been stopped since, which is noticed at the next look.
+        self._carry_out(self.supervisor.tick(now))
         until = self.supervisor.next_time()
         left = _LONGEST if until is None else max(until - monotonic(), 0.0)
         for key, _ in self._selector.select(min(left, _LONGEST)):
