@@ -44,6 +44,8 @@ DEFAULT_PORT = 8765
 """Where a driver listens, unless it is told a port."""
 ALL = "all"
 """The name for every fragment that nobody else runs."""
+ANY = ""
+"""The name for one fragment, which the driver chooses."""
 
 _log = logging.getLogger("headrace.parts")
 
@@ -206,7 +208,7 @@ class AgentServer:
 def serve(
     address: Address,
     token: bytes,
-    fragments: str = ALL,
+    fragments: str = ANY,
     program: str = "",
     *,
     encrypted: bool = False,
@@ -219,7 +221,8 @@ def serve(
     address, token
         Of the driver.
     fragments
-        The names of the fragments that this host runs, separated by commas, or ``"all"``.
+        The names of the fragments that this host runs, separated by commas; ``"all"`` for those that nobody else
+        runs; empty for one that the driver chooses.
     program
         The program on this host; empty if it is where the driver has it.
     encrypted
@@ -252,7 +255,7 @@ def _may_come(error: BaseException | None) -> bool:
 def serve_from_options(options: Mapping[str, str], program: str) -> None:
     """Do what ``headrace run PROGRAM --worker`` asks for; the options are variables."""
     address = parse_address(options.get("HEADRACE_ADDRESS", ""))
-    fragments = options.get("HEADRACE_FRAGMENTS") or ALL
+    fragments = options.get("HEADRACE_FRAGMENTS") or ANY
     encrypted = bool(options.get("HEADRACE_TLS"))
     serve(address, token_for(address[0]), fragments, program, encrypted=encrypted)
 
