@@ -25,7 +25,7 @@ from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import control
 from headrace.parts.agent import Agent, AgentServer, parse_address, serve
-from headrace.parts.control import Channel, Gone, Refused, StartPart
+from headrace.parts.control import Channel, Gone, Refused, RunOver, StartPart
 from headrace.parts.remote import AGENT, Reception, RemoteProcess
 from headrace.parts.remote_driver import Agents, RemoteDriver
 from headrace.parts.token import token_for
@@ -163,7 +163,11 @@ def test_a_killed_driver_takes_all_along() -> None:
     with (
         subprocess.Popen([*command, "--driver", "--worker", "--fragments", "a"], env=variables) as driver,
         subprocess.Popen(
-            [*command, "--worker", "--fragments", "b"], env=variables, stdout=subprocess.PIPE, text=True
+            [*command, "--worker", "--fragments", "b"],
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as other,
     ):
         assert other.stdout is not None
@@ -175,9 +179,10 @@ def test_a_killed_driver_takes_all_along() -> None:
             for child in Path(f"/proc/{driver.pid}/task/{task}/children").read_text().split()
         }
         driver.kill()
-        other.communicate(timeout=PATIENCE)
+        _, err = other.communicate(timeout=PATIENCE)
         driver.wait(timeout=PATIENCE)
-    assert other.returncode == 0
+    assert other.returncode == 1
+    assert f"PeerLost: the driver at {HOST}:8765 is gone: it was killed, or cannot be reached any more" in err
     for pid in (*here, str(part)):
         wait_until(lambda pid=pid: has_ended(pid), f"the end of process {pid}")  # type: ignore[misc]
 
@@ -206,7 +211,9 @@ def test_a_worker_waits_for_a_driver() -> None:
         reception = Reception(ADDRESS, token)
         ((kind, name, connection),) = arrivals(reception)
         assert (kind, name) == (AGENT, "a")
-        connection.close()
+        driver = Channel.over(connection)
+        driver.send(RunOver())
+        driver.close()
         reception.close()
         future.result(PATIENCE)
 
@@ -214,6 +221,17 @@ def test_a_worker_waits_for_a_driver() -> None:
 def arrivals(reception: Reception) -> list[tuple[str, str, Any]]:
     assert select.select([reception.descriptor], [], [], PATIENCE)[0]
     return reception.take()
+
+
+def test_a_worker_that_comes_when_the_run_is_over_is_told() -> None:
+    token = make_token()
+    reception = Reception(ADDRESS, token)
+    with ThreadPoolExecutor(1) as executor:
+        future = executor.submit(serve, ADDRESS, token)
+        assert select.select([reception.descriptor], [], [], PATIENCE)[0]
+        reception.close()
+        with pytest.raises(GraphError, match="the driver refused this worker: its run is over"):
+            future.result(PATIENCE)
 
 
 def test_a_worker_without_the_token_is_refused() -> None:
@@ -370,6 +388,7 @@ def served() -> Iterator[Callable[[Agent, object], Any]]:
             future = executor.submit(AgentServer(Channel(theirs), agent).run)
             channel.send(message)
             answer = channel.receive_one()
+            channel.send(RunOver())
             channel.close()
             future.result(PATIENCE)
             return answer

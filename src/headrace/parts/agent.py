@@ -27,7 +27,7 @@ from headrace import waits
 from headrace.core.errors import GraphError, PeerLost
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose
-from headrace.parts.control import TOKEN, Address, Channel, Gone, Refused, StartPart
+from headrace.parts.control import TOKEN, Address, Channel, Gone, Refused, RunOver, StartPart
 from headrace.parts.environment import assign, gpus_for, visible
 from headrace.parts.remote import AGENT
 from headrace.parts.token import token_for
@@ -137,7 +137,7 @@ class Agent:
 
 
 class AgentServer:
-    """An agent that does what a driver says, until the driver is gone.
+    """An agent that does what a driver says, until the run is over.
 
     Parameters
     ----------
@@ -179,10 +179,15 @@ class AgentServer:
     def _on_message(self) -> None:
         messages = self._channel.receive()
         if messages is None:
-            self._is_over = True
-            return
+            host, port = self._agent.address
+            raise PeerLost(
+                f"the driver at {host}:{port} is gone: it was killed, or cannot be reached any more; the processes "
+                "of this worker were ended"
+            )
         for message, _ in messages:
             match message:
+                case RunOver():
+                    self._is_over = True
                 case Refused(text):
                     raise GraphError(text)
                 case StartPart():
@@ -214,7 +219,7 @@ def serve(
     encrypted: bool = False,
     is_patient: bool = True,
 ) -> None:
-    """Start what a driver says, until the driver is gone.
+    """Start what a driver says, until the run is over.
 
     Parameters
     ----------
@@ -229,6 +234,11 @@ def serve(
         Whether connections use TLS.
     is_patient
         Whether to wait for a driver that does not listen yet.
+
+    Raises
+    ------
+    PeerLost
+        If the driver is gone before the run is over.
     """
     carrier: Any = None
     was_told = False

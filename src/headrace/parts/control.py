@@ -83,6 +83,11 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class RunOver:
+    """The run is over; to an agent, for which its connection would else end because the driver is lost."""
+
+
+@dataclass(frozen=True, slots=True)
 class Connect:
     """The ends of the links of a part, which come beside it in the order of the flows, and the epoch of each.
 

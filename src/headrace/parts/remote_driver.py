@@ -31,6 +31,7 @@ from headrace.parts.control import (
     Gone,
     Printed,
     Refused,
+    RunOver,
     StartPart,
     TellTime,
 )
@@ -111,8 +112,8 @@ class RemoteDriver(Driver):
         with ExitStack() as stack:
             stack.callback(self._hosting.close)
             stack.callback(self._reception.close)
-            for each in (self._agents, self._early):
-                stack.callback(_close_all, each)
+            stack.callback(_close_all, self._early)
+            stack.callback(self._dismiss_agents)
             super().run()
 
     def _assign(self, parts: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -198,6 +199,11 @@ class RemoteDriver(Driver):
             return
         self._agents.append(channel)
         self._selector.register(channel, selectors.EVENT_READ, partial(self._on_agent, channel))
+
+    def _dismiss_agents(self) -> None:
+        for channel in self._agents:
+            channel.send(RunOver())
+            channel.close()
 
     def _on_agent(self, channel: Channel) -> None:
         messages = channel.receive()
@@ -376,8 +382,8 @@ def _listed(names: Any) -> str:
     return ", ".join(map(repr, names))
 
 
-def _close_all(connections: Any) -> None:
-    for each in connections.values() if isinstance(connections, dict) else connections:
+def _close_all(connections: Mapping[str, socket.socket]) -> None:
+    for each in connections.values():
         each.close()
 
 
