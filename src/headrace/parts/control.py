@@ -83,6 +83,11 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class RunOver:
+    """The run is over; to an agent, for which its connection would else end because the driver is lost."""
+
+
+@dataclass(frozen=True, slots=True)
 class Connect:
     """The ends of the links of a part, which come beside it in the order of the flows, and the epoch of each.
 
@@ -351,10 +356,10 @@ class Channel:
         """Return whether something has arrived."""
         return self._is_ready(select.POLLIN)
 
-    def _is_ready(self, events: int) -> bool:
+    def _is_ready(self, events: int, timeout: float | None = 0) -> bool:
         poll = select.poll()  # which, unlike select, takes descriptors above 1023
         poll.register(self._connection, events)
-        return bool(poll.poll(0))
+        return bool(poll.poll(timeout))
 
     def receive_one(self) -> Any:
         """Wait for a message without descriptors and return it; None when the other end was closed."""
@@ -409,7 +414,7 @@ class _TlsChannel(Channel):
 
         while True:
             if not self._tls.pending():
-                select.select([self._tls], [], [])
+                self._is_ready(select.POLLIN, None)
             with self._sending:
                 self._tls.setblocking(False)
                 try:
