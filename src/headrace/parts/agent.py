@@ -175,7 +175,7 @@ class AgentServer:
             raise KeyboardInterrupt
 
     def _on_message(self) -> None:
-        messages = self._channel.receive()
+        messages = self._channel.take()
         if messages is None:
             self._is_over = True
             return
