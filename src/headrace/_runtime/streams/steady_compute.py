@@ -283,7 +283,7 @@ def _plain_compute(
                 record(event)
                 rotate(-1)
                 fences.last = number
-                message = Envelope()
+                message: Any = Envelope()
                 message.data = value
                 message.fences = fences
                 message.event = event
@@ -310,6 +310,7 @@ def _plain_compute(
                 else:
                     queue.offer(value)
         finally:
+            value = message = None  # what went to nobody would seem to be held
             if log is not None:
                 if log.is_timing:
                     log.end_timing()
