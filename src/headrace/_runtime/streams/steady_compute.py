@@ -282,7 +282,7 @@ def _plain_compute(
                 event = events[number % len(events)]
                 record(event)
                 fences.last = number
-                message = Envelope()
+                message: Any = Envelope()
                 message.data = value
                 message.fences = fences
                 message.event = event
@@ -309,6 +309,7 @@ def _plain_compute(
                 else:
                     queue.offer(value)
         finally:
+            value = message = None  # what went to nobody would seem to be held
             if log is not None:
                 if log.is_timing:
                     log.end_timing()
