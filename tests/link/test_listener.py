@@ -9,6 +9,7 @@ import select
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -289,6 +290,23 @@ def test_a_client_that_leaves_in_the_handshake_does_not_use_up_the_expectation(l
     near = connect(listener.address, PURPOSE, TOKEN, encrypted=encrypted, seconds=PATIENCE)
     assert_works(near, expected.result(PATIENCE))
     close(near, expected.result())
+
+
+def test_time_in_which_the_listener_was_stopped_does_not_count_in_a_handshake(monkeypatch):
+    stopped = [0.0]
+    monkeypatch.setattr("headrace.link.listener.monotonic", lambda: time.monotonic() + stopped[0])
+    listener = Listener(listen(), token=TOKEN)
+    expected = listener.expect(PURPOSE)
+    client = ClientHandshake(PURPOSE, TOKEN)
+    with stranger(listener) as connection:
+        hello = client.begin()
+        connection.sendall(hello[:20])
+        wait_until(lambda: listener._arrivals, "the arrival")
+        stopped[0] = 3600.0
+        connection.sendall(hello[20:])
+        connection.sendall(client.receive(connection.recv(1000)))
+        close(expected.result(PATIENCE))
+    listener.close()
 
 
 def test_a_closed_listener_says_so_to_those_who_wait(listener):

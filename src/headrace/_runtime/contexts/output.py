@@ -112,9 +112,8 @@ class OutputContext:
                 if number > fences.reach:
                     fences.add_event()
                 events = fences.events
-                event = events[0]
+                event = events[number % len(events)]
                 fences.record(event)
-                events.rotate(-1)
                 fences.last = number
                 message = Envelope()
                 message.data = data

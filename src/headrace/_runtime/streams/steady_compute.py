@@ -188,7 +188,7 @@ def _plain_compute(
     fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
     own = fences.stream
     events, record, look = fences.events, fences.record, lifetimes.look_unless_early
-    rotate, keep, end = events.rotate, received.append, numbers.append
+    keep, end = received.append, numbers.append
     now, computes, threads, timer = _parts_of(log)
     # As in `_on_stream`.
     known, is_always = -1, False
@@ -279,11 +279,10 @@ def _plain_compute(
                 number = fences.last + 1
                 if number > fences.reach:
                     fences.add_event()
-                event = events[0]
+                event = events[number % len(events)]
                 record(event)
-                rotate(-1)
                 fences.last = number
-                message = Envelope()
+                message: Any = Envelope()
                 message.data = value
                 message.fences = fences
                 message.event = event
@@ -310,6 +309,7 @@ def _plain_compute(
                 else:
                     queue.offer(value)
         finally:
+            value = message = None  # what went to nobody would seem to be held
             if log is not None:
                 if log.is_timing:
                     log.end_timing()
