@@ -306,7 +306,7 @@ class Agents:
         self._place()
 
     def _place(self) -> None:
-        """Give the parts that wait to agents.
+        """Assign the waiting parts to agents.
 
         A part goes to the agent that ran it before, or that names it. The others wait until there are agents for
         all of them: an agent that names one of these parts may still come.

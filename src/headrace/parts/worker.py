@@ -406,11 +406,29 @@ class Worker:
     # The driver.
 
     def listen(self) -> None:
-        """Do what the driver says, until it is gone; on a thread of its own."""
-        while (messages := self.channel.receive()) is not None:
-            for message, descriptors in messages:
-                self._handle(message, [socket.socket(fileno=each) for each in descriptors])
-        os.kill(os.getpid(), signal.SIGKILL)
+        """Do what the driver says, until it is gone; on a thread of its own.
+
+        A process that does not hear its driver any more ends: it would go on, and say that it lives, for ever.
+        """
+        try:
+            while (messages := self.channel.receive()) is not None:
+                for message, descriptors in messages:
+                    self._handle_or_fail(message, [socket.socket(fileno=each) for each in descriptors])
+        except BaseException:
+            logging.getLogger("headrace.parts").exception(
+                "part %r: its driver is unheard", self.assignment.part
+            )
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _handle_or_fail(self, message: Any, ends: list[socket.socket]) -> None:
+        """Do what the driver says; if that is not possible, the run of the part fails."""
+        try:
+            self._handle(message, ends)
+        except Exception as error:
+            if self.control is None:  # there is no run yet
+                raise
+            self.control.fail(error)
 
     # What the loop calls.
 
