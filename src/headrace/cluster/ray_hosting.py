@@ -5,8 +5,8 @@ waits for its end. The part does not run in the actor's own process, because tha
 threads, its standard output and its ``__main__``.
 
 If the process is lost and the fragment says ``on_loss="restart"``, the driver ends the actor and asks for another
-one, which Ray starts on another host if that one is gone. Decided against: to let Ray restart the actor. Ray notices
-neither a process nor an actor that is frozen, and would restart for ever one that cannot start.
+one, which Ray starts on another host if that one is gone. Decided against: to let Ray restart the actor. Ray does
+not notice a frozen process or a frozen actor, and would restart for ever one that cannot start.
 
 ``auto`` starts Ray on this machine for the run, with a token of its own and files in a folder that is removed
 afterwards. Ray listens on all interfaces, whatever address it is given; who does not have the token is refused.
