@@ -227,7 +227,7 @@ class RemoteDriver(Driver):
     def _on_gone(self, part: str, gone: Gone) -> None:
         """Handle that a process ended which has not connected; the connection of others says so itself."""
         process = self._processes.get(part)
-        if process is not None and process.channel is None and gone.number in (0, process.number):
+        if process is not None and process.channel is None and gone.number == process.number:
             process.reason = gone.how
             self._on_exit(process, None)
 

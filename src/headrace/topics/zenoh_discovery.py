@@ -206,6 +206,8 @@ class ZenohDiscovery:
 class _Announcement:
     """A TCP socket that listens, and the token of Zenoh that tells of it."""
 
+    watch = None
+
     def __init__(self, discovery: ZenohDiscovery, topic: str, started: int) -> None:
         self.listening = listen(discovery._address)
         self.token = discovery._token
@@ -221,6 +223,10 @@ class _Announcement:
         except BaseException:
             self.listening.close()
             raise
+
+    def is_there(self) -> bool:
+        """Return True: nobody else can withdraw it."""
+        return True
 
     def close(self) -> None:
         """Be found no more."""
