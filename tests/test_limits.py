@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import limits
-from tests.harness.processes import run_python
+from tests.harness.processes import run_forked, run_python
 
 WAITING = """
 import threading
@@ -75,3 +75,61 @@ def test_any_two_values_of_two_parameters_meet(monkeypatch: pytest.MonkeyPatch) 
     assert len(chosen) == 15
     monkeypatch.setattr(limits, "THOROUGH", True)
     assert limits.pairs(*parameters) == every
+
+
+VARIANTS = """
+import pytest
+
+@pytest.fixture(params=["greedy", "events"])
+def scheduler(request):
+    return request.param
+
+@pytest.mark.parametrize("number", range(9))
+def test_turns(scheduler, number): pass
+
+@pytest.mark.turns()
+def test_all(scheduler): pass
+
+@pytest.mark.turns("mode")
+@pytest.mark.parametrize("mode", ["", "verify"])
+def test_modes(mode, scheduler): pass
+
+@pytest.mark.parametrize(("scheduler", "size"), [("greedy", 1), ("events", 1)])
+def test_pairs(scheduler, size): pass
+
+@pytest.mark.thorough
+def test_dear(): pass
+"""
+
+
+def test_variants_take_turns_but_in_a_thorough_run_and_where_they_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "test_variants.py"
+    file.write_text(VARIANTS)
+
+    def ran(*arguments: object, **environment: str) -> set[str]:
+        plain = [
+            "-q",
+            "-p",
+            "tests.limits",
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            tmp_path,
+            "--collect-only",
+        ]
+        printed = run_forked("-m", "pytest", *plain, *arguments, **environment).stdout
+        return {line.partition("::")[2] for line in printed.splitlines() if "::" in line}
+
+    ordinary = ran(file)
+    numbered = {name for name in ordinary if name.startswith("test_turns")}
+    assert {name.partition("-")[2] for name in numbered} == {f"{number}]" for number in range(9)}
+    assert {name.partition("-")[0] for name in numbered} == {"test_turns[greedy", "test_turns[events"}
+    assert len(numbered) == 9
+    both = {"test_all[greedy]", "test_all[events]", "test_pairs[greedy-1]", "test_pairs[events-1]"}
+    assert both < ordinary
+    assert len({name for name in ordinary if name.startswith("test_modes")}) == 2
+    assert "test_dear" not in ordinary
+    every = ran(file, HEADRACE_TESTS="thorough")
+    assert ordinary < every
+    assert len(every) == 18 + 2 + 4 + 2 + 1
+    assert ran(f"{file}::test_dear") == {"test_dear"}

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import pytest
 
 from headrace.cluster import ray_hosting
 from headrace.core.errors import GraphError, LinkError
+from headrace.parts.control import Gone
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import ROOT, environment_of_programs, run_python
 from tests.limits import THOROUGH
@@ -56,19 +58,31 @@ def marked(mark: str) -> set[str]:
     return found
 
 
-def test_actors_print_what_one_process_prints_and_ray_restarts_a_lost_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        ("once", "was closed while it ran; it is started again"),
+        (
+            "freeze",
+            "has said nothing for 2.85 s: it is frozen, or a call holds the interpreter lock; it is started",
+        ),
+    ],
+)
+def test_actors_print_what_one_process_prints_and_one_that_is_lost_or_frozen_is_replaced(
+    tmp_path: Path, action: str, reason: str
+) -> None:
     struck = tmp_path / "struck"
     done = run_python(
-        *("-m", "headrace.cli", "run", PLANT, "--cluster", "auto", "--", "once@run", str(struck)),
+        *("-m", "headrace.cli", "run", PLANT, "--cluster", "auto", "--", f"{action}@run", str(struck)),
         cwd=tmp_path,
         timeout=LONG,
     )
     assert done.returncode == 0, done.stderr
-    # Ray prints lines of its own among those of the program.
-    out = [line for line in done.stdout.splitlines() if line.startswith(("begins", "shown: ", "finished "))]
+    out = done.stdout.splitlines()
     assert struck.exists()
-    assert "was closed while it ran; it is started again" in done.stderr
+    assert reason in done.stderr
     assert out[0] == "begins"
+    assert set(out[1:-1]) <= set(SHOWN)  # and no line of Ray
     assert out[-3:-1] == SHOWN[-2:]
     assert out[-1].startswith("finished ")
     assert out[-1].split()[2:] == ["2", "{}", "{}"]
@@ -124,6 +138,60 @@ class FakeRay:
 
     def shutdown(self) -> None:
         self.was_shut_down = True
+
+
+class FakeCluster(FakeRay):
+    """Notes which actors are created and killed; their calls never end by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actors: list[SimpleNamespace] = []
+        self.killed: list[SimpleNamespace] = []
+        self.options: list[dict[str, int]] = []
+
+    def init(self, **_: object) -> None:
+        pass
+
+    def remote(self, **options: int) -> Callable[[type], SimpleNamespace]:
+        self.options.append(options)
+        return lambda kind: SimpleNamespace(remote=self._create)
+
+    def _create(self, part: str) -> SimpleNamespace:
+        end: Future[int] = Future()
+        call = SimpleNamespace(remote=lambda *_: SimpleNamespace(future=lambda: end))
+        self.actors.append(SimpleNamespace(part=part, end=end, run=call))
+        return self.actors[-1]
+
+    def kill(self, actor: SimpleNamespace, *, no_restart: bool) -> None:
+        assert no_restart
+        self.killed.append(actor)
+
+
+def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ray = FakeCluster()
+    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
+    part = SimpleNamespace(name="a", gpus=None, cpus=2, on_loss="restart")
+    posted: list[Gone] = []
+    hosting = ray_hosting.RayHosting("auto", [part], b"token", ".")
+    hosting.reception = SimpleNamespace(  # type: ignore[assignment]
+        address=("127.0.0.1", 1), post=lambda kind, name, what: posted.append(what)
+    )
+    hosting.start("a", 1)
+    hosting.start("a", 2)
+    first, second = ray.actors
+    assert ray.killed == [first]
+    assert ray.options == [{"num_cpus": 2, "num_gpus": 0}] * 2
+    first.end.set_exception(RuntimeError("killed"))
+    second.end.set_result(3)
+    assert posted == [
+        Gone("a", 1, "its actor has failed (killed)"),
+        Gone("a", 2, "its process ended with status 3"),
+    ]
+    hosting.close()
+    assert ray.killed == [first, second]
+    assert ray.was_shut_down
 
 
 @pytest.mark.parametrize("address", ["auto", "10.0.0.1:6379"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import shutil
 import socket
 import threading
 import time
@@ -344,6 +345,26 @@ def test_a_folder_that_is_opened_to_others_meanwhile_is_reported_and_the_rest_go
         publication.publish(1)
         assert reader.next().data == 1
         place.chmod(0o700)
+
+
+@pytest.mark.parametrize("what", ["socket", "folder"])
+def test_a_publisher_whose_socket_is_removed_is_found_again(what: str) -> None:
+    folder = TopicFolder()
+    with published() as publication, reading() as early:
+        await_subscribers(publication)
+        (socket_file,) = folder.path.iterdir()
+        if what == "socket":
+            socket_file.unlink()
+        else:
+            moved = folder.path.rename(folder.path.with_name("moved"))
+            shutil.rmtree(moved)
+        wait_until(lambda: folder.publishers("a"), "it is announced again")
+        with reading() as late:
+            await_subscribers(publication, 2)
+            publication.publish(1)
+            assert (early.next().data, late.next().data) == (1, 1)
+        assert early.subscription.connections == 1
+    assert folder.publishers() == []
 
 
 def test_a_publisher_with_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

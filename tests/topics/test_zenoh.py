@@ -13,7 +13,8 @@ import pytest
 from headrace.core.errors import TopicError
 from headrace.topics import TopicFolder
 from headrace.topics.listing import list_topics
-from tests.harness import wait_until
+from tests.harness import PATIENCE, wait_until
+from tests.harness.processes import run_python
 from tests.topics.ends import await_subscribers, link_of, published, reading
 
 pytest.importorskip("zenoh")
@@ -87,6 +88,17 @@ def test_a_host_with_another_token_is_refused(caplog: pytest.LogCaptureFixture) 
         with reading("a", ways=[here]):
             wait_until(lambda: "cannot be received" in caplog.text, "it was refused")
         assert publication.subscribers == []
+
+
+def test_a_program_that_has_looked_for_other_hosts_ends() -> None:
+    done = run_python(
+        "-c",
+        "from headrace.topics.discovery import discoveries; print([each.publishers() for each in discoveries()])",
+        HEADRACE_TOPICS_ADDRESS="127.0.0.1",
+        HEADRACE_TOPICS_TOKEN=TOKEN.decode(),
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stdout) == (0, "[[], []]\n"), done.stderr
 
 
 def test_an_announcement_that_is_none_is_ignored() -> None:

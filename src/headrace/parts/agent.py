@@ -27,7 +27,7 @@ from headrace import waits
 from headrace.core.errors import GraphError, PeerLost
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose
-from headrace.parts.control import TOKEN, Address, Channel, Gone, Refused, StartPart
+from headrace.parts.control import TOKEN, Address, Channel, Gone, Refused, RunOver, StartPart
 from headrace.parts.environment import assign, gpus_for, visible
 from headrace.parts.remote import AGENT
 from headrace.parts.token import token_for
@@ -44,6 +44,8 @@ DEFAULT_PORT = 8765
 """Where a driver listens, unless it is told a port."""
 ALL = "all"
 """The name for every fragment that nobody else runs."""
+ANY = ""
+"""The name for one fragment, which the driver chooses."""
 
 _log = logging.getLogger("headrace.parts")
 
@@ -135,7 +137,7 @@ class Agent:
 
 
 class AgentServer:
-    """An agent that does what a driver says, until the driver is gone.
+    """An agent that does what a driver says, until the run is over.
 
     Parameters
     ----------
@@ -175,12 +177,17 @@ class AgentServer:
             raise KeyboardInterrupt
 
     def _on_message(self) -> None:
-        messages = self._channel.receive()
+        messages = self._channel.take()
         if messages is None:
-            self._is_over = True
-            return
+            host, port = self._agent.address
+            raise PeerLost(
+                f"the driver at {host}:{port} is gone: it was killed, or cannot be reached any more; the processes "
+                "of this worker were ended"
+            )
         for message, _ in messages:
             match message:
+                case RunOver():
+                    self._is_over = True
                 case Refused(text):
                     raise GraphError(text)
                 case StartPart():
@@ -206,26 +213,32 @@ class AgentServer:
 def serve(
     address: Address,
     token: bytes,
-    fragments: str = ALL,
+    fragments: str = ANY,
     program: str = "",
     *,
     encrypted: bool = False,
     is_patient: bool = True,
 ) -> None:
-    """Start what a driver says, until the driver is gone.
+    """Start what a driver says, until the run is over.
 
     Parameters
     ----------
     address, token
         Of the driver.
     fragments
-        The names of the fragments that this host runs, separated by commas, or ``"all"``.
+        The names of the fragments that this host runs, separated by commas; ``"all"`` for those that nobody else
+        runs; empty for one that the driver chooses.
     program
         The program on this host; empty if it is where the driver has it.
     encrypted
         Whether connections use TLS.
     is_patient
         Whether to wait for a driver that does not listen yet.
+
+    Raises
+    ------
+    PeerLost
+        If the driver is gone before the run is over.
     """
     carrier: Any = None
     was_told = False
@@ -252,7 +265,7 @@ def _may_come(error: BaseException | None) -> bool:
 def serve_from_options(options: Mapping[str, str], program: str) -> None:
     """Do what ``headrace run PROGRAM --worker`` asks for; the options are variables."""
     address = parse_address(options.get("HEADRACE_ADDRESS", ""))
-    fragments = options.get("HEADRACE_FRAGMENTS") or ALL
+    fragments = options.get("HEADRACE_FRAGMENTS") or ANY
     encrypted = bool(options.get("HEADRACE_TLS"))
     serve(address, token_for(address[0]), fragments, program, encrypted=encrypted)
 

@@ -332,6 +332,14 @@ class LinkOperator(Operator):
     def note_idle(self) -> None:
         """Handle that nothing can run in the part."""
 
+    @property
+    def is_withholding(self) -> bool:
+        """Whether it waits for answers of other parts before it answers what it has received."""
+        return False
+
+    def answer(self) -> None:
+        """Answer what was received: there will be no answers to what came of it."""
+
     def note_ties(self, room: Mapping[str, Sequence[str]], not_run: Container[str]) -> None:
         """Note what starves together with operators of other parts (`EndIdle`)."""
         self.is_run_behind = self.flow.name not in not_run
@@ -755,9 +763,17 @@ class ReceiveFromPart(LinkOperator):
             self._condition.notify_scheduler()
         if self._lock.locked():  # a message is being delivered
             return
-        if self.is_acknowledging and self._link is not None and self._taken() > self._done:
-            if any(sender.is_unanswered for sender in self.awaited):
-                return  # what came of it is not safe elsewhere
+        if self.is_withholding and not any(sender.is_unanswered for sender in self.awaited):
+            self.answer()
+
+    @property
+    def is_withholding(self) -> bool:
+        """Whether there are messages that were taken and not answered: what came of them is not safe elsewhere."""
+        return self.is_acknowledging and self._link is not None and self._taken() > self._done
+
+    def answer(self) -> None:
+        """Return the credits of all that was taken."""
+        if self.is_withholding:
             self._done = self._taken()
             self._condition.notify_scheduler()
 
