@@ -233,6 +233,7 @@ def test_a_replayed_handshake_is_refused():
 
 def test_thousands_of_connections_that_say_nothing_keep_nobody_out(caplog):
     """They cost at most 64 descriptors and one line a second, and one that knows the token gets in."""
+    began = time.monotonic()
     listener = Listener(listen(), token=TOKEN)
     near, far = connected(listener)
     before = descriptors()
@@ -250,7 +251,7 @@ def test_thousands_of_connections_that_say_nothing_keep_nobody_out(caplog):
     for connection in strangers:
         connection.close()
     wait_for_descriptors(before)
-    assert len(caplog.records) <= 20
+    assert len(caplog.records) <= 1 + time.monotonic() - began
     close(near, far)
     listener.close()
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from headrace.link import loop
+from tests.harness.files import open_files
 from tests.harness.threads import PATIENCE, wait_until
 
 
@@ -33,11 +34,13 @@ def test_a_thread_that_ends_a_wait_never_writes_to_another_file(monkeypatch: pyt
         os.eventfd_write(number, value)
 
     monkeypatch.setattr(loop, "os", SimpleNamespace(**{**vars(os), "eventfd_write": write}))
-    before = len(os.listdir("/proc/self/fd"))
+    numbers = watch._epoll.fileno(), watch._descriptor
+    own = set(zip(map(str, numbers), ("anon_inode:[eventpoll]", "anon_inode:[eventfd]"), strict=True))
+    assert own <= open_files()
     watch.wake()
     watch.close()
     watch.wake()
-    assert len(os.listdir("/proc/self/fd")) == before - 1  # an epoll and its wake-up for the file of the test
+    assert not own & open_files()
     os.close(opened[0])
 
 

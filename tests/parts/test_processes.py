@@ -18,6 +18,7 @@ from headrace.cli import main
 from headrace.observe import progress_line
 from headrace.parts.supervision import State, Supervisor
 from tests.harness import PATIENCE, wait_until
+from tests.harness.files import open_files
 from tests.harness.logs import logging_of_a_program
 from tests.harness.processes import environment_of_programs, forking, is_fork_server, run_python
 from tests.limits import THOROUGH
@@ -48,10 +49,10 @@ def children() -> set[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    before, files = children(), len(os.listdir("/proc/self/fd"))
+    before, files = children(), open_files()
     yield
     assert not children() - before
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert not open_files() - files
 
 
 def run(*arguments: str, options: tuple[str, ...] = ()) -> int:
