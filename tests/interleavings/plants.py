@@ -38,7 +38,7 @@ PLANTS = [
         "        self.waiting.announced(node.ready_queue)\n        self.inbox.append(node)\n",
         "event-1",
         (_LOST,),
-        order=146,
+        order=13,
     ),
     Plant(
         "an announcement wakes nobody",
