@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.cluster import ray_hosting, ray_start
-from headrace.core.errors import GraphError, LinkError
+from headrace.core.errors import GraphError, LinkError, PeerLost
 from headrace.parts.control import Gone
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import ROOT, environment_of_programs, run_python
@@ -213,6 +213,24 @@ def test_what_began_is_ended_if_ray_cannot_be_joined(address: str, monkeypatch: 
     with pytest.raises(OSError, match="no room for Ray"):
         ray_hosting.RayHosting(address, [PART], b"token", ".")
     assert ray.was_shut_down
+
+
+def test_an_address_that_nobody_listens_at_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(
+            PeerLost, match=f"--cluster {address}: no cluster of Ray listens there: .*refused"
+        ):
+            ray_hosting.RayHosting(address, [PART], b"token", ".")
+    assert ray.starts == 0
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "ray://10.0.0.1:10001", "", ":6379", "host:port"])
+def test_what_is_no_address_is_left_to_ray(address: str) -> None:
+    ray_start.check_address(address)
 
 
 class SlowRay(FakeRay):

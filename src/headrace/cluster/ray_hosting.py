@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.cluster.ray_start import QUIET, VARIABLES, ray_on_this_machine
+from headrace.cluster.ray_start import QUIET, VARIABLES, check_address, ray_on_this_machine
 from headrace.core.errors import GraphError
 from headrace.lazy import import_or_explain
 from headrace.link.handshake import make_token
@@ -85,6 +85,8 @@ class RayHosting:
                 # Before the import, because Ray reads them then.
                 os.environ.update(VARIABLES)
                 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+            else:
+                check_address(address)
             self._ray = import_or_explain("ray", "cluster", "to run on a cluster")
             if self._ray.is_initialized():
                 raise GraphError(

@@ -1,8 +1,10 @@
-"""How Ray begins for a run: on this machine, as often as it takes.
+"""How Ray begins for a run: on this machine, as often as it takes, or at an address where somebody listens.
 
 Ray gives its own processes 30 s to start, which is too little on a machine with much other work, and fails then. It
 is started anew a few times, each time with a folder of its own, and what an attempt leaves behind is ended. Below
 about an eighth of a core Ray does not start at all.
+
+Ray waits long for an address that nobody listens at, and then names its own parts. So the address is tried first.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.errors import LinkError
+from headrace.core.errors import LinkError, PeerLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +34,7 @@ VARIABLES = {
 """What the environment says before Ray is imported."""
 QUIET: dict[str, Any] = {"logging_level": "ERROR", "configure_logging": False, "log_to_driver": False}
 """The arguments of ``ray.init`` that keep its lines from those of the program."""
+_ANSWER = 5.0  # seconds for a host to answer
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 _log = logging.getLogger("headrace.parts")
@@ -60,6 +64,20 @@ def ray_on_this_machine(ray: Any, *, cpus: int, gpus: int) -> Iterator[None]:
                 continue
             yield
             return
+
+
+def check_address(address: str) -> None:
+    """Raise PeerLost if nobody listens at the address of a cluster."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        return  # not the form of an address: Ray says what is wrong with it
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise PeerLost(
+            f"--cluster {address}: no cluster of Ray listens there: {error}; on that host, "
+            f"`ray start --head --port {port}` starts one"
+        ) from error
 
 
 @contextmanager
