@@ -84,6 +84,7 @@ end(sys.argv[1])
 """
 
 
+@pytest.mark.turns("form")
 @pytest.mark.parametrize("how", ["return", "raise", "exit", "warn"])
 @pytest.mark.parametrize("form", ["file", "-c"])
 def test_a_forked_program_does_what_one_of_its_own_process_does(how: str, form: str, tmp_path: Path) -> None:

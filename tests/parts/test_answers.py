@@ -126,6 +126,28 @@ def test_parts_that_may_be_lost_take_what_one_process_takes(shape: Any, on_loss:
     assert result.by_port("undelivered") == outcome.undelivered
 
 
+@pytest.mark.parametrize("links", [MemoryLinks, UnixLinks])
+@pytest.mark.parametrize("shape", [two, three, loop_that_passes_each_part_twice, batches])
+def test_parts_that_may_be_lost_go_on_though_another_part_is_never_idle(
+    shape: Any, links: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody finds that no part can go on. A batch that is incomplete lets those before it send more."""
+    alone: dict[str, list[Any]] = {}
+    Plant(*shape(alone), "restart").run()
+    taken: dict[str, list[Any]] = {}
+    parts, flows = shape(taken)
+    expected = sum(map(len, alone.values()))
+
+    def report(self: Coordinator, part: str, report: IdleReport) -> None:
+        if sum(map(len, taken.values())) == expected:
+            tell(self, part, report)
+
+    tell = Coordinator._report
+    monkeypatch.setattr(Coordinator, "_report", report)
+    assert not run_parts(lambda: Plant(parts, flows, "restart"), list(parts), links()).errors
+    assert taken == alone
+
+
 @pytest.mark.parametrize("shape", [two, three, loop_that_passes_each_part_twice])
 def test_parts_that_send_to_each_other_do_not_wait_for_each_others_answers(
     shape: Any, monkeypatch: pytest.MonkeyPatch

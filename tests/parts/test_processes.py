@@ -329,7 +329,7 @@ WATCHED = """\
 import os
 import sys
 
-from headrace import Application, Fragment, op
+from headrace import Application, Fragment, PeriodicCondition, op
 
 
 @op
@@ -348,7 +348,7 @@ def show(value):
 
 class Edge(Fragment):
     def compose(self):
-        self.add_operator(numbers(self, name="numbers"))
+        self.add_operator(numbers(self, PeriodicCondition(self, "2ms"), name="numbers"))
 
 
 class Server(Fragment):

@@ -24,7 +24,7 @@ from headrace.core.errors import AuthenticationError, GraphError, PeerLost
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import control
-from headrace.parts.agent import Agent, AgentServer, parse_address, serve
+from headrace.parts.agent import Agent, AgentServer, parse_address, serve, worker_host
 from headrace.parts.control import Channel, Gone, Refused, RunOver, StartPart
 from headrace.parts.remote import AGENT, Reception, RemoteProcess
 from headrace.parts.remote_driver import Agents, RemoteDriver
@@ -119,6 +119,43 @@ def test_workers_that_name_no_fragment_run_one_each(capfd: pytest.CaptureFixture
     out = lines(capfd)[0]
     assert (out[0], out[-1]) == ("begins", "finished 16 0 {} {}")
     assert sorted([out[1:-1], printed]) == [[], SHOWN]
+
+
+def test_a_worker_listens_at_the_address_that_it_is_given(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses: list[tuple[str, int]] = []
+    composed = RemoteProcess.composed
+
+    def note(process: RemoteProcess, address: tuple[str, int]) -> None:
+        addresses.append(address)
+        composed(process, address)
+
+    monkeypatch.setattr(RemoteProcess, "composed", note)
+    assert drive(options=(*ALL, "--worker-address", "127.0.0.2")) == 0
+    assert lines(capfd) == (["begins", *SHOWN, "finished 16 0 {} {}"], "")
+    assert [host for host, _ in addresses] == ["127.0.0.2"] * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("192.0.2.9", "LinkError: cannot listen on 192.0.2.9"),
+        ("127.0.0.1:80", "it takes no port; each fragment"),
+    ],
+)
+def test_a_worker_whose_address_cannot_be_says_so(
+    capfd: pytest.CaptureFixture[str], given: str, expected: str
+) -> None:
+    assert main(["run", PLANT, "--worker", "--address", HOST, "--worker-address", given]) == 1
+    assert expected in lines(capfd)[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "host"), [("", ""), ("0.0.0.0", ""), ("[::]", ""), ("fe80::1", "fe80::1"), ("[::1]", "::1")]
+)
+def test_addresses_of_workers(given: str, host: str) -> None:
+    assert worker_host({"HEADRACE_WORKER_ADDRESS": given}) == host
 
 
 def test_a_killed_process_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:

@@ -86,6 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add(hosts, "--worker", text, action="store_const", const="1")
     text = "where the driver listens; a port of this machine alone unless given"
     _add(hosts, "--address", text, metavar="HOST:PORT")
+    text = "where the fragments of this worker listen for frames; on the way to the driver unless given"
+    _add(hosts, "--worker-address", text, metavar="HOST")
     text = "the fragments of this worker, separated by commas, or all that nobody else runs; one unless given"
     _add(hosts, "--fragments", text, metavar="NAMES")
     _add(hosts, "--tls", "encrypt what travels between hosts", action="store_const", const="1")

@@ -14,19 +14,15 @@ afterwards. Ray listens on all interfaces, whatever address it is given; who doe
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
-import shutil
-import signal
 import sys
-import tempfile
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.cluster.ray_start import QUIET, VARIABLES, check_address, ray_on_this_machine
 from headrace.core.errors import GraphError
 from headrace.lazy import import_or_explain
 from headrace.link.handshake import make_token
@@ -37,14 +33,11 @@ from headrace.parts.remote import GONE, Reception
 from headrace.parts.remote_driver import RemoteDriver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.parts.control import Address, Channel
 
 AUTO = "auto"
-_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
-_QUIET: dict[str, Any] = {"logging_level": "ERROR", "configure_logging": False, "log_to_driver": False}
-_VARIABLES = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 class PartHost:
@@ -90,39 +83,29 @@ class RayHosting:
             stack.callback(_restore, dict(os.environ))
             if address == AUTO:
                 # Before the import, because Ray reads them then.
-                os.environ.update(_VARIABLES)
+                os.environ.update(VARIABLES)
                 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+            else:
+                check_address(address)
             self._ray = import_or_explain("ray", "cluster", "to run on a cluster")
             if self._ray.is_initialized():
                 raise GraphError(
                     "--cluster: this program uses Ray already; call ray.shutdown() before the run"
                 )
             if address == AUTO:
-                temporary = tempfile.mkdtemp(prefix="headrace-ray-")
-                stack.callback(shutil.rmtree, temporary, ignore_errors=True)
-                stack.enter_context(_no_orphans(temporary))
-                stack.callback(self._ray.shutdown)
-                self._start_ray(temporary)
+                cpus = max(len(os.sched_getaffinity(0)), _sum(part.cpus for part in parts))
+                gpus = len(gpus_for(part.gpus for part in parts))
+                stack.enter_context(ray_on_this_machine(self._ray, cpus=cpus, gpus=gpus))
             else:
                 stack.callback(self._ray.shutdown)
                 self._join_ray(address, folder)
             self._ending = stack.pop_all()
 
-    def _start_ray(self, folder: str) -> None:
-        self._ray.init(
-            address="local",
-            include_dashboard=False,
-            num_cpus=max(len(os.sched_getaffinity(0)), _sum(part.cpus for part in self._parts.values())),
-            num_gpus=len(gpus_for(part.gpus for part in self._parts.values())),
-            **_QUIET,
-            _temp_dir=folder,
-        )
-
     def _join_ray(self, address: str, folder: str) -> None:
         variables = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         self._ray.init(
             address=address,
-            **_QUIET,
+            **QUIET,
             runtime_env={"working_dir": folder, "env_vars": variables},
         )
         self.host = self._ray.util.get_node_ip_address()
@@ -209,45 +192,6 @@ def make_ray_driver(
         driver = RayDriver(application, control, launch, *arguments, reception=reception, hosting=hosting)
         stack.pop_all()
     return driver
-
-
-@contextmanager
-def _no_orphans(folder: str) -> Iterator[None]:
-    """End at the end of a ``with`` block the processes of Ray that have their files in a folder.
-
-    An interrupted start of Ray leaves some behind, which have no parent any more. So this process is the parent of
-    orphans meanwhile.
-    """
-    prctl = ctypes.CDLL(None).prctl
-    before = ctypes.c_int()
-    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    try:
-        yield
-    finally:
-        while found := [child for child in _children() if _is_of_ray(child, folder)]:
-            for child in found:
-                with suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
-                with suppress(ChildProcessError):
-                    os.waitpid(child, 0)
-        prctl(_PR_SET_CHILD_SUBREAPER, before.value)
-
-
-def _children() -> list[int]:
-    found = []
-    for task in os.listdir("/proc/self/task"):
-        with suppress(OSError):  # a thread that has ended
-            found += Path(f"/proc/self/task/{task}/children").read_text().split()
-    return [int(each) for each in found]
-
-
-def _is_of_ray(process: int, folder: str) -> bool:
-    try:
-        command = Path(f"/proc/{process}/cmdline").read_bytes()
-    except OSError:
-        return False
-    return command.startswith(b"ray::") or folder.encode() in command
 
 
 def _folder_of(program: str) -> str:

@@ -191,8 +191,8 @@ def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     """
     if not host:
         raise ValueError("an empty address would listen on all networks; give one, or '0.0.0.0' to do so")
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         raise LinkError(f"cannot listen on {host}:{port}: {error}") from error

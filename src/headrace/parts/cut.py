@@ -188,7 +188,7 @@ class Cut:
                 each for each in receivers if behind.intersection(_operators(each.flow.outputs))
             )
         for receiver in receivers:
-            receiver.is_acknowledging = kept.on_loss != STOP and receiver.flow.keeps_places
+            receiver.is_acknowledging = _may_be_lost(kept) and receiver.flow.keeps_places
             if receiver.is_acknowledging:
                 receiver.awaited = tuple(
                     each for each in senders if _comes_of(application.graph, each.flow, receiver.flow)
@@ -317,8 +317,14 @@ def _cut_queue(operator: Operator, port: IOSpec, queue: QueueSpec, part: str) ->
         keeps_places,
         min(sum(_places_awaited(flow.source, flow.output, queue.size) for flow in flows), queue.size),
         is_shared,
+        keeps_places and _may_be_lost(flows[0].source.fragment),
     )
     return _CutQueue(flow, flows, queue, port)
+
+
+def _may_be_lost(part: Any) -> bool:
+    """Return whether the run goes on without the process of a part."""
+    return bool(part.on_loss != STOP)
 
 
 def _places_awaited(operator: Operator, output: str, size: int) -> int:

@@ -19,8 +19,9 @@ from headrace import waits
 from headrace.core.errors import GraphError
 from headrace.core.log_fields import fields_of
 from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement, clock_name
-from headrace.parts.agent import ALL, ANY, parse_address, serve
+from headrace.parts.agent import ALL, ANY, parse_address, serve, worker_host
 from headrace.parts.control import (
+    WORKER_ADDRESS,
     Address,
     AskTime,
     Assignment,
@@ -56,6 +57,7 @@ _OF_THE_HOST = frozenset(
         "HEADRACE_TLS",
         "HEADRACE_TOKEN",
         "HEADRACE_WORKER",
+        WORKER_ADDRESS,
     )
 )
 
@@ -415,7 +417,8 @@ def make_remote_driver(
     def serve_here() -> None:
         try:
             fragments = options.get("HEADRACE_FRAGMENTS") or ANY
-            serve(reception.address, token, fragments, encrypted=encrypted, is_patient=False)
+            host = worker_host(options)
+            serve(reception.address, token, fragments, host=host, encrypted=encrypted, is_patient=False)
         except Exception as error:
             control.fail(error)
 
