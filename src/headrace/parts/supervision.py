@@ -340,7 +340,7 @@ class Supervisor:
         return self._lost(part, state, error, now, None)
 
     def forgive(self, now: float) -> None:
-        """Give all processes their time once more, because the driver itself was stopped for a while."""
+        """Let all processes have their time once more, because the driver itself was stopped for a while."""
         for part in self.parts.values():
             part.heard_at = now
             if part.kill_at is not None:
