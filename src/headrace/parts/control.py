@@ -41,6 +41,8 @@ _UNANSWERED = 2350  # ms for which a beat, one of two in a second, stays unanswe
 Address = tuple[str, int]
 TOKEN = "HEADRACE_TOKEN"
 """The variable with the token of a run, which processes on other hosts know as well."""
+WORKER_ADDRESS = "HEADRACE_WORKER_ADDRESS"
+"""The variable with the address at which the processes of a worker listen for links."""
 
 
 # What the driver says.
@@ -83,6 +85,11 @@ class Refused:
     """The driver does not use an agent, for this reason."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunOver:
+    """The run is over; to an agent, for which its connection would else end because the driver is lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,7 +313,8 @@ class Driver:
             self._carry_out(self.supervisor.stop(now))
         for part, process in self._processes.items():
             self.supervisor.beat(part, process.beat)
-        self._carry_out(self.supervisor.tick(monotonic()))
+        # With the time from before: all may have been stopped since, which is noticed at the next look.
+        self._carry_out(self.supervisor.tick(now))
         for channel in self._channels():
             if channel.wants_write:
                 self._watch(channel, selectors.EVENT_READ | selectors.EVENT_WRITE)

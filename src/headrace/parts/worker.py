@@ -49,6 +49,7 @@ from headrace.link.unix import UnixCarrier
 from headrace.observe.events.clock_offsets import clock_name
 from headrace.parts.control import (
     TOKEN,
+    WORKER_ADDRESS,
     Ask,
     AskProgress,
     AskTime,
@@ -121,6 +122,7 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
         os.sched_setaffinity(0, cpus)
     token = os.environ.pop(TOKEN).encode()
     encrypted = bool(os.environ.get("HEADRACE_TLS"))
+    listens_at = os.environ.pop(WORKER_ADDRESS, "")
     try:
         carrier: Any = connect((host, port), Purpose("part", part), token, encrypted=encrypted)
     except LinkError as error:
@@ -138,7 +140,7 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
         _serve(
             channel,
             assignment,
-            LinkPort(channel.host, token, encrypted=encrypted),
+            LinkPort(listens_at or channel.host, token, encrypted=encrypted),
             Speech(channel, assignment.is_heard),
         )
 
