@@ -1,6 +1,7 @@
 """Frames between fragments whose processes are killed again and again: which arrive, which are counted as lost.
 
     python -m benchmarks.parts_losses [--total N] [--frames N] [--bytes N] [--ways W] [--jobs N] [--minutes M]
+        [--save]
 
 Sources in one fragment send to relays in two others, and these to sinks in a fourth: four chains of operators in
 four processes. The processes of relays and sinks are killed with SIGKILL at random moments, sometimes two at once,

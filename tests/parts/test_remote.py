@@ -341,7 +341,7 @@ class FakeChannel:
     def __init__(self) -> None:
         self.sent: list[Any] = []
 
-    def send(self, message: Any) -> bool:
+    def post(self, message: Any) -> bool:
         self.sent.append(message)
         return True
 

@@ -18,6 +18,7 @@ from headrace.core.errors import LinkError, TopicError
 from headrace.link.handshake import Purpose
 from headrace.topics import TopicFolder
 from headrace.topics.discovery import Announcement, PublisherGone
+from tests.harness.files import open_files
 
 
 @pytest.fixture
@@ -258,7 +259,7 @@ def is_readable(watch: object) -> bool:
 
 def test_a_folder_holds_nothing_open(folder: TopicFolder) -> None:
     folder.publishers()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _ in range(3):
         announcement = announce(folder, "a")
         assert folder.is_alive(max(folder.publishers("a")))
@@ -267,7 +268,7 @@ def test_a_folder_holds_nothing_open(folder: TopicFolder) -> None:
         abandon(folder, "a")
         with pytest.raises(PublisherGone):
             folder.connect(max(folder.publishers("a")), Purpose("topic", "a"))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not open_files() - before
 
 
 def test_an_announced_socket_keeps_message_boundaries(folder: TopicFolder) -> None:

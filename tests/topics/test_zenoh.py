@@ -15,7 +15,7 @@ from headrace.topics import TopicFolder
 from headrace.topics.listing import list_topics
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import run_python
-from tests.topics.ends import await_subscribers, published, reading
+from tests.topics.ends import await_subscribers, link_of, published, reading
 
 pytest.importorskip("zenoh")
 from headrace.topics.zenoh_discovery import ZenohDiscovery, zenoh_discovery
@@ -78,9 +78,7 @@ def test_a_publisher_that_is_found_in_both_ways_is_reached_without_the_network()
             await_subscribers(publication)
             publication.publish(1)
             assert reader.next().data == 1
-            link = reader.subscription._link
-            assert link is not None
-            assert link.publisher.is_local
+            assert link_of(reader).publisher.is_local
             assert len(list_topics([here, TopicFolder()])) == 1
 
 

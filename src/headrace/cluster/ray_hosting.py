@@ -143,7 +143,7 @@ class RayHosting:
 
     def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
         """Refuse an agent: Ray starts the processes."""
-        channel.send(Refused(f"the driver runs on a cluster, and has no use for a worker at {where}"))
+        channel.post(Refused(f"the driver runs on a cluster, and has no use for a worker at {where}"))
         return False
 
     def remove_agent(self, channel: Channel) -> list[str]:

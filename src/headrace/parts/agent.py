@@ -182,7 +182,7 @@ class AgentServer:
             raise KeyboardInterrupt
 
     def _on_message(self) -> None:
-        messages = self._channel.receive()
+        messages = self._channel.take()
         if messages is None:
             host, port = self._agent.address
             raise PeerLost(

@@ -150,7 +150,7 @@ class RemoteProcess:
     def interrupt(self) -> None:
         """Tell it to interrupt itself, if it is there."""
         if self.channel is not None:
-            self.channel.send(Cancel())
+            self.channel.post(Cancel())
 
     def kill(self) -> None:
         """Do nothing: it ends when its connection is closed."""

@@ -162,7 +162,7 @@ class RemoteDriver(Driver):
         except OSError:  # it is gone again, and whoever started it says so
             connection.close()
             return
-        channel.send(self._assignment(process.part))
+        channel.post(self._assignment(process.part))
         self._selector.register(channel, selectors.EVENT_READ, partial(self._on_message, process, channel))
 
     def _assignment(self, part: str) -> Assignment:
@@ -184,7 +184,7 @@ class RemoteDriver(Driver):
             process.hear(message)
             return
         if self._joined is not None and isinstance(message, (Composed, Beat)):
-            process.channel.send(AskTime(perf_counter_ns()))
+            process.channel.post(AskTime(perf_counter_ns()))
         super()._handle(process, message)
 
     # Agents.
@@ -204,11 +204,14 @@ class RemoteDriver(Driver):
 
     def _dismiss_agents(self) -> None:
         for channel in self._agents:
-            channel.send(RunOver())
+            channel.post(RunOver())
             channel.close()
 
+    def _channels(self) -> list[Channel]:
+        return [*super()._channels(), *self._agents]
+
     def _on_agent(self, channel: Channel) -> None:
-        messages = channel.receive()
+        messages = self._take(channel)
         if messages is None:
             self._selector.unregister(channel)
             self._agents.remove(channel)
@@ -242,7 +245,7 @@ class RemoteDriver(Driver):
         answers = Answer(answer.asked, answer.answered, perf_counter_ns())
         self._joined.set_clock(process.part, measured.add(answers))
         if not measured.is_sure:
-            process.channel.send(AskTime(perf_counter_ns()))
+            process.channel.post(AskTime(perf_counter_ns()))
 
     def _on_closed(self, process: Any) -> None:
         self._on_exit(process, None)
@@ -275,7 +278,7 @@ class RemoteDriver(Driver):
         self._bring_up_to_date(parts)
         for part, own in ends.items():
             names, epochs, addresses = zip(*own, strict=True) if own else ((), (), ())
-            self._processes[part].channel.send(Connect(names, epochs, addresses))
+            self._processes[part].channel.post(Connect(names, epochs, addresses))
 
 
 class Agents:
@@ -331,14 +334,14 @@ class Agents:
         self._runs[part] = channel
         fragment = self._parts[part]
         # If the agent is gone, its connection says so next, and the part is started by another one.
-        channel.send(StartPart(part, self._waiting.pop(part), fragment.gpus, fragment.cpus))
+        channel.post(StartPart(part, self._waiting.pop(part), fragment.gpus, fragment.cpus))
 
     def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
         """Use an agent from now on, unless it names a fragment that does not exist, or that another one runs."""
         problem = self._problem(fragments)
         if problem:
             _log.warning("a worker at %s is refused: %s", where, problem)
-            channel.send(Refused(f"the driver refused this worker: {problem}"))
+            channel.post(Refused(f"the driver refused this worker: {problem}"))
             return False
         self._agents[channel] = fragments, where
         self._place()

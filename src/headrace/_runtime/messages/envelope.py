@@ -166,7 +166,6 @@ def copy_envelope(message: Envelope, data: Any) -> Envelope:
 def stamping(fences: Fences) -> Callable[[Any], Envelope]:
     """Return a function that inserts a fence after the work so far and returns a message that carries it."""
     events, record = fences.events, fences.record
-    rotate = events.rotate
 
     def stamp(data: Any) -> Envelope:
         # A copy of `Fences.insert` and `make_envelope`, because every step of an operator with a stream does this.
@@ -174,9 +173,8 @@ def stamping(fences: Fences) -> Callable[[Any], Envelope]:
         number = fences.last + 1
         if number > fences.reach:
             fences.add_event()
-        event = events[0]
+        event = events[number % len(events)]
         record(event)
-        rotate(-1)
         fences.last = number
         message = Envelope()
         message.data = data

@@ -22,10 +22,12 @@ from headrace._runtime.streams.owners import add_owners
 from headrace._runtime.streams.watch import Watched
 from headrace.core.ports import IOSpec
 from headrace.gpu.allocation import Allocation, in_use
-from headrace.gpu.ambient import Current, LastingStream, thread
+from headrace.gpu.ambient import thread
+from headrace.gpu.lasting_stream import Current, LastingStream
 
 if TYPE_CHECKING:
-    from headrace._runtime.observer import ComputeLog, Observer
+    from headrace._runtime.messages.logs import ComputeLog
+    from headrace._runtime.observer import Observer
     from headrace._runtime.streams.allocation import StreamAllocation
     from headrace._runtime.streams.lifetimes import Lifetimes
     from headrace._runtime.streams.running_operator import RunningOperator
@@ -188,7 +190,7 @@ def _plain_compute(
     fences, numbers, received = reader.fences, reader.numbers, lifetimes.held.received
     own = fences.stream
     events, record, look = fences.events, fences.record, lifetimes.look_unless_early
-    rotate, keep, end = events.rotate, received.append, numbers.append
+    keep, end = received.append, numbers.append
     now, computes, threads, timer = _parts_of(log)
     # As in `_on_stream`.
     known, is_always = -1, False
@@ -214,7 +216,7 @@ def _plain_compute(
             set_streams()
         else:
             make_current()
-        ended = 0
+        ended: Any = 0
         try:
             if log is not None:
                 if threads is not None:
@@ -226,9 +228,10 @@ def _plain_compute(
             take = port.take
             kind = port.kind
             try:
-                if log is not None and take is port.noted and not log.is_timing:
-                    take, rows, _ = port.log
-                    item = take()
+                receipt = None if log is None else port.log
+                if log is not None and receipt is not None and take is port.noted and not log.is_timing:
+                    item = receipt.take_item()
+                    rows = receipt.receipts
                     rows.append(AT_START)
                     rows.append(log.number)
                 else:
@@ -279,11 +282,10 @@ def _plain_compute(
                 number = fences.last + 1
                 if number > fences.reach:
                     fences.add_event()
-                event = events[0]
+                event = events[number % len(events)]
                 record(event)
-                rotate(-1)
                 fences.last = number
-                message = Envelope()
+                message: Any = Envelope()
                 message.data = value
                 message.fences = fences
                 message.event = event
@@ -295,13 +297,15 @@ def _plain_compute(
             elif out.stamp_object is not None:
                 emit(op_output, value)
                 return
-            if log is not None and out.queues is out.noted:
-                behind, counter, rows, _ = out.log
-                if len(behind) < counter.room:
+            emission = None if log is None else out.log
+            if log is not None and emission is not None and out.queues is out.noted:
+                behind = emission.queue
+                if len(behind) < emission.room:
                     ended = now()
+                    rows = emission.emissions
                     rows.append(ended)
                     rows.append(log.number)
-                    counter.number += 1
+                    emission.number += 1
                     behind.append(value)
                     return
             for queue in out.queues:
@@ -310,6 +314,7 @@ def _plain_compute(
                 else:
                     queue.offer(value)
         finally:
+            value = message = None  # what went to nobody would seem to be held
             if log is not None:
                 if log.is_timing:
                     log.end_timing()
@@ -325,8 +330,8 @@ def _plain_compute(
     return compute_function
 
 
-def _parts_of(log: ComputeLog | None) -> tuple[Any, Any, Any, Any]:
+def _parts_of(log: ComputeLog | None) -> tuple[Callable[[], Any], list[Any], list[Any] | None, Any]:
     """Return the clock, the notes of computes and of their threads, and the timer."""
     if log is None:
-        return None, None, None, None
+        return int, [], None, None
     return log.now, log.computes, log.threads if log.notes_threads else None, log.timer
