@@ -377,17 +377,6 @@ def ordering_in_general(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NodeStreams, "__init__", begin_unusual)
 
 
-def calling_in_general(patch: pytest.MonkeyPatch) -> None:
-    """Functions call `receive` and `emit`."""
-    steady = node_streams.steady_compute
-
-    def steady_compute(node: Any, *arguments: Any) -> Any:
-        node.operator._plain_function = None
-        return steady(node, *arguments)
-
-    patch.setattr(node_streams, "steady_compute", steady_compute)
-
-
 def computing_in_general(patch: pytest.MonkeyPatch) -> None:
     """Computes are what `NodeStreams._watched_compute` is, with `Lifetimes.note_compute` at the end."""
 
@@ -440,7 +429,6 @@ WAYS = [
     receiving_in_general,
     emitting_in_general,
     ordering_in_general,
-    calling_in_general,
     computing_in_general,
     observing_in_general,
     all_in_general,

@@ -1,4 +1,4 @@
-"""The compute of a function of one array: what it does in short is what `receive` and `emit` do."""
+"""The compute of an operator that works on one stream, as it is from its second compute on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 
 from headrace import CountCondition, Operator, gpu, observe, op
 from headrace._runtime.compiled import is_compiled
-from headrace._runtime.contexts.input import InputContext
-from headrace._runtime.streams import lifetimes, owners, watch
+from headrace._runtime.streams import lifetimes, node_streams, owners, watch
 from headrace.conditions import MemoryAvailableCondition, PeriodicCondition
 from headrace.gpu import sim
 from headrace.gpu.allocation import Allocation
@@ -133,14 +132,16 @@ def test_arrays_other_values_and_nothing_come_in_order(
 
 
 @not_compiled
-def test_a_tracked_function_is_called_in_short_until_its_stream_changes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    received: list[int] = []
-    receive = InputContext.receive
-    monkeypatch.setattr(
-        InputContext, "receive", lambda self, *args: received.append(numbers[-1]) or receive(self, *args)
-    )
+def test_a_tracked_compute_is_steady_until_its_stream_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    steady = node_streams.steady_compute
+
+    def steady_compute(node: Any, *args: Any) -> Any:
+        if node.name == "last":
+            begun.append(numbers[-1])
+        return steady(node, *args)
+
+    monkeypatch.setattr(node_streams, "steady_compute", steady_compute)
     numbers = [0]
 
     def compose(app: Any) -> None:
@@ -158,9 +159,9 @@ def test_a_tracked_function_is_called_in_short_until_its_stream_changes(
         app.add_flow(first, app.last)
 
     run(compose)
-    # The first compute, and the one after the change.
-    assert (received[0], len(received)) == (1, 2)
-    assert 6 <= received[1] <= LONG
+    # After the first compute, and after the first one on the new stream.
+    assert (begun[0], len(begun)) == (1, 2)
+    assert 6 <= begun[1] <= LONG
 
 
 def test_the_time_for_which_a_tracked_function_waits_is_not_its_own() -> None:
@@ -286,10 +287,8 @@ def tracked(make: Any, watcher: Watcher, scheduler: MakeScheduler = greedy) -> A
     return run(compose, scheduler).outcome
 
 
-@pytest.mark.parametrize(("make", "reads"), [(function, 2), (Plain, 3), (WithStream, 3)])
-def test_a_tracked_function_takes_two_times_and_others_three(
-    make: Any, reads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("make", [function, Plain, WithStream])
+def test_a_tracked_compute_takes_three_times(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count(1).__next__
     monkeypatch.setattr(Observation, "_choose_clock", lambda self, engine: setattr(self, "_now", ticks))
     watcher = Batches()
@@ -299,9 +298,9 @@ def test_a_tracked_function_takes_two_times_and_others_three(
     ended = watcher.all("middle", attrgetter("ended"))[FRAMES // 2 :]
     received = watcher.all("middle", lambda batch: batch.arrivals[0].received)[FRAMES // 2 :]
     emitted = watcher.all("last", lambda batch: batch.arrivals[0].emitted)[FRAMES // 2 :]
-    assert {end - start for start, end in zip(started, ended, strict=True)} == {reads - 1}
+    assert {end - start for start, end in zip(started, ended, strict=True)} == {2}
     assert received == started
-    assert emitted == (ended if reads == 2 else [end - 1 for end in ended])
+    assert emitted == [end - 1 for end in ended]
 
 
 @pytest.mark.parametrize("make", [function, Plain, WithStream])

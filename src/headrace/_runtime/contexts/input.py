@@ -204,15 +204,6 @@ class InputContext:
             port.kind, (port.owner_of, port.memory_of) = kind, array_owners[kind]
         return data.copy() if kind in MAPPINGS else data
 
-    def receive_taken(self, port: InputPort, item: Any) -> Any:
-        """Receive what was taken from a port."""
-        usual = port.take
-        port.take = lambda: item
-        try:
-            return self.receive(port.name)
-        finally:
-            port.take = usual
-
     def _receive_as(self, kind: str, name: str) -> Any:
         """Receive one message, or a tuple of all that wait, whatever the input declares."""
         port = self._port(name)

@@ -22,9 +22,6 @@ class Inputs(InputContext, Protocol):
     usual_on: int
     is_usual: bool
 
-    def receive_taken(self, port: InputPort, item: Any) -> Any:
-        """Receive what was taken from a port."""
-
     def keep(self, port: InputPort, data: Any, kept: list[Any]) -> None:
         """Keep a received object alive."""
 
