@@ -26,7 +26,6 @@ from headrace._runtime.compiled import is_compiled
 from headrace._runtime.messages.ports import NOTHING
 from headrace._runtime.streams import lifetimes, node_streams
 from headrace._runtime.streams.node_streams import NodeStreams
-from headrace._runtime.streams.output_streams import OutputStreams
 from headrace.core import MetadataPolicy
 from headrace.gpu import sim
 from headrace.gpu.ambient import thread
@@ -354,18 +353,6 @@ def receiving_in_general(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NodeStreams, "_update_inputs", update_inputs)
 
 
-def emitting_in_general(patch: pytest.MonkeyPatch) -> None:
-    """Messages get their fences from `stamping`."""
-    update = OutputStreams.update
-
-    def update_outputs(outputs: OutputStreams) -> None:
-        update(outputs)
-        for port in outputs._node.output.ports.values():
-            port.fences = None
-
-    patch.setattr(OutputStreams, "update", update_outputs)
-
-
 def ordering_in_general(patch: pytest.MonkeyPatch) -> None:
     """`receive_cuda_stream` calls `NodeStreams.receive`."""
     begin = NodeStreams.__init__
@@ -427,7 +414,6 @@ def all_in_general(patch: pytest.MonkeyPatch) -> None:
 
 WAYS = [
     receiving_in_general,
-    emitting_in_general,
     ordering_in_general,
     computing_in_general,
     observing_in_general,

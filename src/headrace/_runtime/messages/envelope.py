@@ -170,7 +170,6 @@ def stamping(fences: Fences) -> Callable[[Any], Envelope]:
 
     def stamp(data: Any) -> Envelope:
         # A copy of `Fences.insert` and `make_envelope`, because every step of an operator with a stream does this.
-        # `OutputContext.emit` and `steady_compute` have further copies.
         number = fences.last + 1
         if number > fences.reach:
             fences.add_event()
