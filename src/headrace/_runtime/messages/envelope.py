@@ -165,23 +165,15 @@ def copy_envelope(message: Envelope, data: Any) -> Envelope:
 
 def stamping(fences: Fences) -> Callable[[Any], Envelope]:
     """Return a function that inserts a fence after the work so far and returns a message that carries it."""
-    events, record = fences.events, fences.record
-    rotate = events.rotate
+    insert = fences.insert
 
     def stamp(data: Any) -> Envelope:
-        # A copy of `Fences.insert` and `make_envelope`, because every step of an operator with a stream does this.
-        number = fences.last + 1
-        if number > fences.reach:
-            fences.add_event()
-        event = events[0]
-        record(event)
-        rotate(-1)
-        fences.last = number
+        # A copy of `make_envelope`, because every step of an operator with a stream does this.
         message = Envelope()
         message.data = data
         message.fences = fences
-        message.event = event
-        message.number = number
+        message.event = insert()
+        message.number = fences.last
         message.work = None
         message.extra = None
         message.record = None
