@@ -68,6 +68,7 @@ ALLOWED = {
     ("gpu/sim/timeline.py", "Timeline._run_next_user_code"): "takes the lock back, as a `with` would",
     ("gpu/sim/timeline.py", "Timeline.notify"): "limited; a signal handler may be the caller",
     ("operators/inference.py", "_call_together"): "the futures are done",
+    ("parts/control.py", "Channel._ready"): "limited as `waits` says, and repeated",
     ("parts/values.py", "Values.set"): "the future is done",
     ("operators/inference.py", "InferenceOp.stop"): "the threads are idle: every compute waits for its calls",
     ("topics/service_thread.py", "ServiceThread.wait"): "a thread of its own, which `wake` ends",

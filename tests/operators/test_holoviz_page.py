@@ -57,7 +57,7 @@ class Running:
             source = Step(
                 app,
                 CountCondition(app, count),
-                PeriodicCondition(app, "20ms"),
+                PeriodicCondition(app, "100ms"),
                 outputs=["out"],
                 body=body,
                 name="source",

@@ -255,7 +255,7 @@ def _driver() -> Driver:
 
 def test_the_driver_looks_at_what_a_process_has_noted() -> None:
     driver = _driver()
-    driver._processes["part"] = SimpleNamespace(beat=123.5)
+    driver._processes["part"] = SimpleNamespace(beat=123.5, channel=None)
     os.eventfd_write(driver._wake, 1)
     driver._step()
     assert driver.supervisor.parts["part"].heard_at == 123.5

@@ -279,6 +279,7 @@ def test_a_part_that_is_idle_between_frames_reports_when_it_is_asked() -> None:
         is_done=False,
         waits_for_link=True,
         is_outstanding=True,
+        is_withholding=False,
         flow=FLOW,
         passed=(3, 3),
         note_idle=lambda: None,

@@ -14,6 +14,9 @@ from headrace._runtime.messages.envelope import open_message as open_message
 from headrace._runtime.messages.envelope import seal_message as seal_message
 from headrace._runtime.messages.fences import Fences as Fences
 from headrace._runtime.messages.fences import is_complete as is_complete
+from headrace._runtime.messages.logs import ComputeLog as ComputeLog
+from headrace._runtime.messages.logs import EmissionLog as EmissionLog
+from headrace._runtime.messages.logs import ReceiptLog as ReceiptLog
 from headrace._runtime.messages.managed_stream import ManagedStream as ManagedStream
 from headrace._runtime.messages.managed_stream import create_event as create_event
 from headrace._runtime.messages.managed_stream import is_default as is_default

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from headrace import gpu
+    from headrace._runtime.messages.logs import ComputeLog
     from headrace.core.outcome import Outcome
 
 
@@ -41,42 +42,6 @@ class Replays(Protocol):
 
         `spans` tells where the work of each operator begins and ends in the graph; None if nobody wanted to know.
         """
-
-
-class ComputeLog(Protocol):
-    """What the compute from `Observer.around` writes to.
-
-    The runtime writes there itself where it can, in the same order: a call of Python would cost more than that.
-
-    Attributes
-    ----------
-    compute
-        What `Observer.around` was given.
-    now
-        The clock.
-    computes
-        The start of each compute and its end.
-    number
-        The number of the current compute, or of the next one.
-    timer
-        Takes the times of work on the device, of computes that start at its `next` or later.
-    is_timing
-        Whether the current compute is timed on the device.
-    threads
-        The thread of each compute, if `notes_threads`.
-    """
-
-    compute: Callable[..., None]
-    now: Callable[[], int]
-    computes: list[int]
-    number: int
-    timer: Any
-    is_timing: bool
-    threads: list[int]
-    notes_threads: bool
-
-    def end_timing(self) -> None:
-        """End to take times on the device."""
 
 
 class Observer(Protocol):

@@ -5,43 +5,19 @@ other library that has one, so that code that never mentions streams runs on the
 belongs to. On exit all are restored. A library that has not been imported is left alone: nothing is imported to
 check.
 
-A run uses :class:`LastingStream`. One compute makes its stream current, and the stream stays current until the
-thread computes on another one, or leaves the run: then what was current before the run is restored. So a compute
-reads nothing and restores nothing. It always sets its stream: the program may have set another one, and reading
-the current stream takes as long.
+A run uses `lasting_stream`, and restores what was current before when a thread leaves it.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from headrace.gpu import array_libraries
 from headrace.gpu.array_libraries import StreamLibrary
+from headrace.gpu.lasting_stream import Current, LastingStream, states_of
 from headrace.gpu.stream_handle import StreamHandle, SupportsStream
-
-
-class Current:
-    """What is current on a thread.
-
-    Attributes
-    ----------
-    innermost
-        What set the current stream last; None if nothing of headrace did.
-    before
-        What was current before the first lasting stream, in each library and in headrace; None outside of a run.
-    remembered
-        The libraries that `before` is complete for.
-    """
-
-    __slots__ = ("before", "innermost", "remembered")
-
-    def __init__(self) -> None:
-        self.innermost: use_stream | LastingStream | None = None
-        self.before: tuple[dict[StreamLibrary, Any], use_stream | LastingStream | None] | None = None
-        self.remembered: Sequence[StreamLibrary] | None = None
 
 
 class _Thread(threading.local):
@@ -52,7 +28,6 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
-_modules = sys.modules
 
 
 class use_stream:
@@ -81,7 +56,7 @@ class use_stream:
         here.innermost = self
         self._entered = entered = []
         try:
-            for library, state in _states_of(self.handle, array_libraries.with_streams(self._runs_cuda)):
+            for library, state in states_of(self.handle, array_libraries.with_streams(self._runs_cuda)):
                 previous = library.read_stream()
                 library.set_stream(state)
                 entered.append((library, previous))
@@ -99,84 +74,6 @@ class use_stream:
         self._previous.pop()
 
 
-class LastingStream:
-    """Make a stream current for one compute after the other; it stays current until another one is, or `leave`.
-
-    One instance serves all threads.
-
-    Attributes
-    ----------
-    libraries
-        The libraries in use.
-    make_current
-        Makes the stream current in these libraries, and does nothing else of what `enter` does.
-    is_read
-        Whether a program has asked which stream is current, and may have kept it.
-    modules
-        The number of imported modules when the libraries in use were last found.
-    """
-
-    __slots__ = ("_runs_cuda", "handle", "is_read", "libraries", "make_current", "modules")
-
-    def __init__(self, stream: SupportsStream) -> None:
-        self.handle = stream if isinstance(stream, StreamHandle) else StreamHandle(stream)
-        self._runs_cuda = self.handle.backend.runs_cuda
-        self.is_read = False
-        self.libraries: Sequence[StreamLibrary] = ()
-        self.make_current: Callable[[], object] = _nothing
-        self.modules = -1
-
-    def enter(self, here: Current) -> None:
-        """Make the stream current on this thread."""
-        if len(_modules) != self.modules:
-            self._find_libraries()
-        if here.remembered is not self.libraries:
-            _remember(here, self.libraries)
-        here.innermost = self
-        self.make_current()
-
-    def _find_libraries(self) -> None:
-        libraries = array_libraries.with_streams(self._runs_cuda)
-        states = _states_of(self.handle, libraries)
-        self.make_current = _all_of([library.stream_setter(state) for library, state in states])
-        self.libraries = libraries
-        self.modules = len(_modules)
-
-
-def _nothing() -> None:
-    pass
-
-
-def _all_of(setters: list[Callable[[], object]]) -> Callable[[], object]:
-    """Return a function that calls all of the functions: the only one itself, usually."""
-    if len(setters) == 1:
-        return setters[0]
-    if len(setters) == 2:
-        first, second = setters
-
-        def set_both() -> None:
-            first()
-            second()
-
-        return set_both
-
-    def set_all() -> None:
-        for make_current in setters:
-            make_current()
-
-    return set_all
-
-
-def _remember(here: Current, libraries: Sequence[StreamLibrary]) -> None:
-    """Remember what is current on this thread before the first lasting stream."""
-    known, innermost = here.before or ({}, here.innermost)
-    for library in libraries:
-        if library not in known:
-            known[library] = library.read_stream()
-    here.before = (known, innermost)
-    here.remembered = libraries
-
-
 def leave() -> None:
     """Restore what was current on this thread before the first lasting stream."""
     here = thread.current
@@ -185,11 +82,6 @@ def leave() -> None:
         here.before = here.remembered = None
         for library, state in known.items():
             library.set_stream(state)
-
-
-def _states_of(handle: StreamHandle, libraries: Sequence[StreamLibrary]) -> list[tuple[StreamLibrary, Any]]:
-    """Return what makes a stream current in each library."""
-    return [(library, library.stream_state(handle)) for library in libraries]
 
 
 def library_is_in_use() -> bool:

@@ -448,3 +448,17 @@ def test_the_last_computes_are_released_where_no_other_follows() -> None:
     device.done = device.recorded
     assert any(computes.settle() for _ in range(3))  # the newest fences are not looked at first
     assert computes.held == []
+
+
+@pytest.mark.parametrize("seed", range(examples(8)))
+def test_the_event_of_an_incomplete_fence_is_found_by_its_number(seed: int) -> None:
+    chance, device = random.Random(seed), Device()
+    fences, _ = device.timeline()
+    for _ in range(200):
+        fences.insert()
+        device.done = chance.randint(device.done, min(device.done + 3, device.recorded))
+        if chance.random() < 0.3:
+            fences.update(fences.completed + 1)
+        for number in range(fences.completed + 1, fences.last + 1):
+            assert fences.event(number).point == number
+    assert len(device.made) == len(fences.events) <= 200

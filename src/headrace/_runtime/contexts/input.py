@@ -107,9 +107,10 @@ class InputContext:
         try:
             port = self._by_name[name]
             take = port.take
-            if take is port.noted:
-                take, rows, log = port.log
-                item = take()
+            receipt = port.log
+            if receipt is not None and take is port.noted:
+                item = receipt.take_item()
+                rows, log = receipt.receipts, receipt.log
                 rows.append(AT_START)
                 rows.append(log.number)
                 if log.is_timing:

@@ -106,12 +106,14 @@ class OutputContext:
             data = stamp(data)
         if acq_timestamp != -1 or self.has_details:
             data = self._with_details(data, acq_timestamp)
-        elif port.queues is port.noted:
-            behind, counter, rows, log = port.log
-            if len(behind) < counter.room:
+        elif port.log is not None and port.queues is port.noted:
+            emission = port.log
+            behind = emission.queue
+            if len(behind) < emission.room:
+                rows, log = emission.emissions, emission.log
                 rows.append(log.now())
                 rows.append(log.number)
-                counter.number += 1
+                emission.number += 1
                 behind.append(data)
                 return
         for queue in port.queues:

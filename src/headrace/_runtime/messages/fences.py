@@ -4,8 +4,9 @@ A fence stands for the work that was submitted to the stream before it. It has a
 that point shows when the device has completed it. The fences of a timeline complete in the order of their numbers,
 so one number, `completed`, describes the state of all of them.
 
-Events are reused. A completed fence no longer needs its event: the receiver of a message from before it compares
-numbers and does not wait. Recording an event again does not affect a stream that already waits for it.
+Events are reused, one after the other, as in a ring: that of a fence is found by its number. A completed fence no
+longer needs its event: the receiver of a message from before it compares numbers and does not wait. Recording an
+event again does not affect a stream that already waits for it.
 
 A timeline takes no lock. Fences are inserted and checked in the operator's compute or between two computes, and
 never concurrently. Other threads only read: a receiver compares the number of its message with `completed`. If the
@@ -15,7 +16,6 @@ than necessary, but never too short.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Fences:
     last, completed
         The numbers of the last fence and of the last fence known to be complete.
     events
-        All events, in the order in which they were recorded; the last event belongs to the last fence.
+        All events, always in the same list; that of a fence is at its number modulo their count.
     reach
         Fences up to this number can reuse these events, because the next event to record is no longer needed.
     record
@@ -70,7 +70,7 @@ class Fences:
         self.last = 0
         self.completed = 0
         self.is_over = False
-        self.events: deque[Any] = deque()
+        self.events: list[Any] = []
         self.reach = 0
         # Events that a callback waits for. Any thread may append.
         self._lent: list[Any] = []
@@ -83,15 +83,14 @@ class Fences:
         if number > self.reach:
             self.add_event()
         events = self.events
-        event = events[0]
+        event = events[number % len(events)]
         self.record(event)
-        events.rotate(-1)
         self.last = number
         return event
 
     def event(self, number: int) -> Any:
         """Return the event of a fence that may be incomplete."""
-        return self.events[number - self.last - 1]
+        return self.events[number % len(self.events)]
 
     def update(self, least: int) -> None:
         """Query which fences are complete; fences before `least` are not worth a query.
@@ -106,7 +105,7 @@ class Fences:
             return
         number = max(last - behind, least)
         further = 0
-        while not events[number - last - 1].is_done:
+        while not events[number % len(events)].is_done:
             if number == least:
                 return
             further = 2 * further or 1
@@ -118,7 +117,7 @@ class Fences:
     def has_passed(self, number: int) -> bool:
         """Query whether a fence is complete."""
         if number > self.completed:
-            if not self.events[number - self.last - 1].is_done:
+            if not self.event(number).is_done:
                 return False
             self._complete(number)
         return True
@@ -142,9 +141,10 @@ class Fences:
     def _replace_lent(self) -> None:
         """Replace lent events whose fences are complete with new ones."""
         events, lent = self.events, self._lent
-        for place in range(len(events) - (self.last - self.completed)):
-            if events[place] in lent:
-                events[place] = self.stream.create_event()
+        count = len(events)
+        for number in range(self.last - count + 1, self.completed + 1):
+            if events[number % count] in lent:
+                events[number % count] = self.stream.create_event()
         for event in tuple(lent):  # several threads may have lent the same event
             if event not in events:
                 lent.remove(event)
@@ -154,8 +154,13 @@ class Fences:
         if self.last - self.completed >= _MANY:
             self.update(self.completed + 1)
         if self.last == self.reach:
-            self.events.appendleft(self.stream.create_event())
-            self.reach += 1
+            # In the order of their fences, the new one last; then each at its number modulo their new count.
+            events, number = self.events, self.last + 1
+            oldest = number % len(events) if events else 0
+            in_order = [*events[oldest:], *events[:oldest], self.stream.create_event()]
+            newest = number % len(in_order)
+            events[:] = [*in_order[-1 - newest :], *in_order[: -1 - newest]]
+            self.reach = number
 
 
 def is_complete(fences: Fences, number: int, event: Any) -> bool:

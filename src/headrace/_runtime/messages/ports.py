@@ -15,6 +15,7 @@ from headrace.core.ports import IOSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headrace._runtime.messages.logs import EmissionLog, ReceiptLog
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.queue import Queue
 
@@ -62,7 +63,7 @@ class InputPort:
         What makes the result of `receive` from several messages, if it is not a tuple.
     noted, log
         The `take` of an observed port, if it takes a message, writes that down and does nothing else; and what
-        `receive` needs to do so itself: a function that takes a message, the rows, the log of computes.
+        `receive` needs to do so itself.
     """
 
     __slots__ = (
@@ -116,7 +117,7 @@ class InputPort:
         self.count = 1
         self.form: Callable[[tuple[Any, ...]], Any] | None = None
         self.noted: Any = None
-        self.log: Any = None
+        self.log: ReceiptLog | None = None
 
     def connect(self, queues: tuple[Queue, ...]) -> None:
         """Receive from other queues; of an ``ANY_SIZE`` input, whose `take` looks at all."""
@@ -247,9 +248,8 @@ class OutputPort:
         The received work that the stream is not ordered after yet, and the function that orders it.
     noted, log
         The `queues` of an observed port, if they are one queue; and what `emit` needs to write a message down
-        itself while they are these: the queue, its counter, the rows, the log of computes. A message with a
-        timestamp or metadata goes through `Queue.offer`, and so does one that finds as many waiting as `room` of
-        the counter says.
+        itself while they are these. A message with a timestamp or metadata goes through `Queue.offer`, and so does
+        one that finds as many waiting as `room` of the log says.
     """
 
     __slots__ = ("log", "noted", "pending", "queues", "settle", "stamp", "stamp_object", "stream")
@@ -262,7 +262,7 @@ class OutputPort:
         self.pending: dict[Any, Any] = {}
         self.settle: Callable[[], None] | None = None
         self.noted: Any = None
-        self.log: Any = None
+        self.log: EmissionLog | None = None
 
 
 def messages_in(item: Any) -> Iterator[Envelope]:

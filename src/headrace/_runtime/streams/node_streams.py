@@ -52,7 +52,8 @@ from headrace._runtime.streams.steady_compute import steady_compute
 from headrace._runtime.streams.variables import attributes_of_class, modules_of_compute, variables_of_compute
 from headrace._runtime.streams.watch_state import WatchState
 from headrace.core.errors import StreamError
-from headrace.gpu.ambient import LastingStream, leave, thread
+from headrace.gpu.ambient import leave, thread
+from headrace.gpu.lasting_stream import LastingStream
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.emitted_work import EmittedWork

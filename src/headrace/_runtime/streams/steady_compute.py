@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.messages.ports import NOTHING, InputPort
 from headrace.core.ports import IOSpec
 from headrace.gpu.allocation import in_use
-from headrace.gpu.ambient import Current, LastingStream, thread
+from headrace.gpu.ambient import thread
+from headrace.gpu.lasting_stream import Current, LastingStream
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
@@ -41,9 +42,9 @@ def steady_compute(
     With `current`, that stream is current in the compute. Otherwise the operator handles streams itself.
     """
     log = None if observer is None else observer.log_of(node, compute)
-    now: Any = None
-    computes: Any = None
-    threads: Any = None
+    now: Callable[[], Any] = int
+    computes: list[Any] = []
+    threads: list[Any] | None = None
     timer: Any = None
     if log is not None:
         compute, now, computes, timer = log.compute, log.now, log.computes, log.timer

@@ -355,7 +355,7 @@ class Observation:
             queue.receiver.port = port
             if port.take is queue.popleft and queue.is_plain:
                 port.noted = port.take
-                port.log = (queue.take_item, queue.receiver.receipts, self._recorders[node])
+                port.log = queue.receiver
         for port in node.input.ports:
             if port.queues != node.input_queues[port.name]:
                 _time_from(self._recorders[node], port)
@@ -402,7 +402,7 @@ class Observation:
             port.noted = None
             if not others and isinstance(first, Feed) and first.is_plain:
                 port.noted = port.queues
-                port.log = (first.behind, first.emitter, first.emitter.emissions, recorder)
+                port.log = first.emitter
         return made
 
     def _showing(self, what: str, where: Any) -> Callable[[Any], None] | None:

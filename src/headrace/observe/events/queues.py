@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import OutputInfo, QueueInfo
 
 Show: TypeAlias = Callable[[Any], None]
-_popleft: Any = deque.popleft
 
 
 class ObservedQueue(Queue):
@@ -46,13 +45,11 @@ class ObservedQueue(Queue):
         Takes a message and records it.
     is_plain
         Whether it does nothing else.
-    take_item
-        Takes a message.
     """
 
     __slots__ = (
         *("_delivered", "_note_delivery", "discarded", "info"),
-        *("is_plain", "popleft", "receiver", "take_item"),
+        *("is_plain", "popleft", "receiver"),
     )
 
     popleft: Callable[[], Any]
@@ -73,8 +70,7 @@ class ObservedQueue(Queue):
         self.discarded = 0
         self.receiver = Receiver(recorder, self)
         self.is_plain = show is None and not isinstance(recorder, GeneratorRecorder)
-        self.take_item: Callable[[], Any] = _popleft.__get__(self)
-        take = self.receiver.taking(self.take_item)
+        take = self.receiver.taking(self.receiver.take_item)
         self.popleft = take if show is None else _showing_result(take, show)
         # The message of a join that is received now.
         self._delivered: deque[Any] = deque()

@@ -23,7 +23,7 @@ from contextlib import nullcontext
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace._runtime import AT_START, Envelope
+from headrace._runtime import AT_START, ComputeLog, EmissionLog, Envelope, ReceiptLog
 from headrace.core.ports import IOSpec
 from headrace.observe.events.records import NO_TIMESTAMP
 
@@ -40,53 +40,29 @@ _LATEST = IOSpec.QueuePolicy.LATEST
 _popleft: Any = deque.popleft
 
 
-class NodeRecorder:
+class NodeRecorder(ComputeLog):
     """Records the computes of one operator.
 
     Attributes
     ----------
     info
         The operator.
-    now
-        The clock.
-    timer
-        Takes the times of its work on the device.
-    computes
-        A row for each compute: its start, its end; during a compute, the last one is not complete.
-    threads
-        The thread of each compute, if threads are recorded.
     timed
         A row for each stream of a compute that is timed: the compute, the position of the timer, the pieces.
     replayed
         The computes that did not take place, because they were replayed.
-    number
-        The number of the current compute, or of the next one.
-    is_timing
-        Whether the current compute is timed on the device.
-    compute, recorded
-        What `around` was given, and what it returned.
-    notes_threads
-        Whether threads are recorded.
+    recorded
+        What `around` returned.
     """
 
-    __slots__ = (
-        *("compute", "computes", "info", "is_timing", "notes_threads", "now", "number", "recorded"),
-        *("replayed", "threads", "timed", "timer"),
-    )
+    __slots__ = ("info", "recorded", "replayed", "timed")
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
+        super().__init__(now, timer)
         self.info = info
-        self.now = now
-        self.timer = timer
-        self.computes: list[int] = []
-        self.threads: list[int] = []
         self.timed: list[int] = []
         self.replayed: list[int] = []
-        self.number = 0
-        self.is_timing = False
-        self.compute: Compute
         self.recorded: Compute | None = None
-        self.notes_threads = False
 
     @property
     def oldest_producer(self) -> int:
@@ -194,8 +170,12 @@ class GeneratorRecorder(NodeRecorder):
         return go_on
 
 
-class Receiver:
+class Receiver(ReceiptLog):
     """Takes messages from a queue of an operator, and records them.
+
+    The time in a row is `AT_START`, or a time if no compute took the message. Of a message that was discarded,
+    because the compute had failed, it is the inverse of the time (``~time``); of one that the full queue dropped,
+    `DROPPED`.
 
     Parameters
     ----------
@@ -208,19 +188,15 @@ class Receiver:
     ----------
     port
         The port of the queue.
-    receipts
-        A row for each message: when it was received, the compute. The time is `AT_START`, or a time if no compute
-        took it. Of a message that was discarded, because the compute had failed, it is the inverse of the time
-        (``~time``); of one that the full queue dropped, `DROPPED`.
     order
         The position of the feed that each message came through, if there are several.
     """
 
-    __slots__ = ("_queue", "_recorder", "order", "port", "receipts")
+    __slots__ = ("_queue", "_recorder", "order", "port")
 
     def __init__(self, recorder: NodeRecorder, queue: Any) -> None:
+        super().__init__(recorder, _popleft.__get__(queue))
         self.port: Any = None
-        self.receipts: list[int] = []
         self.order: list[int] = []
         self._recorder = recorder
         self._queue = queue
@@ -257,7 +233,7 @@ class Receiver:
         return item
 
 
-class Emitter:
+class Emitter(EmissionLog):
     """Offers the messages of an output to one queue behind it, and records them.
 
     Parameters
@@ -269,8 +245,6 @@ class Emitter:
 
     Attributes
     ----------
-    emissions
-        A row for each message: when it was emitted, the compute that it follows from.
     numbers
         The compute that emitted each message, if it may be another one (`GeneratorRecorder`).
     timestamps
@@ -279,45 +253,39 @@ class Emitter:
         A row for each message that the full queue rejected: when, the compute.
     drops
         A row for each of its messages for which the full queue dropped its oldest: when, the compute.
-    number
-        The number of messages that came into the queue.
     rejected
         The number of messages that were rejected.
     most
         The largest number of messages that waited at once.
-    room
-        Up to this length of the queue, there is nothing to note but the emission of a message without details.
     """
 
     __slots__ = (
-        *("_add", "_lock", "_position", "_queue", "_recorder", "drops", "emissions", "most", "number"),
-        *("numbers", "rejected", "rejections", "room", "timestamps"),
+        *("_add", "_lock", "_position", "_recorder", "drops", "most", "numbers", "rejected"),
+        *("rejections", "timestamps"),
     )
 
     def __init__(self, recorder: NodeRecorder, queue: Any) -> None:
-        self.emissions: list[int] = []
+        super().__init__(recorder, queue)
         self.numbers: list[int] | None = [] if isinstance(recorder, GeneratorRecorder) else None
         self.timestamps: list[int] = []
         self.rejections: list[int] = []
         self.drops: list[int] = []
-        self.number = self.rejected = self.most = 0
+        self.rejected = self.most = 0
         self._recorder = recorder
-        self._queue = queue
         self._position = len(queue.info.feeds)
         # `Queue.add` records when messages arrive, for those who ask.
         self._add: Callable[[Any], None] = queue.append if queue.arrivals is None else queue.add
         self._lock: Any = nullcontext()
-        self.room = 0
         self.follow()
 
     def follow(self) -> None:
         """Follow a queue that others emit into, too, from now on, or that has another size."""
-        self._lock = self._queue.lock or self._lock
+        self._lock = self.queue.lock or self._lock
         self.room = 0
 
     def offering(self) -> Callable[[Any], None]:
         """Return a function that offers a message."""
-        recorder, queue, now = self._recorder, self._queue, self._recorder.now
+        recorder, queue, now = self._recorder, self.queue, self._recorder.now
         add, emissions = self._add, self.emissions
 
         def offer(item: Any) -> None:
@@ -334,7 +302,7 @@ class Emitter:
 
     def _offer_and_note(self, item: Any) -> None:
         """Offer a message that has details, or to a queue that is shared, full, or longer than before."""
-        queue, oldest, recorder = self._queue, None, self._recorder
+        queue, oldest, recorder = self.queue, None, self._recorder
         with self._lock:
             now = recorder.now()
             if len(queue) < queue.limit or queue.policy is _POP or queue.policy is _LATEST:
@@ -368,8 +336,8 @@ class Emitter:
         """Record a message; by itself, one that does not come through the queue."""
         if self.numbers is not None:
             self.numbers.append(self._recorder.number)
-        if len(self._queue.info.feeds) > 1:
-            self._queue.receiver.order.append(self._position)
+        if len(self.queue.info.feeds) > 1:
+            self.queue.receiver.order.append(self._position)
         self.emissions += (emitted, self._recorder.oldest_producer)
         self.most = self.most or 1
         self.number += 1
