@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 import pytest
 
@@ -573,6 +573,73 @@ def test_the_bytes_that_are_kept_are_bounded(
     monkeypatch: pytest.MonkeyPatch, per: str, sizes: Any, pace_ns: int, most: int
 ) -> None:
     assert steady(monkeypatch, per, sizes, pace_ns)[2] <= most
+
+
+def kept_bytes(monkeypatch: pytest.MonkeyPatch, pattern: Callable[[int], list[int]], form: str) -> list[int]:
+    """Return the bytes that an operator keeps before each of its computes; frame n has arrays of these sizes."""
+    monkeypatch.setattr(lifetimes, "monotonic_ns", itertools.count(0, 6_000).__next__)
+    monkeypatch.setitem(owner_sizes, Memory, attrgetter("size"))
+    numbers, alive = itertools.count(), WeakSet[Memory]()
+    found: list[int] = []
+
+    def make(size: int) -> Array:
+        array = Array(0)
+        array.memory.size = size
+        alive.add(array.memory)
+        return array
+
+    def source() -> Any:
+        arrays = [make(size) for size in pattern(next(numbers))]
+        return arrays[0] if len(arrays) == 1 else {str(k): array for k, array in enumerate(arrays)}
+
+    def middle(x: Any) -> Any:
+        if form != "passed on":
+            found.append(sum(memory.size for memory in alive))
+        return x if form == "passed on" else None if form == "to nobody" and len(found) % 2 else Array(0)
+
+    def last(x: Any) -> None:
+        if form == "passed on":
+            found.append(sum(memory.size for memory in alive))
+
+    def compose(app: Any) -> None:
+        app.stream_per = "operator"
+        pool = CudaStreamPool(app, stream_flags=1)
+        first = op(outputs="out")(source)(app, CountCondition(app, LONG), pool, name="first")
+        stage = op(outputs="out")(middle)(app, pool, name="middle")
+        app.add_flow(first, stage)
+        for name in {"to nobody": [], "two receivers": ["last", "other"]}.get(form, ["last"]):
+            app.add_flow(stage, op(last)(app, pool, name=name))
+        if form == "two receivers":
+            app.add_flow(first, op(last)(app, pool, name="beside"))
+
+    run(compose)
+    return found
+
+
+@not_compiled
+@pytest.mark.parametrize("form", ["received", "passed on", "to nobody", "two receivers"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        lambda n: [1024 * MIB],
+        lambda n: [1024 * MIB if n % 2 else 64],
+        lambda n: [
+            1024 * MIB if n % 100 < 12 else 64
+        ],  # the large ones are released before a long time without a look
+        lambda n: [1024 * MIB if n % 60 == 59 else 64],
+        lambda n: [1024 * MIB if n % 7 == 0 else 64, 64, 1024 * MIB if n % 50 == 0 else 64],
+    ],
+)
+def test_twelve_computes_later_the_bytes_of_a_frame_are_counted(
+    monkeypatch: pytest.MonkeyPatch, pattern: Callable[[int], list[int]], form: str
+) -> None:
+    found = kept_bytes(monkeypatch, pattern, form)
+    sizes = [sum(pattern(n)) for n in range(LONG)]
+    assert len(found) >= LONG
+    per = len(found) // LONG
+    for n in range(LONG):
+        recent = sum(sizes[max(n - 24, 0) : n + 3])
+        assert found[n * per] <= recent + 2 * 8 * MIB, n
 
 
 @not_compiled
