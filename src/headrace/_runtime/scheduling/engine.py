@@ -431,7 +431,7 @@ class Engine:
                 if waiting < state.min_size:
                     state.available = False
                     node.blockers += 1
-            elif waiting >= state.min_size:
+            elif waiting or not state.min_size:
                 self._keep_waiting(state, node)
             if not state.affordable and waiting <= state.room:
                 # A copy of `update_producers` and `enqueue_if_ready`. Without it and the one below, a step of
@@ -490,9 +490,11 @@ class Engine:
 
     def _keep_waiting(self, state: QueueState, node: Node) -> None:
         """Note messages that the consumer was run for without a note, and has not taken all of."""
-        state.available = True
-        node.blockers -= 1
-        if state.affordable and len(state.queue) > state.room:
+        waiting = len(state.queue)
+        if waiting >= state.min_size:
+            state.available = True
+            node.blockers -= 1
+        if state.affordable and waiting > state.room:
             state.affordable = False
             state.producer.blockers += 1  # it may be in its ready queue, from which it is dropped then
 
