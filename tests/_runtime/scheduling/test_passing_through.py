@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace import ConditionType, CountCondition
+from headrace.core import OperatorStatus
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 pytestmark = pytest.mark.turns()  # every test under every scheduler: only one thread passes messages through
@@ -109,3 +110,75 @@ def test_a_stage_that_stops_is_not_run_for_the_message_that_waits(scheduler: Mak
 
     run(compose, scheduler)
     assert taken == [0, 1, 2]
+
+
+def test_a_stage_that_its_sender_stops_does_not_run_for_the_message(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        last = sink(app, taken)
+
+        def send(op: Step, i: Any, o: Any) -> None:
+            if op.ticks == 3:
+                last.stop_execution()
+            o.emit(op.ticks)
+
+        app.add_flow(Step(app, CountCondition(app, 5), outputs=["out"], body=send, name="first"), last)
+
+    run(compose, scheduler)
+    assert taken == [1, 2]
+
+
+def test_no_stage_runs_for_a_message_that_is_sent_after_the_time_of_the_run(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
+            app.scheduler().clock.sleep_for(0.004)
+            o.emit(op.ticks)
+
+        app.add_flow(Step(app, outputs=["out"], body=send, name="first"), sink(app, taken))
+
+    run(compose, scheduler, max_duration_ms=10)
+    assert taken == [1, 2]
+
+
+def test_a_ring_of_stages_leaves_the_others_their_turns() -> None:
+    computed: list[str] = []
+
+    def compose(app: App) -> None:
+        first = source(app, [1])
+
+        def pass_on(op: Step, i: Any, o: Any) -> None:
+            computed.append(op.name)
+            o.emit(i.receive())
+            if op.name == "b" and op.ticks == 1:
+                app.remove_flow(first, a)  # from now on, each stage of the ring has one sender
+
+        def tick(op: Step, i: Any, o: Any) -> None:
+            computed.append("-")
+
+        a, b = stage(app, "a", pass_on), stage(app, "b", pass_on)
+        a.add_arg(CountCondition(app, 6))
+        app.add_flow(first, a)
+        app.add_flow(a, b)
+        app.add_flow(b, a)
+        app.add_operator(Step(app, CountCondition(app, 8), body=tick, name="other"))
+
+    run(compose)
+    assert "-ab" * 4 in "".join(computed)
+
+
+def test_a_stage_is_seen_to_compute_and_its_sender_is_not(scheduler: MakeScheduler) -> None:
+    seen: list[tuple[OperatorStatus, OperatorStatus]] = []
+
+    def compose(app: App) -> None:
+        def look(op: Step, i: Any, o: Any, context: Any) -> None:
+            i.receive()
+            seen.append((context.get_operator_status("source"), context.get_operator_status("last")))
+
+        app.add_flow(source(app, [1, 2, 3]), Step(app, inputs=["in"], body=look, name="last"))
+
+    run(compose, scheduler)
+    assert {own for _, own in seen} == {OperatorStatus.TICKING}
+    assert seen[0][0] is OperatorStatus.IDLE
