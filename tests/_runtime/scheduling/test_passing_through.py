@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
-from headrace import ConditionType, CountCondition
+from headrace import ConditionType, CountCondition, op
 from headrace.core import OperatorStatus
-from tests.harness import App, MakeScheduler, Step, run, sink, source
+from tests.harness import App, MakeScheduler, Step, run, sink, source, through
 
 pytestmark = pytest.mark.turns()  # every test under every scheduler: only one thread passes messages through
+
+
+@op
+def thrice(value: int) -> Any:
+    yield from [value] * 3
 
 
 def stage(app: Any, name: str, body: Any) -> Step:
@@ -93,6 +98,28 @@ def test_a_frame_passes_through_a_chain_before_the_next_one_is_made() -> None:
 
     run(compose)
     assert "".join(computed) == "abc" * 4
+
+
+def test_a_stage_that_yields_goes_on_without_another_message(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+    taken_before: list[int] = []
+
+    def compose(app: App) -> None:
+        def send_once(op: Step, i: Any, o: Any) -> None:
+            taken_before.append(len(taken))
+            if op.ticks == 1:
+                o.emit(1)
+
+        first = Step(app, CountCondition(app, 20), outputs=["out"], body=send_once, name="first")
+        yielding = thrice(app)
+        between = through(app, name="between")  # it computes once, and does not end before the others
+        app.add_flow(first, between)
+        app.add_flow(between, yielding)
+        app.add_flow(yielding, sink(app, taken))
+
+    run(compose, scheduler)
+    assert taken == [1, 1, 1]
+    assert taken_before[-1] == 3
 
 
 def test_a_stage_that_stops_is_not_run_for_the_message_that_waits(scheduler: MakeScheduler) -> None:
