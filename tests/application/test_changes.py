@@ -551,3 +551,29 @@ def test_a_function_that_yields_is_retried_when_the_graph_changes(
     assert received == [1, 2, 2, 3]  # and none that is not there
     assert taken == [1, -1, 2, 2, -2, 3, -3]
     assert late == [2, -2, 3, -3]
+
+
+def test_after_a_change_an_input_still_waits_for_flows_that_were_not_declared(
+    scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(App, "allows_undeclared_flows", True)
+    declared: list[int] = []
+    undeclared: list[int] = []
+
+    def compose(app: Any) -> None:
+        first, last = source(app, []), sink(app, undeclared, name="last")
+        numbers = counting(app, 6, {2: lambda app: app.remove_flow(other, another)})
+        usual, other, another = (
+            sink(app, declared, name="usual"),
+            source(app, [7], name="b"),
+            sink(app, [], name="c"),
+        )
+        app.add_flow(numbers, usual)
+        app.add_flow(first, last)  # which has ended long before
+        app.add_flow(other, another)
+        app.set_dynamic_flows(numbers, lambda operator: operator.add_dynamic_flow([usual, last]))
+
+    app = run(compose, scheduler)
+    assert declared == [1, 2, 3, 4, 5, 6]
+    assert undeclared == declared
+    assert app.undelivered() == {}

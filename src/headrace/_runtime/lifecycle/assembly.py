@@ -103,13 +103,16 @@ def _complete(fragment: Composition, engine: Engine) -> None:
             _make_contexts(node, engine)
     for group in engine.groups:
         group.complete(engine.streams)
-    if fragment.allows_undeclared_flows:
-        _expect_undeclared_flows(engine)
+    expect_undeclared_flows(engine)
 
 
-def _expect_undeclared_flows(engine: Engine) -> None:
+def expect_undeclared_flows(engine: Engine) -> None:
     """Let no input end before the operators that may choose to send to it, although no flow says so."""
-    choosing = [node for node in engine.nodes if node.operator._dynamic_flows is not None]
+    choosing = [
+        node
+        for node in engine.nodes
+        if node.operator._dynamic_flows is not None and node.operator.fragment._root.allows_undeclared_flows
+    ]
     for queue in (queue for node in engine.nodes for queue in node.inputs):
         queue.feeders += [node for node in choosing if node not in queue.feeders]
 

@@ -19,7 +19,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.lifecycle.accounts import MessageCounter, keeping_counts
-from headrace._runtime.lifecycle.assembly import attach_conditions, join_node, make_queue, share_rooms
+from headrace._runtime.lifecycle.assembly import (
+    attach_conditions,
+    expect_undeclared_flows,
+    join_node,
+    make_queue,
+    share_rooms,
+)
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED
 from headrace._runtime.scheduling.notes import note
@@ -305,6 +311,7 @@ def connect_anew(engine: Engine, supplies: Supplies) -> None:
         if node.ending is not None and node.ending.is_on:
             engine.ends.free(node)
     share_rooms(engine)
+    expect_undeclared_flows(engine)
     if engine.observer is not None:
         engine.observer.follow(engine)
     for node in engine.nodes:
