@@ -31,6 +31,7 @@ from urllib.request import urlopen
 
 from headrace import Application, Fragment, Operator, op
 from headrace.core import ParameterError
+from headrace.parts import part_progress
 from headrace.observe import MetricsServer
 
 
@@ -105,6 +106,7 @@ def ask(path):
         return error.read().decode()
 
 
+part_progress._PATIENCE = 3600.0  # however slow the parts are
 app = Plant()
 server = MetricsServer(app)
 app.config("plant.yaml", reload=True)

@@ -215,7 +215,8 @@ def test_a_slow_operator_gets_the_newest_message() -> None:
                 for value in range(1, 6):
                     publication.publish(value)
                 wait_until(lambda: publication.sent + publication.lost == 6, "all are on their way")
-                wait_until(lambda: app.topics()["import a"]._inbox[-1][1].number == 6, "the last is here")
+                inbox = app.topics()["import a"]._inbox
+                wait_until(lambda: [message.number for _, message in inbox.copy()] == [6], "the last is here")
 
         app = App(
             lambda app: app.import_topic("a", Step(app, inputs=["in"], body=slow, name="slow"), count=2),

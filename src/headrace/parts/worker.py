@@ -92,6 +92,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 BEAT = 0.5  # seconds, when the links wake the process up anyway
+_LOOKS = 10
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
 
@@ -152,6 +153,7 @@ class Speech:
         self._channel = channel
         self._is_heard = is_heard
         self._threads: list[threading.Thread] = []
+        self._passed = 0
         self._kept = os.dup(1)
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
@@ -171,12 +173,20 @@ class Speech:
     def _pass_on(self, stream: int, descriptor: int) -> None:
         while data := os.read(descriptor, 1 << 16):
             self._channel.send(Printed(stream, data))
+            self._passed += 1
         os.close(descriptor)
 
     def end(self) -> None:
-        """Wait until the driver was sent all of it; the streams lead elsewhere now."""
+        """Wait until the driver was sent all of it; the streams lead elsewhere now.
+
+        A child may have kept a stream, so this ends when nothing was passed on for a second. The second has ten
+        looks: a process that was stopped meanwhile has not had its time.
+        """
         for thread in self._threads:
-            waits.join(thread, 1.0)  # a child may have kept the stream
+            passed, looks = self._passed, 0
+            while looks < _LOOKS and not waits.join(thread, 1.0 / _LOOKS):
+                looks = looks + 1 if self._passed == passed else 0
+                passed = self._passed
 
 
 def _serve(

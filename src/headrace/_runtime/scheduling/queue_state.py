@@ -81,13 +81,15 @@ class QueueState:
         The line of several producers.
     watched, watchers
         Whether an evaluated (not counted) condition depends on the queue, and the producers that have one.
+    is_sole
+        Whether its only producer emits into no other queue, and its consumer receives from no other.
     is_awaited_elsewhere
         Whether producers in another process may wait for its places (`headrace.parts`).
     """
 
     __slots__ = (
         *("affordable", "available", "consumer", "line", "min_size", "producer", "queue", "requests", "room"),
-        *("is_awaited_elsewhere", "watched", "watchers"),
+        *("is_awaited_elsewhere", "is_sole", "watched", "watchers"),
     )
 
     consumer: Node
@@ -104,6 +106,7 @@ class QueueState:
         self.watched = False
         self.watchers: list[Node] = []
         self.is_awaited_elsewhere = False
+        self.is_sole = False
 
     def request_room(self, node: Node, port: str, places: int) -> None:
         """Make a producer wait for `places`, for one of its outputs, before it runs."""
@@ -120,6 +123,17 @@ class QueueState:
         self.consumer, self.min_size = self.queue.consumer, self.queue.min_size
         self.available = len(self.queue) >= self.min_size
         return self.available
+
+    def find_whether_sole(self) -> None:
+        """Find `is_sole`, when the states of all nodes are known."""
+        feeders = self.queue.feeders
+        self.is_sole = (
+            self.line is None
+            and len(feeders) == 1
+            and len(feeders[0].output_states) == 1
+            and len(self.consumer.input_states) == 1
+            and not self.consumer.is_fed_elsewhere
+        )
 
     def set_waiting(self, waits: bool) -> None:
         """Record whether any of several producers that share the queue waits for room."""

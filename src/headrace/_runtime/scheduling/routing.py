@@ -190,6 +190,8 @@ class DynamicRouting(Routing):
                 queue.share()
                 node.outputs = (*node.outputs, queue)
                 node.output_states = (*node.output_states, queue.state)
+                for state in node.output_states:
+                    state.is_sole = False
         if not queue.drops and len(queue) >= queue.limit:
             with node.engine.lock:
                 queue.resize(len(queue) + 1)

@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 def run_alone(engine: Engine, parker: Parker) -> None:
     """Run until the engine is finished, on this thread, which is the only worker."""
     ready_queue, waiting = parker.ready_queue, engine.waiting
+    following: Node | None = None
     while True:
-        node = engine.take(ready_queue)
+        node = engine.take(ready_queue) if following is None else following
         if node is None:
             if not waiting.wait(parker, None):
                 return
@@ -61,7 +62,7 @@ def run_alone(engine: Engine, parker: Parker) -> None:
         except BaseException as error:
             note(error, "compute", node.operator)
             raise
-        engine.finish(node)
+        following = engine.finish(node, True)
 
 
 def run_workers(

@@ -1,0 +1,84 @@
+"""A message in a chain: its receiver runs next, and finds what it would find if it had waited in a ready queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace import CountCondition
+from tests.harness import App, MakeScheduler, Step, run, sink, source
+
+
+def stage(app: Any, name: str, body: Any) -> Step:
+    def setup(spec: Any) -> None:
+        spec.input("in")
+        spec.output("out")
+
+    return Step(app, setup=setup, body=body, name=name)
+
+
+@pytest.mark.parametrize("turns", [2, 3, 5])
+def test_a_message_that_is_not_received_waits_and_the_sender_with_it(
+    scheduler: MakeScheduler, turns: int
+) -> None:
+    taken: list[int] = []
+    waiting: list[int] = []
+
+    def compose(app: App) -> None:
+        def receive_sometimes(op: Step, i: Any, o: Any) -> None:
+            waiting.append(len(op._node.inputs[0]))  # type: ignore[union-attr]
+            if op.ticks % turns == 0:
+                o.emit(i.receive())
+
+        late = stage(app, "late", receive_sometimes)
+        app.add_flow(source(app, list(range(20))), late)
+        app.add_flow(late, sink(app, taken))
+
+    run(compose, scheduler)
+    assert taken == list(range(20))
+    assert waiting == [1] * (
+        20 * turns
+    )  # never more than the queue holds, and never a compute without a message
+
+
+def test_a_frame_passes_through_a_chain_before_the_next_one_is_made() -> None:
+    computed: list[str] = []
+
+    def compose(app: App) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
+            computed.append("a")
+            o.emit(op.ticks)
+
+        def pass_on(op: Step, i: Any, o: Any) -> None:
+            computed.append(op.name)
+            o.emit(i.receive())
+
+        def declare(spec: Any) -> None:
+            spec.output("out")
+
+        first = Step(app, CountCondition(app, 4), setup=declare, body=send, name="a")
+        second, third = stage(app, "b", pass_on), stage(app, "c", pass_on)
+        app.add_flow(first, second)
+        app.add_flow(second, third)
+        app.add_flow(third, sink(app, []))
+
+    run(compose)
+    assert "".join(computed) == "abc" * 4
+
+
+def test_a_stage_that_stops_is_not_run_for_the_message_that_waits(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        def take_three(op: Step, i: Any, o: Any) -> None:
+            o.emit(i.receive())
+            if op.ticks == 3:
+                op.stop_execution()
+
+        stopping = stage(app, "stopping", take_three)
+        app.add_flow(source(app, list(range(9))), stopping)
+        app.add_flow(stopping, sink(app, taken))
+
+    run(compose, scheduler)
+    assert taken == [0, 1, 2]
