@@ -43,6 +43,7 @@ def run_tests(tests: str, folder: Path, **limits: str) -> str:
     arguments = [
         "-m",
         "pytest",
+        *("-p", "xdist", "-p", "timeout"),  # and no others, which take longer to import
         "-p",
         "tests.limits",
         "-p",
@@ -54,7 +55,7 @@ def run_tests(tests: str, folder: Path, **limits: str) -> str:
         "--rootdir",
         folder,
     ]
-    done = run_python(*arguments, folder, **limits)
+    done = run_python(*arguments, folder, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", **limits)
     return done.stdout + done.stderr
 
 
@@ -124,6 +125,7 @@ def test_variants_take_turns_but_in_a_thorough_run_and_where_they_are_named(tmp_
             tmp_path,
             "--collect-only",
         ]
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         printed = run_forked("-m", "pytest", *plain, *arguments, **environment).stdout
         return {line.partition("::")[2] for line in printed.splitlines() if "::" in line}
 

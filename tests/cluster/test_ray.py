@@ -60,21 +60,33 @@ def marked(mark: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("action", "reason"),
+    ("options", "action", "reason"),
     [
-        ("once", "was closed while it ran; it is started again"),
+        (("--tls",), "once", "was closed while it ran; it is started again"),
         (
+            (),
             "freeze",
             "has said nothing for 2.85 s: it is frozen, or a call holds the interpreter lock; it is started",
         ),
     ],
 )
 def test_actors_print_what_one_process_prints_and_one_that_is_lost_or_frozen_is_replaced(
-    tmp_path: Path, action: str, reason: str
+    tmp_path: Path, options: tuple[str, ...], action: str, reason: str
 ) -> None:
     struck = tmp_path / "struck"
     done = run_python(
-        *("-m", "headrace.cli", "run", PLANT, "--cluster", "auto", "--", f"{action}@run", str(struck)),
+        *(
+            "-m",
+            "headrace.cli",
+            "run",
+            PLANT,
+            "--cluster",
+            "auto",
+            *options,
+            "--",
+            f"{action}@run",
+            str(struck),
+        ),
         cwd=tmp_path,
         timeout=LONG,
     )
@@ -152,6 +164,7 @@ class FakeCluster(FakeRay):
         self.actors: list[SimpleNamespace] = []
         self.killed: list[SimpleNamespace] = []
         self.options: list[dict[str, int]] = []
+        self.environments: list[dict[str, str]] = []
 
     def init(self, **_: object) -> None:
         pass
@@ -162,7 +175,12 @@ class FakeCluster(FakeRay):
 
     def _create(self, part: str) -> SimpleNamespace:
         end: Future[int] = Future()
-        call = SimpleNamespace(remote=lambda *_: SimpleNamespace(future=lambda: end))
+
+        def run(_: object, __: bytes, environment: dict[str, str]) -> SimpleNamespace:
+            self.environments.append(environment)
+            return SimpleNamespace(future=lambda: end)
+
+        call = SimpleNamespace(remote=run)
         self.actors.append(SimpleNamespace(part=part, end=end, run=call))
         return self.actors[-1]
 
@@ -196,6 +214,19 @@ def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one
     hosting.close()
     assert ray.killed == [first, second]
     assert ray.was_shut_down
+
+
+@pytest.mark.parametrize(("encrypted", "variable"), [(True, "1"), (False, "")])
+def test_the_driver_says_whether_processes_encrypt_whoever_started_ray(
+    encrypted: bool, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = FakeCluster()
+    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
+    hosting = ray_hosting.RayHosting("auto", [PART], b"token", ".", encrypted=encrypted)
+    hosting.reception = SimpleNamespace(address=("127.0.0.1", 1))  # type: ignore[assignment]
+    hosting.start("a", 1)
+    hosting.close()
+    assert [each["HEADRACE_TLS"] for each in ray.environments] == [variable]
 
 
 @pytest.fixture
@@ -283,7 +314,7 @@ def test_a_program_that_uses_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 def test_ray_is_ended_if_the_driver_cannot_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[str] = []
     fake = SimpleNamespace(host="192.0.2.1", close=lambda: closed.append("hosting"))
-    monkeypatch.setattr(ray_hosting, "RayHosting", lambda *_: fake)
+    monkeypatch.setattr(ray_hosting, "RayHosting", lambda *_, **__: fake)
     application = SimpleNamespace(fragment_graph=SimpleNamespace(fragments=[]))
     options = {"HEADRACE_CLUSTER": "auto"}
     with pytest.raises(LinkError, match="cannot listen on 192.0.2.1"):

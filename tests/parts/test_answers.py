@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from headrace import Application, ConditionType, Fragment
+from headrace.link.terms import Parcel
+from headrace.parts.cut import Cut
 from headrace.parts.idleness import ANSWER, IdleReport
-from tests.harness import Step, greedy, sink, source, through
+from headrace.parts.link_operators import ReceiveFromPart
+from tests.harness import PATIENCE, Step, greedy, sink, source, through, wait_until
+from tests.parts.memory_link import MemoryLink, MemoryReceiver
 from tests.parts.running import Coordinator, MemoryLinks, UnixLinks, run_parts
 
 NUMBERS = list(range(12))
@@ -164,3 +169,56 @@ def test_parts_that_send_to_each_other_do_not_wait_for_each_others_answers(
     parts, flows = shape({})
     assert not run_parts(lambda: Plant(parts, flows, "restart"), list(parts)).errors
     assert ANSWER not in stages
+
+
+def test_a_message_that_is_delivered_while_the_part_is_found_idle_is_not_answered_before_it_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread is about to put it in its queue, and counts it already."""
+    taken: dict[str, list[Any]] = {}
+    parts, flows = two(taken)
+    links = MemoryLinks()
+    cut = Cut(Plant(parts, flows, "restart"), "a")
+    link = MemoryLink("b.numbers.out -> a.show.in", 2)
+    is_in_the_middle, may_go_on = threading.Event(), threading.Event()
+    given: list[tuple[int, int]] = []
+
+    def connect(cut: Cut) -> None:
+        links.made[link.name] = link
+        links.connect(cut)
+        link.frames.append(Parcel(0))
+
+    def note_places(self: Any, queue: Any) -> None:
+        if threading.current_thread() is deliverer:
+            is_in_the_middle.set()
+            may_go_on.wait(PATIENCE)
+        usual_places(self, queue)
+
+    def count_taken(self: Any) -> int:
+        if deliverer.ident is None and taken["a"] == [0]:
+            may_go_on.clear()
+            link.frames.append(Parcel(1))
+            deliverer.start()
+            wait_until(lambda: is_in_the_middle.is_set() or not deliverer.is_alive(), "the delivery")
+        return usual_taken(self)
+
+    def note_idle(self: Any) -> None:
+        usual_idle(self)
+        may_go_on.set()
+
+    def give_credits(self: Any, count: int) -> None:
+        given.append((count, len(taken["a"])))
+        if sum(count for count, _ in given) == 2:
+            cut.application.stop_execution()
+
+    deliverer = threading.Thread(target=lambda: link.receiver.on_event())
+    usual_places, usual_taken = ReceiveFromPart._note_places, ReceiveFromPart._taken
+    usual_idle = ReceiveFromPart.note_idle
+    monkeypatch.setattr(ReceiveFromPart, "note_idle", note_idle)
+    monkeypatch.setattr(ReceiveFromPart, "_note_places", note_places)
+    monkeypatch.setattr(ReceiveFromPart, "_taken", count_taken)
+    monkeypatch.setattr(MemoryReceiver, "give_credits", give_credits)
+    cut._on_composed = connect
+    cut.application.run_async().result(PATIENCE)
+    deliverer.join(PATIENCE)
+    assert given == [(1, 1), (1, 2)]

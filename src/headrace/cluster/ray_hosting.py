@@ -69,11 +69,16 @@ class RayHosting:
         The token of the run.
     folder
         The folder of the program, which is sent to the hosts of a cluster.
+    encrypted
+        Whether the processes use TLS.
     """
 
-    def __init__(self, address: str, parts: Sequence[Any], token: bytes, folder: str) -> None:
+    def __init__(
+        self, address: str, parts: Sequence[Any], token: bytes, folder: str, *, encrypted: bool = False
+    ) -> None:
         self._parts = {part.name: part for part in parts}
         self._token = token
+        self._encrypted = encrypted
         self._actors: dict[str, Any] = {}
         self.reception: Reception | None = None
         """Where the processes connect to; set before the first start."""
@@ -117,7 +122,11 @@ class RayHosting:
         fragment = self._parts[part]
         gpus = _number(fragment.gpus)
         actor = self._ray.remote(num_cpus=_number(fragment.cpus), num_gpus=gpus)(PartHost)
-        environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
+        # Ray's processes have the variables of whoever started Ray.
+        environment = {
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "HEADRACE_TLS": "1" if self._encrypted else "",
+        }
         if fragment.gpus is not None:  # Ray says which ones are visible, and not to simulated devices
             environment |= visible({}, range(gpus))
             del environment["CUDA_VISIBLE_DEVICES"]
@@ -184,10 +193,12 @@ def make_ray_driver(
     graph = getattr(application, "fragment_graph", None)
     parts = [] if graph is None else list(graph.fragments)
     token = make_token()
+    encrypted = bool(options.get("HEADRACE_TLS"))
     with ExitStack() as stack:
-        hosting = RayHosting(options["HEADRACE_CLUSTER"], parts, token, _folder_of(launch.name))
+        folder = _folder_of(launch.name)
+        hosting = RayHosting(options["HEADRACE_CLUSTER"], parts, token, folder, encrypted=encrypted)
         stack.callback(hosting.close)
-        reception = hosting.reception = Reception((hosting.host, 0), token)
+        reception = hosting.reception = Reception((hosting.host, 0), token, encrypted=encrypted)
         stack.callback(reception.close)
         driver = RayDriver(application, control, launch, *arguments, reception=reception, hosting=hosting)
         stack.pop_all()

@@ -779,11 +779,46 @@ class ReceiveFromPart(LinkOperator):
         if self.waits_beside_others and self._link.has_ended:
             self._queue.state.line.forgo(self._node)
             self._condition.notify_scheduler()
-        if self._lock.locked():  # a message is being delivered
+        if self._lock.acquire(blocking=False):  # otherwise a message is being delivered
+            try:
+                if not any(sender.is_unanswered for sender in self.awaited):
+                    self._answer()
+                self._defer()
+            finally:
+                self._lock.release()
+
+    @property
+    def is_withholding(self) -> bool:
+        """Whether there are messages that were taken and not answered: what came of them is not safe elsewhere."""
+        return self.is_acknowledging and self._link is not None and self._taken() > self._done
+
+    def answer(self) -> None:
+        """Return the credits of all that was taken."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._answer()
+            finally:
+                self._lock.release()
+
+    def relieve(self) -> None:
+        """Let no sender wait because something can always run in this part, if no credit was returned since."""
+        if self._link is None or not self._lock.acquire(blocking=False):
             return
-        if self.is_withholding and not any(sender.is_unanswered for sender in self.awaited):
-            self.answer()
-        self._defer()
+        try:
+            if self._link is not None and self._given == self._given_before and not self._was_idle:
+                if self._taken() - self._given >= self.flow.size:
+                    self._answer()
+                self._defer()
+            self._given_before = self._given
+        finally:
+            self._lock.release()
+
+    # With `_lock` held: a message that is being delivered counts before it is in its queue, as if it were taken.
+
+    def _answer(self) -> None:
+        if self.is_withholding:
+            self._done = self._taken()
+            self._condition.notify_scheduler()
 
     def _defer(self) -> None:
         """Tell a sender that waits for answers that what is left here waits for more messages.
@@ -795,25 +830,6 @@ class ReceiveFromPart(LinkOperator):
         if len(self._queue) and not self.is_withholding:
             self._is_deferring = True
             self._condition.notify_scheduler()
-
-    @property
-    def is_withholding(self) -> bool:
-        """Whether there are messages that were taken and not answered: what came of them is not safe elsewhere."""
-        return self.is_acknowledging and self._link is not None and self._taken() > self._done
-
-    def answer(self) -> None:
-        """Return the credits of all that was taken."""
-        if self.is_withholding:
-            self._done = self._taken()
-            self._condition.notify_scheduler()
-
-    def relieve(self) -> None:
-        """Let no sender wait because something can always run in this part, if no credit was returned since."""
-        if self._link is not None and self._given == self._given_before and not self._was_idle:
-            if self._taken() - self._given >= self.flow.size:
-                self.answer()
-            self._defer()
-        self._given_before = self._given
 
     @property
     def has_work(self) -> bool:

@@ -26,7 +26,6 @@ from headrace._runtime.compiled import is_compiled
 from headrace._runtime.messages.ports import NOTHING
 from headrace._runtime.streams import lifetimes, node_streams
 from headrace._runtime.streams.node_streams import NodeStreams
-from headrace._runtime.streams.output_streams import OutputStreams
 from headrace.core import MetadataPolicy
 from headrace.gpu import sim
 from headrace.gpu.ambient import thread
@@ -354,18 +353,6 @@ def receiving_in_general(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NodeStreams, "_update_inputs", update_inputs)
 
 
-def emitting_in_general(patch: pytest.MonkeyPatch) -> None:
-    """Messages get their fences from `stamping`."""
-    update = OutputStreams.update
-
-    def update_outputs(outputs: OutputStreams) -> None:
-        update(outputs)
-        for port in outputs._node.output.ports.values():
-            port.fences = None
-
-    patch.setattr(OutputStreams, "update", update_outputs)
-
-
 def ordering_in_general(patch: pytest.MonkeyPatch) -> None:
     """`receive_cuda_stream` calls `NodeStreams.receive`."""
     begin = NodeStreams.__init__
@@ -375,17 +362,6 @@ def ordering_in_general(patch: pytest.MonkeyPatch) -> None:
         streams.is_unusual = True
 
     patch.setattr(NodeStreams, "__init__", begin_unusual)
-
-
-def calling_in_general(patch: pytest.MonkeyPatch) -> None:
-    """Functions call `receive` and `emit`."""
-    steady = node_streams.steady_compute
-
-    def steady_compute(node: Any, *arguments: Any) -> Any:
-        node.operator._plain_function = None
-        return steady(node, *arguments)
-
-    patch.setattr(node_streams, "steady_compute", steady_compute)
 
 
 def computing_in_general(patch: pytest.MonkeyPatch) -> None:
@@ -438,9 +414,7 @@ def all_in_general(patch: pytest.MonkeyPatch) -> None:
 
 WAYS = [
     receiving_in_general,
-    emitting_in_general,
     ordering_in_general,
-    calling_in_general,
     computing_in_general,
     observing_in_general,
     all_in_general,
