@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled code takes no st
 
 
 def node() -> Any:
-    return SimpleNamespace(ready_queue=SimpleNamespace(current=None))
+    return SimpleNamespace(ready_queue=SimpleNamespace(current=None), input_states=())
 
 
 def held() -> LendableLock:

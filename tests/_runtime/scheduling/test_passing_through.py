@@ -37,7 +37,9 @@ def test_a_message_that_is_not_received_waits_and_the_sender_with_it(
 
     run(compose, scheduler)
     assert taken == list(range(20))
-    assert waiting == [1] * (20 * turns)  # never more than the queue holds, and never a compute without a message
+    assert waiting == [1] * (
+        20 * turns
+    )  # never more than the queue holds, and never a compute without a message
 
 
 def test_a_frame_passes_through_a_chain_before_the_next_one_is_made() -> None:
