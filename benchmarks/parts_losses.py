@@ -1,6 +1,7 @@
 """Frames between fragments whose processes are killed again and again: which arrive, which are counted as lost.
 
-    python -m benchmarks.parts_losses [--total N] [--frames N] [--bytes N] [--jobs N] [--minutes M] [--save]
+    python -m benchmarks.parts_losses [--total N] [--frames N] [--bytes N] [--ways W] [--jobs N] [--minutes M]
+        [--save]
 
 Sources in one fragment send to relays in two others, and these to sinks in a fourth: four chains of operators in
 four processes. The processes of relays and sinks are killed with SIGKILL at random moments, sometimes two at once,
@@ -13,6 +14,8 @@ its queues have places. What was received must be whole and in order. After each
 With ``--bytes``, frames have up to so many, and sources pause now and then. Frames of 128 KiB and more are
 announced before they are complete, if their receiver may be asleep, so that senders are killed with a frame that
 lacks bytes.
+
+With ``--ways ray``, the fragments are actors of Ray, which is started once; frames pass by TCP.
 
 Programs run side by side (``--jobs``) until ``--total`` frames were sent, the same number for each policy and each
 link. Needs no GPU. The exit status is 1 if a frame was lost without a count, wrong or out of order, or if fewer
@@ -31,6 +34,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -38,7 +42,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.parts_soak import ROOT, processes_of
+from benchmarks.parts_soak import ROOT, processes_of, ray_cluster
 from benchmarks.report import circumstances, publish, table
 from headrace import Application, CountCondition, Fragment, Operator
 
@@ -208,9 +212,12 @@ def run(policy: str, way: str, frames: int, seed: int, interval: float, folder: 
         "PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir(), f"parts_soak-{os.geteuid()}")),
         "HEADRACE_DEVICE": "sim",
         "HEADRACE_LOG_LEVEL": "error",
-        "HEADRACE_PROCESSES": "1",
         "HEADRACE_PROGRESS": "0",
-        "HEADRACE_LINK": way,
+        **(
+            {"HEADRACE_CLUSTER": os.environ["PARTS_SOAK_RAY"]}
+            if way == "ray"
+            else {"HEADRACE_PROCESSES": "1", "HEADRACE_LINK": way}
+        ),
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "PARTS_SOAK": str(folder),
@@ -221,7 +228,7 @@ def run(policy: str, way: str, frames: int, seed: int, interval: float, folder: 
     kills, problems = 0, []
     try:
         kills = kill_now_and_then(driver, policy, folder, Random(f"{policy} {way} {seed}"), interval)
-        driver.wait(3.0 if policy == "stop" and kills else LIMIT)
+        driver.wait(3.0 if policy == "stop" and kills and way != "ray" else LIMIT)
     except subprocess.TimeoutExpired as error:
         problems.append(f"did not end within {error.timeout:g} s")
     finally:
@@ -367,7 +374,8 @@ def main() -> int:
                 seen = run(*pair, options.frames, options.seed + number, options.interval, Path(folder))
             tally.add(pair, number, seen)
 
-    with ThreadPoolExecutor(options.jobs) as pool:
+    uses_ray = "ray" in options.ways.split(",")
+    with ray_cluster() if uses_ray else nullcontext(), ThreadPoolExecutor(options.jobs) as pool:
         for job in [pool.submit(work) for _ in range(options.jobs)]:
             job.result()
     sums = list(tally.sums.values())
@@ -378,10 +386,10 @@ def main() -> int:
     verdict = f"{tally.bad} runs were wrong" if tally.bad else "No run was wrong"
     verdict += "." if tally.is_complete else f", and fewer than {options.total} frames were sent in time."
     publish(
-        "parts_losses",
+        "parts_losses_ray" if uses_ray else "parts_losses",
         f"# Frames and killed processes\n\n{circumstances('no GPU')}\n\n`python -m benchmarks.parts_losses "
         f"--total {options.total} --frames {options.frames} --bytes {BYTES} --jobs {options.jobs} "
-        f"--seed {options.seed}`, {seconds:.0f} s.\n\n"
+        f"--ways {options.ways} --policies {options.policies} --seed {options.seed}`, {seconds:.0f} s.\n\n"
         f"{(__doc__ or '').split(chr(10) * 2)[2]}\n\n{text}\n\n{verdict}",
     )
     return 0 if tally.is_complete and not tally.bad else 1

@@ -84,7 +84,7 @@ def run(way: str, kind: str, seed: int, folder: Path, limit: float) -> dict[str,
             address = f"127.0.0.1:{free.getsockname()[1]}"
         environment["HEADRACE_TOKEN"] = "a-token-of-the-soak-0123456789abcdef"
         options = ["--driver", "--address", address]
-        workers = [["--worker", "--address", address]]
+        workers = [["--worker", "--fragments", "all", "--address", address]]
     elif way == "ray":
         options = ["--cluster", os.environ["PARTS_SOAK_RAY"]]
     headrace = [

@@ -1,9 +1,16 @@
-"""A limit for each test: one that hangs fails, with the stacks of all threads, and the suite goes on.
+"""A limit for each test, and which of its variants run.
+
+A test that hangs fails, with the stacks of all threads, and the suite goes on.
 
 pytest-timeout interrupts the main thread at the limit. Where nothing can interrupt it, because it is inside a
 library, its process ends a minute later; pytest-xdist reports the test and starts another process. The limit is far
 above what a test takes on a machine that is busy with other work: no test is about speed. A test that computes for
 long sets a higher one with ``pytest.mark.timeout``.
+
+`make test` has no time for all variants of all tests. Schedulers take turns: a test runs under one of them, and
+another test under another. ``pytest.mark.turns("name")`` has the values of other parameters take turns as well, and
+``pytest.mark.turns()`` none. A test with ``pytest.mark.thorough`` shows in another way, and at a price, what other
+tests show. A thorough run has all of these, and so has a run of tests that are asked for by name.
 """
 
 from __future__ import annotations
@@ -12,6 +19,8 @@ import faulthandler
 import itertools
 import os
 import time
+import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -50,6 +59,8 @@ def pairs(*parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
 def pytest_configure(config: pytest.Config) -> None:
     global _stderr
     config.addinivalue_line("markers", "timeout: the limit of a test, for pytest-timeout")
+    config.addinivalue_line("markers", "turns(*names): the parameters whose values take turns")
+    config.addinivalue_line("markers", "thorough: a test for a thorough run")
     _stderr = os.dup(
         2
     )  # while a test runs, pytest has what is written there captured, and lost with the process
@@ -66,10 +77,39 @@ def _send(send: Callable[..., None], name: str, **event: Any) -> None:
         send(name, **event)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not THOROUGH and not any("::" in argument for argument in config.args):
+        chosen = set(_chosen(items))
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIMIT))
+
+
+def _chosen(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the tests of an ordinary run: one of those that differ only in parameters that take turns."""
+    groups: dict[Any, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("thorough") is None:
+            groups[_without_turns(item)].append(item)
+    for group in groups.values():
+        yield group[zlib.crc32(group[0].nodeid.encode()) % len(group)]
+
+
+def _without_turns(item: pytest.Item) -> Any:
+    """Return what a test has in common with those that differ from it only in parameters that take turns."""
+    marker = item.get_closest_marker("turns")
+    turns = {"scheduler"} if marker is None else set(marker.args)
+    for combined in item.iter_markers("parametrize"):
+        names = combined.args[0].split(",") if isinstance(combined.args[0], str) else combined.args[0]
+        if len(names) > 1:  # such combinations are chosen already
+            turns.difference_update(names)
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or not turns & callspec.params.keys():
+        return item.nodeid
+    others = {name: id(value) for name, value in callspec.params.items() if name not in turns}
+    return item.nodeid.partition("[")[0], *sorted(others.items())
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import limits
-from tests.harness.processes import run_python
+from tests.harness.processes import run_forked, run_python
 
 WAITING = """
 import threading
@@ -23,9 +23,14 @@ def test_that_is_well():
 """
 UNINTERRUPTIBLE = """
 import pytest
+from tests import limits
 
 @pytest.mark.timeout(0)
 def test_that_nothing_can_interrupt():
+    assert limits._last_limit._until, "it has a limit"
+    limits._last_limit.end()
+    limits.LAST_LIMIT = 0.5  # from here on: the machine may be slow to come here
+    limits._last_limit.begin(0.0)
     sum(range(10**15))
 """
 
@@ -38,16 +43,19 @@ def run_tests(tests: str, folder: Path, **limits: str) -> str:
     arguments = [
         "-m",
         "pytest",
+        *("-p", "xdist", "-p", "timeout"),  # and no others, which take longer to import
         "-p",
         "tests.limits",
         "-p",
         "no:cacheprovider",
         "-n",
         "1",
+        "-o",
+        "timeout_func_only=true",  # the machine may be slow to come to the test
         "--rootdir",
         folder,
     ]
-    done = run_python(*arguments, folder, **limits)
+    done = run_python(*arguments, folder, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", **limits)
     return done.stdout + done.stderr
 
 
@@ -59,7 +67,7 @@ def test_a_test_that_hangs_fails_with_all_stacks_and_the_suite_goes_on(tmp_path:
 
 
 def test_the_process_of_a_test_that_nothing_can_interrupt_ends_and_the_test_fails(tmp_path: Path) -> None:
-    printed = run_tests(UNINTERRUPTIBLE, tmp_path, HEADRACE_TEST_LAST_LIMIT="0.5")
+    printed = run_tests(UNINTERRUPTIBLE, tmp_path)
     assert "crashed while running 'test_hanging.py::test_that_nothing_can_interrupt'" in printed
     assert "in test_that_nothing_can_interrupt" in printed
     assert "1 failed" in printed
@@ -75,3 +83,62 @@ def test_any_two_values_of_two_parameters_meet(monkeypatch: pytest.MonkeyPatch) 
     assert len(chosen) == 15
     monkeypatch.setattr(limits, "THOROUGH", True)
     assert limits.pairs(*parameters) == every
+
+
+VARIANTS = """
+import pytest
+
+@pytest.fixture(params=["greedy", "events"])
+def scheduler(request):
+    return request.param
+
+@pytest.mark.parametrize("number", range(9))
+def test_turns(scheduler, number): pass
+
+@pytest.mark.turns()
+def test_all(scheduler): pass
+
+@pytest.mark.turns("mode")
+@pytest.mark.parametrize("mode", ["", "verify"])
+def test_modes(mode, scheduler): pass
+
+@pytest.mark.parametrize(("scheduler", "size"), [("greedy", 1), ("events", 1)])
+def test_pairs(scheduler, size): pass
+
+@pytest.mark.thorough
+def test_dear(): pass
+"""
+
+
+def test_variants_take_turns_but_in_a_thorough_run_and_where_they_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "test_variants.py"
+    file.write_text(VARIANTS)
+
+    def ran(*arguments: object, **environment: str) -> set[str]:
+        plain = [
+            "-q",
+            "-p",
+            "tests.limits",
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            tmp_path,
+            "--collect-only",
+        ]
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        printed = run_forked("-m", "pytest", *plain, *arguments, **environment).stdout
+        return {line.partition("::")[2] for line in printed.splitlines() if "::" in line}
+
+    ordinary = ran(file)
+    numbered = {name for name in ordinary if name.startswith("test_turns")}
+    assert {name.partition("-")[2] for name in numbered} == {f"{number}]" for number in range(9)}
+    assert {name.partition("-")[0] for name in numbered} == {"test_turns[greedy", "test_turns[events"}
+    assert len(numbered) == 9
+    both = {"test_all[greedy]", "test_all[events]", "test_pairs[greedy-1]", "test_pairs[events-1]"}
+    assert both < ordinary
+    assert len({name for name in ordinary if name.startswith("test_modes")}) == 2
+    assert "test_dear" not in ordinary
+    every = ran(file, HEADRACE_TESTS="thorough")
+    assert ordinary < every
+    assert len(every) == 18 + 2 + 4 + 2 + 1
+    assert ran(f"{file}::test_dear") == {"test_dear"}

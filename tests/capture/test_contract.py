@@ -226,6 +226,7 @@ def run(read: Callable[[Any], int], file: Path, change_at: int = CHANGE, **optio
 RIGHT = [number + (1 if number < CHANGE else 5) for number in range(FRAMES)]
 
 
+@pytest.mark.turns("read")  # a comparison sees no more than the frames
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_what_is_not_declared_makes_frames_wrong_for_a_bounded_time(read: Any, tmp_path: Path) -> None:
     with pytest.warns(CaptureRefused, match="differs from a compute of the same frame: member.out: 16 of 16"):

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from headrace.cluster import ray_hosting
-from headrace.core.errors import GraphError, LinkError
+from headrace.cluster import ray_hosting, ray_start
+from headrace.core.errors import GraphError, LinkError, PeerLost
+from headrace.parts.control import Gone
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import ROOT, environment_of_programs, run_python
 from tests.limits import THOROUGH
@@ -56,19 +59,44 @@ def marked(mark: str) -> set[str]:
     return found
 
 
-def test_actors_print_what_one_process_prints_and_ray_restarts_a_lost_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "action", "reason"),
+    [
+        (("--tls",), "once", "was closed while it ran; it is started again"),
+        (
+            (),
+            "freeze",
+            "has said nothing for 2.85 s: it is frozen, or a call holds the interpreter lock; it is started",
+        ),
+    ],
+)
+def test_actors_print_what_one_process_prints_and_one_that_is_lost_or_frozen_is_replaced(
+    tmp_path: Path, options: tuple[str, ...], action: str, reason: str
+) -> None:
     struck = tmp_path / "struck"
     done = run_python(
-        *("-m", "headrace.cli", "run", PLANT, "--cluster", "auto", "--", "once@run", str(struck)),
+        *(
+            "-m",
+            "headrace.cli",
+            "run",
+            PLANT,
+            "--cluster",
+            "auto",
+            *options,
+            "--",
+            f"{action}@run",
+            str(struck),
+        ),
         cwd=tmp_path,
         timeout=LONG,
     )
     assert done.returncode == 0, done.stderr
-    # Ray prints lines of its own among those of the program.
-    out = [line for line in done.stdout.splitlines() if line.startswith(("begins", "shown: ", "finished "))]
+    out = done.stdout.splitlines()
     assert struck.exists()
-    assert "was closed while it ran; it is started again" in done.stderr
+    assert reason in done.stderr
+    assert all(" headrace.parts: " in line for line in done.stderr.splitlines())  # and no line of Ray
     assert out[0] == "begins"
+    assert set(out[1:-1]) <= set(SHOWN)  # the same
     assert out[-3:-1] == SHOWN[-2:]
     assert out[-1].startswith("finished ")
     assert out[-1].split()[2:] == ["2", "{}", "{}"]
@@ -115,26 +143,165 @@ class FakeRay:
     def __init__(self, *, is_initialized: bool = False) -> None:
         self._is_initialized = is_initialized
         self.was_shut_down = False
+        self.starts = 0
 
     def is_initialized(self) -> bool:
         return self._is_initialized
 
     def init(self, **_: object) -> None:
+        self.starts += 1
         raise OSError("no room for Ray")
 
     def shutdown(self) -> None:
         self.was_shut_down = True
 
 
-@pytest.mark.parametrize("address", ["auto", "10.0.0.1:6379"])
-def test_what_began_is_ended_if_ray_does_not_start(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+class FakeCluster(FakeRay):
+    """Notes which actors are created and killed; their calls never end by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actors: list[SimpleNamespace] = []
+        self.killed: list[SimpleNamespace] = []
+        self.options: list[dict[str, int]] = []
+        self.environments: list[dict[str, str]] = []
+
+    def init(self, **_: object) -> None:
+        pass
+
+    def remote(self, **options: int) -> Callable[[type], SimpleNamespace]:
+        self.options.append(options)
+        return lambda kind: SimpleNamespace(remote=self._create)
+
+    def _create(self, part: str) -> SimpleNamespace:
+        end: Future[int] = Future()
+
+        def run(_: object, __: bytes, environment: dict[str, str]) -> SimpleNamespace:
+            self.environments.append(environment)
+            return SimpleNamespace(future=lambda: end)
+
+        call = SimpleNamespace(remote=run)
+        self.actors.append(SimpleNamespace(part=part, end=end, run=call))
+        return self.actors[-1]
+
+    def kill(self, actor: SimpleNamespace, *, no_restart: bool) -> None:
+        assert no_restart
+        self.killed.append(actor)
+
+
+def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ray = FakeCluster()
+    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
+    part = SimpleNamespace(name="a", gpus=None, cpus=2, on_loss="restart")
+    posted: list[Gone] = []
+    hosting = ray_hosting.RayHosting("auto", [part], b"token", ".")
+    hosting.reception = SimpleNamespace(  # type: ignore[assignment]
+        address=("127.0.0.1", 1), post=lambda kind, name, what: posted.append(what)
+    )
+    hosting.start("a", 1)
+    hosting.start("a", 2)
+    first, second = ray.actors
+    assert ray.killed == [first]
+    assert ray.options == [{"num_cpus": 2, "num_gpus": 0}] * 2
+    first.end.set_exception(RuntimeError("killed"))
+    second.end.set_result(3)
+    assert posted == [
+        Gone("a", 1, "its actor has failed (killed)"),
+        Gone("a", 2, "its process ended with status 3"),
+    ]
+    hosting.close()
+    assert ray.killed == [first, second]
+    assert ray.was_shut_down
+
+
+@pytest.mark.parametrize(("encrypted", "variable"), [(True, "1"), (False, "")])
+def test_the_driver_says_whether_processes_encrypt_whoever_started_ray(
+    encrypted: bool, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = FakeCluster()
+    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
+    hosting = ray_hosting.RayHosting("auto", [PART], b"token", ".", encrypted=encrypted)
+    hosting.reception = SimpleNamespace(address=("127.0.0.1", 1))  # type: ignore[assignment]
+    hosting.start("a", 1)
+    hosting.close()
+    assert [each["HEADRACE_TLS"] for each in ray.environments] == [variable]
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """An address at which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+PART = SimpleNamespace(name="a", gpus=None, cpus=2, on_loss="stop")
+
+
+def test_what_began_is_ended_if_ray_cannot_be_joined(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = FakeRay()
     monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
-    before = dict(os.environ)
-    part = SimpleNamespace(name="a", gpus=None, cpus=2, on_loss="stop")
     with pytest.raises(OSError, match="no room for Ray"):
-        ray_hosting.RayHosting(address, [part], b"token", ".")
+        ray_hosting.RayHosting(address, [PART], b"token", ".")
     assert ray.was_shut_down
+
+
+def test_an_address_that_nobody_listens_at_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(
+            PeerLost, match=f"--cluster {address}: no cluster of Ray listens there: .*refused"
+        ):
+            ray_hosting.RayHosting(address, [PART], b"token", ".")
+    assert ray.starts == 0
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "ray://10.0.0.1:10001", "", ":6379", "host:port"])
+def test_what_is_no_address_is_left_to_ray(address: str) -> None:
+    ray_start.check_address(address)
+
+
+class SlowRay(FakeRay):
+    """Starts at the last attempt, if at all."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self._failures = failures
+        self.folders: list[str] = []
+
+    def init(self, *, _temp_dir: str, **_: object) -> None:
+        self.starts += 1
+        self.folders.append(_temp_dir)
+        if self.starts <= self._failures:
+            raise Exception("the current node timed out during startup")
+
+
+def test_a_slow_ray_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ray = SlowRay(ray_start.ATTEMPTS - 1)
+    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
+    hosting = ray_hosting.RayHosting("auto", [PART], b"token", ".")
+    assert "Ray did not start (the current node timed out during startup); attempt 2 of 3" in caplog.text
+    assert [os.path.exists(folder) for folder in ray.folders] == [False, False, True]
+    hosting.close()
+    assert ray.was_shut_down
+    assert not os.path.exists(ray.folders[-1])
+
+
+def test_a_ray_that_never_starts_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = SlowRay(99)
+    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
+    before = dict(os.environ)
+    with pytest.raises(
+        LinkError, match="--cluster auto: Ray did not start on this machine in 3 attempts: the cur"
+    ):
+        ray_hosting.RayHosting("auto", [PART], b"token", ".")
+    assert (ray.starts, ray.was_shut_down) == (3, True)
     assert dict(os.environ) == before
 
 
@@ -147,7 +314,7 @@ def test_a_program_that_uses_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 def test_ray_is_ended_if_the_driver_cannot_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[str] = []
     fake = SimpleNamespace(host="192.0.2.1", close=lambda: closed.append("hosting"))
-    monkeypatch.setattr(ray_hosting, "RayHosting", lambda *_: fake)
+    monkeypatch.setattr(ray_hosting, "RayHosting", lambda *_, **__: fake)
     application = SimpleNamespace(fragment_graph=SimpleNamespace(fragments=[]))
     options = {"HEADRACE_CLUSTER": "auto"}
     with pytest.raises(LinkError, match="cannot listen on 192.0.2.1"):
@@ -158,7 +325,7 @@ def test_ray_is_ended_if_the_driver_cannot_listen(monkeypatch: pytest.MonkeyPatc
 def test_processes_that_ray_left_behind_are_ended(tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.touch()
-    with ray_hosting._no_orphans(str(tmp_path)):
+    with ray_start.no_orphans(str(tmp_path)):
         printed = subprocess.run(
             ["sh", "-c", f"tail -f {file} >/dev/null 2>&1 & echo $!"],
             stdout=subprocess.PIPE,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import PATIENCE
+from tests.harness.processes import run_forked
 
 PROGRAM = """
 import holoscan
@@ -33,12 +33,7 @@ if __name__ == "__main__":
 
 def run(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "app.py").write_text(PROGRAM)
-    return subprocess.run(
-        [sys.executable, "-m", *command, str(tmp_path / "app.py")],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    return run_forked("-m", *command, tmp_path / "app.py")
 
 
 def test_a_program_that_imports_holoscan_runs(tmp_path: Path) -> None:

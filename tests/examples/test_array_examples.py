@@ -30,9 +30,10 @@ def test_without_a_gpu_it_shows_what_numpy_says(
 ) -> None:
     pytest.importorskip(library)
     out = tmp_path / "made" / "last.ppm"
-    lines = array_examples.show(example, out, 3, forked=True, NUMBA_ENABLE_CUDASIM="1")
-    assert lines == [array_examples.probed(expected(number), "cpu") for number in range(3)]
-    assert np.array_equal(array_examples.read_picture(out), expected(2))
+    frames = 1 if library == "numba" else 3  # its simulator takes a second for each
+    lines = array_examples.show(example, out, frames, forked=True, NUMBA_ENABLE_CUDASIM="1")
+    assert lines == [array_examples.probed(expected(number), "cpu") for number in range(frames)]
+    assert np.array_equal(array_examples.read_picture(out), expected(frames - 1))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """The tests in this folder state behaviour that a real and a simulated device share, and run on both.
 
 Where there is no real device, `test_backends` says so, and the simulated one is used alone. ``make gpu-test`` runs
-the folder with ``HEADRACE_DEVICE=cuda``: then a missing device is an error, and what needs no device is left out.
+the folder with ``HEADRACE_DEVICE=cuda``: then a missing device is an error, and the simulated device and what needs
+no device are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.harness import PATIENCE
 # What is about the simulator, about stand-ins of libraries, or about choosing a device.
 NEEDS_NO_DEVICE = ["sim", "test_ambient.py", "test_backends.py"]
 if os.environ.get("HEADRACE_DEVICE") == "cuda":
-    DEVICES, collect_ignore = ["sim", "cuda"], NEEDS_NO_DEVICE
+    DEVICES, collect_ignore = ["cuda"], NEEDS_NO_DEVICE
 elif lack_of_cuda() is None:
     DEVICES, collect_ignore = ["sim", "cuda"], []
 else:
@@ -39,7 +40,7 @@ def _used_before(size: int) -> np.ndarray:
 
 @pytest.fixture(params=DEVICES)
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """A simulated device, and then a real one. New memory of either holds anything."""
+    """A simulated device, or a real one. New memory of either holds anything."""
     if request.param == "sim":
         with pytest.MonkeyPatch.context() as patch, sim.Machine("h200", driver=(13, 0)) as machine:
             patch.setattr(memory_pool, "new_memory", _used_before)

@@ -30,7 +30,10 @@ from tests.gpu.segment_programs import (
     run_with,
 )
 
-pytestmark = pytest.mark.usefixtures("of_this_process")
+pytestmark = [
+    pytest.mark.usefixtures("of_this_process"),
+    pytest.mark.turns("scheduler", "mode", "outputs", "check_every"),
+]
 
 
 class Mode(enum.Enum):
@@ -599,6 +602,7 @@ ASKED = {
 }
 
 
+@pytest.mark.turns("make")
 @pytest.mark.parametrize("make", [int, lambda number: [number], str, lambda number: {"a": number}])
 @pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
 def test_a_program_may_ask_what_a_value_is(ask: Any, make: Any) -> None:

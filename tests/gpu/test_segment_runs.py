@@ -32,7 +32,7 @@ from tests.gpu.segment_programs import (
 )
 from tests.harness import PATIENCE, App, MakeScheduler, event_based, greedy
 from tests.harness.application import SEVERAL
-from tests.limits import pairs
+from tests.limits import THOROUGH, pairs
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
 
@@ -63,8 +63,7 @@ def two_segments(app: Any) -> None:
     ("kind", "count"),
     [
         (EventBasedScheduler, 1),
-        (MultiThreadScheduler, 2),
-        (EventBasedScheduler, 3),
+        *([(MultiThreadScheduler, 2), (EventBasedScheduler, 3)] if THOROUGH else []),
         (MultiThreadScheduler, 5),
     ],
 )
@@ -75,7 +74,7 @@ def test_any_number_of_workers(kind: type, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "count", "outputs"),
-    pairs([EventBasedScheduler, MultiThreadScheduler], SEVERAL, ["copy", "ring"]),
+    pairs([EventBasedScheduler, MultiThreadScheduler][: 1 + THOROUGH], SEVERAL, ["copy", "ring"]),
 )
 def test_operators_on_other_workers_may_wait_for_the_device(
     kind: type, count: int, outputs: str, monkeypatch: pytest.MonkeyPatch

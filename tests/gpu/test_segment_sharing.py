@@ -26,7 +26,10 @@ from tests.gpu.segment_programs import (
     launch,
 )
 
-pytestmark = pytest.mark.usefixtures("of_this_process")
+pytestmark = [
+    pytest.mark.usefixtures("of_this_process"),
+    pytest.mark.turns("scheduler", "mode", "outputs", "check_every"),
+]
 
 
 def viewed(frame: Tensor, first: int, count: int, step: int = 1) -> Tensor:

@@ -31,7 +31,10 @@ from tests.gpu.segment_programs import (
     run_with,
 )
 
-pytestmark = pytest.mark.usefixtures("of_this_process")
+pytestmark = [
+    pytest.mark.usefixtures("of_this_process"),
+    pytest.mark.turns("scheduler", "mode", "outputs", "check_every"),
+]
 
 
 def refused(compose: Callable[[Any], None], *parts: str, mode: str = "") -> Any:

@@ -6,11 +6,11 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 
-def ask(server: socket.socket, files: dict[int, int], **request: Any) -> Iterator[int]:
+def ask(server: socket.socket, files: dict[int, int], **request: Any) -> Generator[int]:
     """Ask a server for a program with some files, by their numbers there; return its answers."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:

@@ -3,7 +3,8 @@
 `tests.harness.processes` starts it, as a script; `Popen` asks it for a process. A request is a message on a Unix
 socket: the program, its arguments, folder and environment, with its files and a socket for the answer, the id of
 its process. This is a child of the process that asked, which waits for it and sends it signals as to any other: the
-process between it and the server ends at once, and the one that asked adopts what that leaves behind.
+process between it and the server ends at once, and the one that asked adopts what that leaves behind. The program
+begins when the one that asked adopts nobody else any more: it would get the children of a program that is killed.
 
 A program has a server of its own, a fork from before it began, for the programs that it starts. A shell that it
 starts with that socket, whose number is in FORK_SERVER, has `fork_client` for ``python``.
@@ -114,6 +115,7 @@ class Popen(subprocess.Popen[Any]):
                 next(answers)  # it is adopted
             finally:
                 _libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+            answers.close()  # the program begins
         self._child_created = True
         self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
 
@@ -158,10 +160,10 @@ def serve(connection: socket.socket) -> dict[str, Any]:
                 os.write(received[0], b"%d" % os.waitstatus_to_exitcode(os.waitpid(program, 0)[1]))
             os._exit(0)
         if "parent" in request:
-            while os.getppid() != request["parent"]:
-                if os.getppid() == 1:
-                    os._exit(1)  # the one that asked has ended
-                os.sched_yield()
+            with socket.socket(fileno=os.dup(received[0])) as answers:
+                answers.recv(1)  # returns when the one that asked has closed it
+            if os.getppid() != request["parent"]:
+                os._exit(1)  # it has ended
         if request["group"] is None:
             os.setsid()
         else:

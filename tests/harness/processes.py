@@ -101,10 +101,17 @@ def is_fork_server(pid: str) -> bool:
 
 
 def output_of(
-    *arguments: object, cwd: Path | None = None, forked: bool = False, **environment: str | None
+    *arguments: object,
+    cwd: Path | None = None,
+    forked: bool = False,
+    modules: Sequence[str] = (),
+    **environment: str | None,
 ) -> str:
-    """Return what a program prints that must succeed."""
-    done = (run_forked if forked else run_python)(*arguments, cwd=cwd, **environment)
+    """Return what a program prints that must succeed; `modules` as for `run_forked`."""
+    if forked:
+        done = run_forked(*arguments, cwd=cwd, modules=modules, **environment)
+    else:
+        done = run_python(*arguments, cwd=cwd, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

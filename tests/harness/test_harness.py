@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,19 @@ import pytest
 from headrace import CountCondition
 from headrace.gpu import sim
 from headrace.resources import MachineClock, ManualClock
-from tests.harness import PATIENCE, App, Consumer, MakeScheduler, Producer, Step, run, sink, source
+from tests.harness import (
+    PATIENCE,
+    App,
+    Consumer,
+    MakeScheduler,
+    Producer,
+    Step,
+    fork_server,
+    run,
+    sink,
+    source,
+    wait_until,
+)
 from tests.harness.processes import forking, run_forked, run_python
 
 
@@ -70,6 +84,7 @@ end(sys.argv[1])
 """
 
 
+@pytest.mark.turns("form")
 @pytest.mark.parametrize("how", ["return", "raise", "exit", "warn"])
 @pytest.mark.parametrize("form", ["file", "-c"])
 def test_a_forked_program_does_what_one_of_its_own_process_does(how: str, form: str, tmp_path: Path) -> None:
@@ -119,3 +134,27 @@ def test_a_forked_process_is_a_child_like_any_other(is_killed: bool) -> None:
 
 def test_what_is_not_python_is_started_as_usual() -> None:
     assert forking()(["false"]).wait(PATIENCE) == 1
+
+
+def test_a_forked_program_begins_when_the_one_that_asked_adopts_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that asked would get the children of a program that is killed before, and nobody waits for them."""
+    begun = tmp_path / "begun"
+    popen, asked = forking(), fork_server.ask
+    had_begun: list[bool] = []
+
+    def ask(*given: Any, **request: Any) -> Iterator[int]:
+        with closing(asked(*given, **request)) as answers:
+            yield (pid := next(answers))
+            is_adopted = next(answers)
+            # It sleeps soon; one that does not wait runs until it ends.
+            wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "SZ", "a wait")
+            had_begun.append(begun.exists())
+            yield is_adopted
+
+    monkeypatch.setattr(fork_server, "ask", ask)
+    with popen([sys.executable, "-c", f"open({str(begun)!r}, 'w').close()"]) as process:
+        assert process.wait(PATIENCE) == 0
+    assert had_begun == [False]
+    assert begun.exists()

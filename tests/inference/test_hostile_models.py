@@ -14,6 +14,7 @@ from headrace.gpu import sim
 from headrace.inference import InferenceError
 from tests.inference import models
 from tests.inference.models import helper, numpy_helper, onnx
+from tests.limits import examples
 from tests.operators.inference_runs import inference, one_model
 from tests.operators.on_device import run_model_on_device
 
@@ -152,7 +153,7 @@ def test_a_name_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:
         run(str(path))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(examples(5)))
 def test_bytes_that_are_flipped_do_no_harm(seed: int, tmp_path: Path) -> None:
     """Each of ten models with flipped bytes runs, or is refused by name."""
     whole = Path(models.convolution(tmp_path)).read_bytes()

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tests.harness.threads import PATIENCE
+
 from .faults import Fault, Kind
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ __all__ = ["Abort", "Controller", "Decision", "Line", "Strategy", "Task", "Until
 _NEW, _READY, _BLOCKED, _DONE = "not started", "ready", "blocked", "done"
 
 _STEPS_KEPT = 14
-_WALL_SECONDS = 60.0
+_WALL_SECONDS = PATIENCE
 
 
 class Abort(BaseException):

@@ -191,6 +191,37 @@ def _give(world: World) -> None:
 _add((0, 1, 2), Scenario("link-in", _in, others={"peer": _give}, check=_check))
 
 
+def _in_acknowledging(world: World) -> None:
+    """A part that may be lost: a credit says that nothing is left to do for the message."""
+    _in(world)
+    receiver = world.notes["receiver"]
+    receiver.is_acknowledging = True
+    receiver.idleness.compose([receiver])
+
+
+def _give_and_count(world: World) -> None:
+    """Send as fast as credits allow; no more of them come back than messages were received."""
+    peer = world.notes["peer"]
+    received = world.received["sink"]
+
+    def has_credits(count: int) -> bool:
+        assert peer.end.credited <= len(received), "a credit came back before its message was taken"
+        return bool(peer.end.credited >= count)
+
+    for number in range(_FRAMES):
+        peer.serve_until(lambda: has_credits(0) and peer.end.credits > 0)
+        assert peer.end.send(Parcel(_message(number, no_array=-1)))
+    peer.serve_until(lambda: has_credits(_FRAMES))
+    peer.end.end()
+    peer.end.close()
+
+
+_add(
+    (0, 1, 2),
+    Scenario("link-in-answers", _in_acknowledging, others={"peer": _give_and_count}, check=_check),
+)
+
+
 def _give_and_go(world: World) -> None:
     """Send one message and go without a word."""
     peer = world.notes["peer"]

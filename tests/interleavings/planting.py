@@ -38,6 +38,8 @@ class Plant:
         The bound it is found within.
     order
         The seed of an order of schedules in which it is found soon. In any other it takes longer, and no more.
+    is_dear
+        Whether it takes hundreds of runs in every order that was tried, and is for a thorough run.
     """
 
     what: str
@@ -48,6 +50,7 @@ class Plant:
     kinds: tuple[Kind, ...]
     preemptions: int = 1
     order: int = 0
+    is_dear: bool = False
 
 
 @contextmanager

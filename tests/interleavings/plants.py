@@ -38,7 +38,7 @@ PLANTS = [
         "        self.waiting.announced(node.ready_queue)\n        self.inbox.append(node)\n",
         "event-1",
         (_LOST,),
-        order=146,
+        order=13,
     ),
     Plant(
         "an announcement wakes nobody",
@@ -100,6 +100,7 @@ PLANTS = [
         "                        pass\n",
         "scale-limit-2",
         (_DOUBLE, _LEAK, _LOST),
+        is_dear=True,
     ),
     # Work.
     Plant(
@@ -260,7 +261,7 @@ PLANTS = [
         "                    if self._lock.acquire():\n",
         "lent-late-2",
         (_HANG, _LOST, _WRONG),
-        order=135,
+        order=33,
     ),
     Plant(
         "a node can be put in its queue twice",
@@ -372,6 +373,7 @@ PLANTS = [
         "            self.waking.pop(parker, None)\n",
         "two-beats-2",
         (_DOUBLE, _LEAK, _ERROR),
+        order=16,
     ),
     Plant(
         "a worker is woken and stays on the list of the parked",
@@ -666,6 +668,7 @@ PLANTS = [
         "        if requests:\n",
         "resume-stop-2",
         (_WRONG,),
+        is_dear=True,
     ),
     Plant(
         "workers of a paused run wake each other for nodes that nobody may take",
@@ -707,7 +710,7 @@ PLANTS = [
         "            if engine.held and self._may_jump(until):\n",
         "step-late-2",
         (_ERROR,),
-        order=2,
+        order=25,
     ),
     Plant(
         "time jumps although the node of the step is ready",
@@ -734,6 +737,7 @@ PLANTS = [
         "        engine.held = self.is_paused or engine.alone.is_waiting\n",
         "alone-2",
         (_WRONG, _ERROR),
+        order=8,
     ),
     Plant(
         "the end of a compute that was alone wakes nobody",
@@ -793,6 +797,7 @@ PLANTS = [
         "        if self.flow.keeps_places:\n            message",
         "link-1",
         (_ERROR,),
+        order=8,
     ),
     Plant(
         "a sender ends before its last credit has come back",

@@ -10,7 +10,10 @@ from .planting import Plant, planted
 from .plants import PLANTS
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=[plant.what for plant in PLANTS])
+@pytest.mark.parametrize(
+    "plant",
+    [pytest.param(plant, marks=[pytest.mark.thorough] * plant.is_dear, id=plant.what) for plant in PLANTS],
+)
 def test_a_planted_fault_is_found_and_replayed(plant: Plant) -> None:
     scenario = SCENARIOS[plant.scenario]
     with planted(plant):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -39,15 +40,23 @@ def tcp_carriers() -> tuple[Carrier, Carrier]:
     return TcpCarrier(near), TcpCarrier(far)
 
 
-def tls_carriers() -> tuple[Carrier, Carrier]:
-    near, far = tcp_sockets()
+def tls_sockets(
+    prepare: Callable[[socket.socket], socket.socket] = lambda connection: connection,
+) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+    """Return both ends of a new TLS connection on loopback, over sockets that were prepared."""
+    near, far = map(prepare, tcp_sockets())
     client = client_context().wrap_socket(near, do_handshake_on_connect=False)
     server = identity().context.wrap_socket(far, server_side=True, do_handshake_on_connect=False)
     other = threading.Thread(target=server.do_handshake)
     other.start()
     client.do_handshake()
     other.join(PATIENCE)
-    return TlsCarrier(client), TlsCarrier(server)
+    return client, server
+
+
+def tls_carriers() -> tuple[Carrier, Carrier]:
+    near, far = tls_sockets()
+    return TlsCarrier(near), TlsCarrier(far)
 
 
 CARRIERS: dict[str, Callable[[], tuple[Carrier, Carrier]]] = {

@@ -29,6 +29,7 @@ from headrace.link.terms import Parcel, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.link.wire import Kind, pack_header
 from headrace.resources import RingAllocator
+from tests.harness.files import open_files
 from tests.harness.threads import PATIENCE
 from tests.link.pipes import Bytes, HandLoop, Pair
 
@@ -551,12 +552,12 @@ class TestStrangers:
 
     def test_descriptors_of_a_stranger_are_closed(self) -> None:
         with Pair() as link:
-            before = len(os.listdir("/proc/self/fd"))
+            before = open_files()
             for packet in (b"nonsense", pack_header(Kind.BEAT, 0, 1, 8) + bytes(8)):
                 socket.send_fds(link.sockets[0], [packet], [0, 1, 2])
                 link.loop.serve()
             assert isinstance(link.receiver.failure, ProtocolError)
-            assert len(os.listdir("/proc/self/fd")) == before
+            assert not open_files() - before
 
     def test_a_frame_that_is_damaged_inside_fails_the_link(self) -> None:
         with Pair() as link:
@@ -651,17 +652,17 @@ class TestLoop:
     def test_carries_frames_and_leaves_no_thread_descriptor_or_memory(self) -> None:
         loop = LinkLoop()
         gc.collect()
-        before = len(os.listdir("/proc/self/fd"))
+        others = threading.enumerate()
+        before = open_files()
         maps = Path("/proc/self/maps").read_text().count("memfd:headrace")
         for _ in range(2):
             self.run(loop, 200, LARGE)
             self.run(loop, 50, 100)
-        thread = next((one for one in threading.enumerate() if one.name == "headrace links"), None)
         assert loop.thread is None
-        if thread is not None:
-            assert waits.join(thread, 20)
+        threads = [one for one in threading.enumerate() if one.name == "headrace links" and one not in others]
+        assert all(waits.join(thread, PATIENCE) for thread in threads)
         gc.collect()
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert not open_files() - before
         assert Path("/proc/self/maps").read_text().count("memfd:headrace") == maps
 
     def test_several_links_at_once_do_not_mix(self) -> None:

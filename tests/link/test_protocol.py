@@ -64,6 +64,11 @@ class AnyLink(RuleBasedStateMachine):
         self.link.receiver.give_credits(count)
         self.uncredited -= count
 
+    @precondition(lambda self: self.taken)
+    @rule()
+    def defer(self) -> None:
+        self.link.receiver.defer(len(self.taken))
+
     @rule()
     def beat(self) -> None:
         self.now += 1.0
@@ -84,6 +89,7 @@ class AnyLink(RuleBasedStateMachine):
         assert receiver.failure is None
         under_way = sender.sent - sender.credited
         assert sender.credits + under_way == SIZE
+        assert sender.deferred <= len(self.taken)
         assert 0 <= receiver.received - len(self.taken) <= SIZE
         if receiver.has_ended:
             assert len(self.taken) == sender.sent
@@ -356,6 +362,9 @@ def test_a_frame_that_has_its_description_in_its_place_has_it_there_again() -> N
         ([(Kind.SEGMENT, segment(0, 0))], "a receiver sends no SEGMENT"),
         ([(Kind.BOARD, b"")], "a receiver sends no BOARD"),
         ([(Kind.END, struct.pack("<Q", 2))], "at frame 2"),
+        ([(Kind.DEFER, struct.pack("<Q", 2))], "2 frames are deferred, of 1"),
+        ([(Kind.DEFER, struct.pack("<Q", 1)), (Kind.DEFER, struct.pack("<Q", 0))], "0 frames .* after 1"),
+        ([(Kind.DEFER, b"")], "DEFER has 0 bytes"),
     ],
 )
 def test_a_sender_refuses(messages: list[Any], said: str) -> None:

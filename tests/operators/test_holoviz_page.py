@@ -57,7 +57,7 @@ class Running:
             source = Step(
                 app,
                 CountCondition(app, count),
-                PeriodicCondition(app, "20ms"),
+                PeriodicCondition(app, "100ms"),
                 outputs=["out"],
                 body=body,
                 name="source",
@@ -187,7 +187,8 @@ def test_the_page_zooms_shows_values_and_saves_a_snapshot(tab: Any, running: Any
 
 
 def test_the_page_switches_layers_off_and_on(tab: Any, running: Any) -> None:
-    one = running(changes=7)
+    moved: list[Any] = []
+    one = running(changes=7, cursor_pos_callback=lambda *at: moved.append(at))
     page = open_page(tab, one.viewer)
     wait_until(lambda: one.viewer.frames_received > 10, "frames", page)
     page.click("#layers")
@@ -205,6 +206,9 @@ def test_the_page_switches_layers_off_and_on(tab: Any, running: Any) -> None:
     wanted = Renderer(WIDTH, HEIGHT, left).render(frame(7))[..., :3]
     box.check()
     box.uncheck()
+    moved.clear()
+    page.locator("#picture").hover()
+    wait_until(lambda: moved, "what was done after the switches", page)
     one.end()
     wait_until(lambda: page.locator("#state").inner_text() == "ended", "the end", page)
     wait_until(lambda: page.get_attribute("#picture", "data-kind") == "exact", "the exact picture", page)

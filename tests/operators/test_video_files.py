@@ -15,7 +15,7 @@ from headrace.operators import VideoReaderOp, VideoWriterOp
 from headrace.testing import Message, run_operator
 from headrace.video import VideoFileError, VideoReader, VideoWriter, codecs, files
 from tests.harness import App, MakeScheduler, Step, run, source
-from tests.harness.processes import run_python
+from tests.harness.processes import run_forked
 
 av = pytest.importorskip("av")
 from tests.video.rtsp_server import RtspServer, encode  # noqa: E402
@@ -170,7 +170,7 @@ for number in range(300):
     writer.write(np.full((48, 64, 3), number % 256, np.uint8), number / 30)
 os._exit(9)
 """
-    assert run_python("-c", program).returncode == 9
+    assert run_forked("-c", program).returncode == 9
     assert 200 < len(list(VideoReader(tmp_path / "a.mp4"))) <= 300
 
 
@@ -304,7 +304,7 @@ from headrace.testing import Message, run_operator
 frames = [Message(np.zeros((48, 64, 3), np.uint8), acq_timestamp={EPOCH} + {MS} * at) for at in (0, 40, 90, 200)]
 run_operator(VideoWriterOp, inputs=frames, path={server.url!r})
 """
-        done = run_python("-c", program)
+        done = run_forked("-c", program)
         assert done.returncode == 0, done.stderr
     times = sorted({time - server.received[0][0] for time, _ in server.received})
     assert times == [90 * at for at in (0, 40, 90, 200)]  # RTP counts 90 in a millisecond

@@ -15,7 +15,7 @@ from headrace.tensor.copies import copy
 from headrace.testing import Message, run_operator
 from headrace.video import EntityReader, VideoFileError
 from tests.harness import App, MakeScheduler, Step, launch, run, source
-from tests.harness.processes import run_python
+from tests.harness.processes import run_forked, run_python
 from tests.operators.allocators import CountingAllocator
 from tests.operators.device_arrays import DeviceArray
 
@@ -131,7 +131,7 @@ run_operator(VideoStreamRecorderOp, inputs=frames, directory=sys.argv[1], basena
 
 
 def test_a_killed_process_leaves_every_recorded_frame(tmp_path: Path) -> None:
-    assert run_python("-c", KILLED, tmp_path).returncode == -9
+    assert run_forked("-c", KILLED, tmp_path).returncode == -9
     assert [int(entity.tensors[""].max()) for entity in recorded(tmp_path)] == [0, 1, 2, 3, 4]
 
 

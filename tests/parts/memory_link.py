@@ -70,6 +70,7 @@ class _End:
 
 class MemorySender(_End):
     given = 0
+    deferred = 0
 
     @property
     def has_ended(self) -> bool:
@@ -139,6 +140,10 @@ class MemoryReceiver(_End):
             link.credits += count
             assert link.credits <= link.size, "more credits came back than were out"
             link.sender.given += count
+        self._tell()
+
+    def defer(self, count: int) -> None:
+        self.link.sender.deferred = count
         self._tell()
 
     def close(self) -> None:

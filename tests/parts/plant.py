@@ -53,6 +53,10 @@ def strike(what: str) -> None:
     elif action == "again" or (action == "once" and not os.path.exists(REST[0])):
         open(REST[0], "a").close()
         os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "freeze" and not os.path.exists(REST[0]):
+        open(REST[0], "a").close()
+        for process in (os.getppid(), os.getpid()):
+            os.kill(process, signal.SIGSTOP)
 
 
 class Odd(Exception):
@@ -106,7 +110,12 @@ class B(Fragment):
 
 class Plant(Application):
     def compose(self) -> None:
-        policy = {"once": "restart", "again": "restart", "kill": "go_on" if REST == ["go_on"] else "stop"}
+        policy = {
+            "once": "restart",
+            "again": "restart",
+            "freeze": "restart",
+            "kill": "go_on" if REST == ["go_on"] else "stop",
+        }
         on_loss = policy.get(ASKED.partition("@")[0], "stop")
         a, b = A(self, "a"), B(self, "b", on_loss=on_loss)
         self.add_flow(a, b, {("numbers.out", "middle.in")}, size=4)

@@ -31,7 +31,7 @@ class Process:
     def __init__(self) -> None:
         self.part = "edge"
         self.asked: list[AskTime] = []
-        self.channel = SimpleNamespace(send=self.asked.append)
+        self.channel = SimpleNamespace(post=self.asked.append)
 
 
 def test_a_process_of_this_host_has_the_same_clock() -> None:

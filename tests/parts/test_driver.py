@@ -31,6 +31,7 @@ from urllib.request import urlopen
 
 from headrace import Application, Fragment, Operator, op
 from headrace.core import ParameterError
+from headrace.parts import part_progress
 from headrace.observe import MetricsServer
 
 
@@ -105,6 +106,7 @@ def ask(path):
         return error.read().decode()
 
 
+part_progress._PATIENCE = 3600.0  # however slow the parts are
 app = Plant()
 server = MetricsServer(app)
 app.config("plant.yaml", reload=True)
@@ -255,7 +257,7 @@ def _driver() -> Driver:
 
 def test_the_driver_looks_at_what_a_process_has_noted() -> None:
     driver = _driver()
-    driver._processes["part"] = SimpleNamespace(beat=123.5)
+    driver._processes["part"] = SimpleNamespace(beat=123.5, channel=None)
     os.eventfd_write(driver._wake, 1)
     driver._step()
     assert driver.supervisor.parts["part"].heard_at == 123.5

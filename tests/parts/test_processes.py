@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 
 from headrace.cli import main
 from headrace.observe import progress_line
+from headrace.parts.supervision import State, Supervisor
 from tests.harness import PATIENCE, wait_until
+from tests.harness.files import open_files
 from tests.harness.logs import logging_of_a_program
 from tests.harness.processes import environment_of_programs, forking, is_fork_server, run_python
 from tests.limits import THOROUGH
@@ -46,10 +49,10 @@ def children() -> set[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    before, files = children(), len(os.listdir("/proc/self/fd"))
+    before, files = children(), open_files()
     yield
     assert not children() - before
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert not open_files() - files
 
 
 def run(*arguments: str, options: tuple[str, ...] = ()) -> int:
@@ -87,6 +90,26 @@ def test_a_killed_process_ends_the_run(moment: str, capfd: pytest.CaptureFixture
 
 def test_a_process_that_is_killed_after_its_run_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert run("kill@exit") == 0
+    assert lines(capfd)[0][-1] == "finished 16 0 {} {}"
+
+
+def test_a_machine_that_stands_still_while_the_driver_looks_loses_no_part(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stood_still = [0.0]
+    note_beat = Supervisor.beat
+
+    def beat(supervisor: Supervisor, part: str, at: float) -> None:
+        note_beat(supervisor, part, at)
+        if not stood_still[0] and supervisor.parts[part].state is State.LINKED:
+            stood_still[0] = 3600.0
+
+    monkeypatch.setattr(Supervisor, "beat", beat)
+    monkeypatch.setattr("headrace.parts.driver.monotonic", lambda: time.monotonic() + stood_still[0])
+    beats = property(lambda process: process.board.peer_beat[0] + stood_still[0])
+    monkeypatch.setattr("headrace.parts.process.Process.beat", beats)
+    assert run() == 0
+    assert stood_still[0]
     assert lines(capfd)[0][-1] == "finished 16 0 {} {}"
 
 
@@ -243,16 +266,20 @@ def test_a_driver_that_is_killed_leaves_nothing(moment: str) -> None:
         XDG_RUNTIME_DIR=os.path.abspath("runtime"),
     )
     assert done.returncode == -signal.SIGKILL
-    wait_until(lambda: not of_program(os.path.abspath("runtime")), "the end of the parts")
+    wait_until(lambda: not processes_in(os.getcwd()), "the end of the parts")
     assert os.listdir("runtime") == []
 
 
-def of_program(folder: str) -> list[str]:
-    """Return the processes whose runtime folder this is."""
+def processes_in(folder: str) -> list[str]:
+    """Return the other processes that run in a folder, except for fork servers."""
     found = []
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError):
-            if folder.encode() in Path(f"/proc/{pid}/environ").read_bytes():
+            if (
+                os.readlink(f"/proc/{pid}/cwd") == folder
+                and int(pid) != os.getpid()
+                and not is_fork_server(pid)
+            ):
                 found.append(pid)
     return found
 
@@ -302,7 +329,7 @@ WATCHED = """\
 import os
 import sys
 
-from headrace import Application, Fragment, op
+from headrace import Application, Fragment, PeriodicCondition, op
 
 
 @op
@@ -321,7 +348,7 @@ def show(value):
 
 class Edge(Fragment):
     def compose(self):
-        self.add_operator(numbers(self, name="numbers"))
+        self.add_operator(numbers(self, PeriodicCondition(self, "2ms"), name="numbers"))
 
 
 class Server(Fragment):

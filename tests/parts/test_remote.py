@@ -24,8 +24,8 @@ from headrace.core.errors import AuthenticationError, GraphError, PeerLost
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import control
-from headrace.parts.agent import Agent, AgentServer, parse_address, serve
-from headrace.parts.control import Channel, Gone, Refused, StartPart
+from headrace.parts.agent import Agent, AgentServer, parse_address, serve, worker_host
+from headrace.parts.control import Channel, Gone, Refused, RunOver, StartPart
 from headrace.parts.remote import AGENT, Reception, RemoteProcess
 from headrace.parts.remote_driver import Agents, RemoteDriver
 from headrace.parts.token import token_for
@@ -44,6 +44,7 @@ from tests.parts.test_processes import (  # noqa: F401
 # An address of the loopback interface for each process that runs tests at the same time.
 HOST = f"127.{os.getpid() >> 16 & 127}.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
 ADDRESS = (HOST, 8765)
+ALL = ("--worker", "--fragments", "all")
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +53,7 @@ def token(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
 
 
-def drive(*arguments: str, options: tuple[str, ...] = ("--worker",)) -> int:
+def drive(*arguments: str, options: tuple[str, ...] = ALL) -> int:
     """Run the program with a driver in this process; return the exit status of the command."""
     return main(["run", PLANT, "--driver", "--address", HOST, *options, "--", *arguments])
 
@@ -97,7 +98,7 @@ def test_a_driver_that_is_a_worker_too_prints_what_one_process_prints_with_tls(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("cryptography")
-    assert drive(options=("--worker", "--tls")) == 0
+    assert drive(options=(*ALL, "--tls")) == 0
     assert lines(capfd) == (["begins", *SHOWN, "finished 16 0 {} {}"], "")
     assert os.listdir(".") == []
 
@@ -109,6 +110,52 @@ def test_workers_run_the_fragments_that_they_name(capfd: pytest.CaptureFixture[s
         assert other.communicate(timeout=PATIENCE)[0].splitlines() == SHOWN
     assert (one.returncode, other.returncode) == (0, 0)
     assert lines(capfd)[0] == ["begins", "finished 16 0 {} {}"]
+
+
+def test_workers_that_name_no_fragment_run_one_each(capfd: pytest.CaptureFixture[str]) -> None:
+    with worker() as other:
+        assert drive(options=("--worker",)) == 0
+        printed = other.communicate(timeout=PATIENCE)[0].splitlines()
+    out = lines(capfd)[0]
+    assert (out[0], out[-1]) == ("begins", "finished 16 0 {} {}")
+    assert sorted([out[1:-1], printed]) == [[], SHOWN]
+
+
+def test_a_worker_listens_at_the_address_that_it_is_given(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses: list[tuple[str, int]] = []
+    composed = RemoteProcess.composed
+
+    def note(process: RemoteProcess, address: tuple[str, int]) -> None:
+        addresses.append(address)
+        composed(process, address)
+
+    monkeypatch.setattr(RemoteProcess, "composed", note)
+    assert drive(options=(*ALL, "--worker-address", "127.0.0.2")) == 0
+    assert lines(capfd) == (["begins", *SHOWN, "finished 16 0 {} {}"], "")
+    assert [host for host, _ in addresses] == ["127.0.0.2"] * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("192.0.2.9", "LinkError: cannot listen on 192.0.2.9"),
+        ("127.0.0.1:80", "it takes no port; each fragment"),
+    ],
+)
+def test_a_worker_whose_address_cannot_be_says_so(
+    capfd: pytest.CaptureFixture[str], given: str, expected: str
+) -> None:
+    assert main(["run", PLANT, "--worker", "--address", HOST, "--worker-address", given]) == 1
+    assert expected in lines(capfd)[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "host"), [("", ""), ("0.0.0.0", ""), ("[::]", ""), ("fe80::1", "fe80::1"), ("[::1]", "::1")]
+)
+def test_addresses_of_workers(given: str, host: str) -> None:
+    assert worker_host({"HEADRACE_WORKER_ADDRESS": given}) == host
 
 
 def test_a_killed_process_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +200,11 @@ def test_a_killed_driver_takes_all_along() -> None:
     with (
         subprocess.Popen([*command, "--driver", "--worker", "--fragments", "a"], env=variables) as driver,
         subprocess.Popen(
-            [*command, "--worker", "--fragments", "b"], env=variables, stdout=subprocess.PIPE, text=True
+            [*command, "--worker", "--fragments", "b"],
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as other,
     ):
         assert other.stdout is not None
@@ -165,9 +216,10 @@ def test_a_killed_driver_takes_all_along() -> None:
             for child in Path(f"/proc/{driver.pid}/task/{task}/children").read_text().split()
         }
         driver.kill()
-        other.communicate(timeout=PATIENCE)
+        _, err = other.communicate(timeout=PATIENCE)
         driver.wait(timeout=PATIENCE)
-    assert other.returncode == 0
+    assert other.returncode == 1
+    assert f"PeerLost: the driver at {HOST}:8765 is gone: it was killed, or cannot be reached any more" in err
     for pid in (*here, str(part)):
         wait_until(lambda pid=pid: has_ended(pid), f"the end of process {pid}")  # type: ignore[misc]
 
@@ -196,7 +248,9 @@ def test_a_worker_waits_for_a_driver() -> None:
         reception = Reception(ADDRESS, token)
         ((kind, name, connection),) = arrivals(reception)
         assert (kind, name) == (AGENT, "a")
-        connection.close()
+        driver = Channel.over(connection)
+        driver.send(RunOver())
+        driver.close()
         reception.close()
         future.result(PATIENCE)
 
@@ -204,6 +258,17 @@ def test_a_worker_waits_for_a_driver() -> None:
 def arrivals(reception: Reception) -> list[tuple[str, str, Any]]:
     assert select.select([reception.descriptor], [], [], PATIENCE)[0]
     return reception.take()
+
+
+def test_a_worker_that_comes_when_the_run_is_over_is_told() -> None:
+    token = make_token()
+    reception = Reception(ADDRESS, token)
+    with ThreadPoolExecutor(1) as executor:
+        future = executor.submit(serve, ADDRESS, token)
+        assert select.select([reception.descriptor], [], [], PATIENCE)[0]
+        reception.close()
+        with pytest.raises(GraphError, match="the driver refused this worker: its run is over"):
+            future.result(PATIENCE)
 
 
 def test_a_worker_without_the_token_is_refused() -> None:
@@ -276,7 +341,7 @@ class FakeChannel:
     def __init__(self) -> None:
         self.sent: list[Any] = []
 
-    def send(self, message: Any) -> bool:
+    def post(self, message: Any) -> bool:
         self.sent.append(message)
         return True
 
@@ -301,6 +366,36 @@ def test_parts_wait_for_an_agent_that_runs_them_and_are_started_once() -> None:
     assert other.sent[1:] == [StartPart("b", 3, 2)]
 
 
+def test_workers_that_name_no_fragment_wait_until_there_is_one_for_each() -> None:
+    hosting, one, other, third = agents(), FakeChannel(), FakeChannel(), FakeChannel()
+    hosting.start("a", 1)
+    hosting.start("b", 2)
+    assert hosting.add_agent("", one, "host one")  # type: ignore[arg-type]
+    assert one.sent == []
+    assert "waits for workers that run 'a', 'b' (1 without --fragments came, for one each): " in (
+        hosting.waits_for(["a", "b"])
+    )
+    assert hosting.add_agent("a", other, "host two")  # type: ignore[arg-type]
+    assert (one.sent, other.sent) == ([StartPart("b", 2, 2)], [StartPart("a", 1)])
+    assert hosting.add_agent("", third, "host three")  # type: ignore[arg-type]
+    hosting.start("b", 3)
+    assert one.sent[1:] == [StartPart("b", 3, 2)]
+    assert hosting.remove_agent(one) == ["b"]  # type: ignore[arg-type]
+    hosting.start("b", 4)
+    assert third.sent == [StartPart("b", 4, 2)]
+    hosting.start("a", 5)
+    assert (other.sent[1:], third.sent[1:]) == ([StartPart("a", 5)], [])
+
+
+def test_all_takes_what_other_workers_leave() -> None:
+    hosting, one, rest = agents(), FakeChannel(), FakeChannel()
+    hosting.start("a", 1)
+    hosting.start("b", 2)
+    assert hosting.add_agent("", one, "host one")  # type: ignore[arg-type]
+    assert hosting.add_agent("all", rest, "host two")  # type: ignore[arg-type]
+    assert (one.sent, rest.sent) == ([StartPart("a", 1)], [StartPart("b", 2, 2)])
+
+
 @pytest.mark.parametrize(
     ("fragments", "problem"),
     [
@@ -308,10 +403,6 @@ def test_parts_wait_for_an_agent_that_runs_them_and_are_started_once() -> None:
         (
             "a,c",
             "the driver refused this worker: --fragments c: the program has no such fragment; it has 'a', 'b'",
-        ),
-        (
-            "",
-            "the driver refused this worker: --fragments : the program has no such fragment; it has 'a', 'b'",
         ),
     ],
 )
@@ -334,6 +425,7 @@ def served() -> Iterator[Callable[[Agent, object], Any]]:
             future = executor.submit(AgentServer(Channel(theirs), agent).run)
             channel.send(message)
             answer = channel.receive_one()
+            channel.send(RunOver())
             channel.close()
             future.result(PATIENCE)
             return answer
@@ -467,9 +559,7 @@ def test_the_options_of_a_holoscan_program_mean_the_same() -> None:
     Path("app.py").write_text(HOLOSCAN)
     command = [sys.executable, "-m", "headrace.compat.holoscan", "app.py", "--address", HOST]
     variables = environment_of_programs(HOLOSCAN_LOG_LEVEL="OFF")
-    with subprocess.Popen(
-        [*command, "--worker", "--fragments", "b"], env=variables, stdout=subprocess.PIPE, text=True
-    ) as other:
+    with subprocess.Popen([*command, "--worker"], env=variables, stdout=subprocess.PIPE, text=True) as other:
         done = subprocess.run(
             [*command, "--driver", "--worker", "--fragments", "a"],
             env=variables,

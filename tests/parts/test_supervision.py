@@ -193,6 +193,16 @@ def test_processes_may_be_silent_before_their_run_and_while_the_driver_is_stoppe
     assert made.tick(102.0) == []
 
 
+def test_a_process_has_its_time_to_exit_once_more_if_the_driver_was_stopped() -> None:
+    made = started()
+    made.ended("b", ended(), 1)
+    made.forgive(100.0)
+    for name in "ac":
+        made.beat(name, 100.0 + GRACE)
+    assert made.tick(99.0 + GRACE) == []
+    assert made.tick(100.0 + GRACE) == [Kill("b")]
+
+
 def test_a_process_that_does_not_exit_is_killed() -> None:
     made = started()
     made.ended("b", ended(), 1)
@@ -279,6 +289,7 @@ def test_a_part_that_is_idle_between_frames_reports_when_it_is_asked() -> None:
         is_done=False,
         waits_for_link=True,
         is_outstanding=True,
+        is_withholding=False,
         flow=FLOW,
         passed=(3, 3),
         note_idle=lambda: None,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +15,11 @@ from headrace.core.ports import IOSpec
 from headrace.link.board import Board
 from headrace.link.terms import Terms
 from headrace.parts import worker as worker_module
-from headrace.parts.control import Assignment, Beat, Channel
+from headrace.parts.control import Ask, Assignment, Beat, Channel, Stop
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
 from headrace.parts.supervision import Part, State, Supervisor
-from headrace.parts.worker import BEAT, Worker, terms_of
+from headrace.parts.worker import BEAT, PartControl, Speech, Worker, terms_of
 
 
 class _Channel:
@@ -147,3 +149,62 @@ def test_the_memory_of_links_is_that_of_the_variable(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HEADRACE_LINK_MEMORY", "much")
     with pytest.raises(ValueError, match=r"^HEADRACE_LINK_MEMORY must be a size such as '16MB'"):
         terms_of(flow, 2)
+
+
+class _Heard:
+    """A channel on which some messages come, and then what was given as the last."""
+
+    def __init__(self, *messages: Any, last: BaseException | None = None) -> None:
+        self._messages = list(messages)
+        self._last = last
+
+    def receive(self) -> list[tuple[Any, list[int]]] | None:
+        if self._messages:
+            return [(self._messages.pop(0), [])]
+        if self._last is not None:
+            raise self._last
+        return None
+
+
+@pytest.mark.parametrize("last", [None, MemoryError(), SystemExit()], ids=["gone", "no memory", "exit"])
+def test_a_process_that_does_not_hear_its_driver_any_more_ends(
+    last: BaseException | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its loop would go on to say that it lives, and nobody could stop it."""
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *given: killed.append(given))
+    _worker(_Heard(last=last)).listen()
+    assert killed == [(os.getpid(), signal.SIGKILL)]
+
+
+def test_what_cannot_be_done_for_the_driver_fails_the_run_and_the_driver_is_heard_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "kill", lambda *given: None)
+    made = _worker(_Heard(Ask(1), Stop()))
+    made.cut = SimpleNamespace(idleness=SimpleNamespace(ask=lambda: 1 / 0))
+    made.control = PartControl(made)
+    made.listen()
+    assert [type(error) for error in made.control.errors] == [ZeroDivisionError]
+    assert made.control.stop_wanted
+
+
+@pytest.mark.parametrize(("chunks", "looks"), [(0, 10), (30, 40)])
+def test_what_a_part_printed_is_waited_for_as_long_as_some_of_it_is_passed_on(
+    chunks: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Afterwards a child of the part may have kept the stream."""
+    monkeypatch.setattr(os, "dup2", lambda *numbers: None)
+    speech = Speech(_Channel(), is_heard=True)  # type: ignore[arg-type]
+    os.close(speech._kept)
+    waited: list[float] = []
+
+    def join(thread: Any, seconds: float) -> bool:
+        waited.append(seconds)
+        speech._passed += len(waited) <= chunks
+        return False
+
+    monkeypatch.setattr(worker_module.waits, "join", join)
+    speech._threads = [threading.Thread()]
+    speech.end()
+    assert waited == [0.1] * looks

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.harness import SCHEDULERS, MakeScheduler
 from tests.limits import examples
 from tests.random_programs.graphs import check_conserved, check_nothing_ready, orderly, run_plan, unruly
+
+pytestmark = pytest.mark.turns()  # every test under every scheduler
 
 several = settings(
     max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True

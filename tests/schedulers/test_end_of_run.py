@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
 from headrace import CountCondition, PeriodicCondition
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from headrace.resources import SyntheticClock
@@ -19,6 +21,8 @@ from tests.harness import (
     through,
     wait_until,
 )
+
+pytestmark = pytest.mark.turns()  # every test under every scheduler
 
 
 def test_a_run_ends_when_nothing_is_ready_running_or_pending(scheduler: MakeScheduler) -> None:

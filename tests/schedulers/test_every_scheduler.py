@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
+
 from headrace import ConditionType, IOSpec, PeriodicCondition
 from tests.harness import (
     App,
@@ -17,6 +19,8 @@ from tests.harness import (
     through,
 )
 from tests.harness.internals import input_queues
+
+pytestmark = pytest.mark.turns()  # every test under every scheduler
 
 
 def test_a_cycle_turns_from_a_seed_message(scheduler: MakeScheduler) -> None:

@@ -33,6 +33,8 @@ from tests.harness import (
 )
 from tests.harness.internals import node_of
 
+pytestmark = pytest.mark.turns()  # every test under every scheduler
+
 MS = 1_000_000  # nanoseconds
 SECONDS = PATIENCE
 

@@ -69,3 +69,9 @@ def await_idle(publication: Publication) -> None:
 
 def await_connection(reader: Reader, count: int = 1) -> None:
     wait_until(lambda: reader.subscription.connections == count, f"connection {count}")
+
+
+def link_of(reader: Reader) -> Any:
+    """Return the link to the publisher, which may have heard of it before the reader has it."""
+    wait_until(lambda: reader.subscription.is_connected, "the link")
+    return reader.subscription._link

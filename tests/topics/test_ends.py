@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import shutil
 import socket
 import threading
 import time
 import weakref
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +18,6 @@ import pytest
 
 from headrace.core.errors import AuthenticationError, LinkError, TopicError
 from headrace.link.handshake import Purpose
-from headrace.link.terms import Terms
 from headrace.resources import RingAllocator
 from headrace.topics import Publication, Subscription, TopicFolder
 from headrace.topics.listing import list_topics
@@ -30,6 +29,7 @@ from tests.topics.ends import (
     await_connection,
     await_idle,
     await_subscribers,
+    link_of,
     published,
     reading,
 )
@@ -239,7 +239,7 @@ def test_a_connection_that_broke_is_made_again_and_no_message_comes_twice() -> N
         await_subscribers(publication)
         publication.publish(1)
         assert reader.next().data == 1
-        reader.subscription._link.receiver._carrier._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+        link_of(reader).receiver._carrier._socket.shutdown(socket.SHUT_RDWR)
         await_connection(reader, 2)
         publication.publish(2)
         assert reader.next().data == 2
@@ -298,16 +298,16 @@ def test_a_stranger_that_says_nothing_or_nonsense_harms_nobody() -> None:
 def test_a_subscriber_that_falls_silent_is_given_up_also_with_fault(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("headrace.topics.wish.Terms", partial(Terms, silence=0.1))
     with published(policy=FAULT) as publication, reading(policy=FAULT) as reader:
         await_subscribers(publication)
-        link = reader.subscription._link
-        assert link is not None
+        (subscriber,) = publication.subscribers
+        link = link_of(reader)
         monkeypatch.setattr(reader.subscription, "_follow_newest", lambda: None)  # it does not connect again
         link.receiver._loop.remove(link.receiver)  # it answers no more
         for value in range(2):
             wait_until(lambda: publication.has_room, "room")
             publication.publish(value)
+        subscriber.sender.tick(time.monotonic() + 3600.0)
         await_subscribers(publication, 0)
         assert publication.has_room
         assert publication.is_idle
@@ -345,6 +345,26 @@ def test_a_folder_that_is_opened_to_others_meanwhile_is_reported_and_the_rest_go
         publication.publish(1)
         assert reader.next().data == 1
         place.chmod(0o700)
+
+
+@pytest.mark.parametrize("what", ["socket", "folder"])
+def test_a_publisher_whose_socket_is_removed_is_found_again(what: str) -> None:
+    folder = TopicFolder()
+    with published() as publication, reading() as early:
+        await_subscribers(publication)
+        (socket_file,) = folder.path.iterdir()
+        if what == "socket":
+            socket_file.unlink()
+        else:
+            moved = folder.path.rename(folder.path.with_name("moved"))
+            shutil.rmtree(moved)
+        wait_until(lambda: folder.publishers("a"), "it is announced again")
+        with reading() as late:
+            await_subscribers(publication, 2)
+            publication.publish(1)
+            assert (early.next().data, late.next().data) == (1, 1)
+        assert early.subscription.connections == 1
+    assert folder.publishers() == []
 
 
 def test_a_publisher_with_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import select
+import shutil
 import socket
 import subprocess
 import time
@@ -13,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from headrace.core.errors import TopicError
+from headrace.core.errors import LinkError, TopicError
 from headrace.link.handshake import Purpose
 from headrace.topics import TopicFolder
 from headrace.topics.discovery import Announcement, PublisherGone
+from tests.harness.files import open_files
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def folder(tmp_path: Path) -> TopicFolder:
 
 
 def names(folder: TopicFolder) -> list[str]:
-    return sorted(os.listdir(folder.base.joinpath(*folder.names)))
+    return sorted(os.listdir(folder.path))
 
 
 def announce(folder: TopicFolder, topic: str) -> Any:
@@ -40,7 +42,9 @@ def close(announcement: Announcement) -> None:
 
 def abandon(folder: TopicFolder, topic: str) -> None:
     """Leave a socket behind, as a killed publisher does."""
-    announce(folder, topic).listening.close()
+    announcement = announce(folder, topic)
+    announcement.watch.close()
+    announcement.listening.close()
 
 
 def test_a_publisher_is_found_until_it_closes(folder: TopicFolder) -> None:
@@ -85,7 +89,7 @@ def test_a_socket_that_never_listened_is_removed_when_its_process_is_gone(folder
     process.wait()
     ended = process.pid
     folder.publishers()
-    place = folder.base.joinpath(*folder.names)
+    place = folder.path
     for pid in (ended, os.getpid()):
         (place / f".a@1f-{pid}").touch()
     (place / "something else").touch()
@@ -96,7 +100,7 @@ def test_a_socket_that_never_listened_is_removed_when_its_process_is_gone(folder
 
 def test_a_folder_is_made_private(folder: TopicFolder) -> None:
     folder.publishers()
-    assert folder.base.joinpath(*folder.names).stat().st_mode & 0o777 == 0o700
+    assert folder.path.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
@@ -155,7 +159,7 @@ def test_a_watch_tells_of_a_new_publisher_that_listens_already(folder: TopicFold
 def test_a_watch_survives_the_folder(folder: TopicFolder) -> None:
     watch = folder.watch("a")
     try:
-        folder.base.joinpath(*folder.names).rmdir()
+        folder.path.rmdir()
         assert is_readable(watch)
         watch.clear()
         announcement = announce(folder, "a")
@@ -165,13 +169,97 @@ def test_a_watch_survives_the_folder(folder: TopicFolder) -> None:
         watch.close()
 
 
+def test_a_watch_follows_the_name_of_the_folder(folder: TopicFolder) -> None:
+    watch = folder.watch("a")
+    try:
+        folder.path.rename(folder.path.with_name("moved"))
+        assert is_readable(watch)
+        watch.clear()
+        announcement = announce(folder, "a")
+        assert is_readable(watch)
+        close(announcement)
+    finally:
+        watch.close()
+
+
+def test_a_folder_whose_parents_are_removed_is_made_again(folder: TopicFolder) -> None:
+    announcement = announce(folder, "a")
+    shutil.rmtree(folder.base)
+    assert not announcement.is_there()
+    assert folder.publishers() == []
+    close(announcement)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_folder_that_is_removed_while_it_is_used_is_made_again(
+    folder: TopicFolder, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    opened = os.open
+    left = times
+
+    def remove_and_open(*arguments: Any, dir_fd: int | None = None) -> int:
+        nonlocal left
+        if dir_fd is not None and left:
+            left -= 1
+            folder.path.rmdir()
+        return opened(*arguments, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", remove_and_open)
+    announcement = announce(folder, "a")
+    assert (announcement.is_there(), left) == (True, 0)
+    close(announcement)
+
+
+def test_a_folder_that_is_removed_again_and_again_is_named(
+    folder: TopicFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.base.mkdir()
+    monkeypatch.setattr(os, "mkdir", lambda *_, **__: None)
+    with pytest.raises(TopicError, match="is not there after it was made"):
+        folder.publishers()
+
+
+def test_what_else_is_in_the_folder_harms_nobody(folder: TopicFolder) -> None:
+    announcement = announce(folder, "a")
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    opened = os.open(folder.path, os.O_DIRECTORY)
+    stream.bind(f"/proc/self/fd/{opened}/a@1-1")
+    stream.listen()
+    os.close(opened)
+    (folder.path / "a@2-1").mkdir()
+    (folder.path / "a@3-1").touch()
+    (folder.path / "a@4-1").symlink_to("a@4-1")
+    for odd in ("@1-1", "\x1b[2J@1-1", "a b@1-1", "a@-", "a@1-", "a@x-1", f".a@1-{'9' * 40}", ".a@1-", "-"):
+        (folder.path / odd).touch()
+    os.mkdir(folder.path / ".a@1-4194304")  # that is no process
+    assert {each.topic for each in folder.publishers()} == {"a"}
+    assert [each.place for each in folder.publishers() if folder.is_alive(each)] == [announcement.name]
+    assert "a@3-1" not in names(folder)
+    for each in folder.publishers():
+        if each.place != announcement.name:
+            with pytest.raises(LinkError):
+                folder.connect(each, Purpose("topic", "a"))
+    close(announce(folder, "b"))
+    close(announcement)
+    stream.close()
+
+
+def test_a_publisher_does_not_remove_what_took_the_place_of_its_socket(folder: TopicFolder) -> None:
+    announcement = announce(folder, "a")
+    (folder.path / announcement.name).unlink()
+    assert not announcement.is_there()
+    (folder.path / announcement.name).touch()
+    close(announcement)
+    assert names(folder) == [announcement.name]
+
+
 def is_readable(watch: object) -> bool:
     return bool(select.select([watch], [], [], 0)[0])
 
 
 def test_a_folder_holds_nothing_open(folder: TopicFolder) -> None:
     folder.publishers()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _ in range(3):
         announcement = announce(folder, "a")
         assert folder.is_alive(max(folder.publishers("a")))
@@ -180,7 +268,7 @@ def test_a_folder_holds_nothing_open(folder: TopicFolder) -> None:
         abandon(folder, "a")
         with pytest.raises(PublisherGone):
             folder.connect(max(folder.publishers("a")), Purpose("topic", "a"))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not open_files() - before
 
 
 def test_an_announced_socket_keeps_message_boundaries(folder: TopicFolder) -> None:

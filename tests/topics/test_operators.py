@@ -178,6 +178,26 @@ def test_an_import_ends_after_its_count(scheduler: MakeScheduler) -> None:
         assert taken == [0, 1]
 
 
+def test_an_import_that_has_ended_leaves_the_topic_although_its_program_goes_on(
+    scheduler: MakeScheduler,
+) -> None:
+    """Its program may be the one that publishes, and would wait for itself."""
+    taken: list[int] = []
+
+    def compose(app: Any) -> None:
+        app.import_topic("a", sink(app, taken), "in", policy=FAULT, count=1)
+        app.add_flow(FeedOp(app, name="feed"), sink(app, [], name="goes on"))
+
+    with published(policy=FAULT) as publication:
+        app = App(compose, scheduler, clock=None)
+        with app.running():
+            await_subscribers(publication)
+            publication.publish(0)
+            await_subscribers(publication, 0)
+            assert publication.has_room
+    assert taken == [0]
+
+
 def test_a_program_that_waits_for_a_topic_can_be_stopped(scheduler: MakeScheduler) -> None:
     app, ended = receive(scheduler, [])
     assert app.wait_until_started(PATIENCE)
@@ -195,7 +215,8 @@ def test_a_slow_operator_gets_the_newest_message() -> None:
                 for value in range(1, 6):
                     publication.publish(value)
                 wait_until(lambda: publication.sent + publication.lost == 6, "all are on their way")
-                wait_until(lambda: app.topics()["import a"]._inbox[-1][1].number == 6, "the last is here")
+                inbox = app.topics()["import a"]._inbox
+                wait_until(lambda: [message.number for _, message in inbox.copy()] == [6], "the last is here")
 
         app = App(
             lambda app: app.import_topic("a", Step(app, inputs=["in"], body=slow, name="slow"), count=2),

@@ -13,8 +13,9 @@ import pytest
 from headrace.core.errors import TopicError
 from headrace.topics import TopicFolder
 from headrace.topics.listing import list_topics
-from tests.harness import wait_until
-from tests.topics.ends import await_subscribers, published, reading
+from tests.harness import PATIENCE, wait_until
+from tests.harness.processes import run_python
+from tests.topics.ends import await_subscribers, link_of, published, reading
 
 pytest.importorskip("zenoh")
 from headrace.topics.zenoh_discovery import ZenohDiscovery, zenoh_discovery
@@ -77,9 +78,7 @@ def test_a_publisher_that_is_found_in_both_ways_is_reached_without_the_network()
             await_subscribers(publication)
             publication.publish(1)
             assert reader.next().data == 1
-            link = reader.subscription._link
-            assert link is not None
-            assert link.publisher.is_local
+            assert link_of(reader).publisher.is_local
             assert len(list_topics([here, TopicFolder()])) == 1
 
 
@@ -89,6 +88,17 @@ def test_a_host_with_another_token_is_refused(caplog: pytest.LogCaptureFixture) 
         with reading("a", ways=[here]):
             wait_until(lambda: "cannot be received" in caplog.text, "it was refused")
         assert publication.subscribers == []
+
+
+def test_a_program_that_has_looked_for_other_hosts_ends() -> None:
+    done = run_python(
+        "-c",
+        "from headrace.topics.discovery import discoveries; print([each.publishers() for each in discoveries()])",
+        HEADRACE_TOPICS_ADDRESS="127.0.0.1",
+        HEADRACE_TOPICS_TOKEN=TOKEN.decode(),
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stdout) == (0, "[[], []]\n"), done.stderr
 
 
 def test_an_announcement_that_is_none_is_ignored() -> None:

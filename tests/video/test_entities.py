@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from headrace.video import EntityReader, EntityWriter, VideoFileError
-from tests.harness.processes import run_python
+from tests.harness.processes import run_forked
 from tests.oracle.programs.operators import BY_HEADRACE, BY_HEADRACE_INDEX, RECORDED
 from tests.video import recorded_by_sdk
 
@@ -307,7 +307,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_frames_survive_a_writer_that_is_killed(tmp_path: Path) -> None:
-    assert run_python("-c", KILLED, tmp_path).returncode == -9
+    assert run_forked("-c", KILLED, tmp_path).returncode == -9
     with EntityReader(tmp_path, "clip") as reader:
         assert [int(entity.tensors[""].max()) for entity in reader] == [0, 1, 2]
         assert reader.problems == []

@@ -86,7 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add(hosts, "--worker", text, action="store_const", const="1")
     text = "where the driver listens; a port of this machine alone unless given"
     _add(hosts, "--address", text, metavar="HOST:PORT")
-    text = "the fragments that this worker runs, separated by commas; all that nobody else runs unless given"
+    text = "where the fragments of this worker listen for frames; on the way to the driver unless given"
+    _add(hosts, "--worker-address", text, metavar="HOST")
+    text = "the fragments of this worker, separated by commas, or all that nobody else runs; one unless given"
     _add(hosts, "--fragments", text, metavar="NAMES")
     _add(hosts, "--tls", "encrypt what travels between hosts", action="store_const", const="1")
     text = "read the configuration file again on SIGHUP, and set the live parameters that changed"

@@ -2,8 +2,11 @@
 
 An actor is an agent (`headrace.parts.agent`): it starts the process of its part, which connects to the driver, and
 waits for its end. The part does not run in the actor's own process, because that belongs to Ray: its signals, its
-threads, its standard output and its ``__main__``. If the process is lost and the fragment says
-``on_loss="restart"``, the actor exits, and Ray starts it again, on another host if that one is gone.
+threads, its standard output and its ``__main__``.
+
+If the process is lost and the fragment says ``on_loss="restart"``, the driver ends the actor and asks for another
+one, which Ray starts on another host if that one is gone. Decided against: to let Ray restart the actor. Ray does
+not notice a frozen process or a frozen actor, and would restart for ever one that cannot start.
 
 ``auto`` starts Ray on this machine for the run, with a token of its own and files in a folder that is removed
 afterwards. Ray listens on all interfaces, whatever address it is given; who does not have the token is refused.
@@ -11,21 +14,16 @@ afterwards. Ray listens on all interfaces, whatever address it is given; who doe
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
-import shutil
-import signal
 import sys
-import tempfile
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.cluster.ray_start import QUIET, VARIABLES, check_address, ray_on_this_machine
 from headrace.core.errors import GraphError
-from headrace.core.places import RESTART
 from headrace.lazy import import_or_explain
 from headrace.link.handshake import make_token
 from headrace.parts.agent import Agent
@@ -35,14 +33,11 @@ from headrace.parts.remote import GONE, Reception
 from headrace.parts.remote_driver import RemoteDriver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.parts.control import Address, Channel
 
 AUTO = "auto"
-_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
-_QUIET: dict[str, Any] = {"logging_level": "ERROR", "configure_logging": False, "log_to_driver": False}
-_VARIABLES = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 class PartHost:
@@ -51,16 +46,14 @@ class PartHost:
     def __init__(self, part: str) -> None:
         self._part = part
 
-    def run(self, address: Address, token: bytes, environment: Mapping[str, str], is_kept: bool) -> int:
+    def run(self, address: Address, token: bytes, environment: Mapping[str, str]) -> int:
         """Start the process of a part and wait for its end; return its status.
 
-        If it `is_kept` and lost, this process exits, and Ray starts both again. Ray has set the GPUs that are
-        visible here.
+        Ray has set the GPUs that are visible here.
         """
-        status = Agent(address, token).start(self._part, environment=environment).wait()
-        if status and is_kept:
-            os._exit(1)
-        return status
+        # Ray sets it for its workers. A line would leave the process in two pieces, and only one if it is lost.
+        os.environ.pop("PYTHONUNBUFFERED", None)
+        return Agent(address, token).start(self._part, environment=environment).wait()
 
 
 class RayHosting:
@@ -76,11 +69,16 @@ class RayHosting:
         The token of the run.
     folder
         The folder of the program, which is sent to the hosts of a cluster.
+    encrypted
+        Whether the processes use TLS.
     """
 
-    def __init__(self, address: str, parts: Sequence[Any], token: bytes, folder: str) -> None:
+    def __init__(
+        self, address: str, parts: Sequence[Any], token: bytes, folder: str, *, encrypted: bool = False
+    ) -> None:
         self._parts = {part.name: part for part in parts}
         self._token = token
+        self._encrypted = encrypted
         self._actors: dict[str, Any] = {}
         self.reception: Reception | None = None
         """Where the processes connect to; set before the first start."""
@@ -90,77 +88,71 @@ class RayHosting:
             stack.callback(_restore, dict(os.environ))
             if address == AUTO:
                 # Before the import, because Ray reads them then.
-                os.environ.update(_VARIABLES)
+                os.environ.update(VARIABLES)
                 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+            else:
+                check_address(address)
             self._ray = import_or_explain("ray", "cluster", "to run on a cluster")
             if self._ray.is_initialized():
                 raise GraphError(
                     "--cluster: this program uses Ray already; call ray.shutdown() before the run"
                 )
             if address == AUTO:
-                temporary = tempfile.mkdtemp(prefix="headrace-ray-")
-                stack.callback(shutil.rmtree, temporary, ignore_errors=True)
-                stack.enter_context(_no_orphans(temporary))
-                stack.callback(self._ray.shutdown)
-                self._start_ray(temporary)
+                cpus = max(len(os.sched_getaffinity(0)), _sum(part.cpus for part in parts))
+                gpus = len(gpus_for(part.gpus for part in parts))
+                stack.enter_context(ray_on_this_machine(self._ray, cpus=cpus, gpus=gpus))
             else:
                 stack.callback(self._ray.shutdown)
                 self._join_ray(address, folder)
             self._ending = stack.pop_all()
 
-    def _start_ray(self, folder: str) -> None:
-        self._ray.init(
-            address="local",
-            include_dashboard=False,
-            num_cpus=max(len(os.sched_getaffinity(0)), _sum(part.cpus for part in self._parts.values())),
-            num_gpus=len(gpus_for(part.gpus for part in self._parts.values())),
-            **_QUIET,
-            _temp_dir=folder,
-        )
-
     def _join_ray(self, address: str, folder: str) -> None:
         variables = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         self._ray.init(
             address=address,
-            **_QUIET,
+            **QUIET,
             runtime_env={"working_dir": folder, "env_vars": variables},
         )
         self.host = self._ray.util.get_node_ip_address()
 
-    def start(self, part: str, _: int) -> None:
-        """Create the actor of a part; one that was lost is started again by Ray."""
-        if part in self._actors:
-            return
+    def start(self, part: str, number: int) -> None:
+        """Create the actor of a part, in the place of one that was lost or is frozen."""
         assert self.reception is not None
+        self._end(part)
         fragment = self._parts[part]
-        is_kept = fragment.on_loss == RESTART
         gpus = _number(fragment.gpus)
-        actor = self._ray.remote(
-            num_cpus=_number(fragment.cpus),
-            num_gpus=gpus,
-            max_restarts=-1 if is_kept else 0,
-            max_task_retries=-1 if is_kept else 0,
-        )(PartHost)
-        environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
+        actor = self._ray.remote(num_cpus=_number(fragment.cpus), num_gpus=gpus)(PartHost)
+        # Ray's processes have the variables of whoever started Ray.
+        environment = {
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "HEADRACE_TLS": "1" if self._encrypted else "",
+        }
         if fragment.gpus is not None:  # Ray says which ones are visible, and not to simulated devices
             environment |= visible({}, range(gpus))
             del environment["CUDA_VISIBLE_DEVICES"]
         host = self._actors[part] = actor.remote(part)
-        status = host.run.remote(self.reception.address, self._token, environment, is_kept)
-        status.future().add_done_callback(partial(self._on_end, part, self.reception))
+        status = host.run.remote(self.reception.address, self._token, environment)
+        status.future().add_done_callback(partial(self._on_end, part, number, self.reception))
+
+    def _end(self, part: str) -> None:
+        """End the actor of a part, if there is one, and with it the process, even if they are frozen."""
+        actor = self._actors.pop(part, None)
+        if actor is not None:
+            self._ray.kill(actor, no_restart=True)
 
     @staticmethod
-    def _on_end(part: str, reception: Reception, status: Any) -> None:
+    def _on_end(part: str, number: int, reception: Reception, status: Any) -> None:
         """Tell the driver that the process of a part is gone, in case that it has not connected."""
         error = status.exception()
         if error is not None:
-            reception.post(GONE, part, Gone(part, 0, f"its actor has failed ({error})"))
+            reception.post(GONE, part, Gone(part, number, f"its actor has failed ({error})"))
         elif status.result():
-            reception.post(GONE, part, Gone(part, 0, f"its process ended with status {status.result()}"))
+            how = f"its process ended with status {status.result()}"
+            reception.post(GONE, part, Gone(part, number, how))
 
     def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
         """Refuse an agent: Ray starts the processes."""
-        channel.send(Refused(f"the driver runs on a cluster, and has no use for a worker at {where}"))
+        channel.post(Refused(f"the driver runs on a cluster, and has no use for a worker at {where}"))
         return False
 
     def remove_agent(self, channel: Channel) -> list[str]:
@@ -180,8 +172,8 @@ class RayHosting:
     def close(self) -> None:
         """End the actors, and Ray itself if it was started here."""
         with self._ending:
-            for actor in self._actors.values():
-                self._ray.kill(actor, no_restart=True)
+            for part in list(self._actors):
+                self._end(part)
 
 
 class RayDriver(RemoteDriver):
@@ -201,53 +193,16 @@ def make_ray_driver(
     graph = getattr(application, "fragment_graph", None)
     parts = [] if graph is None else list(graph.fragments)
     token = make_token()
+    encrypted = bool(options.get("HEADRACE_TLS"))
     with ExitStack() as stack:
-        hosting = RayHosting(options["HEADRACE_CLUSTER"], parts, token, _folder_of(launch.name))
+        folder = _folder_of(launch.name)
+        hosting = RayHosting(options["HEADRACE_CLUSTER"], parts, token, folder, encrypted=encrypted)
         stack.callback(hosting.close)
-        reception = hosting.reception = Reception((hosting.host, 0), token)
+        reception = hosting.reception = Reception((hosting.host, 0), token, encrypted=encrypted)
         stack.callback(reception.close)
         driver = RayDriver(application, control, launch, *arguments, reception=reception, hosting=hosting)
         stack.pop_all()
     return driver
-
-
-@contextmanager
-def _no_orphans(folder: str) -> Iterator[None]:
-    """End at the end of a ``with`` block the processes of Ray that have their files in a folder.
-
-    An interrupted start of Ray leaves some behind, which have no parent any more. So this process is the parent of
-    orphans meanwhile.
-    """
-    prctl = ctypes.CDLL(None).prctl
-    before = ctypes.c_int()
-    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    try:
-        yield
-    finally:
-        while found := [child for child in _children() if _is_of_ray(child, folder)]:
-            for child in found:
-                with suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
-                with suppress(ChildProcessError):
-                    os.waitpid(child, 0)
-        prctl(_PR_SET_CHILD_SUBREAPER, before.value)
-
-
-def _children() -> list[int]:
-    found = []
-    for task in os.listdir("/proc/self/task"):
-        with suppress(OSError):  # a thread that has ended
-            found += Path(f"/proc/self/task/{task}/children").read_text().split()
-    return [int(each) for each in found]
-
-
-def _is_of_ray(process: int, folder: str) -> bool:
-    try:
-        command = Path(f"/proc/{process}/cmdline").read_bytes()
-    except OSError:
-        return False
-    return command.startswith(b"ray::") or folder.encode() in command
 
 
 def _folder_of(program: str) -> str:

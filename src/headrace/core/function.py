@@ -33,7 +33,7 @@ from headrace.core.construction import needs_fragment
 from headrace.core.deadline import check_on_stuck
 from headrace.core.errors import GraphError, choices
 from headrace.core.joins import JoinRule
-from headrace.core.operator import Operator, PlainFunction
+from headrace.core.operator import Operator
 from headrace.core.parameter import REQUIRED, Live, reserved_names
 from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
 from headrace.core.whole_numbers import whole_number
@@ -517,8 +517,6 @@ class FunctionOperator(Operator):
                 if value is not None:
                     op_output.emit(value, output)
 
-            if "context" not in self.declared.supplied:  # which would ask for the stream of what was received
-                self._plain_function = PlainFunction(compute_one, call, input_, output, self._emit)
             return compute_one
 
         receive, emit_parts = self._arguments(), self._emit
@@ -526,9 +524,6 @@ class FunctionOperator(Operator):
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
             emit_parts(op_output, call(*receive(op_input)))
 
-        is_plain = not self.declared.receivers and "context" not in self.declared.supplied
-        if len(inputs) == 1 and not outputs and is_plain:
-            self._plain_function = PlainFunction(compute, call, inputs[0], "", self._emit)
         return compute
 
     def _yielding(self, call: Callable[..., Iterator[Any]]) -> Compute:

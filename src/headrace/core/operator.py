@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from headrace.core.asynchronous import AsynchronousCondition
 from headrace.core.booleans import boolean
@@ -47,26 +46,6 @@ NamedPart: TypeAlias = Condition | Resource
 
 
 _ASKING = threading.Lock()
-
-
-class PlainFunction(NamedTuple):
-    """A function of what one input receives, whose result goes to one output.
-
-    Attributes
-    ----------
-    compute
-        The compute that does just this.
-    function, input, output
-        The function and the ports; the output is "" if there is none.
-    emit
-        Emits what the function returned.
-    """
-
-    compute: Callable[..., None]
-    function: Callable[[Any], Any]
-    input: str
-    output: str
-    emit: Callable[[Any, Any], None]
 
 
 class Operator(Connectable):
@@ -118,8 +97,6 @@ class Operator(Connectable):
     _outgoing: list[Flow]
     _incoming: list[Flow]
     _node: Node | None
-    # The function that its compute calls with what it receives, if that is all that the compute does.
-    _plain_function: PlainFunction | None
     _stop_wanted: bool
     # What it does, as far as the run does not compute it; and its asynchronous condition, if it was asked for.
     _run_phase: OperatorStatus = OperatorStatus.NOT_STARTED
@@ -217,7 +194,6 @@ class Operator(Connectable):
         self._outgoing = []
         self._incoming = []
         self._node = None
-        self._plain_function = None
         self._stop_wanted = False
         self._hold_condition = None
         self.max_in_flight = None

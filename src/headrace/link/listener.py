@@ -2,6 +2,9 @@
 
 A listener has a thread of its own, which sleeps while nobody connects. The handshakes do not run on the thread of
 the links (`loop`), because strangers can make them as many and as costly as they like.
+
+A handshake has a few seconds in which its listener runs. A process that was stopped, or a machine that stood still,
+could not have read what has come meanwhile, so of each wait no more than `_LONGEST` counts.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 _BACKLOG = 1024  # a client that finds it full tries again after a second
 _AT_ONCE = 32  # connections that are accepted before handshakes go on
 _PAUSE = 0.1  # seconds without accepting, after the system had no descriptor left
+_LONGEST = 0.5  # seconds of one wait while a handshake is under way
 
 
 class Listener:
@@ -73,6 +77,8 @@ class Listener:
         self._expected: dict[Purpose, Future[Carrier]] = {}
         self._arrivals = Arrivals(self._find_taker, token, identity, silence)
         self._resume = 0.0  # when to accept again
+        self._looked = monotonic()
+        self._ran = 0.0  # seconds, until it looked
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="headrace listener", daemon=True)
@@ -142,15 +148,23 @@ class Listener:
                 poll.register(self._listening, select.POLLIN)
             for descriptor, wants_write in self._arrivals.waiting():
                 poll.register(descriptor, select.POLLOUT if wants_write else select.POLLIN)
-            until = self._arrivals.next_deadline()
-            if now < self._resume:
-                until = min(self._resume, until or self._resume)
-            for descriptor, _ in poll.poll(None if until is None else max(until - now, 0) * 1000 + 1):
+            seconds = [self._resume - now] if now < self._resume else []
+            if (until := self._arrivals.next_deadline()) is not None:
+                seconds += [max(until - self._time_run(), 0.0), _LONGEST]
+            for descriptor, _ in poll.poll(min(seconds) * 1000 + 1 if seconds else None):
                 if descriptor == self._listening.fileno():
                     self._accept()
                 else:
-                    self._arrivals.advance(descriptor, monotonic())
-            self._arrivals.expire(monotonic())
+                    self._arrivals.advance(descriptor, self._time_run())
+            self._arrivals.expire(self._time_run())
+
+    def _time_run(self) -> float:
+        """Return for how many seconds it has run, or nobody was here."""
+        now = monotonic()
+        passed = now - self._looked
+        self._ran += min(passed, _LONGEST) if self._arrivals else passed
+        self._looked = now
+        return self._ran
 
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
@@ -162,7 +176,7 @@ class Listener:
                 # The process has no descriptor left. Those who wait go on waiting.
                 self._resume = monotonic() + _PAUSE
                 return
-            self._arrivals.add(connection, monotonic())
+            self._arrivals.add(connection, self._time_run())
 
 
 def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
@@ -177,8 +191,8 @@ def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     """
     if not host:
         raise ValueError("an empty address would listen on all networks; give one, or '0.0.0.0' to do so")
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         raise LinkError(f"cannot listen on {host}:{port}: {error}") from error

@@ -142,7 +142,8 @@ class _Serving:
         self._watch = _Watch(self._links)
         self._is_over = False
         self._calls: deque[Callable[[], object]] = deque()
-        self._next_tick = 0.0  # of the links that were there at the last pass; 0 asks for a pass now
+        self._next_tick = float("inf")  # of the links that were there at the last pass
+        self._has_new = False
         self.add(link)
         self.thread = threading.Thread(target=self._run, name="headrace links", daemon=True)
         self.thread.start()
@@ -152,7 +153,7 @@ class _Serving:
         self._links[descriptor] = link
         self.worker.add(descriptor)  # first
         self._watch.add(descriptor)
-        self._next_tick = 0.0
+        self._has_new = True
         self._watch.wake()
 
     def call_soon(self, function: Callable[[], object]) -> None:
@@ -203,17 +204,17 @@ class _Serving:
     def _serve_once(self) -> bool:
         """Wait for something to do and do it; return False if there are no links any more."""
         watch = self._watch
-        watch.serve(watch.wait(max(self._next_tick - monotonic(), 0.0), is_exact=False))
+        seconds = 0.0 if self._has_new else max(self._next_tick - monotonic(), 0.0)
+        watch.serve(watch.wait(seconds, is_exact=False))
         self._call()
         if self._is_over or not self._links:
             return False
-        if monotonic() >= self._next_tick:
-            was_stopped = 0 < self._next_tick < monotonic() - _LATE
-            # A link that is added meanwhile sets it to 0 again, and wakes the loop.
-            self._next_tick = monotonic() + 3600.0
-            for link in list(self._links.values()):
-                following = _guarded(link.tick, monotonic(), was_stopped)
-                self._next_tick = min(self._next_tick, following or monotonic() + 1.0)
+        now = monotonic()  # of the whole pass: the process may be stopped in it, which the next one finds
+        if self._has_new or now >= self._next_tick:
+            self._has_new = False  # a link that is added meanwhile sets it again, and wakes the loop
+            was_stopped = self._next_tick < now - _LATE
+            following = [_guarded(link.tick, now, was_stopped) for link in list(self._links.values())]
+            self._next_tick = min([now + 3600.0, *(each or now + 1.0 for each in following)])
         return True
 
 

@@ -7,6 +7,7 @@ order in which they have to be sent, and raise `ProtocolError` for what cannot b
 - The first message is HELLO, and both ends were given the same terms.
 - A **credit** is a place in the receiver's queue. The sender has `size` of them; a frame takes one, and the
   receiver returns it when the consumer has taken the frame. No more come back than are out.
+- The receiver may DEFER frames that have arrived: it takes no more of them before others come.
 - A **loan** is shared memory that belongs to the receiver until it returns it. Loans are numbered in the order of
   the places in frames, so neither end has to trust a number of the other. No loan comes back twice.
 - END says that no frame follows, and how many there were; from a receiver, that it takes no more. ABORT carries the
@@ -338,6 +339,8 @@ class SendingEnd(LinkEnd):
         self._size = size
         self._loan = 0
         self._segments = 0
+        self.deferred = 0
+        """The frames, from the first on, of which the receiver takes no more before others come."""
         self.unanswered: set[int] = set()
         """The segments of devices of which the receiver has not said whether it can map them."""
 
@@ -420,6 +423,12 @@ class SendingEnd(LinkEnd):
         return places, holders
 
     def _accept_own(self, kind: Kind, body: bytes, descriptors: int) -> Any:
+        if kind is Kind.DEFER:
+            (frames,) = _PROGRESS.unpack(body)
+            if not self.deferred <= frames <= self.frames:
+                raise ProtocolError(f"{frames} frames are deferred, of {self.frames}, after {self.deferred}")
+            self.deferred = frames
+            return kind
         if kind is not Kind.MAPPED:
             return super()._accept_own(kind, body, descriptors)
         (number,) = _MAPPED.unpack_from(body)
@@ -485,6 +494,10 @@ class ReceivingEnd(LinkEnd):
             body = _CREDIT.pack(0 if first else places) + b"".join(map(_LOAN.pack, some))
             messages.append(self._message(Kind.CREDIT, body))
         return messages
+
+    def defer(self, frames: int) -> Message:
+        """Return the message that says that no more of so many frames are taken before others come."""
+        return self._message(Kind.DEFER, _PROGRESS.pack(frames))
 
     def answer(self, segment: int, refusal: str) -> Message:
         """Return the message that says whether the memory of a device could be mapped, or why not."""

@@ -204,6 +204,13 @@ class Receiver(End):
                     self._post(message)
         self._after_lock()
 
+    def defer(self, count: int) -> None:
+        """Tell the sender that no more of the first so many messages are taken before others come."""
+        with self._lock:
+            if self._can_say() and self.failure is None:
+                self._post(self._machine.defer(count))
+        self._after_lock()
+
     def _pieces(self, frame: Frame, bulk: Buffer | None) -> list[Any]:
         """Return the memory of a frame, as arrays of bytes."""
         pieces: list[Any] = []

@@ -40,11 +40,12 @@ from headrace.link.ring import ALIGNMENT, Bytes, Slot
 from headrace.link.sender_memory import Holder, SenderMemory, too_large
 from headrace.link.tail import SHORTEST, Rest, Tail
 from headrace.link.terms import Parcel, Terms
-from headrace.link.wire import MAX_INLINE
+from headrace.link.wire import MAX_INLINE, Kind
 from headrace.tensor import Tensor
 from headrace.tensor.copies import HostMemory
 
 _log = logging.getLogger("headrace.link")
+DEFER = Kind.DEFER  # members of an enumeration are slow to find
 
 
 class _Outgoing:
@@ -123,6 +124,11 @@ class Sender(End):
     def has_ended(self) -> bool:
         """Whether the receiver has said that it takes no more."""
         return self._machine.peer_ended and self.failure is None
+
+    @property
+    def deferred(self) -> int:
+        """The messages, from the first on, of which the receiver takes no more before others come."""
+        return self._machine.deferred
 
     @property
     def held(self) -> dict[int, int]:
@@ -491,6 +497,8 @@ class Sender(End):
     def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
         if type(asked) is Answer:
             self._memory.note_answer(asked)
+            return
+        if asked is DEFER:
             return
         places, holders = asked
         self.credited += places

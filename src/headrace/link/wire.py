@@ -56,6 +56,8 @@ class Kind(IntEnum):
     """Whether the receiver can use the memory of a device that was offered to it."""
     BOARD = 9
     """The page and the counter that both ends share on one host, whose descriptors come with it (`board.py`)."""
+    DEFER = 11
+    """How many frames have arrived; the part of the receiver takes no more of them before others come."""
     CARRIER = 10
     """What the carriers of a link tell each other (`ucx.py`); the ends never see it."""
 

@@ -27,7 +27,8 @@ from headrace import waits
 from headrace.core.errors import GraphError, PeerLost
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose
-from headrace.parts.control import TOKEN, Address, Channel, Gone, Refused, StartPart
+from headrace.link.listener import listen
+from headrace.parts.control import TOKEN, WORKER_ADDRESS, Address, Channel, Gone, Refused, RunOver, StartPart
 from headrace.parts.environment import assign, gpus_for, visible
 from headrace.parts.remote import AGENT
 from headrace.parts.token import token_for
@@ -44,6 +45,8 @@ DEFAULT_PORT = 8765
 """Where a driver listens, unless it is told a port."""
 ALL = "all"
 """The name for every fragment that nobody else runs."""
+ANY = ""
+"""The name for one fragment, which the driver chooses."""
 
 _log = logging.getLogger("headrace.parts")
 
@@ -60,11 +63,14 @@ class Agent:
         The token of the run.
     program
         The program on this host; empty if it is where the driver has it.
+    host
+        The address at which the processes listen for links; that of the way to the driver if it is empty.
     """
 
     address: Address
     token: bytes
     program: str = ""
+    host: str = ""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     """The last process of each part."""
     _gpus: dict[str, Sequence[int]] = field(default_factory=dict)
@@ -89,6 +95,7 @@ class Agent:
         if part in self._gpus:
             variables.update(visible(variables, self._gpus[part]))
         variables[TOKEN] = self.token.decode()
+        variables[WORKER_ADDRESS] = self.host
         words = (*self.address, part, os.getpid(), tuple(self._cpus.get(part, ())), self.program)
         command = [
             sys.executable,
@@ -135,7 +142,7 @@ class Agent:
 
 
 class AgentServer:
-    """An agent that does what a driver says, until the driver is gone.
+    """An agent that does what a driver says, until the run is over.
 
     Parameters
     ----------
@@ -175,12 +182,17 @@ class AgentServer:
             raise KeyboardInterrupt
 
     def _on_message(self) -> None:
-        messages = self._channel.receive()
+        messages = self._channel.take()
         if messages is None:
-            self._is_over = True
-            return
+            host, port = self._agent.address
+            raise PeerLost(
+                f"the driver at {host}:{port} is gone: it was killed, or cannot be reached any more; the processes "
+                "of this worker were ended"
+            )
         for message, _ in messages:
             match message:
+                case RunOver():
+                    self._is_over = True
                 case Refused(text):
                     raise GraphError(text)
                 case StartPart():
@@ -206,27 +218,38 @@ class AgentServer:
 def serve(
     address: Address,
     token: bytes,
-    fragments: str = ALL,
+    fragments: str = ANY,
     program: str = "",
     *,
+    host: str = "",
     encrypted: bool = False,
     is_patient: bool = True,
 ) -> None:
-    """Start what a driver says, until the driver is gone.
+    """Start what a driver says, until the run is over.
 
     Parameters
     ----------
     address, token
         Of the driver.
     fragments
-        The names of the fragments that this host runs, separated by commas, or ``"all"``.
+        The names of the fragments that this host runs, separated by commas; ``"all"`` for those that nobody else
+        runs; empty for one that the driver chooses.
     program
         The program on this host; empty if it is where the driver has it.
+    host
+        The address at which the processes listen for links; that of the way to the driver if it is empty.
     encrypted
         Whether connections use TLS.
     is_patient
         Whether to wait for a driver that does not listen yet.
+
+    Raises
+    ------
+    PeerLost
+        If the driver is gone before the run is over.
     """
+    if host:
+        listen(host).close()  # it fails here if this host has no such address
     carrier: Any = None
     was_told = False
     while carrier is None:
@@ -239,7 +262,7 @@ def serve(
                 _log.warning("no driver at %s:%d yet: %s; waiting for one", *address, error.__cause__)
                 was_told = True
             waits.wait(threading.Event(), _AGAIN)
-    AgentServer(Channel.over(carrier.detach()), Agent(address, token, program)).run()
+    AgentServer(Channel.over(carrier.detach()), Agent(address, token, program, host)).run()
 
 
 def _may_come(error: BaseException | None) -> bool:
@@ -252,9 +275,23 @@ def _may_come(error: BaseException | None) -> bool:
 def serve_from_options(options: Mapping[str, str], program: str) -> None:
     """Do what ``headrace run PROGRAM --worker`` asks for; the options are variables."""
     address = parse_address(options.get("HEADRACE_ADDRESS", ""))
-    fragments = options.get("HEADRACE_FRAGMENTS") or ALL
+    fragments = options.get("HEADRACE_FRAGMENTS") or ANY
     encrypted = bool(options.get("HEADRACE_TLS"))
-    serve(address, token_for(address[0]), fragments, program, encrypted=encrypted)
+    host = worker_host(options)
+    serve(address, token_for(address[0]), fragments, program, host=host, encrypted=encrypted)
+
+
+def worker_host(options: Mapping[str, str]) -> str:
+    """Return the address at which the processes of a worker listen, if the options have one."""
+    given = options.get(WORKER_ADDRESS, "")
+    host = given.strip("[]")
+    if host in ("0.0.0.0", "::"):
+        return ""  # of all addresses, the others reach the one that leads to the driver
+    if "]:" in given or given.count(":") == 1:
+        raise ValueError(
+            f"--worker-address {given}: it takes no port; each fragment listens at a free port of that address"
+        )
+    return host
 
 
 def parse_address(text: str) -> Address:

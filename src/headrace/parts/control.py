@@ -10,18 +10,21 @@ run. No descriptors travel there.
 
 from __future__ import annotations
 
+import os
 import pickle
 import select
 import socket
 import struct
 import threading
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import ssl
+from headrace import waits
 
+if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
     from headrace.parts.cut_flow import FlowCounts
     from headrace.parts.failures import Failure
@@ -38,6 +41,8 @@ _UNANSWERED = 2350  # ms for which a beat, one of two in a second, stays unanswe
 Address = tuple[str, int]
 TOKEN = "HEADRACE_TOKEN"
 """The variable with the token of a run, which processes on other hosts know as well."""
+WORKER_ADDRESS = "HEADRACE_WORKER_ADDRESS"
+"""The variable with the address at which the processes of a worker listen for links."""
 
 
 # What the driver says.
@@ -80,6 +85,11 @@ class Refused:
     """The driver does not use an agent, for this reason."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunOver:
+    """The run is over; to an agent, for which its connection would else end because the driver is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,13 +292,22 @@ _QUIET_BEAT = pickle.dumps(Beat())
 
 
 class Channel:
-    """One end of a control channel. Any thread may send; one thread receives."""
+    """One end of a control channel. Any thread may send; one thread receives, and sends what was left.
+
+    The other end may be frozen, and read nothing. So nothing waits for it but `send` and `receive`.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
         self._connection = connection
-        self._sending = threading.Lock()
+        self._sending = threading.Lock()  # held for a moment
+        self._unsent: deque[tuple[memoryview, list[int]]] = deque()  # each with its descriptors
+        self._is_broken = False
         self._received = bytearray()
         self._descriptors: list[int] = []
+        self._wake: int | None = (
+            None  # tells the thread that waits in `receive` that something is left to send
+        )
         self.heard_at = 0.0
         """When something last arrived, even a piece of a message."""
 
@@ -315,46 +334,85 @@ class Channel:
         """Return the descriptor, for selectors."""
         return self._connection.fileno()
 
-    def send(self, message: Any, descriptors: tuple[int, ...] = ()) -> bool:
-        """Send a message; return False if nobody is at the other end."""
-        assert len(descriptors) <= _MOST_DESCRIPTORS
+    # What is sent.
+
+    def post(self, message: Any, descriptors: tuple[int, ...] = ()) -> bool:
+        """Send a message without waiting; return False if nobody is at the other end.
+
+        What the system does not take now is kept, and sent by `flush`, or by the thread that waits in `receive`.
+        """
         with self._sending:
-            return self._send(message, descriptors)
+            return self._post(message, descriptors)
 
     def offer(self, message: Any) -> bool:
         """Send a short message, unless it would have to wait; return whether it was sent."""
         if not self._sending.acquire(blocking=False):
             return False
         try:  # a socket counts as writable if a good part of its buffer is free
-            return self._is_ready(select.POLLOUT) and self._send(message)
+            return not self._unsent and bool(self._ready(select.POLLOUT, 0.0)) and self._post(message)
         finally:
             self._sending.release()
 
-    def _send(self, message: Any, descriptors: tuple[int, ...] = ()) -> bool:
+    def send(self, message: Any) -> bool:
+        """Send a message, and wait until the system has taken it; return False if nobody is at the other end."""
+        self.post(message)
+        while self.wants_write:
+            self._ready(select.POLLOUT)
+            self.flush()
+        return not self._is_broken
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether something is left to be sent by `flush`."""
+        return bool(self._unsent)
+
+    def flush(self) -> None:
+        """Send as much as the system takes of what was kept."""
+        with self._sending:
+            self._flush()
+
+    def _post(self, message: Any, descriptors: tuple[int, ...] = ()) -> bool:
+        assert len(descriptors) <= _MOST_DESCRIPTORS
         # Most beats are the same: pickling one costs a process more than all else while nothing happens.
         is_quiet = type(message) is Beat and not message.problems
         content = _QUIET_BEAT if is_quiet else pickle.dumps(message)
         data = memoryview(_HEADER.pack(len(content), len(descriptors)) + content)
+        if not self._is_broken:
+            self._unsent.append((data, [os.dup(each) for each in descriptors]))
+            self._flush()
+        if self._unsent and self._wake is not None:
+            os.eventfd_write(self._wake, 1)
+        return not self._is_broken
+
+    def _flush(self) -> None:
         try:
-            sent = (
-                socket.send_fds(self._connection, [data], list(descriptors))
-                if descriptors
-                else self._connection.send(data)
-            )
-            if sent < len(data):
-                self._connection.sendall(data[sent:])
+            while self._unsent:
+                data, descriptors = self._unsent[0]
+                sent = self._write(data, descriptors)
+                _close(descriptors)  # which go with the first bytes
+                self._unsent[0] = data[sent:], []
+                if sent == len(data):
+                    self._unsent.popleft()
+        except BlockingIOError:
+            pass
         except OSError:
-            return False
-        return True
+            self._is_broken = True
+            self._forget()
+
+    def _write(self, data: memoryview, descriptors: list[int]) -> int:
+        if descriptors:
+            return socket.send_fds(self._connection, [data], descriptors)
+        return self._connection.send(data)
+
+    def _forget(self) -> None:
+        while self._unsent:
+            _close(self._unsent.popleft()[1])
+
+    # What arrives.
 
     def has_data(self) -> bool:
         """Return whether something has arrived."""
-        return self._is_ready(select.POLLIN)
-
-    def _is_ready(self, events: int) -> bool:
-        poll = select.poll()  # which, unlike select, takes descriptors above 1023
-        poll.register(self._connection, events)
-        return bool(poll.poll(0))
+        return bool(self._ready(select.POLLIN, 0.0))
 
     def receive_one(self) -> Any:
         """Wait for a message without descriptors and return it; None when the other end was closed."""
@@ -365,9 +423,27 @@ class Channel:
         return messages[0][0]
 
     def receive(self) -> list[tuple[Any, list[int]]] | None:
-        """Wait for data once; return the messages that are complete, or None when the other end was closed."""
+        """Wait for data; return the messages that are complete, or None when the other end was closed.
+
+        What was kept by `post` is sent meanwhile.
+        """
+        with self._sending:
+            if self._wake is None:
+                self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        while True:
+            ready = self._ready(select.POLLIN | (select.POLLOUT if self.wants_write else 0), wake=self._wake)
+            if self._wake in ready:
+                os.eventfd_read(self._wake)
+            self.flush()
+            if ready.get(self.fileno(), 0) & ~select.POLLOUT:
+                return self.take()
+
+    def take(self) -> list[tuple[Any, list[int]]] | None:
+        """Return the messages that have arrived, without waiting, or None when the other end was closed."""
         try:
             data, descriptors = self._read()
+        except BlockingIOError:
+            return []
         except OSError:
             data, descriptors = b"", []
         if not data:
@@ -376,6 +452,15 @@ class Channel:
         self._received += data
         self._descriptors += descriptors
         return list(self._complete())
+
+    def _ready(self, events: int, seconds: float | None = None, wake: int | None = None) -> dict[int, int]:
+        """Wait for events, or to be woken; return those that have happened, by descriptor."""
+        poll = select.poll()  # which, unlike select, takes descriptors above 1023
+        poll.register(self._connection, events)
+        if wake is not None:
+            poll.register(wake, select.POLLIN)
+        limit = waits.limit(seconds)
+        return dict(poll.poll(None if limit is None else 1000 * limit))
 
     def _read(self) -> tuple[bytes, list[int]]:
         data, descriptors, _, _ = socket.recv_fds(self._connection, _CHUNK, _MOST_DESCRIPTORS)
@@ -393,28 +478,38 @@ class Channel:
             yield pickle.loads(content), descriptors
 
     def close(self) -> None:
-        """Close this end."""
-        self._connection.close()
+        """Close this end; what was kept is not sent."""
+        with self._sending:
+            self._is_broken = True
+            self._forget()
+            self._connection.close()
+            if self._wake is not None:
+                os.close(self._wake)
+                self._wake = None
+
+
+def _close(descriptors: list[int]) -> None:
+    for each in descriptors:
+        os.close(each)
 
 
 class _TlsChannel(Channel):
-    """A channel over TLS, which two threads must not use at once: both wait outside, and read and write in turn."""
+    """A channel over TLS, which two threads must not use at once: they read and write in turn.
 
-    def __init__(self, connection: ssl.SSLSocket) -> None:
-        super().__init__(connection)
-        self._tls = connection
+    Either may have to wait for the other direction, and for the rest of a record. Both are tried again later.
+    """
+
+    def _write(self, data: memoryview, descriptors: list[int]) -> int:
+        return int(self._in_turn(lambda: self._connection.send(data)))
 
     def _read(self) -> tuple[bytes, list[int]]:
+        with self._sending:
+            return self._in_turn(lambda: self._connection.recv(_CHUNK)), []
+
+    def _in_turn(self, operation: Callable[[], Any]) -> Any:
         import ssl
 
-        while True:
-            if not self._tls.pending():
-                select.select([self._tls], [], [])
-            with self._sending:
-                self._tls.setblocking(False)
-                try:
-                    return self._tls.recv(_CHUNK), []
-                except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                    continue
-                finally:
-                    self._tls.setblocking(True)
+        try:
+            return operation()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None

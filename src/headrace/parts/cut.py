@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Flow
+from headrace.core.graph_queries import reachable
 from headrace.core.places import STOP
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 from headrace.core.queues import queues_of
@@ -182,14 +183,16 @@ class Cut:
         senders = [each for each in links.values() if isinstance(each, SendToPart)]
         receivers = [each for each in links.values() if isinstance(each, ReceiveFromPart)]
         for sender in senders:
-            behind = _behind(application.graph, sender.flow)
+            behind = _behind(application.graph, sender.flow, lambda part: part != self.part)
             sender._leads_to = tuple(
                 each for each in receivers if behind.intersection(_operators(each.flow.outputs))
             )
         for receiver in receivers:
-            receiver.is_acknowledging = kept.on_loss != STOP and receiver.flow.keeps_places
-            # In a loop, both ends would wait for the answer of the other.
-            receiver.awaited = tuple(each for each in senders if receiver not in each._leads_to)
+            receiver.is_acknowledging = _may_be_lost(kept) and receiver.flow.keeps_places
+            if receiver.is_acknowledging:
+                receiver.awaited = tuple(
+                    each for each in senders if _comes_of(application.graph, each.flow, receiver.flow)
+                )
         application.graph.rebuild([*receivers, *operators, *senders], flows)
         self.idleness.compose(links.values())
         self._forget_other_parts(operators)
@@ -256,16 +259,25 @@ def _part_of(operator: Operator) -> str:
     return operator.fragment.name
 
 
-def _behind(graph: Graph, flow: CutFlow) -> set[str]:
-    """Return the operators of other parts that a flow leads to, directly or through others of these."""
-    found = _operators([flow.input])
-    open_ = [*found]
-    while open_:
-        for each in graph.find(open_.pop())._outgoing:
-            if each.target.name not in found and _part_of(each.target) != flow.source:
-                found.add(each.target.name)
-                open_.append(each.target.name)
-    return found
+def _behind(graph: Graph, flow: CutFlow, within: Callable[[str], bool]) -> set[str]:
+    """Return the operators that a flow leads to, directly or through others of the parts that `within` accepts."""
+
+    def following(name: str) -> list[str]:
+        targets = [each.target for each in graph.find(name)._outgoing]
+        return [each.name for each in targets if within(_part_of(each))]
+
+    (first,) = _operators([flow.input])
+    return set(reachable(first, following))
+
+
+def _comes_of(graph: Graph, sent: CutFlow, received: CutFlow) -> bool:
+    """Return whether what a part sends comes of what it receives, and not the other way round, too, as in a loop.
+
+    If a part waited for answers to anything else, two parts that send to each other would wait for each other.
+    """
+    here = _behind(graph, received, lambda part: part == received.target)
+    anywhere = _behind(graph, sent, lambda part: True)
+    return not here.isdisjoint(_operators(sent.outputs)) and anywhere.isdisjoint(_operators([received.input]))
 
 
 def _operators(ports: Iterable[str]) -> set[str]:
@@ -305,8 +317,14 @@ def _cut_queue(operator: Operator, port: IOSpec, queue: QueueSpec, part: str) ->
         keeps_places,
         min(sum(_places_awaited(flow.source, flow.output, queue.size) for flow in flows), queue.size),
         is_shared,
+        keeps_places and _may_be_lost(flows[0].source.fragment),
     )
     return _CutQueue(flow, flows, queue, port)
+
+
+def _may_be_lost(part: Any) -> bool:
+    """Return whether the run goes on without the process of a part."""
+    return bool(part.on_loss != STOP)
 
 
 def _places_awaited(operator: Operator, output: str, size: int) -> int:

@@ -30,6 +30,8 @@ class CutFlow:
         The most free places that its senders wait for before they compute.
     is_shared
         Whether operators of other parts, or of its target, add to the same queue and wait for its places.
+    is_answer_awaited
+        Whether its source may be lost, and so waits for answers to what it has sent before it answers itself.
     """
 
     name: str
@@ -42,6 +44,7 @@ class CutFlow:
     keeps_places: bool
     room: int = 1
     is_shared: bool = False
+    is_answer_awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from headrace.parts.control import (
     AskProgress,
     Assignment,
     Beat,
+    Channel,
     Composed,
     Connect,
     Ended,
@@ -312,7 +313,11 @@ class Driver:
             self._carry_out(self.supervisor.stop(now))
         for part, process in self._processes.items():
             self.supervisor.beat(part, process.beat)
-        self._carry_out(self.supervisor.tick(monotonic()))
+        # With the time from before: all may have been stopped since, which is noticed at the next look.
+        self._carry_out(self.supervisor.tick(now))
+        for channel in self._channels():
+            if channel.wants_write:
+                self._watch(channel, selectors.EVENT_READ | selectors.EVENT_WRITE)
         until = self.supervisor.next_time()
         left = _LONGEST if until is None else max(until - monotonic(), 0.0)
         for key, _ in self._selector.select(min(left, _LONGEST)):
@@ -332,10 +337,10 @@ class Driver:
             self._send(self._stepping.request(kind, count, operator, part, alive))
         for number in self.progress.ask(alive):
             for part in alive:
-                self._processes[part].channel.send(AskProgress(number))
+                self._processes[part].channel.post(AskProgress(number))
         for wanted in self._values.take():  # other parts are sent it when they have their links
             if wanted.part in alive:
-                self._processes[wanted.part].channel.send(wanted)
+                self._processes[wanted.part].channel.post(wanted)
         parts = self.supervisor.parts.values()
         self._values.end([part.name for part in parts if part.state >= State.REPORTED])
 
@@ -351,7 +356,7 @@ class Driver:
     def _send(self, messages: Iterable[tuple[str, Request]]) -> None:
         """Send requests, and tell whoever waits whether all parts are paused."""
         for part, message in messages:
-            self._processes[part].channel.send(message)
+            self._processes[part].channel.post(message)
         parts = self.supervisor.parts.values()
         is_there = all(part.state >= State.LINKED for part in parts)
         self._control.tell_paused(is_there and self._stepping.is_quiet(self._alive()))
@@ -383,7 +388,7 @@ class Driver:
                     self._join(flows, parts)
                 case Tell(part, what):
                     if part in self._processes:
-                        self._processes[part].channel.send(what)
+                        self._processes[part].channel.post(what)
                 case Interrupt(part):
                     self._interrupt(self._processes[part])
                 case Kill(part):
@@ -403,7 +408,7 @@ class Driver:
             self._leaving.append(former)
         environment = environment_of(part, os.environ, self._gpus[part], self._ports)
         process = self._processes[part] = Process(part, environment, self._control.fail)
-        process.channel.send(self._assignment(part))
+        process.channel.post(self._assignment(part))
         for source, serve in (
             (process.channel, self._on_message),
             (process.pidfd, self._on_exit),
@@ -436,7 +441,7 @@ class Driver:
         """Tell parts what was requested and set before, first of all: a pause holds before the first compute."""
         for part in parts:
             for message in self._values.of(part):
-                self._processes[part].channel.send(message)
+                self._processes[part].channel.post(message)
             self._send(self._stepping.join(part))
 
     def _connect(self, part: str, ends: list[tuple[str, int, socket.socket]]) -> None:
@@ -446,14 +451,31 @@ class Driver:
                 zip(*ends[first : first + _AT_ONCE], strict=True) if ends else ((), (), ())
             )
             is_last = first + _AT_ONCE >= len(ends)
-            channel.send(Connect(names, epochs, is_last=is_last), tuple(each.fileno() for each in sockets))
+            channel.post(Connect(names, epochs, is_last=is_last), tuple(each.fileno() for each in sockets))
             for each in sockets:
                 each.close()
 
     # What comes from the processes.
 
+    def _channels(self) -> list[Channel]:
+        """Return the channels that something may be left to be sent to."""
+        return [each.channel for each in self._processes.values() if each.channel is not None]
+
+    def _watch(self, channel: Channel, events: int) -> None:
+        key = self._selector.get_map().get(channel)
+        if key is not None and key.events != events:
+            self._selector.modify(channel, events, key.data)
+
+    def _take(self, channel: Channel) -> list[tuple[Any, list[int]]] | None:
+        """Send what is left, and return what has arrived; None when the other end was closed."""
+        if channel.wants_write:
+            channel.flush()
+        if not channel.wants_write:
+            self._watch(channel, selectors.EVENT_READ)
+        return channel.take()
+
     def _on_message(self, process: Any, _: Any) -> None:
-        messages = process.channel.receive()
+        messages = self._take(process.channel)
         if messages is None:
             self._on_closed(process)
             return

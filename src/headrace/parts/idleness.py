@@ -7,7 +7,8 @@ The reports are not of one moment, so that all parts are asked twice: if nothing
 
 What happens next is what would happen in one process (`decide`): the stage that comes first is done by the parts
 that are at it, and the others wait. Circles of operators that wait for each other's room, and loops without a first
-message, are put together from what each part knows of them.
+message, are put together from what each part knows of them. Before all stages, parts that wait for answers to what
+came of their messages answer these (`ANSWER`): an operator may wait for more of them, as one that takes batches.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from headrace.parts.control import EndIdle
 
 if TYPE_CHECKING:
     from headrace.parts.cut_flow import CutFlow
+
+ANSWER = STUCK - 1
+"""The stage at which parts give back the places of what they have received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ def decide(reports: Mapping[str, IdleReport]) -> dict[str, EndIdle]:
         for flow, behind in full.items()
     }
     not_run = _not_run([loop for report in reports.values() for loop in report.loops])
-    if stage != STUCK and (not_run or any(flow in behind for flow, behind in room.items())):
+    if stage > STUCK and (not_run or any(flow in behind for flow, behind in room.items())):
         stage = STARVED
     parts = [part for part, report in reports.items() if report.stage == stage]
     if stage in (STARVED, NONE_LEFT):
@@ -163,7 +167,10 @@ class PartIdleness:
             return
         for each in self._operators:
             each.note_ties(decided.room, decided.not_run)
-        if not self._engine.ends.end_stage(decided.stage):
+        if decided.stage == ANSWER:
+            for each in self._operators:
+                each.answer()
+        elif not self._engine.ends.end_stage(decided.stage):
             self._engine.request_stop("")
 
     def _on_idle(self, waits_for_events: bool) -> None:
@@ -189,11 +196,12 @@ class PartIdleness:
             return
         if engine.outstanding != sum(each.is_outstanding for each in waiting):
             return  # something else is waited for
+        is_withholding = any(each.is_withholding for each in waiting)
         room, loops = find_ties(engine)
         report = IdleReport(
             {each.flow.name: each.passed for each in self._operators},
             tuple(each.flow.name for each in self._operators if each.is_done),
-            engine.ends.find_stage()[0],
+            ANSWER if is_withholding else engine.ends.find_stage()[0],
             room,
             loops,
         )

@@ -90,6 +90,10 @@ class SendingLink(_Link, Protocol):
     def send_at_once(self, data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> bool:
         """Send a message if that takes a moment and nothing is in the way; return whether it was sent."""
 
+    @property
+    def deferred(self) -> int:
+        """The messages, from the first on, of which the receiver takes no more before others come."""
+
     def take_credits(self) -> int:
         """Return the credits that came back since the last call."""
 
@@ -117,12 +121,15 @@ class ReceivingLink(_Link, Protocol):
     def give_credits(self, count: int) -> None:
         """Tell the sender that so many places are free again."""
 
+    def defer(self, count: int) -> None:
+        """Tell the sender that no more of the first so many messages are taken before others come."""
+
 
 class AbsentLink:
     """What a flow has for a link if the part at its other end is gone: one that has ended, or that failed."""
 
     is_quiet = False
-    arrived = 0
+    arrived = deferred = 0
 
     def __init__(self, failure: BaseException | None = None) -> None:
         self.failure = failure
@@ -148,6 +155,8 @@ class AbsentLink:
 
     def give_credits(self, count: int) -> None:
         """Do nothing."""
+
+    defer = give_credits
 
     def end(self) -> None:
         """Do nothing."""
@@ -331,6 +340,14 @@ class LinkOperator(Operator):
 
     def note_idle(self) -> None:
         """Handle that nothing can run in the part."""
+
+    @property
+    def is_withholding(self) -> bool:
+        """Whether it waits for answers of other parts before it answers what it has received."""
+        return False
+
+    def answer(self) -> None:
+        """Answer what was received: there will be no answers to what came of it."""
 
     def note_ties(self, room: Mapping[str, Sequence[str]], not_run: Container[str]) -> None:
         """Note what starves together with operators of other parts (`EndIdle`)."""
@@ -593,8 +610,15 @@ class SendToPart(LinkOperator):
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether messages keep their places here, because their receiver has not answered them."""
-        return self.flow.keeps_places and not (self.is_done or self._is_given_up) and len(self._queue) > 0
+        """Whether messages keep their places here, because their receiver has not answered them.
+
+        Those that it defers, as the first ones of a batch, are safe there and may wait for others that come of it.
+        """
+        kept = len(self._queue) if self.flow.keeps_places else 0
+        if not kept or self.is_done or self._is_given_up:
+            return False
+        link = self._link
+        return link is None or kept != self._out or link.deferred < self._over_link
 
     def _drop(self) -> None:
         queue = self._queue
@@ -703,6 +727,8 @@ class ReceiveFromPart(LinkOperator):
         self.awaited: tuple[SendToPart, ...] = ()
         """The senders of this part whose receivers must have answered first."""
         self._done = 0
+        self._deferred = 0  # messages of this link that the sender knows to be deferred
+        self._is_deferring = False
         self._given_before = -1
         self._was_idle = False  # since the last compute
 
@@ -753,21 +779,57 @@ class ReceiveFromPart(LinkOperator):
         if self.waits_beside_others and self._link.has_ended:
             self._queue.state.line.forgo(self._node)
             self._condition.notify_scheduler()
-        if self._lock.locked():  # a message is being delivered
+        if self._lock.acquire(blocking=False):  # otherwise a message is being delivered
+            try:
+                if not any(sender.is_unanswered for sender in self.awaited):
+                    self._answer()
+                self._defer()
+            finally:
+                self._lock.release()
+
+    @property
+    def is_withholding(self) -> bool:
+        """Whether there are messages that were taken and not answered: what came of them is not safe elsewhere."""
+        return self.is_acknowledging and self._link is not None and self._taken() > self._done
+
+    def answer(self) -> None:
+        """Return the credits of all that was taken."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._answer()
+            finally:
+                self._lock.release()
+
+    def relieve(self) -> None:
+        """Let no sender wait because something can always run in this part, if no credit was returned since."""
+        if self._link is None or not self._lock.acquire(blocking=False):
             return
-        if self.is_acknowledging and self._link is not None and self._taken() > self._done:
-            if any(sender.is_unanswered for sender in self.awaited):
-                return  # what came of it is not safe elsewhere
+        try:
+            if self._link is not None and self._given == self._given_before and not self._was_idle:
+                if self._taken() - self._given >= self.flow.size:
+                    self._answer()
+                self._defer()
+            self._given_before = self._given
+        finally:
+            self._lock.release()
+
+    # With `_lock` held: a message that is being delivered counts before it is in its queue, as if it were taken.
+
+    def _answer(self) -> None:
+        if self.is_withholding:
             self._done = self._taken()
             self._condition.notify_scheduler()
 
-    def relieve(self) -> None:
-        """Return all credits if none was returned since the last call: something can always run in this part."""
-        is_stuck = self._given == self._given_before and not self._was_idle
-        if self.is_acknowledging and is_stuck and self._taken() - self._given >= self.flow.size:
-            self._done = self._taken()
+    def _defer(self) -> None:
+        """Tell a sender that waits for answers that what is left here waits for more messages.
+
+        An operator that takes batches is an example: its part would wait for messages that its sender holds back.
+        """
+        if not self.flow.is_answer_awaited or self._here == self._deferred:
+            return
+        if len(self._queue) and not self.is_withholding:
+            self._is_deferring = True
             self._condition.notify_scheduler()
-        self._given_before = self._given
 
     @property
     def has_work(self) -> bool:
@@ -780,6 +842,8 @@ class ReceiveFromPart(LinkOperator):
         if has_failed and not (self._is_given_up or self._next_links):
             return False
         queue = self._queue
+        if self._is_deferring and not has_failed:
+            return True
         if self.flow.keeps_places and (
             queue.consumer.retired or (self._has_more and len(queue) < queue.limit)
         ):
@@ -839,6 +903,10 @@ class ReceiveFromPart(LinkOperator):
         if owed > 0:
             link.give_credits(owed)
             self._given += owed
+        if self._is_deferring:
+            self._is_deferring, self._deferred = False, self._here
+            if len(queue):
+                link.defer(self._here)
         if self._keeps_places:
             self._note_places(queue)
         is_over = has_ended and (self._given == self._here or not self.is_acknowledging)
@@ -880,7 +948,7 @@ class ReceiveFromPart(LinkOperator):
 
     def _change_link(self) -> None:
         super()._change_link()
-        self._here = self._given = self._done = 0
+        self._here = self._given = self._done = self._deferred = 0
 
     @property
     def waits_beside_others(self) -> bool:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.link.listener import Listener, listen
-from headrace.parts.control import Address, Cancel, Channel, Printed
+from headrace.parts.control import Address, Cancel, Channel, Printed, Refused
 
 if TYPE_CHECKING:
     import socket
@@ -84,6 +84,8 @@ class Reception:
             self._is_closed = True
             os.close(self.descriptor)
         for kind, _, what in self._arrived:
+            if kind == AGENT:
+                Channel.over(what).send(Refused("the driver refused this worker: its run is over"))
             if kind != GONE:
                 what.close()
         self._arrived.clear()
@@ -148,7 +150,7 @@ class RemoteProcess:
     def interrupt(self) -> None:
         """Tell it to interrupt itself, if it is there."""
         if self.channel is not None:
-            self.channel.send(Cancel())
+            self.channel.post(Cancel())
 
     def kill(self) -> None:
         """Do nothing: it ends when its connection is closed."""

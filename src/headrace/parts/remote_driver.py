@@ -19,8 +19,9 @@ from headrace import waits
 from headrace.core.errors import GraphError
 from headrace.core.log_fields import fields_of
 from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement, clock_name
-from headrace.parts.agent import ALL, parse_address, serve
+from headrace.parts.agent import ALL, ANY, parse_address, serve, worker_host
 from headrace.parts.control import (
+    WORKER_ADDRESS,
     Address,
     AskTime,
     Assignment,
@@ -31,6 +32,7 @@ from headrace.parts.control import (
     Gone,
     Printed,
     Refused,
+    RunOver,
     StartPart,
     TellTime,
 )
@@ -55,6 +57,7 @@ _OF_THE_HOST = frozenset(
         "HEADRACE_TLS",
         "HEADRACE_TOKEN",
         "HEADRACE_WORKER",
+        WORKER_ADDRESS,
     )
 )
 
@@ -111,8 +114,8 @@ class RemoteDriver(Driver):
         with ExitStack() as stack:
             stack.callback(self._hosting.close)
             stack.callback(self._reception.close)
-            for each in (self._agents, self._early):
-                stack.callback(_close_all, each)
+            stack.callback(_close_all, self._early)
+            stack.callback(self._dismiss_agents)
             super().run()
 
     def _assign(self, parts: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -159,7 +162,7 @@ class RemoteDriver(Driver):
         except OSError:  # it is gone again, and whoever started it says so
             connection.close()
             return
-        channel.send(self._assignment(process.part))
+        channel.post(self._assignment(process.part))
         self._selector.register(channel, selectors.EVENT_READ, partial(self._on_message, process, channel))
 
     def _assignment(self, part: str) -> Assignment:
@@ -181,7 +184,7 @@ class RemoteDriver(Driver):
             process.hear(message)
             return
         if self._joined is not None and isinstance(message, (Composed, Beat)):
-            process.channel.send(AskTime(perf_counter_ns()))
+            process.channel.post(AskTime(perf_counter_ns()))
         super()._handle(process, message)
 
     # Agents.
@@ -199,8 +202,16 @@ class RemoteDriver(Driver):
         self._agents.append(channel)
         self._selector.register(channel, selectors.EVENT_READ, partial(self._on_agent, channel))
 
+    def _dismiss_agents(self) -> None:
+        for channel in self._agents:
+            channel.post(RunOver())
+            channel.close()
+
+    def _channels(self) -> list[Channel]:
+        return [*super()._channels(), *self._agents]
+
     def _on_agent(self, channel: Channel) -> None:
-        messages = channel.receive()
+        messages = self._take(channel)
         if messages is None:
             self._selector.unregister(channel)
             self._agents.remove(channel)
@@ -218,7 +229,7 @@ class RemoteDriver(Driver):
     def _on_gone(self, part: str, gone: Gone) -> None:
         """Handle that a process ended which has not connected; the connection of others says so itself."""
         process = self._processes.get(part)
-        if process is not None and process.channel is None and gone.number in (0, process.number):
+        if process is not None and process.channel is None and gone.number == process.number:
             process.reason = gone.how
             self._on_exit(process, None)
 
@@ -234,7 +245,7 @@ class RemoteDriver(Driver):
         answers = Answer(answer.asked, answer.answered, perf_counter_ns())
         self._joined.set_clock(process.part, measured.add(answers))
         if not measured.is_sure:
-            process.channel.send(AskTime(perf_counter_ns()))
+            process.channel.post(AskTime(perf_counter_ns()))
 
     def _on_closed(self, process: Any) -> None:
         self._on_exit(process, None)
@@ -267,7 +278,7 @@ class RemoteDriver(Driver):
         self._bring_up_to_date(parts)
         for part, own in ends.items():
             names, epochs, addresses = zip(*own, strict=True) if own else ((), (), ())
-            self._processes[part].channel.send(Connect(names, epochs, addresses))
+            self._processes[part].channel.post(Connect(names, epochs, addresses))
 
 
 class Agents:
@@ -292,32 +303,52 @@ class Agents:
         """The agent of this host, if there is one."""
 
     def start(self, part: str, number: int) -> None:
-        """Ask an agent that runs it for the process of a part, now or when it connects."""
-        able = [channel for channel, (fragments, _) in self._agents.items() if _has(fragments, part)]
-        if not able:
-            self._waiting[part] = number
-            return
-        able.sort(key=lambda channel: self._agents[channel][0] == ALL)  # those that name it come first
-        channel = self._runs[part] = able[0]
+        """Ask an agent for the process of a part, now or when one connects that runs it."""
+        self._waiting[part] = number
+        self._place()
+
+    def _place(self) -> None:
+        """Assign the waiting parts to agents.
+
+        A part goes to the agent that ran it before, or that names it. The others wait until there are agents for
+        all of them: an agent that names one of these parts may still come.
+        """
+        for part in list(self._waiting):
+            named = (channel for channel, (names, _) in self._agents.items() if part in names.split(","))
+            channel = self._runs.get(part) or next(named, None)
+            if channel is not None:
+                self._ask(channel, part)
+        one_each, rest = self._free(), self._of_kind(ALL)
+        if rest or len(one_each) >= len(self._waiting):
+            for part in list(self._waiting):
+                self._ask(one_each.pop(0) if one_each else rest[0], part)
+
+    def _of_kind(self, kind: str) -> list[Channel]:
+        return [channel for channel, (fragments, _) in self._agents.items() if fragments == kind]
+
+    def _free(self) -> list[Channel]:
+        """Return the agents that run one part, and none yet."""
+        return [channel for channel in self._of_kind(ANY) if channel not in self._runs.values()]
+
+    def _ask(self, channel: Channel, part: str) -> None:
+        self._runs[part] = channel
         fragment = self._parts[part]
         # If the agent is gone, its connection says so next, and the part is started by another one.
-        channel.send(StartPart(part, number, fragment.gpus, fragment.cpus))
+        channel.post(StartPart(part, self._waiting.pop(part), fragment.gpus, fragment.cpus))
 
     def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
         """Use an agent from now on, unless it names a fragment that does not exist, or that another one runs."""
         problem = self._problem(fragments)
         if problem:
             _log.warning("a worker at %s is refused: %s", where, problem)
-            channel.send(Refused(f"the driver refused this worker: {problem}"))
+            channel.post(Refused(f"the driver refused this worker: {problem}"))
             return False
         self._agents[channel] = fragments, where
-        waiting, self._waiting = self._waiting, {}
-        for part, number in waiting.items():
-            self.start(part, number)
+        self._place()
         return True
 
     def _problem(self, fragments: str) -> str:
-        for name in () if fragments == ALL else fragments.split(","):
+        for name in () if fragments in (ALL, ANY) else fragments.split(","):
             if name not in self._parts:
                 return f"--fragments {name}: the program has no such fragment; it has {_listed(self._parts)}"
             if name in self._runs:
@@ -338,9 +369,12 @@ class Agents:
         waiting = [part for part in parts if part in self._waiting]
         if not waiting:
             return ""
+        host, port = self._address
+        free = len(self._free())
+        there = f" ({free} without --fragments came, for one each)" if free else ""
         return (
-            f"the driver at {self._address[0]}:{self._address[1]} waits for workers that run {_listed(waiting)}: "
-            f"headrace run PROGRAM --worker --fragments {','.join(waiting)} --address HOST:{self._address[1]}"
+            f"the driver at {host}:{port} waits for workers that run {_listed(waiting)}{there}: "
+            f"headrace run PROGRAM --worker --fragments {','.join(waiting)} --address HOST:{port}"
         )
 
     def close(self) -> None:
@@ -349,16 +383,12 @@ class Agents:
             waits.join(self.own)
 
 
-def _has(fragments: str, part: str) -> bool:
-    return fragments == ALL or part in fragments.split(",")
-
-
 def _listed(names: Any) -> str:
     return ", ".join(map(repr, names))
 
 
-def _close_all(connections: Any) -> None:
-    for each in connections.values() if isinstance(connections, dict) else connections:
+def _close_all(connections: Mapping[str, socket.socket]) -> None:
+    for each in connections.values():
         each.close()
 
 
@@ -386,8 +416,9 @@ def make_remote_driver(
 
     def serve_here() -> None:
         try:
-            fragments = options.get("HEADRACE_FRAGMENTS") or ALL
-            serve(reception.address, token, fragments, encrypted=encrypted, is_patient=False)
+            fragments = options.get("HEADRACE_FRAGMENTS") or ANY
+            host = worker_host(options)
+            serve(reception.address, token, fragments, host=host, encrypted=encrypted, is_patient=False)
         except Exception as error:
             control.fail(error)
 

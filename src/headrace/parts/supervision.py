@@ -340,9 +340,11 @@ class Supervisor:
         return self._lost(part, state, error, now, None)
 
     def forgive(self, now: float) -> None:
-        """Take all processes for alive, because the driver itself was stopped for a while."""
+        """Let all processes have their time once more, because the driver itself was stopped for a while."""
         for part in self.parts.values():
             part.heard_at = now
+            if part.kill_at is not None:
+                part.kill_at = now + GRACE
 
     def next_time(self) -> float | None:
         """Return when `tick` has something to do; None if never."""

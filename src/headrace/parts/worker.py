@@ -49,6 +49,7 @@ from headrace.link.unix import UnixCarrier
 from headrace.observe.events.clock_offsets import clock_name
 from headrace.parts.control import (
     TOKEN,
+    WORKER_ADDRESS,
     Ask,
     AskProgress,
     AskTime,
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 BEAT = 0.5  # seconds, when the links wake the process up anyway
+_LOOKS = 10
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
 
@@ -121,6 +123,7 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
         os.sched_setaffinity(0, cpus)
     token = os.environ.pop(TOKEN).encode()
     encrypted = bool(os.environ.get("HEADRACE_TLS"))
+    listens_at = os.environ.pop(WORKER_ADDRESS, "")
     try:
         carrier: Any = connect((host, port), Purpose("part", part), token, encrypted=encrypted)
     except LinkError as error:
@@ -138,7 +141,7 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
         _serve(
             channel,
             assignment,
-            LinkPort(channel.host, token, encrypted=encrypted),
+            LinkPort(listens_at or channel.host, token, encrypted=encrypted),
             Speech(channel, assignment.is_heard),
         )
 
@@ -150,6 +153,7 @@ class Speech:
         self._channel = channel
         self._is_heard = is_heard
         self._threads: list[threading.Thread] = []
+        self._passed = 0
         self._kept = os.dup(1)
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
@@ -169,12 +173,20 @@ class Speech:
     def _pass_on(self, stream: int, descriptor: int) -> None:
         while data := os.read(descriptor, 1 << 16):
             self._channel.send(Printed(stream, data))
+            self._passed += 1
         os.close(descriptor)
 
     def end(self) -> None:
-        """Wait until the driver was sent all of it; the streams lead elsewhere now."""
+        """Wait until the driver was sent all of it; the streams lead elsewhere now.
+
+        A child may have kept a stream, so this ends when nothing was passed on for a second. The second has ten
+        looks: a process that was stopped meanwhile has not had its time.
+        """
         for thread in self._threads:
-            waits.join(thread, 1.0)  # a child may have kept the stream
+            passed, looks = self._passed, 0
+            while looks < _LOOKS and not waits.join(thread, 1.0 / _LOOKS):
+                looks = looks + 1 if self._passed == passed else 0
+                passed = self._passed
 
 
 def _serve(
@@ -406,11 +418,29 @@ class Worker:
     # The driver.
 
     def listen(self) -> None:
-        """Do what the driver says, until it is gone; on a thread of its own."""
-        while (messages := self.channel.receive()) is not None:
-            for message, descriptors in messages:
-                self._handle(message, [socket.socket(fileno=each) for each in descriptors])
-        os.kill(os.getpid(), signal.SIGKILL)
+        """Do what the driver says, until it is gone; on a thread of its own.
+
+        A process that does not hear its driver any more ends: it would go on, and say that it lives, for ever.
+        """
+        try:
+            while (messages := self.channel.receive()) is not None:
+                for message, descriptors in messages:
+                    self._handle_or_fail(message, [socket.socket(fileno=each) for each in descriptors])
+        except BaseException:
+            logging.getLogger("headrace.parts").exception(
+                "part %r: its driver is unheard", self.assignment.part
+            )
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _handle_or_fail(self, message: Any, ends: list[socket.socket]) -> None:
+        """Do what the driver says; if that is not possible, the run of the part fails."""
+        try:
+            self._handle(message, ends)
+        except Exception as error:
+            if self.control is None:  # there is no run yet
+                raise
+            self.control.fail(error)
 
     # What the loop calls.
 
@@ -460,7 +490,7 @@ class Worker:
                 if is_last:
                     self._is_linked.set()
             case AskTime(asked):
-                self.channel.send(TellTime(asked, time.perf_counter_ns(), clock_name()))
+                self.channel.post(TellTime(asked, time.perf_counter_ns(), clock_name()))
             case Cancel():
                 os.kill(os.getpid(), signal.SIGINT)
             case Stop():
@@ -471,7 +501,7 @@ class Worker:
             case AskProgress(number):
                 nothing = PartProgress(Progress(self.cut.application.name, True))
                 found = PartProgress.of(self.cut) if self._has_started else nothing
-                self.channel.send(TellProgress(number, found))
+                self.channel.post(TellProgress(number, found))
             case SetValue():
                 with self._lock:
                     if not self._has_started:
@@ -490,7 +520,7 @@ class Worker:
             self._has_started = True
         for wanted in self._early:
             self._set(wanted)
-        self.channel.send(Started())
+        self.channel.post(Started())
 
     def _set(self, wanted: SetValue) -> None:
         """Set a value of an operator, and answer."""
@@ -501,7 +531,7 @@ class Worker:
             getattr(operator, wanted.method)(wanted.name, pickle.loads(wanted.value))
         except Exception as error:
             failure = Failure.of(error)
-        self.channel.send(ValueSet(wanted.number, failure))
+        self.channel.post(ValueSet(wanted.number, failure))
 
     def _carry_out(self, wanted: Request) -> None:
         """Pause, step or resume; tell the driver when nothing computes any more, if it waits for that."""
@@ -513,7 +543,7 @@ class Worker:
 
         def tell() -> None:
             if control.wait_until_paused(None):
-                self.channel.send(Paused(wanted.number))
+                self.channel.post(Paused(wanted.number))
 
         threading.Thread(target=tell, name="headrace pause", daemon=True).start()
 
@@ -522,7 +552,7 @@ class Worker:
     def _on_idle(self, report: IdleReport) -> None:
         """Tell the driver that the part is idle, after it was asked by the driver or at a beat."""
         wave, self._wave = self._wave, 0
-        self.channel.send(Idle(report, wave))
+        self.channel.post(Idle(report, wave))
 
 
 class PartControl(RunControl):
@@ -536,7 +566,7 @@ class PartControl(RunControl):
 
     def begin(self, engine: ControlledEngine) -> None:
         """Set the engine of the run, whose steps are those of the whole program."""
-        engine.pausing.on_step = lambda what: self._worker.channel.send(Step(what))
+        engine.pausing.on_step = lambda what: self._worker.channel.post(Step(what))
         super().begin(engine)
 
     def start(self) -> None:

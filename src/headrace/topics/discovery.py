@@ -63,18 +63,25 @@ class Announcement(Protocol):
     def identity(self) -> ServerIdentity | None:
         """The certificate, if connections use TLS."""
 
+    @property
+    def watch(self) -> Watch | None:
+        """Tells that somebody may have removed it; None where nobody can."""
+
+    def is_there(self) -> bool:
+        """Return whether others can find it."""
+
     def close(self) -> None:
         """Be found no more."""
 
 
 class Watch(Protocol):
-    """Tells that publishers have come."""
+    """Tells that publishers have come, or that one may be gone."""
 
     def fileno(self) -> int:
         """Return the descriptor that becomes readable then."""
 
     def clear(self) -> None:
-        """Let it be readable no more, until others come."""
+        """Let it be readable no more, until something else happens."""
 
     def close(self) -> None:
         """Watch no more."""

@@ -10,7 +10,9 @@ ever have the same. A socket appears in the folder by a rename when it already l
 connection belongs to a publisher that was killed, and whoever finds that may remove it: it cannot be a new one of
 the same name.
 
-inotify announces new sockets: a program that waits for a publisher does not poll.
+inotify announces new sockets: a program that waits for a publisher does not poll. It also tells a publisher that
+somebody has removed its socket or the folder, as programs do that clean ``/tmp``; the publisher then makes another.
+Whatever else lies in the folder is left alone.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.errors import PeerLost, TopicError
 from headrace.link.connect import connect_unix
-from headrace.topics.discovery import PATIENCE, Publisher, PublisherGone
+from headrace.topics.discovery import PATIENCE, Publisher, PublisherGone, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,10 +36,12 @@ if TYPE_CHECKING:
     from headrace.link.carrier import Carrier
     from headrace.link.handshake import Purpose
 
-_MOVED_TO, _DELETE_SELF, _IGNORED = 0x80, 0x400, 0x8000  # of <sys/inotify.h>
+# Of <sys/inotify.h>.
+_MOVED_TO, _DELETE, _DELETE_SELF, _MOVE_SELF, _IGNORED = 0x80, 0x200, 0x400, 0x800, 0x8000
 _EVENT = struct.Struct("iIII")
 _MANY = 64  # subscribers that may connect at once
 _SLASH = "+"  # in the name of a file; the name of a topic has none
+_ATTEMPTS = 10  # to use a folder that somebody removes meanwhile
 
 
 class TopicFolder:
@@ -54,13 +58,20 @@ class TopicFolder:
         self.base, self.names = _place(path)
 
     def __repr__(self) -> str:
-        return f"TopicFolder({str(self.base.joinpath(*self.names))!r})"
+        return f"TopicFolder({str(self.path)!r})"
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.base.joinpath(*self.names)
 
     def announce(self, topic: str, started: int) -> _Announcement:
         """Listen on a new socket in the folder."""
-        with self._opened() as folder:
-            _remove_unfinished(folder)
-        return _Announcement(self, topic, started)
+        for _ in range(_ATTEMPTS):
+            with suppress(FileNotFoundError), self._opened() as folder:
+                _remove_unfinished(folder)
+                return _Announcement(self, folder, topic, started)
+        raise _removed(self.path)
 
     def publishers(self, topic: str = "") -> list[Publisher]:
         """Return the publishers whose sockets are in the folder."""
@@ -71,7 +82,7 @@ class TopicFolder:
 
     def watch(self, topic: str) -> _Watch:
         """Watch for new sockets in the folder."""
-        return _Watch(self)
+        return _Watch(self, _MOVED_TO)
 
     def is_alive(self, publisher: Publisher) -> bool:
         """Return whether a publisher still listens; remove its socket if it does not."""
@@ -82,10 +93,10 @@ class TopicFolder:
             except ConnectionRefusedError:
                 self._remove(publisher)
                 return False
-            except FileNotFoundError:
-                return False
             except BlockingIOError:  # many wait already
                 pass
+            except OSError:  # it is not there, or no socket of ours
+                return False
         return True
 
     def connect(self, publisher: Publisher, purpose: Purpose) -> Carrier:
@@ -101,20 +112,35 @@ class TopicFolder:
             raise PublisherGone(f"process {publisher.pid} has ended") from error
 
     def _remove(self, publisher: Publisher) -> None:
-        with suppress(FileNotFoundError), self._opened() as folder:
+        with suppress(OSError), self._opened() as folder:  # it is gone already, or no file
             os.unlink(publisher.place, dir_fd=folder)
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
         """Open the folder, which is made if it is not there; raise TopicError if it is not private."""
-        opened = os.open(self.base, os.O_DIRECTORY | os.O_CLOEXEC)
+        for _ in range(_ATTEMPTS):
+            with suppress(FileNotFoundError):  # it was removed after it was made
+                opened = self._open()
+                break
+        else:
+            raise _removed(self.path)
         try:
-            path = self.base
+            yield opened
+        finally:
+            os.close(opened)
+
+    def _open(self) -> int:
+        try:
+            self.base.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _cannot_be_made(self.path, error) from None
+        path, opened = self.base, os.open(self.base, os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
             for name in self.names:
                 path /= name
                 try:
                     os.mkdir(name, 0o700, dir_fd=opened)
-                except FileExistsError:
+                except (FileExistsError, FileNotFoundError):  # the second says the same when it is opened
                     pass
                 except OSError as error:
                     raise _cannot_be_made(path, error) from None
@@ -129,9 +155,10 @@ class TopicFolder:
                     if opened != outer:
                         os.close(outer)
                 _check_private(opened, path)
-            yield opened
-        finally:
+        except BaseException:
             os.close(opened)
+            raise
+        return opened
 
 
 class _Announcement:
@@ -140,32 +167,51 @@ class _Announcement:
     token = None
     identity = None
 
-    def __init__(self, folder: TopicFolder, topic: str, started: int) -> None:
+    def __init__(self, folder: TopicFolder, opened: int, topic: str, started: int) -> None:
         self.name = f"{topic.replace('/', _SLASH)}@{started:x}-{os.getpid()}"
         self._folder = folder
+        self.watch: _Watch | None = None
         self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listening.setblocking(False)
         try:
-            with folder._opened() as opened:
-                unfinished = f".{self.name}"
-                self.listening.bind(_path(opened, unfinished))
-                self.listening.listen(_MANY)
-                os.rename(unfinished, self.name, src_dir_fd=opened, dst_dir_fd=opened)
+            unfinished = f".{self.name}"
+            self.listening.bind(_path(opened, unfinished))
+            self.listening.listen(_MANY)
+            os.rename(unfinished, self.name, src_dir_fd=opened, dst_dir_fd=opened)
+            self._inode = self._inode_in(opened)
+            with suppress(OSError):  # a user has so many: without one it is not announced again
+                self.watch = _Watch(folder, _DELETE)
         except BaseException:
             self.listening.close()
             raise
 
+    def is_there(self) -> bool:
+        """Return whether the socket is in the folder."""
+        with self._folder._opened() as opened:
+            try:
+                return self._inode_in(opened) == self._inode
+            except FileNotFoundError:
+                return False
+
     def close(self) -> None:
-        """Remove the socket from the folder."""
+        """Remove the socket from the folder, if it is there."""
+        if self.watch is not None:
+            self.watch.close()
         with suppress(OSError, TopicError), self._folder._opened() as opened:
-            os.unlink(self.name, dir_fd=opened)
+            if self._inode_in(opened) == self._inode:
+                os.unlink(self.name, dir_fd=opened)
+
+    def _inode_in(self, opened: int) -> int:
+        return os.stat(self.name, dir_fd=opened, follow_symlinks=False).st_ino
 
 
 class _Watch:
-    """An inotify of the folder."""
+    """An inotify of the folder, for some events in it."""
 
-    def __init__(self, folder: TopicFolder) -> None:
+    def __init__(self, folder: TopicFolder, events: int) -> None:
         self._folder = folder
+        self._events = events | _DELETE_SELF | _MOVE_SELF
+        self._watched = -1
         self._inotify = _checked(_libc().inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
         try:
             self._add()
@@ -174,14 +220,16 @@ class _Watch:
             raise
 
     def fileno(self) -> int:
-        """Return what becomes readable when a socket has come into the folder."""
+        """Return what becomes readable when something has happened."""
         return self._inotify
 
     def clear(self) -> None:
-        """Forget what has come; watch the folder anew if somebody has removed it."""
+        """Forget what has happened; watch the folder anew if somebody has removed it."""
         with suppress(BlockingIOError):
-            if _is_gone(os.read(self._inotify, 1 << 16)):
-                self._add()
+            if not _is_gone(os.read(self._inotify, 1 << 16)):
+                return
+            _libc().inotify_rm_watch(self._inotify, self._watched)  # of a folder that has another name now
+            self._add()
 
     def close(self) -> None:
         """Watch no more."""
@@ -190,7 +238,7 @@ class _Watch:
     def _add(self) -> None:
         with self._folder._opened() as opened:
             path = f"/proc/self/fd/{opened}".encode()
-            _checked(_libc().inotify_add_watch(self._inotify, path, _MOVED_TO | _DELETE_SELF))
+            self._watched = _checked(_libc().inotify_add_watch(self._inotify, path, self._events))
 
 
 def _place(path: str | os.PathLike[str] | None) -> tuple[Path, tuple[str, ...]]:
@@ -198,10 +246,6 @@ def _place(path: str | os.PathLike[str] | None) -> tuple[Path, tuple[str, ...]]:
     given = path or os.environ.get("HEADRACE_TOPICS")
     if given:
         whole = Path(given).absolute()
-        try:
-            whole.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _cannot_be_made(whole, error) from None
         if not whole.name:
             raise TopicError(
                 f"the folder of topics cannot be {given!r}; set HEADRACE_TOPICS to one of your own"
@@ -217,6 +261,13 @@ def _cannot_be_made(path: Path, error: OSError) -> TopicError:
     return TopicError(
         f"the folder of topics {str(path)!r} cannot be made ({error.strerror}); set HEADRACE_TOPICS to one of "
         "your own"
+    )
+
+
+def _removed(path: Path) -> TopicError:
+    return TopicError(
+        f"the folder of topics {str(path)!r} is not there after it was made, each time; set HEADRACE_TOPICS to "
+        "one of your own"
     )
 
 
@@ -241,8 +292,9 @@ def _publisher(folder: TopicFolder, name: str) -> Publisher | None:
     if name.startswith("."):
         return None  # it does not listen yet
     try:
-        return Publisher(int(started, 16), int(pid), topic.replace(_SLASH, "/"), True, name, discovery=folder)
-    except ValueError:
+        topic = check_topic(topic.replace(_SLASH, "/"))
+        return Publisher(int(started, 16), int(pid), topic, True, name, discovery=folder)
+    except ValueError:  # also a TopicError
         return None
 
 
@@ -254,9 +306,9 @@ def _remove_unfinished(folder: int) -> None:
         try:
             os.kill(int(name.rpartition("-")[2]), 0)
         except ProcessLookupError:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # it is gone already, or no file
                 os.unlink(name, dir_fd=folder)
-        except (ValueError, OSError):
+        except (ValueError, OverflowError, OSError):
             pass
 
 
@@ -268,7 +320,7 @@ def _is_gone(events: bytes) -> bool:
     place = 0
     while place < len(events):
         _, mask, _, length = _EVENT.unpack_from(events, place)
-        if mask & _IGNORED:
+        if mask & (_IGNORED | _MOVE_SELF):
             return True
         place += _EVENT.size + length
     return False

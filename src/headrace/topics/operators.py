@@ -174,8 +174,13 @@ class ImportTopicOp(Operator):
         timestamp = message.acq_timestamp
         op_output.emit(message.data, "out", acq_timestamp=-1 if timestamp is None else timestamp)
 
+    def end(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:
+        """Leave the topic: a publisher that waits for its subscribers must not wait for this one any more."""
+        assert self.subscription is not None
+        self.subscription.close()
+
     def stop(self) -> None:
-        """Leave the topic."""
+        """Leave the topic, unless its end did."""
         subscription = self.subscription
         if subscription is None:
             return

@@ -12,6 +12,7 @@ done with it, so that a frozen one could hold the memory of all.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import threading
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace.topics")
 _POP, _REJECT, _FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
 _PATIENCE = 3.0  # seconds within which a subscriber must answer
+_RETRY = 1.0  # seconds until a publisher that cannot be announced is announced again
 POLICIES = (_POP, _REJECT, _FAULT)
 
 
@@ -94,28 +96,36 @@ class Publication:
         self._arriving: list[Subscriber] = []
         self._gone_sent = self._gone_lost = 0
         self._reported: set[str] = set()
-        self._announcements: list[Announcement] = []
-        self._listeners: list[Listener] = []
+        # Of each way, how it is announced there, and who listens.
+        self._announced: dict[Discovery, tuple[Announcement, Listener]] = {}
+        self._look_again_at = math.inf
         ways = discoveries() if ways is None else ways
         # By the clocks of two hosts, a publisher that is there already may seem to begin later than this one.
-        started = max(time.time_ns(), self._find_others(ways) + 1)
+        self._started = max(time.time_ns(), self._find_others(ways) + 1)
         self._thread = ServiceThread(f"headrace topic {topic}", self._serve)
         self._thread.start()
         try:
             for way in ways:
-                announced = way.announce(topic, started)
-                self._announcements.append(announced)
-                self._listeners.append(
-                    Listener(
-                        announced.listening,
-                        token=announced.token,
-                        identity=announced.identity,
-                        find_taker=self._taker_of,
-                    )
-                )
+                self._announced[way] = self._announce(way)
+                self._thread.wake()
         except BaseException:
             self.close()
             raise
+
+    def _announce(self, way: Discovery) -> tuple[Announcement, Listener]:
+        announced = way.announce(self.topic, self._started)
+        try:
+            listener = Listener(
+                announced.listening,
+                token=announced.token,
+                identity=announced.identity,
+                find_taker=self._taker_of,
+            )
+        except BaseException:
+            announced.close()
+            announced.listening.close()
+            raise
+        return announced, listener
 
     # What the operator uses.
 
@@ -196,11 +206,10 @@ class Publication:
         """
         if self._thread.is_closing:
             return
-        for announcement in self._announcements:
-            announcement.close()
-        for listener in self._listeners:
-            listener.close()
         self._thread.close()
+        for announcement, listener in self._announced.values():
+            announcement.close()
+            listener.close()
         for subscriber in (*self._arriving, *self._subscribers):
             subscriber.sender.end()
             self._remove(subscriber)
@@ -228,8 +237,12 @@ class Publication:
     # The thread of the publication.
 
     def _serve(self) -> None:
-        until = min((each.until for each in self._arriving), default=None)
-        self._thread.wait(seconds=None if until is None else until - time.monotonic())
+        until = min((self._look_again_at, *(each.until for each in self._arriving)))
+        announced = list(self._announced.values())
+        watches = {each.watch.fileno() for each, _ in announced if each.watch is not None}
+        ready = self._thread.wait(watches, None if until == math.inf else until - time.monotonic())
+        if ready & watches or time.monotonic() >= self._look_again_at:
+            self._announce_again()
         for subscriber in (*self._arriving, *self._subscribers):
             try:
                 if subscriber in self._arriving:
@@ -242,6 +255,25 @@ class Publication:
             self._on_room()
         except Exception as error:  # of the program, whose subscribers go on
             self._report(error)
+
+    def _announce_again(self) -> None:
+        """Announce the topic once more where somebody has removed what announces it; subscribers stay connected."""
+        self._look_again_at = math.inf
+        for way, (announcement, listener) in list(self._announced.items()):
+            if announcement.watch is None:
+                continue
+            try:
+                announcement.watch.clear()
+                if not announcement.is_there():
+                    self._announced[way] = self._announce(way)
+                    announcement.close()
+                    listener.close()
+            except (
+                OSError,
+                TopicError,
+            ) as error:  # the folder is not private any more, or no descriptor is left
+                self._report(error)
+                self._look_again_at = time.monotonic() + _RETRY
 
     def _admit(self, subscriber: Subscriber) -> None:
         """Tell a subscriber what the topic is; when it has taken that, it is there, and gets messages."""

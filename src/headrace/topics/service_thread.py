@@ -50,14 +50,18 @@ class ServiceThread:
             if self._is_open:
                 os.eventfd_write(self._woken, 1)
 
-    def wait(self, descriptors: Iterable[int] = (), seconds: float | None = None) -> None:
-        """Wait until a descriptor is readable, `wake` was called, or so many seconds have passed."""
+    def wait(self, descriptors: Iterable[int] = (), seconds: float | None = None) -> set[int]:
+        """Wait until a descriptor is readable, `wake` was called, or so many seconds have passed.
+
+        Return what is readable.
+        """
         poll = select.poll()
         for descriptor in (self._woken, *descriptors):
             poll.register(descriptor, select.POLLIN)
-        poll.poll(None if seconds is None else max(seconds, 0) * 1000 + 1)
+        ready = poll.poll(None if seconds is None else max(seconds, 0) * 1000 + 1)
         with suppress(BlockingIOError):
             os.eventfd_read(self._woken)
+        return {descriptor for descriptor, _ in ready}
 
     def close(self) -> None:
         """End the thread, and wait for it."""

@@ -24,6 +24,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from headrace import waits
 from headrace.core.errors import PeerLost, TopicError
 from headrace.lazy import import_or_explain
 from headrace.link.connect import connect
@@ -104,7 +105,12 @@ class ZenohDiscovery:
         self._watches: list[_Watch] = []
         self._session = self._open(address, port, peers)
         every = f"{_PREFIX}/**"
-        self._subscriber = self._session.liveliness().declare_subscriber(every, self._changed, history=True)
+        self._subscriber = self._session.liveliness().declare_subscriber(every, history=True)
+        # A function that is passed to Zenoh would run on a thread of its own, for whose end the interpreter waits
+        # before it closes anything. This one is closed at exit, and joined, since a thread that returns from Zenoh
+        # while the interpreter ends aborts the process.
+        self._follower = threading.Thread(target=self._follow, name="headrace topics", daemon=True)
+        self._follower.start()
         for reply in self._session.liveliness().get(every, timeout=_FIRST_LOOK):
             if reply.ok is not None:
                 self._add(str(reply.ok.key_expr))
@@ -146,6 +152,9 @@ class ZenohDiscovery:
 
     def close(self) -> None:
         """Leave Zenoh."""
+        with suppress(self._zenoh.ZError):  # it was closed before
+            self._subscriber.undeclare()
+        waits.join(self._follower)
         self._session.close()
 
     def _open(self, address: str, port: int, peers: Sequence[str]) -> Any:
@@ -168,8 +177,12 @@ class ZenohDiscovery:
                 f"Zenoh cannot be used at {address}:{port} with peers {list(peers)}: {error}"
             ) from error
 
-    def _changed(self, sample: Any) -> None:
-        """Note that a publisher has come or gone; on a thread of Zenoh."""
+    def _follow(self) -> None:
+        for sample in self._subscriber:  # until it is undeclared
+            self._change(sample)
+
+    def _change(self, sample: Any) -> None:
+        """Note that a publisher has come or gone."""
         key = str(sample.key_expr)
         if sample.kind == self._zenoh.SampleKind.PUT:
             self._add(key)
@@ -193,6 +206,8 @@ class ZenohDiscovery:
 class _Announcement:
     """A TCP socket that listens, and the token of Zenoh that tells of it."""
 
+    watch = None
+
     def __init__(self, discovery: ZenohDiscovery, topic: str, started: int) -> None:
         self.listening = listen(discovery._address)
         self.token = discovery._token
@@ -208,6 +223,10 @@ class _Announcement:
         except BaseException:
             self.listening.close()
             raise
+
+    def is_there(self) -> bool:
+        """Return True: nobody else can withdraw it."""
+        return True
 
     def close(self) -> None:
         """Be found no more."""

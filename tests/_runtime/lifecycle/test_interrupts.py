@@ -19,6 +19,8 @@ from headrace.core import Resource
 from tests.harness import PATIENCE, SCHEDULERS, App, MakeScheduler, Step, event_based, greedy, sink, threaded
 from tests.limits import THOROUGH, pairs
 
+pytestmark = pytest.mark.turns()  # every test under every scheduler
+
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:

@@ -135,3 +135,16 @@ def test_a_compute_of_another_queue_is_not_taken_for_one_of_the_runner() -> None
     assert not world.stand_by()
     assert world.replaced == [world.node]
     assert not other.is_measured
+
+
+def test_it_holds_the_lock_again_when_its_wait_fails() -> None:
+    """Whoever called it releases the lock, and another worker may stand by."""
+    world = World()
+
+    def fail() -> None:
+        raise RuntimeError("the clock has stopped")
+
+    world.meanwhile = [fail]
+    with pytest.raises(RuntimeError, match="the clock has stopped"):
+        world.stand_by()
+    assert not world.lock.try_acquire()

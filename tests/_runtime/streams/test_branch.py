@@ -204,6 +204,7 @@ def test_a_row_overlaps_as_with_a_stream_for_each(machine: sim.Machine, per: str
     assert frame_ms <= {"operator": 1.2, "auto": 2, "branch": 6}[per]
 
 
+@pytest.mark.turns("seconds")
 @pytest.mark.parametrize("seconds", [MS, 0.03 * MS])
 @pytest.mark.parametrize("limit", [1, 2])
 def test_a_row_with_a_small_limit_overlaps(machine: sim.Machine, limit: int, seconds: float) -> None:
@@ -523,6 +524,7 @@ def test_messages_that_are_logged_have_fences_on_the_stream_that_operators_share
     assert (app.seen, logged) == (RIGHT, [True] * FRAMES * (len(ROW) - 1))
 
 
+@pytest.mark.turns("scheduler", "seconds")
 @pytest.mark.parametrize("seconds", [0.0, MS])
 def test_frames_are_logged_when_their_work_on_the_shared_stream_is_done(
     scheduler: MakeScheduler, seconds: float

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, as_tensor, gpu
+from headrace._runtime.compiled import is_compiled
+from headrace._runtime.streams.lifetimes import Lifetimes
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from tests.harness import (
@@ -25,6 +27,7 @@ from tests.harness import (
     write,
     write_frame,
 )
+from tests.harness.internals import node_of
 
 FRAMES = 6
 Body = Callable[[Any, Any, Any, Any], None]
@@ -336,3 +339,29 @@ def test_a_library_that_takes_a_tensor_to_its_stream_comes_after_all_streams() -
         app.add_flow(sends, Step(app, inputs=("in",), body=take, name="take"))
 
     assert run(compose).seen == list(range(1, FRAMES + 1))
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_frames_on_several_streams_are_looked_at_every_few_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    kept: list[int] = []
+    look = Lifetimes.look
+    monkeypatch.setattr(Lifetimes, "look", lambda self: looks.append(len(self.readers)) or look(self))
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            data = op_input.receive("in")
+            own = op_input.receive_cuda_stream("in")
+            other = context.allocate_cuda_stream("other")
+            context.synchronize_streams([own], other)
+            read_frame(other, MS / 100, data, app.seen)
+            kept.append(node_of(self).streams.lifetimes.frames_in_flight)
+
+        app.seen = []
+        producer = Producer(app, CountCondition(app, 60), name="producer")
+        producer.seconds = MS / 20
+        app.add_flow(producer, Step(app, inputs=("in",), body=body, name="taker"))
+
+    assert run(compose).seen == list(range(60))
+    assert 60 / 8 <= looks.count(2) <= 60 / 2
+    assert max(kept) <= 2 * 8

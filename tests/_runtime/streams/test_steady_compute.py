@@ -1,4 +1,4 @@
-"""The compute of a function of one array: what it does in short is what `receive` and `emit` do."""
+"""The compute of an operator that works on one stream, as it is from its second compute on."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 import pytest
 
 from headrace import CountCondition, Operator, gpu, observe, op
 from headrace._runtime.compiled import is_compiled
-from headrace._runtime.contexts.input import InputContext
-from headrace._runtime.streams import lifetimes, owners, watch
+from headrace._runtime.streams import lifetimes, node_streams, owners, watch
 from headrace.conditions import MemoryAvailableCondition, PeriodicCondition
 from headrace.gpu import sim
 from headrace.gpu.allocation import Allocation
@@ -133,14 +132,16 @@ def test_arrays_other_values_and_nothing_come_in_order(
 
 
 @not_compiled
-def test_a_tracked_function_is_called_in_short_until_its_stream_changes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    received: list[int] = []
-    receive = InputContext.receive
-    monkeypatch.setattr(
-        InputContext, "receive", lambda self, *args: received.append(numbers[-1]) or receive(self, *args)
-    )
+def test_a_tracked_compute_is_steady_until_its_stream_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    steady = node_streams.steady_compute
+
+    def steady_compute(node: Any, *args: Any) -> Any:
+        if node.name == "last":
+            begun.append(numbers[-1])
+        return steady(node, *args)
+
+    monkeypatch.setattr(node_streams, "steady_compute", steady_compute)
     numbers = [0]
 
     def compose(app: Any) -> None:
@@ -158,9 +159,9 @@ def test_a_tracked_function_is_called_in_short_until_its_stream_changes(
         app.add_flow(first, app.last)
 
     run(compose)
-    # The first compute, and the one after the change.
-    assert (received[0], len(received)) == (1, 2)
-    assert 6 <= received[1] <= LONG
+    # After the first compute, and after the first one on the new stream.
+    assert (begun[0], len(begun)) == (1, 2)
+    assert 6 <= begun[1] <= LONG
 
 
 def test_the_time_for_which_a_tracked_function_waits_is_not_its_own() -> None:
@@ -286,10 +287,8 @@ def tracked(make: Any, watcher: Watcher, scheduler: MakeScheduler = greedy) -> A
     return run(compose, scheduler).outcome
 
 
-@pytest.mark.parametrize(("make", "reads"), [(function, 2), (Plain, 3), (WithStream, 3)])
-def test_a_tracked_function_takes_two_times_and_others_three(
-    make: Any, reads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("make", [function, Plain, WithStream])
+def test_a_tracked_compute_takes_three_times(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count(1).__next__
     monkeypatch.setattr(Observation, "_choose_clock", lambda self, engine: setattr(self, "_now", ticks))
     watcher = Batches()
@@ -299,9 +298,9 @@ def test_a_tracked_function_takes_two_times_and_others_three(
     ended = watcher.all("middle", attrgetter("ended"))[FRAMES // 2 :]
     received = watcher.all("middle", lambda batch: batch.arrivals[0].received)[FRAMES // 2 :]
     emitted = watcher.all("last", lambda batch: batch.arrivals[0].emitted)[FRAMES // 2 :]
-    assert {end - start for start, end in zip(started, ended, strict=True)} == {reads - 1}
+    assert {end - start for start, end in zip(started, ended, strict=True)} == {2}
     assert received == started
-    assert emitted == (ended if reads == 2 else [end - 1 for end in ended])
+    assert emitted == [end - 1 for end in ended]
 
 
 @pytest.mark.parametrize("make", [function, Plain, WithStream])
@@ -574,6 +573,73 @@ def test_the_bytes_that_are_kept_are_bounded(
     monkeypatch: pytest.MonkeyPatch, per: str, sizes: Any, pace_ns: int, most: int
 ) -> None:
     assert steady(monkeypatch, per, sizes, pace_ns)[2] <= most
+
+
+def kept_bytes(monkeypatch: pytest.MonkeyPatch, pattern: Callable[[int], list[int]], form: str) -> list[int]:
+    """Return the bytes that an operator keeps before each of its computes; frame n has arrays of these sizes."""
+    monkeypatch.setattr(lifetimes, "monotonic_ns", itertools.count(0, 6_000).__next__)
+    monkeypatch.setitem(owner_sizes, Memory, attrgetter("size"))
+    numbers, alive = itertools.count(), WeakSet[Memory]()
+    found: list[int] = []
+
+    def make(size: int) -> Array:
+        array = Array(0)
+        array.memory.size = size
+        alive.add(array.memory)
+        return array
+
+    def source() -> Any:
+        arrays = [make(size) for size in pattern(next(numbers))]
+        return arrays[0] if len(arrays) == 1 else {str(k): array for k, array in enumerate(arrays)}
+
+    def middle(x: Any) -> Any:
+        if form != "passed on":
+            found.append(sum(memory.size for memory in alive))
+        return x if form == "passed on" else None if form == "to nobody" and len(found) % 2 else Array(0)
+
+    def last(x: Any) -> None:
+        if form == "passed on":
+            found.append(sum(memory.size for memory in alive))
+
+    def compose(app: Any) -> None:
+        app.stream_per = "operator"
+        pool = CudaStreamPool(app, stream_flags=1)
+        first = op(outputs="out")(source)(app, CountCondition(app, LONG), pool, name="first")
+        stage = op(outputs="out")(middle)(app, pool, name="middle")
+        app.add_flow(first, stage)
+        for name in {"to nobody": [], "two receivers": ["last", "other"]}.get(form, ["last"]):
+            app.add_flow(stage, op(last)(app, pool, name=name))
+        if form == "two receivers":
+            app.add_flow(first, op(last)(app, pool, name="beside"))
+
+    run(compose)
+    return found
+
+
+@not_compiled
+@pytest.mark.parametrize("form", ["received", "passed on", "to nobody", "two receivers"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        lambda n: [1024 * MIB],
+        lambda n: [1024 * MIB if n % 2 else 64],
+        lambda n: [
+            1024 * MIB if n % 100 < 12 else 64
+        ],  # the large ones are released before a long time without a look
+        lambda n: [1024 * MIB if n % 60 == 59 else 64],
+        lambda n: [1024 * MIB if n % 7 == 0 else 64, 64, 1024 * MIB if n % 50 == 0 else 64],
+    ],
+)
+def test_twelve_computes_later_the_bytes_of_a_frame_are_counted(
+    monkeypatch: pytest.MonkeyPatch, pattern: Callable[[int], list[int]], form: str
+) -> None:
+    found = kept_bytes(monkeypatch, pattern, form)
+    sizes = [sum(pattern(n)) for n in range(LONG)]
+    assert len(found) >= LONG
+    per = len(found) // LONG
+    for n in range(LONG):
+        recent = sum(sizes[max(n - 24, 0) : n + 3])
+        assert found[n * per] <= recent + 2 * 8 * MIB, n
 
 
 @not_compiled

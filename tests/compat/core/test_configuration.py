@@ -126,6 +126,24 @@ def test_the_command_line_names_another_file(tmp_path: Path, monkeypatch: pytest
     assert app.kwargs("scalar") == {"scalar": 6}
 
 
+@pytest.mark.parametrize(
+    ("given", "host", "warns"),
+    [
+        ("w:2", "w", True),
+        ("w", "w", False),
+        ("fe80::5:1", "fe80::5:1", False),
+        ("[::1]:2", "[::1]", True),
+        (":2", "", True),
+    ],
+)
+def test_the_address_of_a_worker_has_no_port(
+    given: str, host: str, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = Application(["python", "a.py", "--worker", "--worker-address", given]).options
+    assert options.variables.get("HEADRACE_WORKER_ADDRESS", "") == host
+    assert ("the port is ignored" in caplog.text) == warns
+
+
 def test_options_are_taken_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     app = Application(
         [
@@ -145,6 +163,7 @@ def test_options_are_taken_from_the_command_line(monkeypatch: pytest.MonkeyPatch
         "<holoscan.core.CLIOptions: run_driver:True run_worker:True driver_address:'h:1' worker_address:'w:2' "
         "worker_targets:a,b config_path:''>"
     )
+    assert app.options.variables["HEADRACE_WORKER_ADDRESS"] == "w"
     assert Application(["python", "a.py", "--", "--config", "x"]).argv == ["a.py", "--", "--config", "x"]
     assert Application(["python", "a.py", "--config"]).argv == ["a.py"]
     assert Application(["python"]).argv == [""]

@@ -130,9 +130,9 @@ print(type(app.scheduler().clock).__name__, "headrace.gpu.sim" in sys.modules)
 
 def test_a_pipeline_that_is_given_streams_runs_on_the_clock_of_the_machine_it_will_use() -> None:
     code = PIPELINE.format(compute="pass", given='CudaStreamPool(self, 0, name="streams"), ')
-    told = run_python("-c", code, HEADRACE_DEVICE="sim")
+    told = run_forked("-c", code, HEADRACE_DEVICE="sim")
     assert told.stdout.split() == ["MachineClock", "True"], told.stderr
-    told = run_python("-c", code, HEADRACE_DEVICE="sim", HEADRACE_SIM_TIME="real")
+    told = run_forked("-c", code, HEADRACE_DEVICE="sim", HEADRACE_SIM_TIME="real")
     assert told.stdout.split() == ["RealtimeClock", "True"], told.stderr
 
 
@@ -143,7 +143,7 @@ def test_a_pipeline_that_needs_no_device_makes_none() -> None:
 
 def test_a_pipeline_whose_operator_finds_a_device_only_as_it_runs_does_not_hang() -> None:
     compute = "context.allocate_cuda_stream('own').stream.sync()"
-    told = run_python("-c", PIPELINE.format(compute=compute, given=""), HEADRACE_DEVICE="sim")
+    told = run_forked("-c", PIPELINE.format(compute=compute, given=""), HEADRACE_DEVICE="sim")
     assert told.stdout.split() == ["RealtimeClock", "True"], told.stderr
 
 

@@ -7,8 +7,6 @@ import logging
 import os
 import signal
 import struct
-import subprocess
-import sys
 import tempfile
 import tracemalloc
 import zlib
@@ -27,6 +25,7 @@ from mcap.records import Channel, Header, McapRecord, Message, MessageIndex, Met
 from headrace.observe import RecordedMessage, RecordedPort, RecordedRun, Recording, RecordingError, encode
 from headrace.observe.recordings.recording_format import LONGEST_RUN, TREE
 from headrace.observe.recordings.recording_writer import RecordingWriter
+from tests.harness.processes import run_forked
 from tests.limits import examples
 
 CAM, SINK = RecordedPort("cam", "out"), RecordedPort("sink", "in", False, 1)
@@ -152,8 +151,7 @@ for number in range(100):
     writer.carry(RecordedMessage(port, number, number, number, None, None, number))
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ})
-    assert done.returncode == -signal.SIGKILL
+    assert run_forked("-c", program).returncode == -signal.SIGKILL
     recording = Recording(path)
     assert [one.data for one in recording] == list(range(100))
     assert not recording.is_complete

@@ -5,13 +5,19 @@ from __future__ import annotations
 import gc
 import json
 import re
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.conditions import (
+    AsynchronousCondition,
+    AsynchronousEventState,
+    CountCondition,
+    PeriodicCondition,
+)
 from headrace.core import IOSpec
 from headrace.gpu import sim
 from headrace.observe import TraceWriter, Watcher, watch
@@ -21,6 +27,7 @@ from headrace.observe.traces.trace_file import TraceFile
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, RealtimeClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness import (
+    PATIENCE,
     App,
     Consumer,
     Doubler,
@@ -403,6 +410,36 @@ def test_workers_that_share_a_queue_leave_exact_counts(policy: Any, tmp_path: Pa
     levels = trace.levels("join.in")
     assert levels == sorted(levels, key=lambda level: level[0])
     assert levels[-1][1] == 600 - received - dropped
+
+
+def test_the_arrow_of_a_message_that_comes_during_a_compute_ends_after_it_begins(tmp_path: Path) -> None:
+    """The compute that receives it began before the one that emits it, and is written before it."""
+    has_come = threading.Event()
+
+    def compose(app: Any) -> None:
+        begun = AsynchronousCondition(app)
+        begun.event_state = AsynchronousEventState.EVENT_WAITING
+
+        def receive(op: Step, i: Any, o: Any) -> None:
+            begun.event_state = AsynchronousEventState.EVENT_DONE
+            assert has_come.wait(PATIENCE)
+            i.receive("in")
+
+        def emit(op: Step, i: Any, o: Any) -> None:
+            o.emit(2, "out")
+            has_come.set()
+
+        port = ("in", {"size": 1, "policy": IOSpec.QueuePolicy.POP})
+        receiver = Step(app, CountCondition(app, 1), inputs=[port], body=receive, name="receiver")
+        late = Step(app, begun, CountCondition(app, 1), outputs=["out"], body=emit, name="late")
+        app.add_flow(source(app, [1]), receiver)
+        app.add_flow(late, receiver)
+
+    def two_threads(app: Any) -> Any:
+        return EventBasedScheduler(app, worker_thread_number=2, clock=RealtimeClock(app))
+
+    trace = traced(compose, tmp_path / "out.json", two_threads)
+    assert [(begin["name"], end["name"]) for begin, end in trace.arrows] == [("late", "receiver")]
 
 
 def test_a_message_that_nobody_receives_waits_until_the_end(tmp_path: Path) -> None:

@@ -103,27 +103,7 @@ class OutputContext:
         if stamp is not None:
             if port.pending:
                 port.settle()  # type: ignore[misc]
-            fences = port.fences
-            if fences is None:
-                data = stamp(data)
-            else:
-                # A copy of `stamping`: most messages of operators that use streams come here.
-                number = fences.last + 1
-                if number > fences.reach:
-                    fences.add_event()
-                events = fences.events
-                event = events[number % len(events)]
-                fences.record(event)
-                fences.last = number
-                message = Envelope()
-                message.data = data
-                message.fences = fences
-                message.event = event
-                message.number = number
-                message.work = None
-                message.extra = None
-                message.record = None
-                data = message
+            data = stamp(data)
         if acq_timestamp != -1 or self.has_details:
             data = self._with_details(data, acq_timestamp)
         elif port.log is not None and port.queues is port.noted:

@@ -165,22 +165,15 @@ def copy_envelope(message: Envelope, data: Any) -> Envelope:
 
 def stamping(fences: Fences) -> Callable[[Any], Envelope]:
     """Return a function that inserts a fence after the work so far and returns a message that carries it."""
-    events, record = fences.events, fences.record
+    insert = fences.insert
 
     def stamp(data: Any) -> Envelope:
-        # A copy of `Fences.insert` and `make_envelope`, because every step of an operator with a stream does this.
-        # `OutputContext.emit` and `steady_compute` have further copies.
-        number = fences.last + 1
-        if number > fences.reach:
-            fences.add_event()
-        event = events[number % len(events)]
-        record(event)
-        fences.last = number
+        # A copy of `make_envelope`, because every step of an operator with a stream does this.
         message = Envelope()
         message.data = data
         message.fences = fences
-        message.event = event
-        message.number = number
+        message.event = insert()
+        message.number = fences.last
         message.work = None
         message.extra = None
         message.record = None

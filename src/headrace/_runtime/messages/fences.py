@@ -79,7 +79,6 @@ class Fences:
 
     def insert(self) -> Any:
         """Insert a fence after the work submitted so far, and return its event."""
-        # `stamping` has a copy.
         number = self.last + 1
         if number > self.reach:
             self.add_event()

@@ -15,7 +15,6 @@ from headrace.core.ports import IOSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.logs import EmissionLog, ReceiptLog
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.queue import Queue
@@ -245,8 +244,6 @@ class OutputPort:
         Returns the message to send for emitted tensors; None if they are sent as they are.
     stamp_object
         The same for other objects; None also if the receiver works on the stream of the sender.
-    fences
-        The timeline of the fence that all messages carry, if there is no other fence that they may carry.
     pending, settle
         The received work that the stream is not ordered after yet, and the function that orders it.
     noted, log
@@ -255,14 +252,13 @@ class OutputPort:
         one that finds as many waiting as `room` of the log says.
     """
 
-    __slots__ = ("fences", "log", "noted", "pending", "queues", "settle", "stamp", "stamp_object", "stream")
+    __slots__ = ("log", "noted", "pending", "queues", "settle", "stamp", "stamp_object", "stream")
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:
         self.queues = queues
         self.stream: ManagedStream | None = None
         self.stamp: Callable[[Any], Any] | None = None
         self.stamp_object: Callable[[Any], Any] | None = None
-        self.fences: Fences | None = None
         self.pending: dict[Any, Any] = {}
         self.settle: Callable[[], None] | None = None
         self.noted: Any = None

@@ -267,8 +267,10 @@ class WaitingWorkers:
                 woken = self._park(parker, seconds, is_paused)
             elif watched is not None:
                 ready_queue.standby = parker
-                woken = self._stand_by(parker, lock, watched)
-                ready_queue.standby = None
+                try:
+                    woken = self._stand_by(parker, lock, watched)
+                finally:
+                    ready_queue.standby = None
             else:
                 lock.release()
                 try:
@@ -328,7 +330,13 @@ class WaitingWorkers:
         clock, ready_queue, lent = self._engine.clock, parker.ready_queue, lock.lent
         computes = watched.remaining
         lock.release()
-        while not clock.park(parker, PATIENCE):
+        while True:
+            try:
+                if clock.park(parker, PATIENCE):
+                    break
+            except BaseException:
+                lock.acquire()  # whoever handles this holds the lock
+                raise
             # A look takes no lock if the runner goes on: the runner would have to get the lock back.
             try:
                 node = lent[0]

@@ -22,11 +22,8 @@ class Inputs(InputContext, Protocol):
     usual_on: int
     is_usual: bool
 
-    def receive_taken(self, port: InputPort, item: Any) -> Any:
-        """Receive what was taken from a port."""
-
-    def keep(self, port: InputPort, data: Any, kept: list[Any]) -> None:
-        """Keep a received object alive."""
+    def keep(self, port: InputPort, data: Any, kept: list[Any]) -> Any:
+        """Keep a received object alive, and return it; of a map, return the receiver's own copy."""
 
     def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
         """Receive from other queues at an input."""

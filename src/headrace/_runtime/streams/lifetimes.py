@@ -13,11 +13,11 @@ that no more is kept than the limit says, and the operator goes on as soon as th
 
 A query costs 2 µs, and the next launch of a library takes up to 2 µs longer. So a look (`look_unless_early`) is put
 off while it cannot find much: the device kept up at the last looks, and the frames that were received since, with
-those that the program held then, are small and came within a few milliseconds. Looks are then up to 48 computes
-apart. The bytes are counted after every sixth compute; for an operator that emits in every compute, after every
-twelfth while less than half of the bytes and of the time is used up. So a look comes at most 8 MiB and the frames
-of twelve computes late. It finds a device that falls behind after at most 48 computes, or after six if these take
-more than a few milliseconds. A limit below 8 is kept exactly.
+those that the program held or released then, are small and came within a few milliseconds. Looks are then up to 48
+computes apart. The bytes are counted after every sixth compute; for an operator that emits in every compute, after
+every twelfth while less than half of the bytes and of the time is used up. So a look comes at most 8 MiB and the
+frames of twelve computes late. It finds a device that falls behind after at most 48 computes, or after six if these
+take more than a few milliseconds. A limit below 8 is kept exactly.
 
 An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the oldest.
 Only in this case is a callback requested.
@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu
 from headrace._runtime.streams.held_frames import HeldFrames
 from headrace._runtime.streams.owners import size_of_all
+from headrace._runtime.streams.watch import Watched
 from headrace.core.whole_numbers import whole_number
 from headrace.gpu.allocation import in_use
 
@@ -123,8 +124,8 @@ class Lifetimes:
 
     def note_compute(self) -> None:
         """Note the end of a compute, and look at what was received if it is time for that."""
-        if self._added:  # the look notes the end
-            self.look()
+        if self._added:
+            self.end_compute()
             return
         is_due = False
         for reader in self.readers:
@@ -146,7 +147,7 @@ class Lifetimes:
             held.keep_once()
         if reader.may_put_off() and len(self.readers) == 1:
             if not (self._counted or self._counted_shared):
-                self._bytes = held.watched_bytes() if held.watched else 0
+                self._bytes = (held.watched_bytes() if held.watched else 0) + reader.released_bytes()
             if len(received) > self._counted:
                 self._bytes += size_of_all(received[self._counted :])
                 self._counted = len(received)
@@ -326,6 +327,13 @@ class InFlight:
         self._frames, self._until = former.frames or None, fences.last
         self._last, self._left, self.keeps_up = fences.last, len(self.numbers), False
         self.look_at = min(self._left + 2, self._limit)
+
+    def released_bytes(self) -> int:
+        """Return the bytes of the frames that the last look found released, and that the next one lets go."""
+        frames = self._frames
+        return (
+            size_of_all([each.owner if type(each) is Watched else each for each in frames]) if frames else 0
+        )
 
     def may_put_off(self) -> bool:
         """Return whether the next look may come some computes later, because the device has kept up."""

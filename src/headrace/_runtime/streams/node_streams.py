@@ -172,8 +172,10 @@ class NodeStreams:
         finally:
             for port in self._ports:
                 port.item = NOTHING
-            self.lifetimes.end_compute()
-            if self.first_values is not None:
+            if self.first_values is None:
+                self.lifetimes.note_compute()
+            else:
+                self.lifetimes.end_compute()
                 self.first_values = None
                 if self._state is not _ON:
                     self._decide()

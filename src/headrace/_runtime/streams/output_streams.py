@@ -105,7 +105,6 @@ class OutputStreams:
                 port.stamp = self._carry if has_work else None
                 port.pending = {}
             port.stamp_object = None if is_handed_on else port.stamp
-            port.fences = fences if stream is not None and is_used_alone and not is_handed_on else None
 
     def _settling(self, stream: ManagedStream) -> Callable[[], None]:
         """Return a function that orders a stream after all received work; it is called before an emit."""

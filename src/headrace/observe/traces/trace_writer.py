@@ -239,9 +239,11 @@ class TraceWriter(StatisticsWatcher):
         for arrivals in batch.arrivals:
             way = [self._ways[arrivals.queue, output] for output in range(len(arrivals.queue.outputs))]
             numbers = arrivals.number * _STRIDE + np.array(way)[arrivals.output]
-            yield from zip(
-                repeat("f"), arrivals.compute.tolist(), numbers.tolist(), arrivals.received.tolist()
-            )
+            # A message may come during the compute, whose events may be first in the file. Events of one time stay
+            # in the order of the file, so the arrow would end before it begins.
+            came_during = arrivals.received > batch.started[arrivals.compute - batch.first]
+            times = arrivals.received + (came_during & (arrivals.received == arrivals.emitted))
+            yield from zip(repeat("f"), arrivals.compute.tolist(), numbers.tolist(), times.tolist())
         for emissions in batch.emissions:
             numbers = emissions.number * _STRIDE + self._ways[emissions.queue, emissions.output]
             yield from zip(

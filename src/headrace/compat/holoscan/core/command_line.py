@@ -36,8 +36,21 @@ class CLIOptions:
             "HEADRACE_WORKER": "1" if self.run_worker else "",
             "HEADRACE_ADDRESS": self.driver_address,
             "HEADRACE_FRAGMENTS": ",".join(self.worker_targets),
+            "HEADRACE_WORKER_ADDRESS": self._worker_host,
         }
         return {name: value for name, value in given.items() if value}
+
+    @property
+    def _worker_host(self) -> str:
+        """The address of the worker without its port: fragments find free ones, so two workers never share one."""
+        host = self.worker_address.rpartition(":")[0]
+        if "]:" not in self.worker_address and self.worker_address.count(":") != 1:
+            return self.worker_address
+        tell(
+            f"--worker-address {self.worker_address}: the port is ignored",
+            "each fragment listens at a free port of that address",
+        )
+        return host
 
     def print(self) -> None:
         """Print them."""

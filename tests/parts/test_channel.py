@@ -1,0 +1,45 @@
+"""The control channel between a driver and the processes of its parts."""
+
+from __future__ import annotations
+
+import fcntl
+import resource
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.parts.control import Channel, Gone
+from tests.link.connections import tls_sockets
+
+MANY = 1500
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """A process that may have more files than select() can wait for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard <= MANY:
+        pytest.skip(f"this user may not open {MANY} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MANY + 8 if soft < MANY + 8 else soft, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def moved(connection: socket.socket) -> socket.socket:
+    """Return the same connection with a high descriptor."""
+    with connection:
+        return socket.socket(fileno=fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, MANY))
+
+
+@pytest.mark.usefixtures("many_files")
+def test_an_encrypted_channel_takes_any_descriptor() -> None:
+    pytest.importorskip("cryptography")
+    near, far = map(Channel.over, tls_sockets(moved))
+    assert near.fileno() >= MANY
+    near.send(Gone("edge", 1, "one"))
+    assert far.receive_one() == Gone("edge", 1, "one")
+    far.send(Gone("edge", 2, "two"))
+    assert near.receive_one() == Gone("edge", 2, "two")
+    near.close()
+    far.close()

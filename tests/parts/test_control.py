@@ -1,0 +1,201 @@
+"""The control channel: nothing waits for an end that reads nothing, or that sends half of something."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.link.tls import client_context
+from headrace.parts.control import Ask, AskProgress, Channel, Connect, Printed
+from headrace.parts.idleness import IdleReport
+from headrace.parts.worker import PartControl, Worker
+from tests.harness import PATIENCE, wait_until
+from tests.link.connections import descriptors, identity, tcp_sockets, tls_sockets
+from tests.parts.test_driver import _driver
+from tests.parts.test_worker import _worker
+
+LONG = Printed(1, bytes(1 << 22))  # more than a socket takes
+
+
+@pytest.fixture(params=["unix", "tcp", "tls"])
+def channels(request: Any) -> Iterator[tuple[Channel, Channel]]:
+    """Both ends of a channel, on one host and between hosts."""
+    if request.param == "unix":
+        near, far = Channel.pair()
+        ends = near, Channel(far)
+    else:
+        if request.param == "tls":
+            pytest.importorskip("cryptography")
+        sockets: Any = tls_sockets() if request.param == "tls" else tcp_sockets()
+        ends = Channel.over(sockets[0]), Channel.over(sockets[1])
+    yield ends
+    for end in ends:
+        end.close()
+
+
+def take(channel: Channel, count: int) -> list[Any]:
+    """Wait for so many messages."""
+    found: list[Any] = []
+    while len(found) < count:
+        messages = channel.receive()
+        assert messages is not None
+        found += [message for message, _ in messages]
+    return found
+
+
+def test_what_the_other_end_does_not_read_is_kept_and_comes_in_order(channels: Any) -> None:
+    near, far = channels
+    for number in range(3):
+        assert near.post(LONG)
+        assert near.post(Ask(number))
+    assert near.wants_write
+    assert not near.offer(Ask(7))
+    reader = threading.Thread(target=lambda: found.extend(take(far, 6)))
+    found: list[Any] = []
+    reader.start()
+    while reader.is_alive():
+        near.flush()
+    assert found == [LONG, Ask(0), LONG, Ask(1), LONG, Ask(2)]
+    assert not near.wants_write
+
+
+def test_the_thread_that_receives_sends_what_was_kept(channels: Any) -> None:
+    """It was waiting already when something was left to be sent."""
+    near, far = channels
+    heard: list[Any] = []
+    listener = threading.Thread(target=lambda: heard.extend(take(near, 1)))
+    listener.start()
+    wait_until(lambda: near._wake is not None, "the listener")
+    near.post(LONG)
+    near.post(Ask(1))
+    assert take(far, 2) == [LONG, Ask(1)]
+    far.post(Ask(2))
+    listener.join(PATIENCE)
+    assert heard == [Ask(2)]
+
+
+def test_nobody_who_posts_waits_for_one_who_sends(channels: Any) -> None:
+    near, far = channels
+    sender = threading.Thread(target=near.send, args=(LONG,))
+    sender.start()
+    wait_until(lambda: near.wants_write, "a full socket")
+    near.post(Ask(1))
+    assert sender.is_alive()
+    assert take(far, 2) == [LONG, Ask(1)]
+    sender.join(PATIENCE)
+
+
+def test_descriptors_that_are_kept_come_with_their_message_and_may_be_closed_before() -> None:
+    before = descriptors()
+    near, theirs = Channel.pair()
+    far = Channel(theirs)
+    near.post(LONG)
+    ours, sent = socket.socketpair()
+    near.post(Connect(("flow",), (0,)), (sent.fileno(),))
+    sent.close()
+    found: list[Any] = []
+    while len(found) < 2:
+        near.flush()
+        found += far.take() or ()
+    assert [message for message, _ in found] == [LONG, Connect(("flow",), (0,))]
+    with socket.socket(fileno=found[1][1][0]) as arrived:
+        arrived.send(b"it is the same")
+        assert ours.recv(100) == b"it is the same"
+    near.post(LONG)
+    near.post(Connect(("flow",), (0,)), (ours.fileno(),))  # which is closed with the channel
+    for each in (ours, near, far):
+        each.close()
+    assert descriptors() == before
+
+
+def test_nothing_is_kept_for_an_end_that_is_gone(channels: Any) -> None:
+    near, far = channels
+    near.post(LONG)
+    far.close()
+    near.flush()
+    wait_until(lambda: not near.post(Ask(1)), "the end")
+    assert not near.wants_write
+    assert not near.send(Ask(2))
+
+
+def test_half_a_record_of_tls_keeps_nobody_waiting() -> None:
+    pytest.importorskip("cryptography")
+    sockets = tcp_sockets()
+    server = identity().context.wrap_socket(sockets[1], server_side=True, do_handshake_on_connect=False)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context().wrap_bio(incoming, outgoing)
+    other = threading.Thread(target=server.do_handshake)
+    other.start()
+    while True:
+        try:
+            client.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            sockets[0].sendall(outgoing.read())
+            incoming.write(sockets[0].recv(1 << 16))
+    sockets[0].sendall(outgoing.read())
+    other.join(PATIENCE)
+    near, theirs = Channel.pair()
+    near.post(Ask(5))
+    client.write(theirs.recv(1 << 16))
+    record = outgoing.read()
+    channel = Channel.over(server)
+    sockets[0].sendall(record[:20])
+    wait_until(channel.has_data, "half of a record")
+    assert channel.take() == []
+    sockets[0].sendall(record[20:])
+    assert take(channel, 1) == [Ask(5)]
+    for each in (near, theirs, channel, sockets[0]):
+        each.close()
+
+
+# Who uses it.
+
+
+def test_the_driver_waits_for_no_process_that_reads_nothing() -> None:
+    driver = _driver()
+    channel, theirs = Channel.pair()
+    process: Any = SimpleNamespace(channel=channel, part="part", beat=0.0)
+    driver._processes["part"] = process
+    driver._selector.register(channel, selectors.EVENT_READ, lambda: driver._on_message(process, None))
+    ours, end = socket.socketpair()
+    channel.post(LONG)
+    driver._connect("part", [("flow", 0, end)])
+    channel.post(AskProgress(1))
+    far = Channel(theirs)
+    found: list[Any] = []
+    while len(found) < 3:
+        driver._step()
+        while far.has_data():
+            found += far.take() or ()
+    assert [type(message) for message, _ in found] == [Printed, Connect, AskProgress]
+    driver._step()
+    assert driver._selector.get_key(channel).events == selectors.EVENT_READ
+    os.close(found[1][1][0])
+    os.close(driver._wake)
+    driver._selector.close()
+    for each in (ours, channel, far):
+        each.close()
+
+
+def test_a_part_reports_and_steps_without_waiting_for_its_driver() -> None:
+    """It does so with the lock of its engine held, which every compute needs."""
+    channel, theirs = Channel.pair()
+    worker: Worker = _worker(channel)
+    channel.post(LONG)
+    engine: Any = SimpleNamespace(pausing=SimpleNamespace(on_step=None))
+    PartControl(worker).begin(engine)
+    engine.pausing.on_step("wanted")
+    worker._on_idle(IdleReport())
+    assert channel.wants_write
+    os.close(worker._beating)
+    theirs.close()
+    channel.close()
