@@ -631,7 +631,7 @@ def kept_bytes(monkeypatch: pytest.MonkeyPatch, pattern: Callable[[int], list[in
         lambda n: [1024 * MIB if n % 7 == 0 else 64, 64, 1024 * MIB if n % 50 == 0 else 64],
     ],
 )
-def test_twelve_computes_later_the_bytes_of_a_frame_are_counted(
+def test_large_frames_are_released_after_two_dozen_computes_in_every_pattern(
     monkeypatch: pytest.MonkeyPatch, pattern: Callable[[int], list[int]], form: str
 ) -> None:
     found = kept_bytes(monkeypatch, pattern, form)
