@@ -431,7 +431,7 @@ class Engine:
                 if waiting < state.min_size:
                     state.available = False
                     node.blockers += 1
-            elif waiting >= state.min_size:
+            elif waiting or not state.min_size:
                 state.note_waiting()
             if not state.affordable and waiting <= state.room:
                 # A copy of `update_producers` and `enqueue_if_ready`. Without it and the one below, a step of

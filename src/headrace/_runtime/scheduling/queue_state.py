@@ -138,9 +138,11 @@ class QueueState:
 
     def note_waiting(self) -> None:
         """Note the messages that the consumer was run for without a note (`Engine.finish`)."""
-        self.available = True
-        self.consumer.blockers -= 1
-        if self.affordable and len(self.queue) > self.room:
+        waiting = len(self.queue)
+        if waiting >= self.min_size:
+            self.available = True
+            self.consumer.blockers -= 1
+        if self.affordable and waiting > self.room:
             self.affordable = False
             self.producer.blockers += 1
             self.producer.leave_ready_queue()
