@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
+from types import ModuleType
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -112,6 +114,33 @@ def chain(
         app.add_flow(app.middle, app.last)
 
     return run(compose, scheduler)
+
+
+def test_a_library_that_comes_into_use_later_has_the_stream_from_the_next_compute_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    current: list[Any] = []
+
+    class LateArrays(Arrays):
+        name = "LateArrays"
+        types = (Memory,)
+
+        def set_stream(self, state: Any) -> None:
+            current.append(state)
+
+    computes: list[int] = []
+
+    def function(x: Array) -> Array:
+        computes.append(len(current))
+        if x.number == FRAMES // 2:
+            register_library(LateArrays())
+            monkeypatch.setitem(sys.modules, "late_arrays", ModuleType("late_arrays"))  # as an import does
+        return x
+
+    chain(function, lambda x: None)
+    before, after = computes[: FRAMES // 2], computes[FRAMES // 2 :]
+    assert not any(before)
+    assert all(after)
 
 
 @pytest.mark.parametrize("watcher", [None, Watcher()])
