@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ from headrace.core.ports import IOSpec
 from headrace.link.board import Board
 from headrace.link.terms import Terms
 from headrace.parts import worker as worker_module
-from headrace.parts.control import Ask, Assignment, Beat, Channel, Stop
+from headrace.parts.control import Ask, Assignment, Beat, Channel, Connect, Stop
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
 from headrace.parts.supervision import Part, State, Supervisor
@@ -208,3 +210,61 @@ def test_what_a_part_printed_is_waited_for_as_long_as_some_of_it_is_passed_on(
     speech._threads = [threading.Thread()]
     speech.end()
     assert waited == [0.1] * looks
+
+
+FLOW = CutFlow("a.out -> b.in", "a", "b", ("a.out",), "b.in", 4, IOSpec.QueuePolicy.FAULT, True)
+
+
+class _Awaiting:
+    """A part of another host that waits for a link, with what happens at each look for it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at_look: Callable[[int], object]) -> None:
+        self.linked: list[Any] = []
+        self.looks = 0
+        self.at_look = at_look
+        port: Any = SimpleNamespace(address=("127.0.0.1", 1), arrival=lambda *given: Future())
+        self.worker = _worker(_Channel())
+        self.worker._port = port
+        self.worker.control = PartControl(self.worker)
+        cut = SimpleNamespace(part="b", application=None, outgoing=(), incoming=(FLOW,))
+        cut.connect = lambda name, link: self.linked.append(link)
+        self.worker.cut = cut
+        monkeypatch.setattr(worker_module, "describe", lambda application: {})
+        monkeypatch.setattr(worker_module.waits, "wait_for_futures", self._look)
+        self.tell(Connect((FLOW.name,), (0,), (("127.0.0.1", 2),)))
+
+    def _look(self, futures: list[Any], seconds: float) -> bool:
+        assert seconds == 0.1
+        self.looks += 1
+        self.at_look(self.looks)
+        return False
+
+    def tell(self, message: Any) -> bool:
+        self.worker._handle(message, [])
+        return True
+
+
+def test_a_part_does_not_wait_for_ever_for_the_link_of_one_that_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting = _Awaiting(monkeypatch, lambda look: None)
+    waiting.worker._join(waiting.worker.cut)
+    assert waiting.looks == 100
+    assert "part 'a' did not connect" in str(waiting.linked[0].failure)
+
+
+def test_a_part_that_waits_for_a_link_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver has lost the other part, and stops this one, which has nothing to report but that it ended."""
+    waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(Stop()))
+    waiting.worker._join(waiting.worker.cut)
+    assert waiting.looks == 10
+    assert [link.failure for link in waiting.linked] == [None]
+
+
+def test_a_part_that_waits_for_a_link_hears_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other part was started again meanwhile, and connects a link of another epoch."""
+    another = Connect((FLOW.name,), (1,), (("127.0.0.1", 3),))
+    waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(another))
+    waiting.worker._join(waiting.worker.cut)
+    assert len(waiting.linked) == 2
+    assert waiting.worker._has_begun
