@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from headrace.core.ports import IOSpec
 from headrace.link.board import Board
 from headrace.link.terms import Terms
 from headrace.parts import worker as worker_module
-from headrace.parts.control import Ask, Assignment, Beat, Channel, Connect, Stop
+from headrace.parts.control import Ask, Assignment, Beat, Channel, Connect, SetValue, Stop
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
 from headrace.parts.supervision import Part, State, Supervisor
@@ -38,6 +39,8 @@ class _Channel:
         assert not self.is_full, "the thread of the links would wait"
         self.sent.append(message)
         return True
+
+    post = send
 
 
 def _worker(channel: Any, board: Board | None = None) -> Worker:
@@ -268,3 +271,24 @@ def test_a_part_that_waits_for_a_link_hears_of_another_one(monkeypatch: pytest.M
     waiting.worker._join(waiting.worker.cut)
     assert len(waiting.linked) == 2
     assert waiting.worker._has_begun
+
+
+def test_a_value_that_comes_while_earlier_ones_are_set_is_the_last() -> None:
+    made = _worker(_Channel())
+    gains: list[int] = []
+
+    def set_live(name: str, value: int) -> None:
+        if value == 1:
+            made._handle(_gain(2), [])  # as the thread that listens to the driver would
+        gains.append(value)
+
+    operator = SimpleNamespace(name="scale", _stands_for=None, set_live=set_live)
+    made.cut = SimpleNamespace(application=SimpleNamespace(graph=[operator]))
+    made._handle(_gain(1), [])
+    made.start()
+    made._handle(_gain(3), [])
+    assert gains == [1, 2, 3]
+
+
+def _gain(value: int) -> SetValue:
+    return SetValue(value, "b", "scale", "set_live", "gain", pickle.dumps(value))

@@ -543,10 +543,12 @@ class Worker:
 
     def start(self) -> None:
         """Take on what the driver has set, before the first compute; tell it that all operators have started."""
-        with self._lock:
-            self._has_started = True
-        for wanted in self._early:
-            self._set(wanted)
+        while not self._has_started:
+            with self._lock:  # those that come while earlier ones are set stay behind them
+                early, self._early = self._early, []
+                self._has_started = not early
+            for wanted in early:
+                self._set(wanted)
         self.channel.post(Started())
 
     def _set(self, wanted: SetValue) -> None:
