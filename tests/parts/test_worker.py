@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import signal
@@ -292,3 +293,22 @@ def test_a_value_that_comes_while_earlier_ones_are_set_is_the_last() -> None:
 
 def _gain(value: int) -> SetValue:
     return SetValue(value, "b", "scale", "set_live", "gain", pickle.dumps(value))
+
+
+def test_a_process_that_is_cancelled_before_it_runs_the_program_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver knows why; a traceback would be for a reader who did nothing wrong."""
+    ended: list[int] = []
+    made = _worker(_Channel())
+
+    def start(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "_exit", ended.append)  # in the process, nothing comes after it
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(logging.getLogger("headrace.run"), "filters", [])
+    monkeypatch.setattr(worker_module, "default_loop", lambda: SimpleNamespace(add=lambda worker: None))
+    with pytest.raises(KeyboardInterrupt):
+        worker_module._serve(made.channel, made.assignment, None)
+    assert ended == [0]

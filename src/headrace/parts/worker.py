@@ -207,8 +207,9 @@ def _serve(
     logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
     worker = Worker(channel, assignment, port, speech, board)
     default_loop().add(worker)
-    threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
     try:
+        # From here on the driver may cancel the run.
+        threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
         worker.run()
         atexit._run_exitfuncs()
     finally:
