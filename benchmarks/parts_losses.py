@@ -15,7 +15,8 @@ With ``--bytes``, frames have up to so many, and sources pause now and then. Fra
 announced before they are complete, if their receiver may be asleep, so that senders are killed with a frame that
 lacks bytes.
 
-With ``--ways ray``, the fragments are actors of Ray, which is started once; frames pass by TCP.
+With ``--ways ray``, the fragments are actors of Ray, which is started once; frames pass by TCP. Whether a process
+is left is not known there, as Ray starts them without the mark of the run.
 
 Programs run side by side (``--jobs``) until ``--total`` frames were sent, the same number for each policy and each
 link. Needs no GPU. The exit status is 1 if a frame was lost without a count, wrong or out of order, or if fewer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -24,10 +25,11 @@ def test_the_first_pipeline_shows_twenty_samples() -> None:
     assert len(output_of(EXAMPLES / "first_pipeline.py").splitlines()) == 20
 
 
-def test_the_operators_example_loses_nothing() -> None:
-    out = output_of(EXAMPLES / "operator_classes.py", forked=True)
-    assert out.splitlines()[-1].startswith("dropped: {}")
-    assert out.count("preview") == 8
+def test_the_operators_example_loses_nothing_but_previews_that_are_too_slow() -> None:
+    shown, _, counts = output_of(EXAMPLES / "operator_classes.py", forked=True).rpartition("dropped: ")
+    dropped = ast.literal_eval(counts.partition(" left over: ")[0])
+    assert dropped.keys() <= {"preview.frame"}
+    assert shown.count("preview") + dropped.get("preview.frame", 0) == 8
 
 
 def test_the_operators_example_can_be_drawn() -> None:

@@ -20,6 +20,7 @@ _NODE = "headrace._runtime.scheduling.node"
 _WAITING = "headrace._runtime.scheduling.waiting"
 _WORKERS = "headrace._runtime.scheduling.workers"
 _LOCK = "headrace._runtime.scheduling.lendable_lock"
+_STATE = "headrace._runtime.scheduling.queue_state"
 _ROOM = "headrace._runtime.scheduling.room_sharing"
 _PARKER = "headrace._runtime.scheduling.parker"
 _ALONE = "headrace._runtime.scheduling.alone"
@@ -222,6 +223,22 @@ PLANTS = [
         (_WRONG,),
     ),
     # The lock.
+    Plant(
+        "who takes the lock does not note a message that has passed to its receiver directly",
+        _LOCK,
+        "                state.note_waiting()  # others may run now, and must find the queue as it is\n",
+        "                pass\n",
+        "received-late-2",
+        (_ERROR, _MISJUDGED),
+    ),
+    Plant(
+        "a sender stays in its ready queue while its message still waits",
+        _STATE,
+        "            self.producer.leave_ready_queue()\n",
+        "            pass\n",
+        "received-late-2",
+        (_ERROR, _MISJUDGED),
+    ),
     Plant(
         "a compute that lost its token is not counted",
         _LOCK,

@@ -222,6 +222,28 @@ def _check_lent_late(world: World) -> None:
 _add((2, 3), Scenario("lent-late", _lent_late, check=_check_lent_late))
 
 
+def _received_late(world: World) -> None:
+    """A worker needs the lock while a message that has passed to its receiver directly still waits in the queue."""
+    world.received["sink"] = []
+
+    def late(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.work(40_000)
+        if op.ticks == 4:
+            world.control.wait_until(lambda: world.count("after") == 2 or world.is_over)
+        world.received["sink"].append(op_input.receive("in"))
+
+    world.app.add_flow(world.source("slow", 2, takes=MS // 10), world.sink("after"))
+    world.app.add_flow(world.source("short", 6), world.op("sink", inputs=["in"], body=late))
+
+
+def _check_received_late(world: World) -> None:
+    assert world.received["after"] == _numbers("slow", 2)
+    assert world.received["sink"] == _numbers("short", 6)
+
+
+_add((2, 3), Scenario("received-late", _received_late, check=_check_received_late))
+
+
 def _fan(world: World) -> None:
     def join(op: Any, op_input: Any, op_output: Any) -> None:
         world.received.setdefault("join", []).append((op_input.receive("left"), op_input.receive("right")))

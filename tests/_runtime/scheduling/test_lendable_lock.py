@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled code takes no st
 
 
 def node() -> Any:
-    return SimpleNamespace(ready_queue=SimpleNamespace(current=None))
+    return SimpleNamespace(ready_queue=SimpleNamespace(current=None), input_states=())
 
 
 def held() -> LendableLock:
@@ -91,3 +91,14 @@ def test_who_waits_takes_the_lock_if_its_holder_lends_it_and_computes_for_long()
     thread.join(PATIENCE)
     assert not thread.is_alive()
     assert lock.running == 1
+
+
+def test_a_thread_that_takes_the_lock_notes_the_message_that_the_node_computes_for() -> None:
+    lock, computing = LendableLock(lambda: None), node()
+    state = SimpleNamespace(available=False, note_waiting=lambda: noted.append(state))
+    noted: list[SimpleNamespace] = []
+    computing.input_states = (SimpleNamespace(available=True), state)
+    lock.acquire()
+    lock.lent.append(computing)
+    lock.acquire()
+    assert noted == [state]

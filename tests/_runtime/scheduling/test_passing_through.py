@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition
+from headrace import ConditionType, CountCondition
 from tests.harness import App, MakeScheduler, Step, run, sink, source
+
+pytestmark = pytest.mark.turns()  # every test under every scheduler: only one thread passes messages through
 
 
 def stage(app: Any, name: str, body: Any) -> Step:
@@ -40,6 +42,31 @@ def test_a_message_that_is_not_received_waits_and_the_sender_with_it(
     assert waiting == [1] * (
         20 * turns
     )  # never more than the queue holds, and never a compute without a message
+
+
+def test_a_sender_waits_for_its_room_while_too_few_messages_are_left(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        def declare_output(spec: Any) -> None:
+            spec.output("out").condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=2)
+
+        def declare_input(spec: Any) -> None:
+            spec.input("in", size=3).condition(ConditionType.MESSAGE_AVAILABLE, min_size=3)
+
+        def send(op: Step, i: Any, o: Any) -> None:
+            for _ in range(1 if op.ticks == 1 else 2):
+                o.emit(op.ticks)
+
+        def take_one(op: Step, i: Any, o: Any) -> None:
+            taken.append(i.receive("in", kind="single"))
+
+        first = Step(app, setup=declare_output, body=send, name="first")
+        app.add_flow(first, Step(app, setup=declare_input, body=take_one, name="last"))
+
+    app = run(compose, scheduler)
+    assert taken == [1]
+    assert app.undelivered() == {"last.in": 2}  # one place is left, and the sender waits for two
 
 
 def test_a_frame_passes_through_a_chain_before_the_next_one_is_made() -> None:

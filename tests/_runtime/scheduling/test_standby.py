@@ -36,7 +36,7 @@ class World:
         self.waiting = WaitingWorkers(engine)
 
     def make_node(self) -> Any:
-        return SimpleNamespace(ready_queue=self.ready_queue, remaining=-1, is_measured=False)
+        return SimpleNamespace(ready_queue=self.ready_queue, remaining=-1, is_measured=False, input_states=())
 
     def park(self, parker: Parker, seconds: float) -> bool:
         self.waited.append(seconds)

@@ -16,6 +16,7 @@ from headrace import CountCondition, Operator, gpu, observe, op
 from headrace._runtime.compiled import is_compiled
 from headrace._runtime.streams import lifetimes, node_streams, owners, watch
 from headrace.conditions import MemoryAvailableCondition, PeriodicCondition
+from headrace.core.errors import StreamError
 from headrace.gpu import sim
 from headrace.gpu.allocation import Allocation
 from headrace.observe import DataFlowTracker, Watcher
@@ -630,7 +631,7 @@ def kept_bytes(monkeypatch: pytest.MonkeyPatch, pattern: Callable[[int], list[in
         lambda n: [1024 * MIB if n % 7 == 0 else 64, 64, 1024 * MIB if n % 50 == 0 else 64],
     ],
 )
-def test_twelve_computes_later_the_bytes_of_a_frame_are_counted(
+def test_large_frames_are_released_after_two_dozen_computes_in_every_pattern(
     monkeypatch: pytest.MonkeyPatch, pattern: Callable[[int], list[int]], form: str
 ) -> None:
     found = kept_bytes(monkeypatch, pattern, form)
@@ -666,3 +667,44 @@ def test_memory_of_a_pool_comes_back_after_each_compute(scheduler: MakeScheduler
 
     run(compose, scheduler)
     assert seen == [(8,)] * FRAMES
+
+
+@pytest.mark.parametrize("port", ["a", "b"])
+def test_what_an_earlier_compute_received_at_one_of_two_inputs_is_forgotten(port: str) -> None:
+    refused: list[str] = []
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        is_late = self.ticks > 5
+        for name in "ab":
+            if not (is_late and name == port):
+                op_input.receive(name)
+                op_input.receive_cuda_stream(name)
+        if is_late:
+            with pytest.raises(StreamError, match=r"before receive") as raised:
+                op_input.receive_cuda_streams(port)
+            refused.append(str(raised.value))
+            op_input.receive(port)
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, stream_flags=1)
+        first = op(outputs="out")(lambda: Array(0))(app, CountCondition(app, 10), pool, name="first")
+        last = Step(app, pool, inputs=["a", "b"], body=body, name="last")
+        app.add_flow(first, last, {("out", "a"), ("out", "b")})
+
+    run(compose)
+    assert len(refused) == 5
+
+
+def test_the_current_stream_of_every_compute_is_the_operators_own() -> None:
+    seen: dict[str, list[int]] = {"middle": [], "last": []}
+
+    def note(name: str, x: Array) -> Array | None:
+        stream = gpu.current_stream()
+        assert stream is not None
+        seen[name].append(int(stream))
+        return Array(x.number) if name == "middle" else None
+
+    chain(lambda x: note("middle", x), lambda x: note("last", x) and None)
+    assert [len(each) for each in seen.values()] == [FRAMES, FRAMES]
+    assert [len(set(each)) for each in seen.values()] == [1, 1]
+    assert set(seen["middle"]) != set(seen["last"])

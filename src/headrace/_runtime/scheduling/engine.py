@@ -311,7 +311,7 @@ class Engine:
                 continue
             else:
                 return None
-            if node.blockers:  # it has ended, or its message was not taken (`_keep_waiting`)
+            if node.blockers:  # it has ended: a node in a ready queue gets no other blocker
                 self.drop(node)
                 continue
             if node.is_guarded and not self.admit(node):
@@ -411,15 +411,15 @@ class Engine:
         if node.has_details:
             node.clear_details()
 
-    def finish(self, node: Node, is_alone: bool = False) -> Node | None:
+    def finish(self, node: Node, goes_on: bool = False) -> Node | None:
         """Update the flags of the node's queues, and put nodes that became ready in their ready queues.
 
         Together with `take`, this is the cost of a step without the operator's own compute, most of it.
 
         In a chain, a message makes one node ready, which runs next and takes it. The flags of the queue and the
-        ready queue would then be changed twice, to be as before. So if nothing else computes meanwhile
-        (`is_alone`), that node is returned, and nothing is changed. If it does not take the message, its own
-        `finish` sees that.
+        ready queue would then be changed twice, to be as before. So if the caller runs the next node itself
+        (`goes_on`), that node is returned, and nothing is changed. If it does not take the message, its own
+        `finish` sees that; and a thread that takes the lock meanwhile makes up for it (`LendableLock`).
         """
         node.remaining = remaining = node.remaining - 1
         if not remaining:
@@ -431,8 +431,8 @@ class Engine:
                 if waiting < state.min_size:
                     state.available = False
                     node.blockers += 1
-            elif waiting >= state.min_size:
-                self._keep_waiting(state, node)
+            elif waiting or not state.min_size:
+                state.note_waiting()
             if not state.affordable and waiting <= state.room:
                 # A copy of `update_producers` and `enqueue_if_ready`. Without it and the one below, a step of
                 # `benchmarks.chain` takes 7 % longer.
@@ -450,7 +450,7 @@ class Engine:
             if not state.available and waiting >= state.min_size:
                 consumer = state.consumer
                 if (
-                    is_alone
+                    goes_on
                     and state.is_sole
                     and consumer.blockers == 1
                     and consumer.sweep != consumer.ready_queue.sweep
@@ -487,14 +487,6 @@ class Engine:
         else:
             node.ready_queue.later.append(node)
         return following
-
-    def _keep_waiting(self, state: QueueState, node: Node) -> None:
-        """Note messages that the consumer was run for without a note, and has not taken all of."""
-        state.available = True
-        node.blockers -= 1
-        if state.affordable and len(state.queue) > state.room:
-            state.affordable = False
-            state.producer.blockers += 1  # it may be in its ready queue, from which it is dropped then
 
     def _finish_extra_work(self, node: Node) -> None:
         if node.has_details:

@@ -91,6 +91,9 @@ class LendableLock:
 
     def _took(self, token: Node) -> None:
         token.ready_queue.current = token
+        for state in token.input_states:
+            if not state.available:
+                state.note_waiting()  # others may run now, and must find the queue as it is
         self.running += 1
 
     def make_way(self) -> None:

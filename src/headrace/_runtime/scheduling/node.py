@@ -268,6 +268,13 @@ class Node(RunningOperator):
             ready_queue = self.ready_queue
             (ready_queue.now if soon and self.sweep != ready_queue.sweep else ready_queue.later).append(self)
 
+    def leave_ready_queue(self) -> None:
+        """Take the node out of its ready queue, if it is there; one that is closing stays, to find its end."""
+        for nodes in (self.ready_queue.now, self.ready_queue.later):
+            if self in nodes and not self.is_closing:
+                nodes.remove(self)
+                self.busy = False
+
     def update_guard(self) -> None:
         """Determine whether there is anything to check before it runs."""
         room = self.shared_room

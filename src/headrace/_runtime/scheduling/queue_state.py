@@ -132,8 +132,20 @@ class QueueState:
             and len(feeders) == 1
             and len(feeders[0].output_states) == 1
             and len(self.consumer.input_states) == 1
+            and feeders[0].ready_queue is self.consumer.ready_queue
             and not self.consumer.is_fed_elsewhere
         )
+
+    def note_waiting(self) -> None:
+        """Note the messages that the consumer was run for without a note (`Engine.finish`)."""
+        waiting = len(self.queue)
+        if waiting >= self.min_size:
+            self.available = True
+            self.consumer.blockers -= 1
+        if self.affordable and waiting > self.room:
+            self.affordable = False
+            self.producer.blockers += 1
+            self.producer.leave_ready_queue()
 
     def set_waiting(self, waits: bool) -> None:
         """Record whether any of several producers that share the queue waits for room."""

@@ -79,6 +79,8 @@ def run_workers(
     for node in engine.nodes:
         producers = [request.node for state in node.input_states for request in state.requests]
         node.serves_others = any(producer.ready_queue is not node.ready_queue for producer in producers)
+        for state in node.input_states:
+            state.find_whether_sole()
     run = run_alone if len(places) == 1 else _run_beside_others
     workers = [
         WorkerThread(partial(_work, engine, place, run), engine.clock, f"headrace worker {number}")
@@ -214,14 +216,15 @@ def _run_streak(engine: Engine, parker: Parker, node: Node) -> None:
                 token = None
             if token is not node:
                 lock.regain(token)
-        engine.finish(node)
+        following = engine.finish(node, token is node)
         if token is not node:
             watched = False
             if ready_queue.runner is None:
                 ready_queue.runner = parker
             elif ready_queue.runner is not parker:
                 return
-        following = engine.take(ready_queue)
+        if following is None:
+            following = engine.take(ready_queue)
         if following is None:
             ready_queue.runner = None
             return
