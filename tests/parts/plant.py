@@ -12,7 +12,7 @@ import tempfile
 import threading
 from typing import Any
 
-from headrace import Application, Fragment, Operator, OperatorSpec, op
+from headrace import Application, Fragment, Operator, OperatorSpec, op, waits
 
 PART = os.environ.get("HEADRACE_PART", "")
 ASKED, *REST = sys.argv[1:] or [""]
@@ -43,7 +43,7 @@ def strike(what: str) -> None:
         is_told = threading.Event()  # a pause could begin after the signal
         signal.signal(signal.SIGINT, lambda *given: (is_told.set(), usual(*given)))
         os.kill(os.getppid(), signal.SIGINT)
-        is_told.wait()
+        waits.wait(is_told)  # in parts: the signal may come between the look at it and the wait
     elif action == "exit":
         os._exit(7)
     elif action == "raise":

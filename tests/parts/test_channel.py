@@ -43,3 +43,17 @@ def test_an_encrypted_channel_takes_any_descriptor() -> None:
     assert near.receive_one() == Gone("edge", 2, "two")
     near.close()
     far.close()
+
+
+def test_what_arrives_together_with_the_first_message_comes_next() -> None:
+    """A run may end when a process has its assignment and has not read it."""
+    near, theirs = Channel.pair()
+    far = Channel(theirs)
+    sent = [Gone("edge", number, "") for number in (1, 2, 3)]
+    for each in sent:
+        near.post(each)
+    assert far.receive_one() == sent[0]
+    assert far.receive() == [(each, []) for each in sent[1:]]
+    near.close()
+    assert far.receive() is None
+    far.close()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import pickle
 import signal
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +19,7 @@ from headrace.core.ports import IOSpec
 from headrace.link.board import Board
 from headrace.link.terms import Terms
 from headrace.parts import worker as worker_module
-from headrace.parts.control import Ask, Assignment, Beat, Channel, Stop
+from headrace.parts.control import Ask, Assignment, Beat, Channel, Connect, SetValue, Stop
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
 from headrace.parts.supervision import Part, State, Supervisor
@@ -36,6 +40,8 @@ class _Channel:
         assert not self.is_full, "the thread of the links would wait"
         self.sent.append(message)
         return True
+
+    post = send
 
 
 def _worker(channel: Any, board: Board | None = None) -> Worker:
@@ -208,3 +214,101 @@ def test_what_a_part_printed_is_waited_for_as_long_as_some_of_it_is_passed_on(
     speech._threads = [threading.Thread()]
     speech.end()
     assert waited == [0.1] * looks
+
+
+FLOW = CutFlow("a.out -> b.in", "a", "b", ("a.out",), "b.in", 4, IOSpec.QueuePolicy.FAULT, True)
+
+
+class _Awaiting:
+    """A part of another host that waits for a link, with what happens at each look for it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at_look: Callable[[int], object]) -> None:
+        self.linked: list[Any] = []
+        self.looks = 0
+        self.at_look = at_look
+        port: Any = SimpleNamespace(address=("127.0.0.1", 1), arrival=lambda *given: Future())
+        self.worker = _worker(_Channel())
+        self.worker._port = port
+        self.worker.control = PartControl(self.worker)
+        cut = SimpleNamespace(part="b", application=None, outgoing=(), incoming=(FLOW,))
+        cut.connect = lambda name, link: self.linked.append(link)
+        self.worker.cut = cut
+        monkeypatch.setattr(worker_module, "describe", lambda application: {})
+        monkeypatch.setattr(worker_module.waits, "wait_for_futures", self._look)
+        self.tell(Connect((FLOW.name,), (0,), (("127.0.0.1", 2),)))
+
+    def _look(self, futures: list[Any], seconds: float) -> bool:
+        assert seconds == 0.1
+        self.looks += 1
+        self.at_look(self.looks)
+        return False
+
+    def tell(self, message: Any) -> bool:
+        self.worker._handle(message, [])
+        return True
+
+
+def test_a_part_does_not_wait_for_ever_for_the_link_of_one_that_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting = _Awaiting(monkeypatch, lambda look: None)
+    waiting.worker._join(waiting.worker.cut)
+    assert waiting.looks == 100
+    assert "part 'a' did not connect" in str(waiting.linked[0].failure)
+
+
+def test_a_part_that_waits_for_a_link_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver has lost the other part, and stops this one, which has nothing to report but that it ended."""
+    waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(Stop()))
+    waiting.worker._join(waiting.worker.cut)
+    assert waiting.looks == 10
+    assert [link.failure for link in waiting.linked] == [None]
+
+
+def test_a_part_that_waits_for_a_link_hears_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other part was started again meanwhile, and connects a link of another epoch."""
+    another = Connect((FLOW.name,), (1,), (("127.0.0.1", 3),))
+    waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(another))
+    waiting.worker._join(waiting.worker.cut)
+    assert len(waiting.linked) == 2
+    assert waiting.worker._has_begun
+
+
+def test_a_value_that_comes_while_earlier_ones_are_set_is_the_last() -> None:
+    made = _worker(_Channel())
+    gains: list[int] = []
+
+    def set_live(name: str, value: int) -> None:
+        if value == 1:
+            made._handle(_gain(2), [])  # as the thread that listens to the driver would
+        gains.append(value)
+
+    operator = SimpleNamespace(name="scale", _stands_for=None, set_live=set_live)
+    made.cut = SimpleNamespace(application=SimpleNamespace(graph=[operator]))
+    made._handle(_gain(1), [])
+    made.start()
+    made._handle(_gain(3), [])
+    assert gains == [1, 2, 3]
+
+
+def _gain(value: int) -> SetValue:
+    return SetValue(value, "b", "scale", "set_live", "gain", pickle.dumps(value))
+
+
+def test_a_process_that_is_cancelled_before_it_runs_the_program_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver knows why; a traceback would be for a reader who did nothing wrong."""
+    ended: list[int] = []
+    made = _worker(_Channel())
+
+    def start(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "_exit", ended.append)  # in the process, nothing comes after it
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(logging.getLogger("headrace.run"), "filters", [])
+    monkeypatch.setattr(worker_module, "default_loop", lambda: SimpleNamespace(add=lambda worker: None))
+    with pytest.raises(KeyboardInterrupt):
+        worker_module._serve(made.channel, made.assignment, None)
+    assert ended == [0]

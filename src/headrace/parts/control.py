@@ -305,6 +305,7 @@ class Channel:
         self._is_broken = False
         self._received = bytearray()
         self._descriptors: list[int] = []
+        self._later: list[tuple[Any, list[int]]] = []  # what arrived together with one message
         self._wake: int | None = (
             None  # tells the thread that waits in `receive` that something is left to send
         )
@@ -419,14 +420,17 @@ class Channel:
         while not (messages := self.receive()):
             if messages is None:
                 return None
-        assert len(messages) == 1
-        return messages[0][0]
+        (message, _), *self._later = messages
+        return message
 
     def receive(self) -> list[tuple[Any, list[int]]] | None:
         """Wait for data; return the messages that are complete, or None when the other end was closed.
 
         What was kept by `post` is sent meanwhile.
         """
+        if self._later:
+            messages, self._later = self._later, []
+            return messages
         with self._sending:
             if self._wake is None:
                 self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

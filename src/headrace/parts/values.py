@@ -74,7 +74,7 @@ class Values:
         found = []
         while self._new:
             wanted = self._new.popleft()
-            self._last[wanted.part][wanted.operator, wanted.method, wanted.name] = wanted
+            self._last[wanted.part][_key(wanted)[1:]] = wanted
             found.append(wanted)
         return found
 
@@ -83,16 +83,26 @@ class Values:
         return self._last[part].values()
 
     def answer(self, number: int, failure: Failure | None = None) -> None:
-        """Tell whoever waits that a value was set, or refused."""
+        """Tell whoever waits that a value was set, or refused.
+
+        Values of the same name from before have had their answers, unless their part was lost with them. It is
+        started again with the last value alone.
+        """
         with self._lock:
             wanted, answer = self._answers.pop(number, (None, None))
-        if wanted is None or answer is None:
-            return
-        key = wanted.operator, wanted.method, wanted.name
+            if wanted is None or answer is None:
+                return
+            key = _key(wanted)
+            earlier = [
+                each for each, (other, _) in self._answers.items() if each < number and _key(other) == key
+            ]
+            replaced = [self._answers.pop(each)[1] for each in earlier]
         last = self._last[wanted.part]
-        if failure is not None and last.get(key) is wanted:
-            del last[key]
+        if failure is not None and last.get(key[1:]) is wanted:
+            del last[key[1:]]
         answer.set_result(failure)
+        for each in replaced:
+            each.set_result(None)
 
     def end(self, parts: Iterable[str]) -> None:
         """Let nobody wait for parts that have ended, whose operators will not compute again."""
@@ -106,3 +116,7 @@ class Values:
             self._is_closed = True
         for number in list(self._answers):
             self.answer(number)
+
+
+def _key(wanted: SetValue) -> tuple[str, str, str, str]:
+    return wanted.part, wanted.operator, wanted.method, wanted.name

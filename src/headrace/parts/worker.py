@@ -92,7 +92,8 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 BEAT = 0.5  # seconds, when the links wake the process up anyway
-_LOOKS = 10
+_LOOKS = 10  # in a second
+_CONNECTING = 10  # seconds within which another part connects a link, as `link.connect`
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
 
@@ -206,8 +207,9 @@ def _serve(
     logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
     worker = Worker(channel, assignment, port, speech, board)
     default_loop().add(worker)
-    threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
     try:
+        # From here on the driver may cancel the run.
+        threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
         worker.run()
         atexit._run_exitfuncs()
     finally:
@@ -354,17 +356,28 @@ class Worker:
         address = None if self._port is None else self._port.address
         self.channel.send(Composed(describe(cut.application), address))
         waits.wait(self._is_linked)
+        absent = {flow.name: flow for flow in (*cut.outgoing, *cut.incoming)}
+        # Those that leave first: the others wait for those that leave elsewhere.
+        outgoing = {flow.name for flow in cut.outgoing}
+        while ends := self._take_ends():
+            for name in sorted(ends, key=lambda name: name not in outgoing):
+                absent.pop(name, None)
+                try:
+                    self._connect(name, *ends[name])
+                except PeerLost as error:  # a failed link, or one that has ended if the run is to end as well
+                    cut.connect(name, AbsentLink(None if self._is_stopped else error))
+        for flow in absent.values():  # this process takes the place of a lost one, and that part is gone
+            self._connect_absent(flow)
+
+    def _take_ends(self) -> dict[str, tuple[socket.socket | Address, int]]:
+        """Return the ends that have come since the last call; without any, the links are all there.
+
+        The lock is not held while they are connected: a peer may be lost, and the driver is to be heard.
+        """
         with self._lock:
-            # Those that leave first: the others wait for those that leave elsewhere.
-            outgoing = {flow.name for flow in cut.outgoing}
-            for name in sorted(self._ends, key=lambda name: name not in outgoing):
-                self._connect(name, *self._ends[name])
-            for flow in (*cut.outgoing, *cut.incoming):
-                if (
-                    flow.name not in self._ends
-                ):  # this process takes the place of a lost one, and that part is gone
-                    self._connect_absent(flow)
-            self._has_begun = True
+            ends, self._ends = self._ends, {}
+            self._has_begun = not ends
+        return ends
 
     def _connect(self, name: str, end: socket.socket | Address, epoch: int) -> None:
         cut: Cut = self.cut
@@ -379,10 +392,25 @@ class Worker:
             if kind is Sender:
                 carrier = self._port.send_to(end, name, epoch)
             else:
-                arrival = self._port.arrival(name, epoch)
-                waits.wait_for_futures([arrival])
-                carrier = arrival.result()
+                carrier = self._await(self._port, flow, epoch)
         cut.connect(name, kind(carrier, terms, cut.listener(name)))
+
+    def _await(self, port: LinkPort, flow: CutFlow, epoch: int) -> Any:
+        """Wait for a link and return its carrier; fail if it does not come: its part may be lost.
+
+        Its time is that of an attempt to connect, or a second if the run is to end. It is counted in looks: a
+        process that was stopped meanwhile has not had it.
+        """
+        arrival, looks = port.arrival(flow.name, epoch), 0
+        while not waits.wait_for_futures([arrival], 1.0 / _LOOKS):
+            looks += 1
+            if looks >= (_LOOKS if self._is_stopped else _CONNECTING * _LOOKS):
+                raise PeerLost(f"link {flow.name!r}: part {flow.source!r} did not connect")
+        return arrival.result()
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self.control is not None and self.control.stop_wanted
 
     def _connect_absent(self, flow: CutFlow) -> None:
         """Let a flow be as its peer has left it: ended, or failed if the others go on without that part."""
@@ -516,10 +544,12 @@ class Worker:
 
     def start(self) -> None:
         """Take on what the driver has set, before the first compute; tell it that all operators have started."""
-        with self._lock:
-            self._has_started = True
-        for wanted in self._early:
-            self._set(wanted)
+        while not self._has_started:
+            with self._lock:  # those that come while earlier ones are set stay behind them
+                early, self._early = self._early, []
+                self._has_started = not early
+            for wanted in early:
+                self._set(wanted)
         self.channel.post(Started())
 
     def _set(self, wanted: SetValue) -> None:
