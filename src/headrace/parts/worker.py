@@ -456,6 +456,7 @@ class Worker:
             while (messages := self.channel.receive()) is not None:
                 for message, descriptors in messages:
                     self._handle_or_fail(message, [socket.socket(fileno=each) for each in descriptors])
+            _log.info("part %r: its driver is gone", self.assignment.part)
         except BaseException:
             _log.exception("part %r: its driver is unheard", self.assignment.part)
         finally:
