@@ -284,6 +284,14 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Starting:
+    """A process is being started; from an agent, which is alive."""
+
+    part: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Gone:
     """A process has ended, or could not be started; from an agent."""
 
