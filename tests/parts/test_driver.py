@@ -296,3 +296,17 @@ def test_a_file_that_another_one_of_the_same_moment_removes_is_not_served() -> N
     for descriptor in (*pipes[0], *pipes[1], driver._wake):
         os.close(descriptor)
     driver._selector.close()
+
+
+def test_the_driver_waits_for_nothing_when_it_has_given_up_the_last_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = _driver()
+    waited: list[float] = []
+    monkeypatch.setattr(driver, "_carry_out", lambda actions: driver._processes.clear())
+    monkeypatch.setattr(driver._selector, "select", lambda seconds: waited.append(seconds) or [])
+    driver._processes["part"] = SimpleNamespace(beat=0.0, channel=None)
+    driver._step()
+    assert waited == [0.0]
+    os.close(driver._wake)
+    driver._selector.close()

@@ -184,6 +184,16 @@ def test_silence_is_noticed_within_three_seconds_and_not_too_early() -> None:
     assert made.exited("b", "was ended by SIGKILL", 13.0) == []
 
 
+def test_a_silent_process_has_no_more_time_if_its_peers_notice_it_first() -> None:
+    made = started(now=10.0)
+    made.ended("a", ended(error=PeerLost("b is gone")), 12.8)
+    made.beat("c", 12.8)
+    assert made.tick(12.85) == [Kill("b")]
+    assert isinstance(made.failure, PartLost)
+    assert "part 'b': its process has said nothing for 2.85 s" in str(made.failure)
+    assert made.exited("b", "was ended by SIGKILL", 13.0) == []
+
+
 def test_processes_may_be_silent_before_their_run_and_while_the_driver_is_stopped() -> None:
     made = supervisor()
     assert made.next_time() is None

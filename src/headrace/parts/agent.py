@@ -210,6 +210,7 @@ class AgentServer:
             self._selector.unregister(descriptor)
             os.close(descriptor)
             how = f"its process {process.pid} on {socket.gethostname()} ended with status {process.wait()}"
+            self._channel.hurry()  # the process may have ended because the driver is cut off
             self._channel.send(Gone(wanted.part, wanted.number, how))
 
         self._selector.register(descriptor, selectors.EVENT_READ, on_exit)

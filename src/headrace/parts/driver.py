@@ -242,6 +242,7 @@ class Driver:
 
             self._joined = JoinedRun(application, [part.name for part in parts], watchers, self._gpus)
         self._looked_at = monotonic()
+        self._has_told_end = False
         self._stepping = Stepping()
         self.progress = ProgressOfParts(application, flows)
         # The computes that take longer than their deadlines, in words.
@@ -269,7 +270,7 @@ class Driver:
         control.find_problems = self.problems
         try:
             self._carry_out(self.supervisor.begin())
-            while self._processes or self._leaving:
+            while self._is_needed:
                 self._step()
         finally:
             control.on_stop = control.on_request = control.set_elsewhere = None
@@ -282,6 +283,10 @@ class Driver:
                 self._reap(process)
             self._selector.close()
             os.close(self._wake)
+
+    @property
+    def _is_needed(self) -> bool:
+        return bool(self._processes or self._leaving)
 
     def problems(self) -> list[str]:
         """Return what is wrong in the parts, in words; from any thread."""
@@ -320,6 +325,8 @@ class Driver:
                 self._watch(channel, selectors.EVENT_READ | selectors.EVENT_WRITE)
         until = self.supervisor.next_time()
         left = _LONGEST if until is None else max(until - monotonic(), 0.0)
+        if not self._is_needed:  # the last process was given up, and nothing more will happen
+            left = 0.0
         for key, _ in self._selector.select(min(left, _LONGEST)):
             # It may be gone because of the one before, and its number may be that of another file.
             if self._selector.get_map().get(key.fd) is key:
@@ -379,6 +386,11 @@ class Driver:
     # Actions.
 
     def _carry_out(self, actions: list[Action]) -> None:
+        if self.supervisor.is_stopping and not self._has_told_end:
+            self._has_told_end = True
+            why = self.supervisor.failure
+            text = "" if why is None else f": {type(why).__name__}: {why}"
+            _log.info("all parts are stopped%s", text, extra=fields_of(self._application))
         for action in actions:
             match action:
                 case Spawn(part, _):

@@ -328,15 +328,17 @@ class Supervisor:
                 found += [Kill(part.name)]
             elif State.LINKED <= part.state <= State.RUNNING and now >= part.heard_at + self.silence:
                 part.heard_at, part.is_killed = now, True
-                found += [Kill(part.name), *([] if self.is_stopping else self._silent(part, now))]
+                found += [Kill(part.name), *self._silent(part, now)]
         return found
 
     def _silent(self, part: Part, now: float) -> list[Action]:
-        state, part.state, part.idle = part.state, State.GONE, None
         error = PartLost(
             f"part {part.name!r}: its process has said nothing for {self.silence:g} s: it is frozen, or a call "
             "holds the interpreter lock"
         )
+        if self.is_stopping:  # perhaps since its peers noticed it first
+            return self.fail(part.name, error, now, 2)
+        state, part.state, part.idle = part.state, State.GONE, None
         return self._lost(part, state, error, now, None)
 
     def forgive(self, now: float) -> None:
@@ -375,7 +377,6 @@ class Supervisor:
             part.kill_at, part.is_interrupted = now + GRACE, True
             return [Interrupt(part.name)]
         if part.state <= State.RUNNING:
-            part.heard_at = now
             return [Tell(part.name, Stop())]
         return []
 

@@ -89,10 +89,10 @@ class Waiting(Operator):
         spec.deadline("500ms")
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        self.fragment.began.set()  # type: ignore[attr-defined]
         self.wait_for_the_test()
 
     def wait_for_the_test(self) -> None:
+        self.fragment.began.set()  # type: ignore[attr-defined]
         assert self.fragment.may_end.wait(PATIENCE)  # type: ignore[attr-defined]
 
 
