@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from headrace import Application, CountCondition, Input, IOSpec, op
+from headrace.core import Stuck
 from headrace.observe import DataFlowTracker
+from headrace.resources import SyntheticClock
+from headrace.schedulers import GreedyScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, run, sink, source, wait_until
 
 
@@ -127,47 +130,87 @@ def test_a_source_makes_no_call_that_is_not_counted(scheduler: MakeScheduler) ->
     assert calls == [5, 5, 5]
 
 
+def _on_a_clock_of_the_test(app: Any, **settings: Any) -> GreedyScheduler:
+    return GreedyScheduler(app, clock=SyntheticClock(app))
+
+
 @pytest.mark.parametrize("is_source", [False, True])
 def test_a_deadline_is_that_of_a_call(is_source: bool) -> None:
-    """In real time, since an event loop has no other: a call ends when it was reported."""
-    loops: list[Any] = []
-    found: list[Any] = []
+    found: list[Stuck] = []
+    taken: list[int] = []
 
-    def on_stuck(stuck: Any) -> None:
-        found.append(stuck)
-        wait_until(lambda: loops, "the call")
-        loop, event = loops[0]
-        loop.call_soon_threadsafe(event.set)
-
-    async def hang_in_here() -> int:
-        loops.append((asyncio.get_running_loop(), event := asyncio.Event()))
+    async def hang_in_here(app: Any) -> int:
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        app.release = lambda: loop.call_soon_threadsafe(event.set)
+        # The loop calls it when this coroutine awaits the event.
+        loop.call_soon(lambda: app.scheduler().clock.advance_by("2ms"))
         await event.wait()
         return 1
 
-    @op(deadline="1ms", on_stuck=on_stuck)
-    async def hang() -> int:
-        return await hang_in_here()
+    def compose(app: App) -> None:
+        def on_stuck(stuck: Stuck) -> None:
+            found.append(stuck)
+            app.release()  # type: ignore[attr-defined]
 
-    @op(deadline="1ms", on_stuck=on_stuck)
-    async def hang_for(value: int) -> int:
-        return await hang_in_here()
+        @op(deadline="1ms", on_stuck=on_stuck)
+        async def hang() -> int:
+            return await hang_in_here(app)
 
-    taken: list[int] = []
+        @op(deadline="1ms", on_stuck=on_stuck)
+        async def hang_for(value: int) -> int:
+            return await hang_in_here(app)
 
-    class Hanging(Application):
-        def compose(self) -> None:
-            first = CountCondition(self, 1)
-            stuck = hang(self, first, name="hang") if is_source else hang_for(self, first, name="hang")
-            if not is_source:
-                self.add_flow(source(self, [1]), stuck)
-            self.add_flow(stuck, sink(self, taken))
+        first = CountCondition(app, 1)
+        stuck = hang(app, first, name="hang") if is_source else hang_for(app, first, name="hang")
+        if not is_source:
+            app.add_flow(source(app, [1]), stuck)
+        app.add_flow(stuck, sink(app, taken))
 
-    app = Hanging()
-    outcome = app.run()
+    outcome = run(compose, _on_a_clock_of_the_test).outcome
+    assert outcome is not None
     assert taken == [1]
-    assert [each.operator for each in found] == ["hang"]
-    assert "await event.wait()" in found[0].stack
+    (stuck,) = found
+    assert (stuck.operator, stuck.seconds) == ("hang", 0.002)
+    assert "return await hang_in_here(app)" in stuck.stack
+    assert "await event.wait()" in stuck.stack
     assert outcome.operators["hang"].stuck == 1
+
+
+def test_a_call_that_waits_for_the_event_loop_is_reported_with_what_the_loop_does() -> None:
+    found: list[Stuck] = []
+    blocked, reported = threading.Event(), threading.Event()
+
+    def block_the_loop(app: Any) -> None:
+        blocked.set()
+        wait_until(lambda: app.progress().computing.get("wait") is not None, "the call of the other")
+        app.scheduler().clock.advance_by("2ms")
+        assert reported.wait(PATIENCE)
+
+    def compose(app: App) -> None:
+        @op
+        async def block() -> None:  # a source: its call begins at the start
+            block_the_loop(app)
+
+        @op
+        def send() -> int:
+            assert blocked.wait(PATIENCE)
+            return 1
+
+        def on_stuck(stuck: Stuck) -> None:
+            found.append(stuck)
+            reported.set()
+
+        @op(deadline="1ms", on_stuck=on_stuck)
+        async def wait(value: int) -> None:
+            pass
+
+        app.add_operator(block(app, CountCondition(app, 1)))
+        app.add_flow(send(app, CountCondition(app, 1)), wait(app))
+
+    run(compose, _on_a_clock_of_the_test)
+    (stuck,) = found
+    assert stuck.operator == "wait"
+    assert "assert reported.wait(PATIENCE)" in stuck.stack
 
 
 def test_calls_overlap_only_if_asked_for_and_results_stay_in_order(scheduler: MakeScheduler) -> None:

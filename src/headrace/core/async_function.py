@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import traceback
 import types
 from collections import deque
@@ -105,6 +106,12 @@ class AsyncFunctionOperator(FunctionOperator):
         self._watch_call = watch
         for call in self._calls:
             call.watch()
+
+    def _loop_stack(self) -> str:
+        """Return the stack of the event loop's thread; "" without one."""
+        loop = self._loop
+        frame = None if loop is None else sys._current_frames().get(loop.thread_id)
+        return "" if frame is None else "".join(traceback.format_stack(frame))
 
     def start(self) -> None:
         """Join the event loop of the run; a source begins its first call."""
@@ -286,9 +293,14 @@ class _Call:
             self._end_watch = self._operator._watch_call(self._stack)
 
     def _stack(self) -> str:
-        """Return where the function awaits: its own frames, and those of the coroutines that it awaits."""
+        """Return where the function awaits: its own frames, and those of the coroutines that it awaits.
+
+        A call that has not begun waits for the event loop: then it is where the loop's thread is.
+        """
         frames = []
         each: Any = self.generator if self.generator is not None else self._awaited
+        if each is None:
+            return self._operator._loop_stack()
         while each is not None:
             kind = "ag" if inspect.isasyncgen(each) else "cr"
             frame = getattr(each, f"{kind}_frame", None)

@@ -24,7 +24,10 @@ class Stuck:
     deadline: float
     """How long it may compute, in seconds."""
     stack: str
-    """The stack of its thread at that moment; empty if the compute had ended by then."""
+    """The stack of its thread at that moment; empty if the compute had ended by then.
+
+    For a call of a coroutine, where it awaits; or where the event loop is, if the call had not begun.
+    """
 
     def __str__(self) -> str:
         text = (

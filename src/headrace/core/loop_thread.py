@@ -31,6 +31,12 @@ class LoopThread:
         self._thread.start()
         waits.wait(self._has_begun)
 
+    @property
+    def thread_id(self) -> int:
+        """The identity of the thread, as `threading` counts them."""
+        assert self._thread.ident is not None  # it has begun
+        return self._thread.ident
+
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
             runner.run(self._wait_for_end())

@@ -28,7 +28,17 @@ from headrace.core.errors import GraphError, PeerLost
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose
 from headrace.link.listener import listen
-from headrace.parts.control import TOKEN, WORKER_ADDRESS, Address, Channel, Gone, Refused, RunOver, StartPart
+from headrace.parts.control import (
+    TOKEN,
+    WORKER_ADDRESS,
+    Address,
+    Channel,
+    Gone,
+    Refused,
+    RunOver,
+    Starting,
+    StartPart,
+)
 from headrace.parts.environment import assign, gpus_for, visible
 from headrace.parts.remote import AGENT
 from headrace.parts.token import token_for
@@ -199,6 +209,7 @@ class AgentServer:
                     self._start(message)
 
     def _start(self, wanted: StartPart) -> None:
+        self._channel.send(Starting(wanted.part, wanted.number))
         try:
             process = self._agent.start(wanted.part, wanted.gpus, wanted.cpus)
         except (GraphError, OSError) as error:
@@ -210,6 +221,7 @@ class AgentServer:
             self._selector.unregister(descriptor)
             os.close(descriptor)
             how = f"its process {process.pid} on {socket.gethostname()} ended with status {process.wait()}"
+            self._channel.hurry()  # the process may have ended because the driver is cut off
             self._channel.send(Gone(wanted.part, wanted.number, how))
 
         self._selector.register(descriptor, selectors.EVENT_READ, on_exit)

@@ -28,6 +28,8 @@ PART = "part"
 AGENT = "agent"
 GONE = "gone"
 """What `Reception.post` tells of a part: its process has ended, or cannot be started."""
+STARTING = "starting"
+"""What `Reception.post` tells of a part: its process is being started."""
 
 
 class Reception:
@@ -86,7 +88,7 @@ class Reception:
         for kind, _, what in self._arrived:
             if kind == AGENT:
                 Channel.over(what).send(Refused("the driver refused this worker: its run is over"))
-            if kind != GONE:
+            if kind not in (GONE, STARTING):
                 what.close()
         self._arrived.clear()
 

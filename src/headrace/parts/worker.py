@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from headrace.parts.idleness import IdleReport
     from headrace.parts.link_port import LinkPort
 
+_log = logging.getLogger("headrace.parts")
 _PR_SET_PDEATHSIG = 1
 BEAT = 0.5  # seconds, when the links wake the process up anyway
 _LOOKS = 10  # in a second
@@ -431,10 +432,11 @@ class Worker:
             for name, address, epoch in ends:
                 self._connect(name, address, epoch)
         except LinkError as error:  # that part is lost again, which the driver notices
-            logging.getLogger("headrace.parts").warning("%s", error)
+            _log.warning("%s", error)
 
     def _on_failure(self, flow: CutFlow, error: BaseException) -> None:
         """Handle that a link has failed, by the policy of the part at its other end."""
+        _log.info("%s", error)  # when it was noticed
         cut: Cut = self.cut
         peer = flow.target if flow.source == cut.part else flow.source
         policy = self._on_loss(peer)
@@ -454,10 +456,9 @@ class Worker:
             while (messages := self.channel.receive()) is not None:
                 for message, descriptors in messages:
                     self._handle_or_fail(message, [socket.socket(fileno=each) for each in descriptors])
+            _log.info("part %r: its driver is gone", self.assignment.part)
         except BaseException:
-            logging.getLogger("headrace.parts").exception(
-                "part %r: its driver is unheard", self.assignment.part
-            )
+            _log.exception("part %r: its driver is unheard", self.assignment.part)
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -44,13 +44,15 @@ class HeldFrames:
     received
         The owners of the memory that was received since the last `look`, always in the same list; an owner may
         appear more than once.
+    sorted
+        How many of the received owners are known to be no allocations (`sort_allocations`).
     shared
         The records of the same for messages with several receivers, always in the same list.
     watched
         The frames that were still held at the end of a compute, by the identity of the owner.
     """
 
-    __slots__ = ("_countdown", "_sorted", "_user", "_watch", "is_on", "received", "shared", "watched")
+    __slots__ = ("_countdown", "_user", "_watch", "is_on", "received", "shared", "sorted", "watched")
 
     def __init__(self, watch: Watch, user: StreamUser) -> None:
         self._watch = watch
@@ -60,17 +62,18 @@ class HeldFrames:
         self.shared: list[Watched] = []
         self.watched: dict[int, Watched] = {}
         self._countdown = 0  # looks left before `watched` is checked again
-        self._sorted = 0  # how many of the received owners are known to be no allocations
+        self.sorted = 0
 
     def sort_allocations(self) -> None:
         """Add the operator to the users of received memory of headrace's own allocators; keep it no more."""
-        received, known = self.received, self._sorted
-        count = len(received)
-        if count == known:
-            return
-        if count > known + 1 or type(received[known]) is Allocation:  # one message, as a rule
+        received, known = self.received, self.sorted
+        if len(received) != known + 1:
             sort_allocations(received, known, self._user)
-        self._sorted = len(received)
+        elif type(received[known]) is Allocation:  # of one message, as a rule
+            pool = received[known].pool
+            received.pop().add_user(self._user)
+            pool.collect()
+        self.sorted = len(received)
 
     def keep_once(self) -> None:
         """Keep the received owners once if they are all the same: that of a producer that reuses one buffer."""
@@ -79,7 +82,7 @@ class HeldFrames:
             if owner is not received[0]:
                 return
         del received[1:]
-        self._sorted = 1
+        self.sorted = 1
 
     def look(self) -> list[Any] | None:
         """Return the owners that must live until the streams have completed their work so far, between computes."""
@@ -87,7 +90,7 @@ class HeldFrames:
         released: list[Any] | None = None
         if in_use and received:
             self.sort_allocations()
-        self._sorted = 0
+        self.sorted = 0
         if received:
             if only_kept(received):
                 released = received[:]
@@ -114,7 +117,7 @@ class HeldFrames:
     def clear(self) -> None:
         """Release everything."""
         self.received.clear()
-        self._sorted = 0
+        self.sorted = 0
         self.shared.clear()
         self.watched.clear()
 

@@ -134,7 +134,7 @@ class Lifetimes:
             is_due = is_due or len(numbers) >= reader.look_at
         if is_due:
             self.look_unless_early()
-        elif in_use:
+        elif in_use and len(self.held.received) != self.held.sorted:
             self.held.sort_allocations()
 
     def look_unless_early(self) -> None:

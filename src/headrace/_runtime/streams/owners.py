@@ -270,11 +270,6 @@ def _finding(library: Library) -> Callable[[Any], Any]:
 def sort_allocations(owners: list[Any], first: int, user: StreamUser) -> None:
     """Remove the allocations among owners from the `first` on, and add the operator that received them to their
     users."""
-    if len(owners) == first + 1:  # most messages
-        pool = owners[-1].pool
-        owners.pop().add_user(user)
-        pool.collect()
-        return
     pools = {}
     kept: list[Any] = []
     for owner in owners[first:]:

@@ -52,6 +52,7 @@ def steady_compute(
     (reader,) = lifetimes.readers
     fences, numbers = reader.fences, reader.numbers
     end, look = numbers.append, lifetimes.look_unless_early
+    held, received = lifetimes.held, lifetimes.held.received
     first, *others = node.input.ports or [_NO_INPUT]  # most operators have one input
     # The thread of the last compute, if the device stays current there; whether there is no other thread; and what
     # is current on that thread. A thread that has left the run remembers no libraries, so another one with its
@@ -103,7 +104,7 @@ def steady_compute(
             end(fences.last + 1)
             if len(numbers) >= reader.look_at:
                 look()
-            elif in_use:
-                lifetimes.held.sort_allocations()
+            elif in_use and len(received) != held.sorted:
+                held.sort_allocations()
 
     return compute_steadily
