@@ -215,7 +215,7 @@ def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one
     assert posted == [
         Starting("a", 2),
         Gone("a", 1, "its actor has failed (killed)"),
-        Gone("a", 2, "its process ended with status 3"),
+        Gone("a", 2, "its process ended with status 3", 3),
     ]
     hosting.close()
     assert ray.killed == [first, second]

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from headrace.cli import main
-from headrace.core.errors import AuthenticationError, GraphError, PeerLost
+from headrace.core.errors import AuthenticationError, GraphError, PartLost, PeerLost
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import control
@@ -400,6 +400,9 @@ class _WithoutProcesses(RemoteDriver):
         self._selector: Any = SimpleNamespace(unregister=lambda channel: None)
         self._processes = {"b": RemoteProcess("b", 7)}
         self.supervisor = Supervisor({"b": Part("b")}, (), {})
+        self._application: Any = SimpleNamespace(name="app")
+        self._has_told_end = True
+        self._leave = lambda part: None  # type: ignore[method-assign]
 
 
 def test_a_frozen_worker_is_given_up_when_it_does_not_start_a_process() -> None:
@@ -421,6 +424,23 @@ def test_a_frozen_worker_is_given_up_when_it_does_not_start_a_process() -> None:
     driver._on_agent(other)  # type: ignore[arg-type]
     assert hosting.unanswered == {}
     assert driver.supervisor.parts["b"].heard_at is not None  # and from now on its time passes
+
+
+@pytest.mark.parametrize(
+    ("status", "raised"),
+    [
+        (-signal.SIGINT, KeyboardInterrupt),
+        (-signal.SIGTERM, SystemExit),
+        (-signal.SIGKILL, PartLost),
+        (1, PartLost),
+    ],
+)
+def test_a_process_that_is_interrupted_before_it_connects_ends_the_run_as_ctrl_c_does(
+    status: int, raised: type[BaseException]
+) -> None:
+    driver = _WithoutProcesses(agents())
+    driver._on_gone("b", Gone("b", 7, "its process ended", int(status)))
+    assert type(driver.supervisor.failure) is raised
 
 
 def test_all_takes_what_other_workers_leave() -> None:
@@ -480,7 +500,7 @@ def test_an_agent_says_that_a_process_cannot_start_or_has_ended(
     assert (answer.part, answer.number) == ("a", 3)
     assert answer.how.startswith("its worker cannot start it: fragment 'a' asks for cpus=1000, and ")
     answer = served(agent, StartPart("a", 4))  # nobody listens there
-    assert answer == Gone("a", 4, answer.how)
+    assert answer == Gone("a", 4, answer.how, 1)
     assert answer.how.endswith(f" on {socket.gethostname()} ended with status 1")
 
 

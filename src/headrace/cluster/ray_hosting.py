@@ -156,7 +156,7 @@ class RayHosting:
             reception.post(GONE, part, Gone(part, number, f"its actor has failed ({error})"))
         elif status.result():
             how = f"its process ended with status {status.result()}"
-            reception.post(GONE, part, Gone(part, number, how))
+            reception.post(GONE, part, Gone(part, number, how, status.result()))
 
     def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
         """Refuse an agent: Ray starts the processes."""

@@ -298,6 +298,8 @@ class Gone:
     part: str
     number: int
     how: str
+    status: int = 0
+    """The status of the process, less than 0 if a signal has ended it."""
 
 
 _QUIET_BEAT = pickle.dumps(Beat())

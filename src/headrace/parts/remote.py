@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.link.listener import Listener, listen
 from headrace.parts.control import Address, Cancel, Channel, Printed, Refused
+from headrace.parts.process import interrupt_of
 
 if TYPE_CHECKING:
     import socket
@@ -120,6 +121,8 @@ class RemoteProcess:
         """Where the process listens for links."""
         self.reason = "nobody ran it"
         """How it ended, in words."""
+        self.status = 0
+        """Its exit status, if whoever started it has said so."""
         self._lines = {1: b"", 2: b""}
 
     def attach(self, connection: socket.socket) -> Channel:
@@ -170,8 +173,11 @@ class RemoteProcess:
         return self.reason
 
     def interrupt_of_exit(self) -> BaseException | None:
-        """Return None: an interrupted process says so before it ends."""
-        return None
+        """Return what an interrupted program raises, if the process was interrupted before it had connected.
+
+        One that has connected says so before it ends.
+        """
+        return interrupt_of(self.status)
 
 
 def _print(stream: int, data: bytes) -> None:

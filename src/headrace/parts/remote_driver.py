@@ -275,7 +275,7 @@ class RemoteDriver(Driver):
         """Handle that a process ended which has not connected; the connection of others says so itself."""
         process = self._processes.get(part)
         if process is not None and process.channel is None and gone.number == process.number:
-            process.reason = gone.how
+            process.reason, process.status = gone.how, gone.status
             self._on_exit(process, None)
 
     # The end of processes.
@@ -299,7 +299,7 @@ class RemoteDriver(Driver):
         self._reap(process)
         if self._processes.get(process.part) == process:
             del self._processes[process.part]
-            self._exited(process)
+            self._exited(process, process.interrupt_of_exit())
 
     def _interrupt(self, process: RemoteProcess) -> None:
         process.interrupt()
