@@ -561,7 +561,7 @@ class NodeStreams:
 
     def set_output(self, stream: Any, port: str) -> None:
         """Attach a stream to the messages emitted at a port."""
-        current = self.outputs.chosen(port)
+        current = self.outputs.chosen.get(port)
         if current is not None and current.handle is stream:
             return
         queues = self.node.output_queues
@@ -572,7 +572,7 @@ class NodeStreams:
             return  # the handle that receive_cuda_stream returned because there was no stream
         managed = self._managed(stream, "set_cuda_stream")
         self._use(managed)  # it may be the stream of another operator, which the program knows
-        if self.outputs.chosen(name) is not managed:
+        if self.outputs.chosen.get(name) is not managed:
             self.outputs.choose(name, managed)
             self._update_outputs()
 

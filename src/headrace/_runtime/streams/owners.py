@@ -262,7 +262,10 @@ def _finding(library: Library) -> Callable[[Any], Any]:
 
     def find(array: Any) -> Any:
         owner = owner_of(array)
-        return owner if type(owner) in NEVER_ALLOCATED else allocation_at(begin_of(array)) or owner
+        if type(owner) in NEVER_ALLOCATED:
+            return owner
+        found = in_use.get(begin_of(array))  # as `allocation_at`
+        return owner if found is None else found() or owner
 
     return find
 
