@@ -311,7 +311,7 @@ class Replay:
             values.announce()
         self.order_own()
         self._node.lifetimes = self._node.streams.lifetimes
-        return self._state.adopt(self.own.handle, self._node.streams.lifetimes.held.received)
+        return self._state.adopt(self.own.handle, self._node.streams.lifetimes.held.unsorted)
 
     def end(self) -> None:
         """Order the computes of the operators after the last replay, if there has been one since the last call."""
