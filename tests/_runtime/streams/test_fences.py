@@ -18,7 +18,18 @@ from headrace._runtime.messages.managed_stream import ManagedStream
 from headrace._runtime.streams.lifetimes import InFlight, Lifetimes
 from headrace._runtime.streams.watch import Watch
 from headrace.gpu import sim
-from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, launch, run, source
+from tests.harness import (
+    MS,
+    Consumer,
+    MakeScheduler,
+    Producer,
+    Step,
+    event_based,
+    greedy,
+    launch,
+    run,
+    source,
+)
 from tests.harness.internals import node_of
 from tests.limits import examples
 
@@ -402,7 +413,12 @@ def test_what_an_operator_received_is_told_of_its_own_compute_after_it_asked_lat
     assert run(compose).found == [1, 1]
 
 
-def test_an_operator_that_asks_late_which_streams_came_is_told_of_every_message_from_then_on() -> None:
+@pytest.mark.parametrize("make", [greedy, event_based])
+def test_an_operator_that_asks_late_which_streams_came_is_told_of_every_message_from_then_on(
+    make: MakeScheduler,
+) -> None:
+    """Also in a pool of threads, where each receive tells the sender in the other pool of its room."""
+
     def compose(app: Any) -> None:
         app.found = []
 
@@ -412,9 +428,12 @@ def test_an_operator_that_asks_late_which_streams_came_is_told_of_every_message_
                 app.found.append(op_input.receive_cuda_streams("in"))
 
         ones = source(app, [1] * 4, name="s")
-        app.add_flow(ones, Step(app, inputs=("in",), body=take, name="take"))
+        taker = Step(app, inputs=("in",), body=take, name="take")
+        app.add_flow(ones, taker)
+        if make is event_based:
+            app.make_thread_pool("pool").add(taker, True)
 
-    assert run(compose).found[1:] == [[None], [None]]
+    assert run(compose, make).found[1:] == [[None], [None]]
 
 
 def test_the_frame_of_a_compute_that_asked_late_is_in_flight_when_the_next_one_begins() -> None:

@@ -410,6 +410,23 @@ def test_the_most_messages_of_a_tracked_function_that_wait_are_counted() -> None
     assert tracker.statistics.queue("last.x").most == 3
 
 
+def test_a_tracked_operator_receives_all_that_waits_where_it_asks_for_that() -> None:
+    taken: list[Any] = []
+
+    def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        taken.append(op_input.receive("in", kind="multi" if self.ticks % 2 else ""))
+        op_input.receive_cuda_stream("in")
+
+    def compose(app: Any) -> None:
+        app.track(0, 0)
+        pool = CudaStreamPool(app, stream_flags=1)
+        first = op(outputs="out")(lambda: Array(0))(app, CountCondition(app, 10), pool, name="first")
+        app.add_flow(first, Step(app, pool, inputs=["in"], body=take, name="last"))
+
+    run(compose)
+    assert [type(item) for item in taken] == [tuple, Array] * 5
+
+
 def test_metadata_passes_an_array_that_is_sent_in_short() -> None:
     seen: list[Any] = []
 
