@@ -53,6 +53,7 @@ from headrace.parts.control import (
     Ask,
     AskProgress,
     AskTime,
+    AtRisk,
     Beat,
     Cancel,
     Channel,
@@ -328,6 +329,7 @@ class Worker:
             control.run_id = self.assignment.run_id
             self.cut = Cut(application, self.assignment.part, self._join)
             self.cut.on_failure = self._on_failure
+            self.cut.idleness.on_risk = lambda *what: self.channel.post(AtRisk(*what))
             if application.scheduler().stop_on_deadlock:
                 self.cut.idleness.on_idle = self._on_idle
                 self.cut.idleness.waits_to_be_asked = True
