@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import logging
 import os
 import pickle
@@ -96,9 +97,6 @@ _PR_SET_PDEATHSIG = 1
 BEAT = 0.5  # seconds, when the links wake the process up anyway
 _LOOKS = 10  # in a second
 _CHUNK = 1 << 16  # bytes of output that are passed on at once
-_MOST_IN_PIPE = (
-    1 << 16
-) + _CHUNK  # bytes that were written and not passed on: what Linux keeps, and one chunk
 _CONNECTING = 10  # seconds within which another part connects a link, as `link.connect`
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
@@ -174,6 +172,7 @@ class Speech:
         self._is_heard = is_heard
         self._threads: list[threading.Thread] = []
         self._passed: list[int] = []  # bytes, by thread
+        self._most_under_way = 2 * _CHUNK  # bytes that were written and not passed on, of each stream
         self._kept = os.dup(1)
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
@@ -185,6 +184,7 @@ class Speech:
         os.close(self._kept)
         for stream in (1, 2) if self._is_heard else ():
             there, here = os.pipe()
+            self._most_under_way = fcntl.fcntl(there, fcntl.F_GETPIPE_SZ) + _CHUNK
             os.dup2(here, stream)
             os.close(here)
             place = len(self._passed)
@@ -206,7 +206,7 @@ class Speech:
         holds: all else was written later. The second has ten looks: a process that was stopped meanwhile has not
         had its time.
         """
-        until = [passed + _MOST_IN_PIPE for passed in self._passed]
+        until = [passed + self._most_under_way for passed in self._passed]
         for place, thread in enumerate(self._threads):
             passed, looks = self._passed[place], 0
             while looks < _LOOKS and passed < until[place] and not waits.join(thread, 1.0 / _LOOKS):
