@@ -145,7 +145,7 @@ class CapturedSegment:
         ):
             # No variable may hold the array: whether the program still does is found by its reference count.
             leaves = [items[0].data if type(items[0]) is Envelope else items[0]]
-            if matches(leaves[0]) and (graph := entry.take_graph()) is not None:
+            if matches(leaves[0]) and (graph := entry.graph or entry.take_graph()) is not None:
                 self._replay_frame(graph, items, leaves, [])
                 if self._replay.findings is not None:
                     self._look_at(self._replay.findings, entry, graph)
