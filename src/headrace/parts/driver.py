@@ -35,6 +35,7 @@ from headrace.observe.progress_line import is_wanted, shown_progress
 from headrace.parts.control import (
     AskProgress,
     Assignment,
+    AtRisk,
     Beat,
     Channel,
     Composed,
@@ -520,6 +521,8 @@ class Driver:
                 self._stuck[part] = problems
             case Idle(report, wave):
                 self._carry_out(supervisor.idle(part, report, wave, now))
+            case AtRisk(flow, count, holders):
+                supervisor.at_risk(part, flow, count, holders)
             case Paused(number):
                 self._stepping.note_paused(part, number)
                 self._send(())
@@ -614,6 +617,7 @@ class Driver:
             ended_by,
             _records(supervisor),
             restarts,
+            supervisor.lost,
         )
 
 
