@@ -83,7 +83,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "packets to the worker dropped": drop("input", "drop"),
     "packets from the worker dropped": drop("output", "drop"),
 }
-NOTICED = "cut off", "is gone", "said nothing", "driver is gone", "Connection reset", "timed out", "No route"
+NOTICED = "cut off", "is gone", "said nothing", "Connection reset", "timed out", "No route"
 
 
 class Command:

@@ -7,6 +7,7 @@ import os
 import selectors
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
@@ -257,10 +258,11 @@ def _driver() -> Driver:
 
 def test_the_driver_looks_at_what_a_process_has_noted() -> None:
     driver = _driver()
-    driver._processes["part"] = SimpleNamespace(beat=123.5, channel=None)
+    now = monotonic()
+    driver._processes["part"] = SimpleNamespace(beat=now, channel=None)
     os.eventfd_write(driver._wake, 1)
     driver._step()
-    assert driver.supervisor.parts["part"].heard_at == 123.5
+    assert driver.supervisor.parts["part"].heard_at == now
     os.close(driver._wake)
     driver._selector.close()
 

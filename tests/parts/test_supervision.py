@@ -18,7 +18,19 @@ from headrace.parts.cut_flow import CutFlow
 from headrace.parts.failures import Failure
 from headrace.parts.idleness import IdleReport, PartIdleness, decide
 from headrace.parts.lines import Lines
-from headrace.parts.supervision import GRACE, Interrupt, Join, Kill, Part, Spawn, Supervisor, Tell, Warn
+from headrace.parts.supervision import (
+    GRACE,
+    SILENCE,
+    START,
+    Interrupt,
+    Join,
+    Kill,
+    Part,
+    Spawn,
+    Supervisor,
+    Tell,
+    Warn,
+)
 
 SAME = {"operator 'a.source'": "a camera"}
 FLOW = CutFlow("a.x.out -> b.y.in", "a", "b", ("a.x.out",), "b.y.in", 4, IOSpec.QueuePolicy.FAULT, True)
@@ -201,6 +213,35 @@ def test_processes_may_be_silent_before_their_run_and_while_the_driver_is_stoppe
     made = started(now=10.0)
     made.forgive(100.0)
     assert made.tick(102.0) == []
+
+
+def test_a_process_that_is_frozen_while_it_starts_is_given_up_and_named() -> None:
+    made = supervisor(b="restart")
+    made.beat("b", 0.0)  # a board on which nothing was noted
+    assert made.next_time() is None
+    for name in "abc":
+        made.beat(name, 10.0)
+    made.beat("b", 12.0)
+    made.composed("a", SAME, 70.0)
+    made.beat("c", 70.0)
+    assert made.tick(12.0 + SILENCE + START - 0.01) == [Kill("a"), Interrupt("b"), Interrupt("c")]
+    assert "part 'a': its process has said nothing for 2.85 s" in str(made.failure)
+    made = supervisor(b="restart")
+    for name in "abc":
+        made.beat(name, 10.0 + (name != "b"))
+    assert made.next_time() == 10.0 + SILENCE + START
+    assert made.tick(9.9 + SILENCE + START) == []
+    assert made.tick(10.0 + SILENCE + START) == [Kill("b"), Interrupt("a"), Interrupt("c")]
+    assert "part 'b': its process has said nothing for 62.85 s, and has not composed" in str(made.failure)
+    assert made.exited("b", "was ended by SIGKILL", 100.0) == []
+
+
+def test_the_time_of_a_process_that_is_started_again_begins_when_it_is_started() -> None:
+    made = started(now=10.0, b="restart")
+    made.exited("b", "was killed", 12.0)
+    made.forgive(13.0)
+    assert made.parts["b"].heard_at is None
+    assert made.tick(14.0) == []
 
 
 def test_a_process_has_its_time_to_exit_once_more_if_the_driver_was_stopped() -> None:

@@ -284,12 +284,22 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Starting:
+    """A process is being started; from an agent, which is alive."""
+
+    part: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Gone:
     """A process has ended, or could not be started; from an agent."""
 
     part: str
     number: int
     how: str
+    status: int = 0
+    """The status of the process, less than 0 if a signal has ended it."""
 
 
 _QUIET_BEAT = pickle.dumps(Beat())

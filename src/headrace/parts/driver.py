@@ -308,7 +308,7 @@ class Driver:
     def _step(self) -> None:
         control, now = self._control, monotonic()
         if now - self._looked_at > 1.5 * _LONGEST:
-            self.supervisor.forgive(now)  # Ctrl-Z stops all processes, and a busy machine delays all of them
+            self._forgive(now)  # Ctrl-Z stops all processes, and a busy machine delays all of them
         self._looked_at = now
         self._pass_on_requests()
         while control.errors:
@@ -323,7 +323,7 @@ class Driver:
         for channel in self._channels():
             if channel.wants_write:
                 self._watch(channel, selectors.EVENT_READ | selectors.EVENT_WRITE)
-        until = self.supervisor.next_time()
+        until = self._next_time()
         left = _LONGEST if until is None else max(until - monotonic(), 0.0)
         if not self._is_needed:  # the last process was given up, and nothing more will happen
             left = 0.0
@@ -331,6 +331,12 @@ class Driver:
             # It may be gone because of the one before, and its number may be that of another file.
             if self._selector.get_map().get(key.fd) is key:
                 key.data()
+
+    def _forgive(self, now: float) -> None:
+        self.supervisor.forgive(now)
+
+    def _next_time(self) -> float | None:
+        return self.supervisor.next_time()
 
     def _pass_on_requests(self) -> None:
         requests, alive = self._control.requests, self._alive()
@@ -420,6 +426,7 @@ class Driver:
             self._leaving.append(former)
         environment = environment_of(part, os.environ, self._gpus[part], self._ports)
         process = self._processes[part] = Process(part, environment, self._control.fail)
+        self.supervisor.beat(part, monotonic())
         process.channel.post(self._assignment(part))
         for source, serve in (
             (process.channel, self._on_message),

@@ -4,8 +4,10 @@ A process goes through these states::
 
     SPAWNED --composed--> COMPOSED --all are, links made--> LINKED --started--> RUNNING --ended--> REPORTED --> GONE
 
-A process may be lost in each of them: it exits, or says nothing for longer than `silence` while it is linked. What
-happens then is the fragment's policy (``on_loss``), unless the run is ending anyway:
+A process may be lost in each of them: it exits, or says nothing for longer than `silence`. One that has not
+composed the program has `START` seconds more, because its imports may keep the interpreter lock. Its time begins
+when it is known that it was started: on other hosts, somebody may have to come first who starts it. What happens
+then is the fragment's policy (``on_loss``), unless the run is ending anyway:
 
 ``stop``     the run fails; all others are stopped.
 ``restart``  a new process takes the place of the lost one, with an epoch of its own, and new links to the others.
@@ -38,6 +40,10 @@ if TYPE_CHECKING:
     from headrace.parts.cut_flow import CutFlow
 
 
+SILENCE = 2.85
+"""The seconds for which a process may say nothing: a frozen one is known within 3 s, also if the driver is late."""
+START = 60.0
+"""The seconds for which a process may say nothing while it starts, beside those of every process."""
 GRACE = 5.0
 """The seconds between the report of a process and its exit, or after a stop before the run began there."""
 
@@ -115,7 +121,8 @@ class Part:
     on_loss: str = STOP
     state: State = State.SPAWNED
     epoch: int = 0
-    heard_at: float = 0.0
+    heard_at: float | None = None
+    """When the process was last alive; None if it is not known to have been started."""
     kill_at: float | None = None
     idle: IdleReport | None = None
     is_interrupted: bool = False
@@ -139,7 +146,7 @@ class Supervisor:
     parts: dict[str, Part]
     flows: Sequence[CutFlow]
     description: dict[str, str]
-    silence: float = 2.85  # so that a frozen process is known within 3 s, also if the driver is late
+    silence: float = SILENCE
     failures: list[tuple[str, BaseException, int]] = field(default_factory=list)
     is_stopping: bool = False
     ended_by: EndedBy | None = None
@@ -221,7 +228,8 @@ class Supervisor:
     def beat(self, name: str, at: float) -> None:
         """Handle that a process was alive at a time."""
         part = self.parts[name]
-        part.heard_at = max(part.heard_at, at)
+        if at > (part.heard_at or 0.0):
+            part.heard_at = at
 
     def idle(self, name: str, report: IdleReport, wave: int, now: float) -> list[Action]:
         """Handle that nothing can run in a part unless a link brings something.
@@ -313,7 +321,7 @@ class Supervisor:
             return self.fail(part.name, error, now, 2)
         if part.on_loss == GO_ON:
             return [Warn(f"{error}; the other parts go on")]
-        part.state, part.epoch, part.is_killed = State.SPAWNED, part.epoch + 1, False
+        part.state, part.epoch, part.is_killed, part.heard_at = State.SPAWNED, part.epoch + 1, False, None
         self.restarts[part.name] = self.restarts.get(part.name, 0) + 1
         return [Warn(f"{error}; it is started again"), Spawn(part.name, part.epoch)]
 
@@ -326,15 +334,24 @@ class Supervisor:
             if part.kill_at is not None and now >= part.kill_at:
                 part.kill_at, part.is_killed = None, True
                 found += [Kill(part.name)]
-            elif State.LINKED <= part.state <= State.RUNNING and now >= part.heard_at + self.silence:
+            elif (limit := self._limit(part)) is not None and now >= limit:
                 part.heard_at, part.is_killed = now, True
                 found += [Kill(part.name), *self._silent(part, now)]
         return found
 
+    def _limit(self, part: Part) -> float | None:
+        """Return when a process is silent that is not heard of until then; None if never."""
+        if part.heard_at is None or part.state > State.RUNNING or part.kill_at is not None:
+            return None
+        return part.heard_at + self.silence + (START if part.state is State.SPAWNED else 0.0)
+
     def _silent(self, part: Part, now: float) -> list[Action]:
+        seconds, doing = f"{self.silence:g} s", ""
+        if part.state is State.SPAWNED:
+            seconds, doing = f"{self.silence + START:g} s", ", and has not composed the program"
         error = PartLost(
-            f"part {part.name!r}: its process has said nothing for {self.silence:g} s: it is frozen, or a call "
-            "holds the interpreter lock"
+            f"part {part.name!r}: its process has said nothing for {seconds}{doing}: it is frozen, or a call holds "
+            "the interpreter lock"
         )
         if self.is_stopping:  # perhaps since its peers noticed it first
             return self.fail(part.name, error, now, 2)
@@ -344,18 +361,15 @@ class Supervisor:
     def forgive(self, now: float) -> None:
         """Let all processes have their time once more, because the driver itself was stopped for a while."""
         for part in self.parts.values():
-            part.heard_at = now
+            if part.heard_at is not None:
+                part.heard_at = now
             if part.kill_at is not None:
                 part.kill_at = now + GRACE
 
     def next_time(self) -> float | None:
         """Return when `tick` has something to do; None if never."""
         times = [part.kill_at for part in self.parts.values() if part.kill_at is not None]
-        times += [
-            part.heard_at + self.silence
-            for part in self.parts.values()
-            if State.LINKED <= part.state <= State.RUNNING
-        ]
+        times += [limit for part in self.parts.values() if (limit := self._limit(part)) is not None]
         return min(times, default=None)
 
     # The end.

@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -81,7 +81,7 @@ from headrace.parts.link_operators import AbsentLink
 from headrace.parts.part_progress import PartProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from headrace.core.control import ControlledEngine
     from headrace.core.run_options import RunOptions
@@ -131,8 +131,12 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
     except LinkError as error:
         sys.exit(f"part {part!r}: {error}")
     channel = Channel.over(carrier.detach())
-    assignment: Assignment | None = channel.receive_one()
-    if assignment is not None:
+    with _told_of_interrupts(channel):
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        assignment: Assignment | None = channel.receive_one()
+        if assignment is None:
+            return
         os.environ.update(assignment.environment)
         os.environ.pop(DASHBOARD, None)  # its address would be that of the driver's page
         launch = assignment.program
@@ -146,6 +150,15 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
             LinkPort(listens_at or channel.host, token, encrypted=encrypted),
             Speech(channel, assignment.is_heard),
         )
+
+
+@contextmanager
+def _told_of_interrupts(channel: Channel) -> Iterator[None]:
+    """Tell the driver of Ctrl-C that comes before, or after, the program can say so."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        channel.send(Ended(None, Failure.of(error)))
 
 
 class Speech:
@@ -199,19 +212,20 @@ def _serve(
     board: Board | None = None,
 ) -> None:
     """Run a part, and leave the process."""
-    if assignment.cpus:
-        os.sched_setaffinity(0, assignment.cpus)
-    for name in SPANNING:  # the driver watches
-        os.environ.pop(name, None)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
-    worker = Worker(channel, assignment, port, speech, board)
-    default_loop().add(worker)
     try:
-        # From here on the driver may cancel the run.
-        threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
-        worker.run()
+        with _told_of_interrupts(channel):
+            if assignment.cpus:
+                os.sched_setaffinity(0, assignment.cpus)
+            for name in SPANNING:  # the driver watches
+                os.environ.pop(name, None)
+            for stream in (sys.stdout, sys.stderr):
+                stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+            logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
+            worker = Worker(channel, assignment, port, speech, board)
+            default_loop().add(worker)
+            # From here on the driver may cancel the run.
+            threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
+            worker.run()
         atexit._run_exitfuncs()
     finally:
         # Everything was stopped and reported. To take the interpreter apart would keep the driver waiting.
@@ -271,6 +285,7 @@ class Worker:
         self.cut: Any = None  # the Cut, once there is one
         self.control: PartControl | None = None
         self.is_over = False
+        self._has_reported = False
         self._ends: dict[str, tuple[socket.socket | Address, int]] = {}
         self._is_linked = threading.Event()
         self._has_begun = False
@@ -299,7 +314,7 @@ class Worker:
         except Over:
             pass
         except BaseException as error:
-            if not self.is_over:
+            if not self._has_reported:
                 self.report(None, error)
 
     def run_part(self, application: Any, runner: PartRunner, limits: RunOptions) -> NoReturn:
@@ -344,6 +359,7 @@ class Worker:
             self._speech.end()
         flows = {} if self.cut is None else self.cut.counts()
         progress = None if outcome is None else PartProgress.of(self.cut)
+        self._has_reported = True
         self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), flows, progress))
 
     # The links.

@@ -505,9 +505,12 @@ def test_times_are_right_while_operators_share_a_stream_and_after_they_part(sche
 
 
 def test_messages_that_are_logged_have_fences_on_the_stream_that_operators_share(
-    scheduler: MakeScheduler,
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
 ) -> None:
     logged: list[Any] = []
+    waits: list[Any] = []
+    wait = sim.Stream.wait
+    monkeypatch.setattr(sim.Stream, "wait", lambda self, event: waits.append(event) or wait(self, event))
 
     class Fenced(Watcher):
         wants_data = True
@@ -522,6 +525,7 @@ def test_messages_that_are_logged_have_fences_on_the_stream_that_operators_share
     app = run(compose, scheduler)
     assert len({stream for seen in app.streams.values() for stream in seen}) == 1
     assert (app.seen, logged) == (RIGHT, [True] * FRAMES * (len(ROW) - 1))
+    assert waits == []  # a stream needs no order after itself
 
 
 @pytest.mark.turns("scheduler", "seconds")

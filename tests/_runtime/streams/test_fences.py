@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
 
 from headrace import CountCondition
+from headrace._runtime.compiled import is_compiled
 from headrace._runtime.messages.envelope import Envelope, stamping
 from headrace._runtime.messages.fences import Fences
 from headrace._runtime.messages.managed_stream import ManagedStream
-from headrace._runtime.streams.lifetimes import InFlight
+from headrace._runtime.streams.lifetimes import InFlight, Lifetimes
+from headrace._runtime.streams.watch import Watch
 from headrace.gpu import sim
-from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, launch, run, source
+from tests.harness import (
+    MS,
+    Consumer,
+    MakeScheduler,
+    Producer,
+    Step,
+    event_based,
+    greedy,
+    launch,
+    run,
+    source,
+)
 from tests.harness.internals import node_of
 from tests.limits import examples
 
@@ -398,7 +413,12 @@ def test_what_an_operator_received_is_told_of_its_own_compute_after_it_asked_lat
     assert run(compose).found == [1, 1]
 
 
-def test_an_operator_that_asks_late_which_streams_came_is_told_of_every_message_from_then_on() -> None:
+@pytest.mark.parametrize("make", [greedy, event_based])
+def test_an_operator_that_asks_late_which_streams_came_is_told_of_every_message_from_then_on(
+    make: MakeScheduler,
+) -> None:
+    """Also in a pool of threads, where each receive tells the sender in the other pool of its room."""
+
     def compose(app: Any) -> None:
         app.found = []
 
@@ -408,9 +428,12 @@ def test_an_operator_that_asks_late_which_streams_came_is_told_of_every_message_
                 app.found.append(op_input.receive_cuda_streams("in"))
 
         ones = source(app, [1] * 4, name="s")
-        app.add_flow(ones, Step(app, inputs=("in",), body=take, name="take"))
+        taker = Step(app, inputs=("in",), body=take, name="take")
+        app.add_flow(ones, taker)
+        if make is event_based:
+            app.make_thread_pool("pool").add(taker, True)
 
-    assert run(compose).found[1:] == [[None], [None]]
+    assert run(compose, make).found[1:] == [[None], [None]]
 
 
 def test_the_frame_of_a_compute_that_asked_late_is_in_flight_when_the_next_one_begins() -> None:
@@ -462,3 +485,26 @@ def test_the_event_of_an_incomplete_fence_is_found_by_its_number(seed: int) -> N
         for number in range(fences.completed + 1, fences.last + 1):
             assert fences.event(number).point == number
     assert len(device.made) == len(fences.events) <= 200
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled code takes no stand-ins for the run and its operator")
+def test_an_operator_that_moves_while_the_device_is_behind_keeps_nothing_for_its_former_stream() -> None:
+    class Frame:
+        pass
+
+    operator = SimpleNamespace(max_in_flight=1)
+    run_streams: Any = SimpleNamespace(watch=Watch())
+    node: Any = SimpleNamespace(operator=operator, name="moves", has_extra_work=False)
+    lifetimes = Lifetimes(run_streams, node)
+    lifetimes.add_reader(Device().timeline()[0])
+    received = Frame()
+    is_kept = ref(received)
+    lifetimes.held.received.append(received)
+    del received
+    lifetimes.end_compute()
+    assert lifetimes.full is lifetimes.readers[0]
+    lifetimes.move(Device().timeline()[0])
+    assert lifetimes.full is lifetimes.readers[0]
+    assert is_kept() is not None
+    lifetimes.clear()
+    assert is_kept() is None

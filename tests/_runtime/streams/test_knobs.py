@@ -85,6 +85,31 @@ def test_several_streams_read_the_values_of_their_frames() -> None:
     assert seen == of_slow == [1 << 40 | n for n in range(FRAMES)]
 
 
+def test_values_that_have_changed_are_written_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of the driver costs more than a word. Words that stay as they are are not written."""
+    calls: list[list[int]] = []
+    backend = find_backend("sim")
+    write_words = backend.write_words
+
+    def note(stream: Any, words: Any) -> None:
+        calls.append([word for _, word in words])
+        write_words(stream, words)
+
+    monkeypatch.setattr(backend, "write_words", note)
+
+    def change(operator: Any, n: int) -> None:
+        operator.set_knob("gain", n)
+        operator.set_knob("offset", 1 << 32 | n // 2)
+
+    def body(self: Any, context: Any, seen: list[Any]) -> None:
+        context.allocate_cuda_stream("mine")
+        context.knob("gain", np.int32)
+        context.knob("offset", np.int64)
+
+    values_seen(body, before=change, frames=4)
+    assert calls == [[0], [0, 1], [1], [2, 1], [3]]
+
+
 def test_a_stream_that_is_used_for_the_first_time_waits_for_the_value() -> None:
     """The write is behind a long kernel, and the new stream has nothing else to wait for."""
 

@@ -250,13 +250,15 @@ def test_running_again_makes_new_streams(scheduler: MakeScheduler) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fragment_limit", "operator_limit", "expected"), [(None, None, 8), (3, None, 3), (3, 5, 5), (None, 1, 1)]
+    ("fragment_limit", "operator_limit", "idle", "expected"),
+    [(None, None, 0, 8), (3, None, 0, 3), (3, 5, 0, 5), (None, 1, 0, 1), (None, None, 1, 8)],
 )
 def test_the_host_runs_ahead_so_far_and_no_further(
     machine: sim.Machine,
     scheduler: MakeScheduler,
     fragment_limit: int | None,
     operator_limit: int | None,
+    idle: int,
     expected: int,
 ) -> None:
     launched = finished = 0
@@ -274,6 +276,8 @@ def test_the_host_runs_ahead_so_far_and_no_further(
             launch(stream, 10 * MS, done)
             launched += 1
             most = max(most, launched - finished)
+            for number in range(idle):  # streams that the device keeps up with
+                context.allocate_cuda_stream(f"idle {number}")
 
         if fragment_limit is not None:
             app.max_in_flight = fragment_limit

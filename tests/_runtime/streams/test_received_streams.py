@@ -20,6 +20,7 @@ from tests.harness import (
     greedy,
     launch,
     once,
+    read_frame,
     run,
     source,
 )
@@ -172,6 +173,66 @@ def test_sync_to_default_orders_the_default_stream_too(machine: sim.Machine, syn
 
     run(compose)
     assert (times[0] >= MS) is sync  # the producer's kernel takes a millisecond
+
+
+def test_the_default_stream_is_ordered_from_the_compute_on_that_asks_for_it(machine: sim.Machine) -> None:
+    times: list[float] = []
+
+    def compose(app: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            op_input.receive_cuda_stream("in", sync_to_default=self.ticks == 5)
+            sim.Device(0).default_stream.record().sync()
+            times.append(machine.now)
+
+        pool = CudaStreamPool(app, 0, 1)  # flag 1: not ordered with the default stream by itself
+        producer = Producer(app, CountCondition(app, 5), pool, name="producer")
+        app.add_flow(producer, Step(app, pool, inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    assert times[3] < MS
+    assert times[4] >= 5 * MS
+
+
+def test_the_stream_of_one_input_comes_after_the_messages_of_the_other_in_every_compute() -> None:
+    def compose(app: Any) -> None:
+        app.seen = []
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            _, data = op_input.receive("quick"), op_input.receive("slow")
+            read_frame(op_input.receive_cuda_stream("quick"), MS / 10, data, app.seen)
+
+        taker = Step(app, inputs=("quick", "slow"), body=take, name="take")
+        for name, seconds in (("quick", 0.0), ("slow", 3 * MS)):
+            producer = Producer(app, CountCondition(app, 6), name=name)
+            producer.seconds = seconds
+            app.add_flow(producer, taker, {("out", name)})
+
+    assert run(compose).seen == list(range(6))
+
+
+def test_the_stream_is_asked_for_at_another_input_later_whose_messages_come_without_one() -> None:
+    def compose(app: Any) -> None:
+        app.enable_metadata(True)
+        app.found = []
+
+        def send(self: Any, op_input: Any, op_output: Any) -> None:
+            self.metadata["number"] = self.ticks
+            op_output.emit(self.ticks)
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("frames"), op_input.receive("numbers")
+            stream = op_input.receive_cuda_stream("frames")
+            if self.ticks > 3:
+                app.found.append(op_input.receive_cuda_stream("numbers") == stream)
+
+        taker = Step(app, inputs=("frames", "numbers"), body=take, name="take")
+        producer = Producer(app, CountCondition(app, 6), name="producer")
+        app.add_flow(producer, taker, {("out", "frames")})
+        sender = Step(app, CountCondition(app, 6), outputs=("out",), body=send, name="send")
+        app.add_flow(sender, taker, {("out", "numbers")})
+
+    assert run(compose).found == [True] * 3
 
 
 def test_without_a_stream_of_its_own_an_operator_gets_that_of_this_message() -> None:

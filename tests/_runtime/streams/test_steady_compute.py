@@ -410,6 +410,23 @@ def test_the_most_messages_of_a_tracked_function_that_wait_are_counted() -> None
     assert tracker.statistics.queue("last.x").most == 3
 
 
+def test_a_tracked_operator_receives_all_that_waits_where_it_asks_for_that() -> None:
+    taken: list[Any] = []
+
+    def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        taken.append(op_input.receive("in", kind="multi" if self.ticks % 2 else ""))
+        op_input.receive_cuda_stream("in")
+
+    def compose(app: Any) -> None:
+        app.track(0, 0)
+        pool = CudaStreamPool(app, stream_flags=1)
+        first = op(outputs="out")(lambda: Array(0))(app, CountCondition(app, 10), pool, name="first")
+        app.add_flow(first, Step(app, pool, inputs=["in"], body=take, name="last"))
+
+    run(compose)
+    assert [type(item) for item in taken] == [tuple, Array] * 5
+
+
 def test_metadata_passes_an_array_that_is_sent_in_short() -> None:
     seen: list[Any] = []
 
@@ -696,6 +713,83 @@ def test_memory_of_a_pool_comes_back_after_each_compute(scheduler: MakeScheduler
 
     run(compose, scheduler)
     assert seen == [(8,)] * FRAMES
+
+
+@not_compiled
+@pytest.mark.parametrize("streams", [1, 2])
+def test_the_only_block_of_a_pool_comes_back_after_each_compute(
+    monkeypatch: pytest.MonkeyPatch, streams: int
+) -> None:
+    """The producer would raise without one. While an operator keeps nothing else, looks are put off."""
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    looks: list[Any] = []
+    look = lifetimes.Lifetimes.look
+    monkeypatch.setattr(lifetimes.Lifetimes, "look", lambda self: looks.append(self) or look(self))
+    taken: list[Any] = []
+
+    def compose(app: Any) -> None:
+        memory = BlockMemoryPool(app, "device", 64, 1)
+
+        def send(self: Any, op_input: Any, op_output: Any) -> None:
+            op_output.emit(memory.allocate_tensor(8, "int64"))
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            taken.append(op_input.receive().shape)
+            for number in range(streams):
+                context.allocate_cuda_stream(f"{number}")
+
+        first = Step(app, CountCondition(app, FRAMES), outputs=["out"], body=send, name="first")
+        app.add_flow(first, Step(app, inputs=["in"], body=take, name="last"))
+
+    run(compose)
+    assert taken == [(8,)] * FRAMES
+    assert streams > 1 or len(looks) <= FRAMES // 5
+
+
+@not_compiled
+def test_a_frame_that_is_sent_again_and_again_is_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)  # looks are up to 48 computes apart
+    monkeypatch.setitem(owner_sizes, Memory, attrgetter("size"))
+    array = Array(0)
+    found: list[int] = []
+
+    def compose(app: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            found.append(context.frames_in_flight)
+            op_input.receive()
+            op_input.receive_cuda_stream()
+
+        pool = CudaStreamPool(app, stream_flags=1)
+        first = op(outputs="out")(lambda: array)(app, CountCondition(app, LONG), pool, name="first")
+        app.add_flow(first, Step(app, pool, inputs=["in"], body=take, name="last"))
+
+    run(compose)
+    assert max(found[WARM:]) <= 12
+
+
+def test_each_receiver_has_its_own_copy_of_a_map_that_comes_between_arrays() -> None:
+    taken: dict[str, list[Any]] = {"one": [], "other": []}
+
+    def compose(app: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            item = op_input.receive()
+            op_input.receive_cuda_stream()
+            taken[self.name].append(item.pop("frame", None) if isinstance(item, dict) else item)
+
+        def send() -> Any:
+            return {"frame": arrays[-1]} if len(arrays) % 2 else arrays[-1]
+
+        arrays: list[Array] = []
+        pool = CudaStreamPool(app, stream_flags=1)
+        first = op(outputs="out")(lambda: arrays.append(Array(0)) or send())(
+            app, CountCondition(app, FRAMES), pool, name="first"
+        )
+        for name in taken:
+            app.add_flow(first, Step(app, pool, inputs=["in"], body=take, name=name))
+
+    run(compose)
+    assert [type(item) for item in taken["one"]] == [Array] * FRAMES
+    assert taken["one"] == taken["other"]
 
 
 @pytest.mark.parametrize("port", ["a", "b"])

@@ -261,8 +261,6 @@ class NodeStreams:
         self.outputs.replace(shared, own)
         self._update_outputs()
         self._end_steady()
-        if self.knobs is not None:
-            self.knobs.order(own)
 
     def _forget_items(self) -> None:
         for port in self._ports:
