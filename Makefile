@@ -22,7 +22,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --editable
 # Tests start hundreds of processes: without bytecode, each compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-thorough test-all test-compiled test-loaded sanitize lint gpu-test gpu-sanitize soak bench
+.PHONY: demo docs test test-thorough test-all test-compiled test-loaded test-jittered sanitize lint gpu-test gpu-sanitize soak bench
 .PHONY: compile compile-sources wheel compiled-wheel wheels pure clean
 .DEFAULT_GOAL := test
 
@@ -87,6 +87,9 @@ gpu-test:  ## tests/gpu on a real GPU, from the source tree, with PYTHON; the co
 # A suite that passes here depends on nothing but the code: other people's machines are busy with other work.
 test-loaded: $(READY) pure  ## the tests beside eight busy processes, three times in a row
 	$(BIN)/python -m tests.loaded --busy 8 --times 3 -- $(PYTEST:auto=8) --maxprocesses 8
+
+test-jittered: $(READY) pure  ## the tests with threads and processes that are late on purpose; JITTER=7 or 7:main, TESTS=... for some
+	HEADRACE_JITTER=$(or $(JITTER),1) $(PYTEST) -p tests.jitter $(TESTS)
 
 gpu-sanitize:  ## tensors and segments on a real GPU under compute-sanitizer; PLANT=leak or use-after-free gives it something to find
 	PYTHONPATH=src compute-sanitizer --tool memcheck --leak-check full --report-api-errors no --error-exitcode 1 \

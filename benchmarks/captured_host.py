@@ -4,7 +4,8 @@
 
 The chain of `benchmarks.captured_chain` on the simulated device: a source, five captured stages, a sink. Once the
 segment is captured, the calls of the driver do nothing, so the time is that of headrace alone. They are counted.
-Arrays are like those of CuPy. With outputs in a ring, the order after the readers of a slot is a part of the time.
+Arrays are like those of CuPy, and are looked at by the same means. With outputs in a ring, the order after the
+readers of a slot is a part of the time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import time
 from collections import Counter
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 from unittest import mock
 
@@ -30,6 +32,7 @@ from headrace.gpu.sim.backend import SimBackend
 from headrace.resources import CudaStreamPool, RealtimeClock
 from headrace.tensor import register_library
 from headrace.tensor.device_arrays import DeviceLibrary, Layout
+from headrace.tensor.libraries import NEVER_ALLOCATED, owner_sizes
 
 LENGTH, SIZE, BUFFERS, WARM_UP, COUNTED = 5, 4_096, 4, 200, 120
 
@@ -62,12 +65,10 @@ class Arrays(DeviceLibrary):
 
     types = (Array,)
     lasts = True
-
-    def owner(self, array: Array) -> Any:
-        return array.data.mem
-
-    def begin(self, array: Array) -> int:
-        return array.data.mem.ptr
+    owner: Any = staticmethod(attrgetter("data.mem"))
+    begin: Any = staticmethod(attrgetter("data.mem.ptr"))
+    address: Any = staticmethod(attrgetter("data.ptr"))
+    state: Any = staticmethod(attrgetter("shape", "data"))
 
     def layout(self, array: Array) -> Layout:
         return Layout(self, array.shape, array.strides, array.dtype, 0)
@@ -78,9 +79,6 @@ class Arrays(DeviceLibrary):
     def numpy_dtype(self, layout: Layout) -> Any:
         return None
 
-    def address(self, array: Array) -> int:
-        return array.data.ptr
-
     def at(self, layout: Layout, address: int, owner: Any) -> Array:
         return Array(Pointer(Memory(owner, address), address))
 
@@ -90,9 +88,6 @@ class Arrays(DeviceLibrary):
 
     def links(self, array: Array) -> tuple[Any, ...]:
         return (array, array.data, array.data.mem)
-
-    def state(self, array: Array) -> Any:
-        return array.shape
 
     def new(self, layout: Layout, stream: Any) -> Array:
         return new_array()
@@ -120,12 +115,16 @@ free: list[Any] = []
 
 
 class Block(Memory):
-    """Memory of a pool."""
+    """Memory of a pool, whose size is known."""
 
     __slots__ = ()
 
     def __del__(self) -> None:
         free.append(self.owner)
+
+
+NEVER_ALLOCATED.add(Block)
+owner_sizes[Block] = lambda block: 4 * SIZE
 
 
 def _allocate() -> tuple[Any, int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from types import SimpleNamespace
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -94,18 +96,29 @@ def test_a_predicate_is_waited_for_and_its_last_result_returned(monkeypatch: pyt
     assert waited.limits == [1.0, 0.5]
 
 
-def test_futures_are_waited_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_futures_are_waited_for() -> None:
     first, second = Future[int](), Future[int]()
-    limits: list[float | None] = []
+    assert not waits.wait_for_futures((first, second), 0)
+    first.set_result(0)
+    assert not waits.wait_for_futures((first, second), 0)
+    assert not on_another_thread(lambda: waits.wait_for_futures((first, second), 0))
+    waiting = threading.Thread(target=waits.wait_for_futures, args=((first, second),))
+    waiting.start()
+    second.set_exception(ValueError())
+    waiting.join()
+    for _ in range(2):
+        assert waits.wait_for_futures((first, second))
+        assert waits.wait_for_futures((first, second), -1)
 
-    def wait(futures: Any, timeout: float | None) -> Any:
-        limits.append(timeout)
-        (first if len(limits) == 1 else second).set_result(0)
-        return SimpleNamespace(not_done=[one for one in futures if not one.done()])
 
-    monkeypatch.setattr("concurrent.futures.wait", wait)
-    assert waits.wait_for_futures((first, second))
-    assert limits == [1.0, 1.0]
+def test_a_future_that_is_asked_for_again_and_again_keeps_nothing_of_that() -> None:
+    future = Future[int]()
+    for _ in range(3):
+        assert not waits.wait_for_futures((future,), 0)
+    assert len(future._done_callbacks) == 1  # type: ignore[attr-defined]
+    gone = weakref.ref(future)
+    del future
+    assert gone() is None
 
 
 # -- a signal that interrupts nothing ----------------------------------------------------------------
@@ -180,6 +193,42 @@ def test_a_signal_that_comes_before_a_wait_ends_it(interrupting: None, way: str)
     end.set()
     late.join()
     endless.join()
+
+
+def test_a_signal_leaves_no_future_locked_wherever_it_interrupts_a_wait() -> None:
+    """The thread that is to end the future would wait for its lock for ever."""
+    future = Future[int]()
+    waits.wait_for_futures((future,), 0)  # the first wait asks the future to tell its end
+
+    def is_free() -> bool:
+        condition = future._condition  # type: ignore[attr-defined]
+        return bool(condition.acquire(blocking=False)) and condition.release() is None
+
+    def interrupt(step: int) -> bool:
+        """Raise at one of the steps of a wait; return False if it has fewer."""
+
+        def trace(frame: FrameType, event: str, argument: Any) -> Any:
+            nonlocal step
+            step -= 1
+            if step == 0:
+                raise Interrupted
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            waits.wait_for_futures((future,), 0)
+        except Interrupted:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+    steps = 0
+    while interrupt(steps + 1):
+        steps += 1
+        assert on_another_thread(is_free)
+    assert steps > 10
 
 
 def test_no_notification_is_lost_between_two_parts_of_a_wait() -> None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection
 from threading import current_thread, main_thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -73,10 +74,48 @@ def join(thread: threading.Thread, seconds: float | None = None) -> bool:
 
 
 def wait_for_futures(futures: Collection[Future[Any]], seconds: float | None = None) -> bool:
-    """Wait until all futures are done (True), or until `seconds` have passed (False)."""
-    from concurrent.futures import wait as wait_for_all
+    """Wait until all futures are done (True), or until `seconds` have passed (False).
 
-    return _in_parts(lambda limit: not wait_for_all(futures, limit).not_done, seconds)
+    `concurrent.futures.wait` holds the locks of the futures at the beginning and at the end of each wait. If a
+    signal handler raised there, a future could stay locked, and the thread that is to end it would wait for ever.
+    """
+    until = None if seconds is None else monotonic() + seconds
+    for future in futures:
+        end = _ends.get(future)
+        if end is None:  # one for each future, however often it is waited for
+            end = _End()
+            future.add_done_callback(end.come)
+            _ends[future] = end
+        if not end.wait(None if until is None else until - monotonic()):
+            return False
+    return True
+
+
+class _End:
+    """The end of a future. Those who wait for it hold no lock that others need, wherever a handler raises."""
+
+    __slots__ = ("_has_come", "_waiting")
+
+    def __init__(self) -> None:
+        self._has_come = False
+        self._waiting: list[threading.Lock] = []
+
+    def come(self, future: Future[Any]) -> None:
+        self._has_come = True
+        for lock in tuple(self._waiting):
+            lock.release()
+
+    def wait(self, seconds: float | None) -> bool:
+        lock = threading.Lock()
+        lock.acquire()
+        self._waiting.append(lock)
+        try:
+            return self._has_come or acquire(lock, seconds)
+        finally:
+            self._waiting.remove(lock)
+
+
+_ends: WeakKeyDictionary[Future[Any], _End] = WeakKeyDictionary()
 
 
 def limit(seconds: float | None) -> float | None:

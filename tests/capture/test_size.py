@@ -20,7 +20,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 # From the messages of a frame to the launch of its graph; CONTRIBUTING describes it.
 WALK = (
     "capture/segment.py",
-    "capture/cache.py",
     "capture/replay.py",
     "capture/graph.py",
     "gpu/executables.py",

@@ -19,7 +19,7 @@ import pytest
 
 from headrace.cluster import ray_hosting, ray_start
 from headrace.core.errors import GraphError, LinkError, PeerLost
-from headrace.parts.control import Gone
+from headrace.parts.control import Gone, Starting
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import ROOT, environment_of_programs, run_python
 from tests.limits import THOROUGH
@@ -181,8 +181,11 @@ class FakeCluster(FakeRay):
             return SimpleNamespace(future=lambda: end)
 
         call = SimpleNamespace(remote=run)
-        self.actors.append(SimpleNamespace(part=part, end=end, run=call))
-        return self.actors[-1]
+        ready: Future[None] = Future()
+        actor = SimpleNamespace(part=part, end=end, run=call, ready=ready)
+        actor.__ray_ready__ = SimpleNamespace(remote=lambda: SimpleNamespace(future=lambda: ready))
+        self.actors.append(actor)
+        return actor
 
     def kill(self, actor: SimpleNamespace, *, no_restart: bool) -> None:
         assert no_restart
@@ -195,7 +198,7 @@ def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one
     ray = FakeCluster()
     monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
     part = SimpleNamespace(name="a", gpus=None, cpus=2, on_loss="restart")
-    posted: list[Gone] = []
+    posted: list[Gone | Starting] = []
     hosting = ray_hosting.RayHosting("auto", [part], b"token", ".")
     hosting.reception = SimpleNamespace(  # type: ignore[assignment]
         address=("127.0.0.1", 1), post=lambda kind, name, what: posted.append(what)
@@ -205,11 +208,14 @@ def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one
     first, second = ray.actors
     assert ray.killed == [first]
     assert ray.options == [{"num_cpus": 2, "num_gpus": 0}] * 2
+    first.ready.set_exception(RuntimeError("killed"))
+    second.ready.set_result(None)
     first.end.set_exception(RuntimeError("killed"))
     second.end.set_result(3)
     assert posted == [
+        Starting("a", 2),
         Gone("a", 1, "its actor has failed (killed)"),
-        Gone("a", 2, "its process ended with status 3"),
+        Gone("a", 2, "its process ended with status 3", 3),
     ]
     hosting.close()
     assert ray.killed == [first, second]

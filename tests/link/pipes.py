@@ -51,6 +51,7 @@ class ByteCarrier:
         self.inbox = bytearray()
         self.is_cut = False
         self.is_closed = self.is_reset = False
+        self.patience: float | None = None
 
     def fileno(self) -> int:
         return -1
@@ -76,8 +77,9 @@ class ByteCarrier:
             raise CarrierClosed("it was cut")
         return messages
 
-    def close(self) -> None:
+    def close(self, patience: float | None = None) -> None:
         self.is_closed = True
+        self.patience = patience
 
     def reset(self) -> None:
         self.is_closed = self.is_reset = True

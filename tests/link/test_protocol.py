@@ -197,6 +197,18 @@ class TestSilence:
         assert isinstance(link.sender.failure, PeerAborted)
         assert "nothing was heard of the peer for 2.85 s" in str(link.sender.failure)
 
+    def test_counts_for_a_link_that_is_closed_meanwhile(self) -> None:
+        """A process that ends must not wait for the answer of a lost one as if it had just been heard of."""
+        link, now = self.ends()
+        assert link.receiver._machine.patience_left(now + 2.0) == pytest.approx(0.85)
+        link.receiver._machine.heard = float("-inf")
+        link.receiver.close()
+        assert link.back.patience == float("-inf")
+        starting = Bytes(silence=3.0)
+        starting.sender._machine.heard = float("-inf")
+        starting.sender.close()  # before the HELLO of its peer
+        assert starting.ahead.patience == pytest.approx(2.85)
+
     def test_a_beat_is_enough_and_says_how_far_the_peer_is(self) -> None:
         link, now = self.ends()
         link.sender.send(Parcel(1))

@@ -106,6 +106,16 @@ def test_a_closed_connection_whose_peer_does_not_read_ends_in_time():
     far.close()
 
 
+def test_a_closed_connection_waits_as_long_as_its_link_allows(monkeypatch):
+    allowed = []
+    monkeypatch.setattr("headrace.link.tcp.linger", lambda connection, seconds: allowed.append(seconds))
+    for patience in (None, 1.5, -1.0):
+        near, far = tcp_sockets()
+        TcpCarrier(near, silence=3.0).close(patience)
+        far.close()
+    assert allowed == [3.0, 1.5, 0.2]
+
+
 def test_bytes_that_tls_has_already_read_are_not_forgotten(monkeypatch):
     """A peer that puts several messages into one record: the socket does not become readable for the last."""
     near, far = CARRIERS["tls"]()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace import waits
 from headrace.operators import InferenceOp
 from headrace.testing import run_operator
 from tests.inference import models
@@ -262,13 +263,12 @@ def test_a_failure_is_raised_when_the_other_models_have_ended(
     failing: int, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other models end only when they are waited for."""
-    import concurrent.futures
     from concurrent.futures import ThreadPoolExecutor
 
     from headrace.operators.inference import _call_together
 
     go_on, ended = threading.Event(), threading.Event()
-    wait = concurrent.futures.wait
+    wait = waits.wait_for_futures
 
     def fail() -> list[Any]:
         raise kind("no")
@@ -278,11 +278,11 @@ def test_a_failure_is_raised_when_the_other_models_have_ended(
         ended.set()
         return []
 
-    def wait_for(futures: Any, timeout: Any = None) -> Any:
+    def wait_for(futures: Any) -> bool:
         go_on.set()
         return wait(futures)
 
-    monkeypatch.setattr(concurrent.futures, "wait", wait_for)
+    monkeypatch.setattr(waits, "wait_for_futures", wait_for)
 
     calls = [list, finish, finish]
     calls[failing] = fail

@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import resource
 import socket
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -57,3 +59,24 @@ def test_what_arrives_together_with_the_first_message_comes_next() -> None:
     near.close()
     assert far.receive() is None
     far.close()
+
+
+class _Silent(socket.socket):
+    """A connection whose other host was last heard of so many milliseconds ago."""
+
+    since = 0
+
+    def getsockopt(self, level: int, option: int, length: int = 0) -> Any:
+        if option == socket.TCP_INFO:
+            assert length == 60
+            return bytes(56) + self.since.to_bytes(4, sys.byteorder)
+        return super().getsockopt(level, option)
+
+
+@pytest.mark.parametrize(("since", "left"), [(900, 2350), (2000, 350), (9000, 200)])
+def test_what_is_sent_to_a_host_that_does_not_answer_gives_it_no_more_time(since: int, left: int) -> None:
+    with _Silent(socket.AF_INET, socket.SOCK_STREAM) as connection:
+        channel = Channel.over(connection)
+        connection.since = since
+        channel.hurry()
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == left

@@ -845,9 +845,16 @@ def test_arrays_and_objects_keep_their_order(scheduler: MakeScheduler, links: An
     assert [int(value[0]) for value in taken] == list(range(60))
 
 
-def test_nothing_is_received_in_a_pause(scheduler: MakeScheduler) -> None:
+def test_nothing_is_received_at_once_in_a_pause(scheduler: MakeScheduler) -> None:
+    """The link operator computes in a pause, too: the message comes as far as its queue."""
     taken: list[Any] = []
+    at_once: list[Any] = []
     links = MemoryLinks()
+
+    def take_at_once() -> Any:
+        at_once.append(link.receiver.take())
+        return at_once[-1]
+
     cut = Cut(plant(camera([]), detector(taken), scheduler=scheduler, size=4), "server", links.connect)
     application = cut.application
     run = application.run_async()
@@ -857,8 +864,10 @@ def test_nothing_is_received_in_a_pause(scheduler: MakeScheduler) -> None:
     wait_until(lambda: taken == [1], "the first message is taken")
     application.pause()
     assert application.wait_until_paused(PATIENCE)
+    link.receiver.take_at_once = take_at_once  # type: ignore[method-assign]
     assert link.sender.send(Parcel(2))
-    assert len(link.frames) == 1
+    wait_until(lambda: not link.frames, "the second message is received")
+    assert (taken, at_once) == ([1], [])
     application.resume()
     wait_until(lambda: taken == [1, 2], "the second message is taken")
     link.sender.end()

@@ -7,6 +7,7 @@ import os
 import selectors
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
@@ -257,10 +258,11 @@ def _driver() -> Driver:
 
 def test_the_driver_looks_at_what_a_process_has_noted() -> None:
     driver = _driver()
-    driver._processes["part"] = SimpleNamespace(beat=123.5, channel=None)
+    now = monotonic()
+    driver._processes["part"] = SimpleNamespace(beat=now, channel=None)
     os.eventfd_write(driver._wake, 1)
     driver._step()
-    assert driver.supervisor.parts["part"].heard_at == 123.5
+    assert driver.supervisor.parts["part"].heard_at == now
     os.close(driver._wake)
     driver._selector.close()
 
@@ -295,4 +297,18 @@ def test_a_file_that_another_one_of_the_same_moment_removes_is_not_served() -> N
     assert len(served) == 1
     for descriptor in (*pipes[0], *pipes[1], driver._wake):
         os.close(descriptor)
+    driver._selector.close()
+
+
+def test_the_driver_waits_for_nothing_when_it_has_given_up_the_last_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = _driver()
+    waited: list[float] = []
+    monkeypatch.setattr(driver, "_carry_out", lambda actions: driver._processes.clear())
+    monkeypatch.setattr(driver._selector, "select", lambda seconds: waited.append(seconds) or [])
+    driver._processes["part"] = SimpleNamespace(beat=0.0, channel=None)
+    driver._step()
+    assert waited == [0.0]
+    os.close(driver._wake)
     driver._selector.close()

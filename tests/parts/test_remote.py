@@ -20,14 +20,15 @@ from typing import Any
 import pytest
 
 from headrace.cli import main
-from headrace.core.errors import AuthenticationError, GraphError, PeerLost
+from headrace.core.errors import AuthenticationError, GraphError, PartLost, PeerLost
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import control
 from headrace.parts.agent import Agent, AgentServer, parse_address, serve, worker_host
-from headrace.parts.control import Channel, Gone, Refused, RunOver, StartPart
+from headrace.parts.control import Channel, Gone, Refused, RunOver, Starting, StartPart
 from headrace.parts.remote import AGENT, Reception, RemoteProcess
 from headrace.parts.remote_driver import Agents, RemoteDriver
+from headrace.parts.supervision import SILENCE, Part, Supervisor
 from headrace.parts.token import token_for
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import environment_of_programs
@@ -345,6 +346,9 @@ class FakeChannel:
         self.sent.append(message)
         return True
 
+    def close(self) -> None:
+        self.sent.append("closed")
+
 
 def agents() -> Agents:
     parts = [SimpleNamespace(name=name, gpus=gpus, cpus=None) for name, gpus in (("a", None), ("b", 2))]
@@ -361,7 +365,7 @@ def test_parts_wait_for_an_agent_that_runs_them_and_are_started_once() -> None:
     assert other.sent == [StartPart("a", 1)]
     hosting.start("b", 3)  # it was lost: the agent that names it comes first
     assert one.sent[1:] == [StartPart("b", 3, 2)]
-    assert hosting.remove_agent(one) == ["b"]  # type: ignore[arg-type]
+    assert hosting.remove_agent(one, "is gone") == ["b"]  # type: ignore[arg-type]
     hosting.start("b", 3)
     assert other.sent[1:] == [StartPart("b", 3, 2)]
 
@@ -380,11 +384,63 @@ def test_workers_that_name_no_fragment_wait_until_there_is_one_for_each() -> Non
     assert hosting.add_agent("", third, "host three")  # type: ignore[arg-type]
     hosting.start("b", 3)
     assert one.sent[1:] == [StartPart("b", 3, 2)]
-    assert hosting.remove_agent(one) == ["b"]  # type: ignore[arg-type]
+    assert hosting.remove_agent(one, "is gone") == ["b"]  # type: ignore[arg-type]
     hosting.start("b", 4)
     assert third.sent == [StartPart("b", 4, 2)]
     hosting.start("a", 5)
     assert (other.sent[1:], third.sent[1:]) == ([StartPart("a", 5)], [])
+
+
+class _WithoutProcesses(RemoteDriver):
+    """A driver whose part 'b' was started and has not connected."""
+
+    def __init__(self, hosting: Agents, *channels: Any) -> None:
+        self._hosting = hosting
+        self._agents = list(channels)
+        self._selector: Any = SimpleNamespace(unregister=lambda channel: None)
+        self._processes = {"b": RemoteProcess("b", 7)}
+        self.supervisor = Supervisor({"b": Part("b")}, (), {})
+        self._application: Any = SimpleNamespace(name="app")
+        self._has_told_end = True
+        self._leave = lambda part: None  # type: ignore[method-assign]
+
+
+def test_a_frozen_worker_is_given_up_when_it_does_not_start_a_process() -> None:
+    hosting, frozen, other = agents(), FakeChannel(), FakeChannel()
+    driver = _WithoutProcesses(hosting, frozen, other)
+    assert hosting.add_agent("b", frozen, "host one")  # type: ignore[arg-type]
+    hosting.start("b", 7)
+    assert hosting.add_agent("all", other, "host two")  # type: ignore[arg-type]
+    hosting.forgive(100.0)
+    assert driver._next_time() == 100.0 + SILENCE
+    driver._give_up_agents(99.9 + SILENCE)
+    assert frozen.sent == [StartPart("b", 7, 2)]
+    driver._give_up_agents(100.0 + SILENCE)
+    assert frozen.sent[1:] == ["closed"]
+    assert other.sent == [StartPart("b", 7, 2)]
+    other.take = lambda: [(Starting("b", 7), [])]  # type: ignore[attr-defined]
+    other.wants_write = False  # type: ignore[attr-defined]
+    driver._watch = lambda *_: None  # type: ignore[method-assign]
+    driver._on_agent(other)  # type: ignore[arg-type]
+    assert hosting.unanswered == {}
+    assert driver.supervisor.parts["b"].heard_at is not None  # and from now on its time passes
+
+
+@pytest.mark.parametrize(
+    ("status", "raised"),
+    [
+        (-signal.SIGINT, KeyboardInterrupt),
+        (-signal.SIGTERM, SystemExit),
+        (-signal.SIGKILL, PartLost),
+        (1, PartLost),
+    ],
+)
+def test_a_process_that_is_interrupted_before_it_connects_ends_the_run_as_ctrl_c_does(
+    status: int, raised: type[BaseException]
+) -> None:
+    driver = _WithoutProcesses(agents())
+    driver._on_gone("b", Gone("b", 7, "its process ended", int(status)))
+    assert type(driver.supervisor.failure) is raised
 
 
 def test_all_takes_what_other_workers_leave() -> None:
@@ -425,6 +481,9 @@ def served() -> Iterator[Callable[[Agent, object], Any]]:
             future = executor.submit(AgentServer(Channel(theirs), agent).run)
             channel.send(message)
             answer = channel.receive_one()
+            if isinstance(message, StartPart):
+                assert answer == Starting(message.part, message.number)
+                answer = channel.receive_one()
             channel.send(RunOver())
             channel.close()
             future.result(PATIENCE)
@@ -441,7 +500,7 @@ def test_an_agent_says_that_a_process_cannot_start_or_has_ended(
     assert (answer.part, answer.number) == ("a", 3)
     assert answer.how.startswith("its worker cannot start it: fragment 'a' asks for cpus=1000, and ")
     answer = served(agent, StartPart("a", 4))  # nobody listens there
-    assert answer == Gone("a", 4, answer.how)
+    assert answer == Gone("a", 4, answer.how, 1)
     assert answer.how.endswith(f" on {socket.gethostname()} ended with status 1")
 
 

@@ -18,7 +18,19 @@ from headrace.parts.cut_flow import CutFlow
 from headrace.parts.failures import Failure
 from headrace.parts.idleness import IdleReport, PartIdleness, decide
 from headrace.parts.lines import Lines
-from headrace.parts.supervision import GRACE, Interrupt, Join, Kill, Part, Spawn, Supervisor, Tell, Warn
+from headrace.parts.supervision import (
+    GRACE,
+    SILENCE,
+    START,
+    Interrupt,
+    Join,
+    Kill,
+    Part,
+    Spawn,
+    Supervisor,
+    Tell,
+    Warn,
+)
 
 SAME = {"operator 'a.source'": "a camera"}
 FLOW = CutFlow("a.x.out -> b.y.in", "a", "b", ("a.x.out",), "b.y.in", 4, IOSpec.QueuePolicy.FAULT, True)
@@ -164,6 +176,32 @@ def test_a_restarted_part_gets_links_to_those_that_are_there() -> None:
     assert (made.parts["b"].epoch, made.restarts) == (2, {"b": 2})
 
 
+@pytest.mark.parametrize(
+    ("lost", "count"),
+    [("b", 0), ("c", 0), ("bc", 3), ("cb", 3), ("bb", 0), ("bbc", 3)],
+)
+def test_answered_messages_are_lost_with_their_part_and_the_one_that_holds_them(
+    lost: str, count: int
+) -> None:
+    made = started(b="restart", c="restart")
+    made.at_risk("b", FLOW.name, 4, ["c"])
+    made.at_risk("b", FLOW.name, 3, ["c"])
+    for now, name in enumerate(lost):
+        made.exited(name, "was killed", now)
+        made.composed(name, SAME, now)
+        made.started(name, now)
+    assert made.lost[FLOW.name] == count
+
+
+@pytest.mark.parametrize("policy", ["restart", "go_on"])
+def test_messages_that_are_answered_early_are_lost_with_their_part(policy: str) -> None:
+    made = started(b=policy)
+    made.at_risk("b", FLOW.name, 2, ["b"])
+    assert made.lost[FLOW.name] == 0
+    made.exited("b", "was killed", 1)
+    assert made.lost == {FLOW.name: 2}
+
+
 def test_neighbours_that_are_lost_at_once_are_linked_when_both_are_there() -> None:
     made = started(a="restart", b="restart")
     made.exited("a", "was killed", 1)
@@ -184,6 +222,16 @@ def test_silence_is_noticed_within_three_seconds_and_not_too_early() -> None:
     assert made.exited("b", "was ended by SIGKILL", 13.0) == []
 
 
+def test_a_silent_process_has_no_more_time_if_its_peers_notice_it_first() -> None:
+    made = started(now=10.0)
+    made.ended("a", ended(error=PeerLost("b is gone")), 12.8)
+    made.beat("c", 12.8)
+    assert made.tick(12.85) == [Kill("b")]
+    assert isinstance(made.failure, PartLost)
+    assert "part 'b': its process has said nothing for 2.85 s" in str(made.failure)
+    assert made.exited("b", "was ended by SIGKILL", 13.0) == []
+
+
 def test_processes_may_be_silent_before_their_run_and_while_the_driver_is_stopped() -> None:
     made = supervisor()
     assert made.next_time() is None
@@ -191,6 +239,35 @@ def test_processes_may_be_silent_before_their_run_and_while_the_driver_is_stoppe
     made = started(now=10.0)
     made.forgive(100.0)
     assert made.tick(102.0) == []
+
+
+def test_a_process_that_is_frozen_while_it_starts_is_given_up_and_named() -> None:
+    made = supervisor(b="restart")
+    made.beat("b", 0.0)  # a board on which nothing was noted
+    assert made.next_time() is None
+    for name in "abc":
+        made.beat(name, 10.0)
+    made.beat("b", 12.0)
+    made.composed("a", SAME, 70.0)
+    made.beat("c", 70.0)
+    assert made.tick(12.0 + SILENCE + START - 0.01) == [Kill("a"), Interrupt("b"), Interrupt("c")]
+    assert "part 'a': its process has said nothing for 2.85 s" in str(made.failure)
+    made = supervisor(b="restart")
+    for name in "abc":
+        made.beat(name, 10.0 + (name != "b"))
+    assert made.next_time() == 10.0 + SILENCE + START
+    assert made.tick(9.9 + SILENCE + START) == []
+    assert made.tick(10.0 + SILENCE + START) == [Kill("b"), Interrupt("a"), Interrupt("c")]
+    assert "part 'b': its process has said nothing for 62.85 s, and has not composed" in str(made.failure)
+    assert made.exited("b", "was ended by SIGKILL", 100.0) == []
+
+
+def test_the_time_of_a_process_that_is_started_again_begins_when_it_is_started() -> None:
+    made = started(now=10.0, b="restart")
+    made.exited("b", "was killed", 12.0)
+    made.forgive(13.0)
+    assert made.parts["b"].heard_at is None
+    assert made.tick(14.0) == []
 
 
 def test_a_process_has_its_time_to_exit_once_more_if_the_driver_was_stopped() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import pickle
@@ -19,7 +20,7 @@ from headrace.core.ports import IOSpec
 from headrace.link.board import Board
 from headrace.link.terms import Terms
 from headrace.parts import worker as worker_module
-from headrace.parts.control import Ask, Assignment, Beat, Channel, Connect, SetValue, Stop
+from headrace.parts.control import Ask, Assignment, Beat, Channel, Connect, Ended, SetValue, Stop
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
 from headrace.parts.supervision import Part, State, Supervisor
@@ -207,13 +208,34 @@ def test_what_a_part_printed_is_waited_for_as_long_as_some_of_it_is_passed_on(
 
     def join(thread: Any, seconds: float) -> bool:
         waited.append(seconds)
-        speech._passed += len(waited) <= chunks
+        speech._passed[0] += len(waited) <= chunks
         return False
 
     monkeypatch.setattr(worker_module.waits, "join", join)
-    speech._threads = [threading.Thread()]
+    speech._threads, speech._passed = [threading.Thread()], [7]
     speech.end()
     assert waited == [0.1] * looks
+
+
+def test_a_child_that_keeps_writing_does_not_keep_a_part_from_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "dup2", lambda *numbers: None)
+    speech = Speech(_Channel(), is_heard=True)  # type: ignore[arg-type]
+    os.close(speech._kept)
+    waited: list[Any] = []
+
+    def join(thread: Any, seconds: float) -> bool:
+        waited.append(thread)
+        assert len(waited) < 1000
+        for place in (0, 1):  # as much as is read at once, of each stream
+            speech._passed[place] += 1 << 16
+        return False
+
+    monkeypatch.setattr(worker_module.waits, "join", join)
+    speech._threads, speech._passed = [threading.Thread(), threading.Thread()], [5, 9]
+    speech.end()
+    assert waited == [speech._threads[0]] * 2  # what both held at the end
 
 
 FLOW = CutFlow("a.out -> b.in", "a", "b", ("a.out",), "b.in", 4, IOSpec.QueuePolicy.FAULT, True)
@@ -295,10 +317,10 @@ def _gain(value: int) -> SetValue:
     return SetValue(value, "b", "scale", "set_live", "gain", pickle.dumps(value))
 
 
-def test_a_process_that_is_cancelled_before_it_runs_the_program_says_nothing(
+def test_a_process_that_is_interrupted_before_it_runs_the_program_tells_the_driver(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The driver knows why; a traceback would be for a reader who did nothing wrong."""
+    """A traceback would be for a reader who did nothing wrong; the driver knows whether it was its own doing."""
     ended: list[int] = []
     made = _worker(_Channel())
 
@@ -309,6 +331,30 @@ def test_a_process_that_is_cancelled_before_it_runs_the_program_says_nothing(
     monkeypatch.setattr(threading.Thread, "start", start)
     monkeypatch.setattr(logging.getLogger("headrace.run"), "filters", [])
     monkeypatch.setattr(worker_module, "default_loop", lambda: SimpleNamespace(add=lambda worker: None))
-    with pytest.raises(KeyboardInterrupt):
-        worker_module._serve(made.channel, made.assignment, None)
+    monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: None)
+    worker_module._serve(made.channel, made.assignment, None)
     assert ended == [0]
+    (said,) = made.channel.sent  # type: ignore[attr-defined]
+    assert isinstance(said, Ended)
+    assert said.failure is not None
+    assert said.failure.is_interrupt
+
+
+def test_a_process_that_is_interrupted_while_it_reports_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = _worker(_Channel())
+    reports: list[BaseException | None] = []
+
+    def report(outcome: object, failure: BaseException | None) -> None:
+        reports.append(failure)
+        if len(reports) == 1:
+            raise KeyboardInterrupt
+
+    def execute(*_: object) -> None:
+        made.is_over = True
+        made.report(None, None)
+
+    monkeypatch.setattr(made, "report", report)
+    monkeypatch.setattr(worker_module.Program, "execute", execute)
+    monkeypatch.setattr(worker_module.Fragment, "_runner", None)
+    made.run()
+    assert [type(each) for each in reports] == [type(None), KeyboardInterrupt]

@@ -78,3 +78,39 @@ def test_a_block_whose_next_user_could_not_be_ordered_has_all_its_waits_still(ma
         made.order(refuses.managed)
     made.order(later.managed)
     assert done_at(machine, later) >= MS
+
+
+@pytest.mark.parametrize("moment", ["an event is made", "the host waits"])
+def test_a_stream_that_another_thread_closes_while_a_block_comes_back_is_done(
+    machine: sim.Machine, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run closes its streams after their work, and may end while a frame is dropped."""
+    made, use = block(), user()
+    stream: Any = use.managed.stream
+    sync = sim.Stream.sync
+
+    def refuse() -> Any:
+        if moment == "an event is made":
+            stream.close()
+        raise RuntimeError("this stream has been closed")
+
+    def sync_late(self: Any) -> None:
+        if self is stream:
+            stream.close()
+        sync(self)
+
+    use.managed.create_event = refuse
+    monkeypatch.setattr(sim.Stream, "sync", sync_late)
+    made.record([use])
+    assert made.is_complete() is (moment == "an event is made")
+    made.order(None)
+    assert not made.waits
+
+
+def test_the_host_hears_why_it_cannot_wait_for_a_stream(machine: sim.Machine) -> None:
+    made, use = block(), user()
+    machine.fail("a kernel", ZeroDivisionError())
+    made.record([use])
+    with pytest.raises(sim.CUDAError, match="LAUNCH_FAILED"):
+        made.order(None)
+    assert made.waits

@@ -100,9 +100,10 @@ class Graph:
         if self._is_single:
             _, enters, before = self._entering[0]
             addresses = [enters(leaves[0]) - before]
-            if self._again is not None:
-                made = [self._again.take()]
-                addresses.append(self._again.address)
+            again = self._again
+            if again is not None:
+                made = [again.take()]
+                addresses.append(again.address)
             elif self.lent:
                 made = [self.lent[0].lend()]
             else:

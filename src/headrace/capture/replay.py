@@ -65,12 +65,14 @@ class Replay:
     ) -> None:
         self.replayed = 0
         self.times: deque[int] = deque(maxlen=256)
+        self._timed_at = 0  # the number of the next replay that is timed
         self.findings: tuple[str, set[int]] | None = None
         self._group = group
         self._node = group.node
         self._streams = group.node.streams
         self._allocation = group.node.streams.allocation
         self._ports = group.node.input.ports
+        self._port = self._ports[0] if len(self._ports) == 1 else None
         self._lifetimes = self._streams.lifetimes
         self._received = self._lifetimes.held.received
         self._state = state
@@ -117,7 +119,7 @@ class Replay:
             that nothing holds an array when its reference count is looked at.
         """
         replayed = self.replayed
-        is_timed = replayed % _TIMED == 0 or replayed < _TIMED
+        is_timed = replayed >= self._timed_at
         began = time.perf_counter_ns() if is_timed else 0
         node, own = self._node, self._own
         assert own is not None
@@ -126,13 +128,13 @@ class Replay:
         has_details = False
         details: Details | None = None
         try:
-            item = items[0]
-            if type(item) is Envelope and item.extra is None and len(items) == 1:
+            item, port = items[0], self._port
+            if port is not None and type(item) is Envelope and item.extra is None:
                 # `_receive` for a message with at most one fence and nothing else.
                 fences = item.fences
                 if fences is not None and fences.stream is not own and item.number > fences.completed:
                     own.wait(item.event)
-                node.input.keep(self._ports[0], item.data, self._received)
+                node.input.keep(port, item.data, self._received)
             else:
                 has_details, details = self._receive(graph, items, own)
             if self._set_knobs or self._polled_knobs:
@@ -153,7 +155,8 @@ class Replay:
             item = None
             items.clear()
             leaves.clear()
-            values.clear()
+            if values:
+                values.clear()
             self._lifetimes.note_compute()
         if node.has_details:
             node.clear_details()
@@ -161,6 +164,7 @@ class Replay:
         graph.launches += 1
         if is_timed:
             self.times.append(time.perf_counter_ns() - began)
+            self._timed_at = replayed + (1 if replayed < _TIMED else _TIMED)
             if not self._are_settled:
                 kept = [each.lifetimes for each in self._group.members if each.lifetimes is not None]
                 self._are_settled = not [each for each in kept if not each.settle()]
@@ -307,7 +311,7 @@ class Replay:
             values.announce()
         self.order_own()
         self._node.lifetimes = self._node.streams.lifetimes
-        return self._state.adopt(self.own.handle, self._node.streams.lifetimes.held.received)
+        return self._state.adopt(self.own.handle, self._node.streams.lifetimes.held.unsorted)
 
     def end(self) -> None:
         """Order the computes of the operators after the last replay, if there has been one since the last call."""

@@ -68,7 +68,7 @@ class CapturedSegment:
         self.segment = segment
         self.node = group.node
         self.members = group.members
-        self.frames = 0
+        self._computed = 0  # frames that the operators computed
         options = segment.options
         self._group = group
         self._is_strict = options.strict or mode == "strict"
@@ -96,9 +96,8 @@ class CapturedSegment:
         self._seen_version = -1
         self._knob_count = 0
         self._live = [live for node in self.members if (live := node.operator._live_state) is not None]
-        # For frames that are a single array: tells whether a frame is like the last one, and its graph or slots.
-        self._matches: Callable[[Any], bool] | None = None
-        self._last: Entry | None = None
+        # For a replayed frame that is a single array: tells whether another is like it, and its graph or slots.
+        self._last: tuple[Callable[[Any], bool], Entry] | None = None
         # What lets frames be recorded while nothing else computes; None if there is one worker. Whether nothing
         # else computes in this frame, and in how many frames nothing else is to compute until one of them is
         # recorded.
@@ -106,6 +105,11 @@ class CapturedSegment:
         self._alone = engine.alone if engine.scheduler.workers else None
         self._is_alone = False
         self._alone_left = 0
+
+    @property
+    def frames(self) -> int:
+        """The number of frames so far."""
+        return self._computed + self._replay.replayed
 
     @property
     def replayed(self) -> int:
@@ -129,23 +133,25 @@ class CapturedSegment:
 
     def _compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Let one frame pass; the compute of the segment's node."""
-        self.frames += 1
-        if self._group.has_left:
+        last = self._last
+        if last is not None:
+            items = [self._takes[0]()]
+        elif self._group.has_left:
             self._go_on()
             return
-        matches, entry = self._matches, self._last
-        items = [take() for take in self._takes] if matches is None else [self._takes[0]()]
+        else:
+            items = [take() for take in self._takes]
         for live in self._live:
             live.apply()
         if (
-            matches is not None
-            and entry is not None
+            last is not None
             and self._version.number == self._seen_version
             and not (self._state.buffers and self._state.is_set_anew)
         ):
             # No variable may hold the array: whether the program still does is found by its reference count.
             leaves = [items[0].data if type(items[0]) is Envelope else items[0]]
-            if matches(leaves[0]) and (graph := entry.take_graph()) is not None:
+            matches, entry = last
+            if matches(leaves[0]) and (graph := entry.graph or entry.slots.take()) is not None:  # type: ignore[union-attr]
                 self._replay_frame(graph, items, leaves, [])
                 if self._replay.findings is not None:
                     self._look_at(self._replay.findings, entry, graph)
@@ -164,12 +170,16 @@ class CapturedSegment:
         self._compute(op_input, op_output, context)
         node, available = self.node, self._slot_available
         assert available is not None
-        if node.evaluated is not None:
+        if node.evaluated is None:
+            if available.has_one():
+                return
+            node.evaluated = self._waits
+        else:
             self._waits = node.evaluated
-        waits = None if available.has_one() else self._waits
-        if node.evaluated is not waits:
-            node.evaluated = waits
-            node.update_guard()
+            if not available.has_one():
+                return
+            node.evaluated = None
+        node.update_guard()
 
     def _look_at(self, findings: tuple[str, set[int]], entry: Entry, graph: Graph) -> None:
         """Draw the conclusions from a comparison with a compute."""
@@ -194,7 +204,7 @@ class CapturedSegment:
 
     def _compute_any(self, items: list[Any]) -> None:
         """Let a frame pass whose graph has to be looked for, or recorded."""
-        self._matches = None
+        self._last = None
         if self._version.number != self._seen_version:
             self._look_at_parameters()
         try:
@@ -235,7 +245,7 @@ class CapturedSegment:
         (structure,) = frame.structures if len(frame.structures) == 1 else (None,)
         is_full = entry.slots is None or entry.slots.made >= self.segment.options.slots
         if type(structure) is Layout and is_full:
-            self._matches, self._last = structure.kind.matching(structure), entry
+            self._last = structure.kind.matching(structure), entry
         self._replay_frame(graph, items, frame.leaves, frame.values)
         if self._replay.findings is not None:
             self._look_at(self._replay.findings, entry, graph)
@@ -280,6 +290,7 @@ class CapturedSegment:
             self._refuse(Refusal(_CHANGES_GAPS))
 
     def _compute_eagerly(self, items: list[Any]) -> None:
+        self._computed += 1
         self._replay.end()
         began = time.perf_counter_ns()
         try:
@@ -313,6 +324,7 @@ class CapturedSegment:
     def _go_on(self) -> None:
         """Go on with messages that an earlier frame left inside, and do not capture any more."""
         waiting = self._group.waiting
+        self._computed += 1
         self._replay.end()
         if not self._group.go_on(self._takes):
             # Nothing can run here any more, as without capture; there it would not be asked again.
@@ -466,7 +478,7 @@ class CapturedSegment:
     def _refuse(self, refusal: Exception) -> None:
         """Run as without capture from now on; warn, or raise where the segment has to be captured."""
         self._is_refused = True
-        self._matches = None
+        self._last = None
         if self._slot_available is not None:
             self._slot_available.slots.clear()  # it need not wait for one any more
         self._say("is not captured and runs as without capture", str(refusal), refusal)
@@ -501,7 +513,7 @@ class CapturedSegment:
 
     def _close(self, entry: Entry) -> None:
         """Release the graphs of an entry."""
-        self._matches = None
+        self._last = None
         if entry.slots is not None:
             entry.slots.forget()  # receivers may hold its memory, so its graphs are closed at the end
         elif entry.graph is not None:
@@ -545,7 +557,7 @@ class CapturedSegment:
         if self._replay.times:
             segment.replay_ns = statistics.median(self._replay.times)
         self._group.clear()
-        self._matches = self._last = None
+        self._last = None
         for node in self.members:
             node.operator._parameter_version = None
         with ExitStack() as stack:  # all are closed, even if the device has failed

@@ -27,17 +27,17 @@ class Slots:
 
     Attributes
     ----------
-    made
-        The number of graphs.
+    made, free
+        The number of graphs, and those that nobody used at the last look.
     """
 
-    __slots__ = ("_condition", "_events", "_free", "_lent", "_own", "_users", "made")
+    __slots__ = ("_condition", "_events", "_lent", "_own", "_users", "free", "made")
 
     def __init__(self, condition: SlotAvailable, own: ManagedStream) -> None:
         self.made = 0
         self._condition = condition
         self._own = own
-        self._free: deque[Graph] = deque()
+        self.free: deque[Graph] = deque()
         self._lent: list[Graph] = []
         # Those after whose work the next launch comes, and the events for that.
         self._users: list[StreamUser] = []
@@ -56,7 +56,7 @@ class Slots:
 
     def has_free(self) -> bool:
         """Return whether nobody uses one of the graphs."""
-        if self._free:
+        if self.free:
             return True
         lent, self._lent = self._lent, []
         for graph in lent:
@@ -65,21 +65,21 @@ class Slots:
                     self._lent.append(graph)
                     break
             else:
-                self._free.append(graph)
+                self.free.append(graph)
                 for array in graph.lent:
                     self._users += array.users
                     array.users.clear()
-        return bool(self._free)
+        return bool(self.free)
 
     def take(self) -> Graph | None:
         """Return a graph that nobody uses, once the stream of replays is ordered after those that did; or None."""
-        if not (self._free or self.has_free()):
+        if not (self.free or self.has_free()):
             return None
         if self._users:
             for event in mark_work(self._users, self._own, self._events):
                 self._own.wait(event)
             self._users.clear()
-        graph = self._free.popleft()
+        graph = self.free.popleft()
         self._lent.append(graph)
         return graph
 
@@ -131,7 +131,7 @@ class SlotAvailable(PatientCondition):
     def has_one(self) -> bool:
         """Return whether there is one now."""
         for slots in self.slots:  # without a generator: every frame asks
-            if slots.made < self._most or slots.has_free():
+            if slots.free or slots.made < self._most or slots.has_free():
                 return True
         return not self.slots
 

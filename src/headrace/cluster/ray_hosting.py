@@ -27,9 +27,9 @@ from headrace.core.errors import GraphError
 from headrace.lazy import import_or_explain
 from headrace.link.handshake import make_token
 from headrace.parts.agent import Agent
-from headrace.parts.control import Assignment, Gone, Refused
+from headrace.parts.control import Assignment, Gone, Refused, Starting
 from headrace.parts.environment import gpus_for, visible
-from headrace.parts.remote import GONE, Reception
+from headrace.parts.remote import GONE, STARTING, Reception
 from headrace.parts.remote_driver import RemoteDriver
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ class RayHosting:
             environment |= visible({}, range(gpus))
             del environment["CUDA_VISIBLE_DEVICES"]
         host = self._actors[part] = actor.remote(part)
+        ready = host.__ray_ready__.remote()  # it may wait for resources
+        ready.future().add_done_callback(partial(self._on_ready, part, number, self.reception))
         status = host.run.remote(self.reception.address, self._token, environment)
         status.future().add_done_callback(partial(self._on_end, part, number, self.reception))
 
@@ -141,6 +143,12 @@ class RayHosting:
             self._ray.kill(actor, no_restart=True)
 
     @staticmethod
+    def _on_ready(part: str, number: int, reception: Reception, ready: Any) -> None:
+        """Tell the driver that the process of a part is being started."""
+        if ready.exception() is None:
+            reception.post(STARTING, part, Starting(part, number))
+
+    @staticmethod
     def _on_end(part: str, number: int, reception: Reception, status: Any) -> None:
         """Tell the driver that the process of a part is gone, in case that it has not connected."""
         error = status.exception()
@@ -148,16 +156,27 @@ class RayHosting:
             reception.post(GONE, part, Gone(part, number, f"its actor has failed ({error})"))
         elif status.result():
             how = f"its process ended with status {status.result()}"
-            reception.post(GONE, part, Gone(part, number, how))
+            reception.post(GONE, part, Gone(part, number, how, status.result()))
 
     def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
         """Refuse an agent: Ray starts the processes."""
         channel.post(Refused(f"the driver runs on a cluster, and has no use for a worker at {where}"))
         return False
 
-    def remove_agent(self, channel: Channel) -> list[str]:
+    def remove_agent(self, channel: Channel, how: str) -> list[str]:
         """Return nothing: there are no agents."""
         return []
+
+    def note_answer(self, channel: Channel) -> None:
+        """Do nothing: there are no agents."""
+
+    @property
+    def unanswered(self) -> Mapping[Channel, float]:
+        """Nobody: there are no agents."""
+        return {}
+
+    def forgive(self, now: float) -> None:
+        """Do nothing: Ray has its own deadlines."""
 
     def waits_for(self, parts: Sequence[str]) -> str:
         """Return what the parts ask for that have no process yet."""

@@ -90,9 +90,9 @@ class Executables:
         number: int = rows.number
         if number % _HALF == 0:
             table.turn(number, stream)
-        place = number % _ROWS * table.size
+        words, place = table.words, number % _ROWS * table.size
         for address in addresses:
-            table.words[place] = address
+            words[place] = address
             place += 1
         self._executable.launch(stream.stream)
         rows.number = number + 1  # unless the launch has failed

@@ -88,8 +88,11 @@ class Carrier(Protocol):
             If what arrived is not a message.
         """
 
-    def close(self) -> None:
-        """Close the descriptor, and all that was kept; a second call does nothing."""
+    def close(self, patience: float | None = None) -> None:
+        """Close the descriptor, and all that was kept; a second call does nothing.
+
+        Between hosts, the peer has so many seconds to read the last that was said, or the carrier's own limit.
+        """
 
     def reset(self) -> None:
         """Close the descriptor, and let the peer know at once: what it has not received is lost."""

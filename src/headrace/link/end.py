@@ -249,7 +249,7 @@ class End:
         if self._is_peer_gone or not (self._is_needed() or (self._carrier.wants_write and not is_late)):
             self._is_released = True
             self._loop.remove(self)
-            self._carrier.close()
+            self._carrier.close(self._machine.patience_left(monotonic()))
             self._machine.board = None
             self._release()
 

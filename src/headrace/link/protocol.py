@@ -237,6 +237,10 @@ class LinkEnd:
             self.heard = max(self.heard, min(at, now))
         return self.is_open and now >= self.heard + self.patience
 
+    def patience_left(self, now: float) -> float:
+        """Return for how many seconds the peer may still say nothing; all of them before its HELLO."""
+        return self.heard + self.patience - now if self.is_open else self.patience
+
     def receive(self, header: Header, body: bytes, descriptors: int, now: float) -> Any:
         """Accept a message that arrived; return what the end has to do about it, if anything."""
         kind, epoch, number, length, bulk = header

@@ -163,11 +163,11 @@ class TcpCarrier:
         connected.settimeout(None)
         return connected
 
-    def close(self) -> None:
+    def close(self, patience: float | None = None) -> None:
         """Forget what was not sent, and close the connection once the peer has read what was (`lingering`)."""
         self._waiting.clear()
         if self._end is None and not self._is_broken and self._socket.fileno() >= 0:
-            linger(self._socket, self._silence)
+            linger(self._socket, self._silence if patience is None else max(patience, _TO_CLOSE))
         self._socket.close()
         note_unsent(self, None)
 

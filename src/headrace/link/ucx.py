@@ -271,12 +271,12 @@ class UcxCarrier(TcpCarrier):
             raise end
         return messages
 
-    def close(self) -> None:
+    def close(self, patience: float | None = None) -> None:
         """Close the connection, and let UCX forget what was not sent or received."""
         if not self._epoll.closed:
             self._epoll.close()
             self._stop()
-        super().close()
+        super().close(patience)
 
     def _stop(self) -> None:
         """End what is under way, without waiting for it; also what earlier connections have left."""

@@ -133,7 +133,7 @@ class UnixCarrier:
         content = bytearray(packet[end:size]) if bulk else None
         return [_new(Received, (header, bytes(packet[HEADER_SIZE:end]), content, descriptors))]
 
-    def close(self) -> None:
+    def close(self, patience: float | None = None) -> None:
         """Close the socket and the descriptors of what was not sent."""
         while self._waiting:
             for descriptor in self._waiting.popleft().descriptors:

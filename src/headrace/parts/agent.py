@@ -28,7 +28,17 @@ from headrace.core.errors import GraphError, PeerLost
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose
 from headrace.link.listener import listen
-from headrace.parts.control import TOKEN, WORKER_ADDRESS, Address, Channel, Gone, Refused, RunOver, StartPart
+from headrace.parts.control import (
+    TOKEN,
+    WORKER_ADDRESS,
+    Address,
+    Channel,
+    Gone,
+    Refused,
+    RunOver,
+    Starting,
+    StartPart,
+)
 from headrace.parts.environment import assign, gpus_for, visible
 from headrace.parts.remote import AGENT
 from headrace.parts.token import token_for
@@ -36,8 +46,11 @@ from headrace.parts.token import token_for
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+# Ctrl-C ends the process without a traceback until it can tell the driver (`join`).
 _BOOT = (
-    "import sys; sys.path.insert(0, {!r}); from headrace.parts.worker import join; "
+    "import signal, sys; s = signal.SIGINT; "
+    "signal.getsignal(s) is signal.SIG_IGN or signal.signal(s, signal.SIG_DFL); "
+    "sys.path.insert(0, {!r}); from headrace.parts.worker import join; "
     "join({!r}, {!r}, {!r}, {!r}, {!r}, {!r})"
 )
 _AGAIN = 0.2  # seconds between two attempts to connect
@@ -199,6 +212,7 @@ class AgentServer:
                     self._start(message)
 
     def _start(self, wanted: StartPart) -> None:
+        self._channel.send(Starting(wanted.part, wanted.number))
         try:
             process = self._agent.start(wanted.part, wanted.gpus, wanted.cpus)
         except (GraphError, OSError) as error:
@@ -209,8 +223,10 @@ class AgentServer:
         def on_exit() -> None:
             self._selector.unregister(descriptor)
             os.close(descriptor)
-            how = f"its process {process.pid} on {socket.gethostname()} ended with status {process.wait()}"
-            self._channel.send(Gone(wanted.part, wanted.number, how))
+            status = process.wait()
+            how = f"its process {process.pid} on {socket.gethostname()} ended with status {status}"
+            self._channel.hurry()  # the process may have ended because the driver is cut off
+            self._channel.send(Gone(wanted.part, wanted.number, how, status))
 
         self._selector.register(descriptor, selectors.EVENT_READ, on_exit)
 

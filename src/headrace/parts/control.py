@@ -18,6 +18,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,9 @@ _HEADER = struct.Struct("<QI")  # the bytes of the pickle, and the number of des
 _MOST_DESCRIPTORS = 250  # Linux passes at most 253 at once
 _CHUNK = 1 << 16
 _UNANSWERED = 2350  # ms for which a beat, one of two in a second, stays unanswered by a host that is cut off
+_OVERDUE = 1250  # ms since the last answer; keepalive asks for one after a second (`link.tcp`)
+_LEAST = 200
+_LAST_ANSWER = struct.Struct("=56xI")  # tcpi_last_ack_recv, in the TCP_INFO of Linux
 
 Address = tuple[str, int]
 TOKEN = "HEADRACE_TOKEN"
@@ -261,6 +265,15 @@ class TellTime:
 
 
 @dataclass(frozen=True, slots=True)
+class AtRisk:
+    """So many messages of a flow were answered that are lost if this part is, and one of the holders."""
+
+    flow: str
+    count: int
+    holders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """What was seen of the run: its graph, and then what has happened (`forwarding`)."""
 
@@ -280,12 +293,22 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Starting:
+    """A process is being started; from an agent, which is alive."""
+
+    part: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Gone:
     """A process has ended, or could not be started; from an agent."""
 
     part: str
     number: int
     how: str
+    status: int = 0
+    """The status of the process, less than 0 if a signal has ended it."""
 
 
 _QUIET_BEAT = pickle.dumps(Beat())
@@ -336,6 +359,19 @@ class Channel:
         return self._connection.fileno()
 
     # What is sent.
+
+    def hurry(self) -> None:
+        """Let the time of the other host go on if it is late with an answer: what is sent now does not renew it.
+
+        The system counts from the first byte that stays unanswered. A host that was cut off before would have its
+        time once more.
+        """
+        with suppress(OSError):  # of a Unix socket, or one that is broken
+            found = self._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ANSWER.size)
+            (since,) = _LAST_ANSWER.unpack(found)
+            if since > _OVERDUE:
+                left = max(_UNANSWERED - since, _LEAST)
+                self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, left)
 
     def post(self, message: Any, descriptors: tuple[int, ...] = ()) -> bool:
         """Send a message without waiting; return False if nobody is at the other end.

@@ -35,6 +35,7 @@ from headrace.observe.progress_line import is_wanted, shown_progress
 from headrace.parts.control import (
     AskProgress,
     Assignment,
+    AtRisk,
     Beat,
     Channel,
     Composed,
@@ -242,6 +243,7 @@ class Driver:
 
             self._joined = JoinedRun(application, [part.name for part in parts], watchers, self._gpus)
         self._looked_at = monotonic()
+        self._has_told_end = False
         self._stepping = Stepping()
         self.progress = ProgressOfParts(application, flows)
         # The computes that take longer than their deadlines, in words.
@@ -269,7 +271,7 @@ class Driver:
         control.find_problems = self.problems
         try:
             self._carry_out(self.supervisor.begin())
-            while self._processes or self._leaving:
+            while self._is_needed:
                 self._step()
         finally:
             control.on_stop = control.on_request = control.set_elsewhere = None
@@ -282,6 +284,10 @@ class Driver:
                 self._reap(process)
             self._selector.close()
             os.close(self._wake)
+
+    @property
+    def _is_needed(self) -> bool:
+        return bool(self._processes or self._leaving)
 
     def problems(self) -> list[str]:
         """Return what is wrong in the parts, in words; from any thread."""
@@ -303,7 +309,7 @@ class Driver:
     def _step(self) -> None:
         control, now = self._control, monotonic()
         if now - self._looked_at > 1.5 * _LONGEST:
-            self.supervisor.forgive(now)  # Ctrl-Z stops all processes, and a busy machine delays all of them
+            self._forgive(now)  # Ctrl-Z stops all processes, and a busy machine delays all of them
         self._looked_at = now
         self._pass_on_requests()
         while control.errors:
@@ -318,12 +324,20 @@ class Driver:
         for channel in self._channels():
             if channel.wants_write:
                 self._watch(channel, selectors.EVENT_READ | selectors.EVENT_WRITE)
-        until = self.supervisor.next_time()
+        until = self._next_time()
         left = _LONGEST if until is None else max(until - monotonic(), 0.0)
+        if not self._is_needed:  # the last process was given up, and nothing more will happen
+            left = 0.0
         for key, _ in self._selector.select(min(left, _LONGEST)):
             # It may be gone because of the one before, and its number may be that of another file.
             if self._selector.get_map().get(key.fd) is key:
                 key.data()
+
+    def _forgive(self, now: float) -> None:
+        self.supervisor.forgive(now)
+
+    def _next_time(self) -> float | None:
+        return self.supervisor.next_time()
 
     def _pass_on_requests(self) -> None:
         requests, alive = self._control.requests, self._alive()
@@ -379,6 +393,11 @@ class Driver:
     # Actions.
 
     def _carry_out(self, actions: list[Action]) -> None:
+        if self.supervisor.is_stopping and not self._has_told_end:
+            self._has_told_end = True
+            why = self.supervisor.failure
+            text = "" if why is None else f": {type(why).__name__}: {why}"
+            _log.info("all parts are stopped%s", text, extra=fields_of(self._application))
         for action in actions:
             match action:
                 case Spawn(part, _):
@@ -408,6 +427,7 @@ class Driver:
             self._leaving.append(former)
         environment = environment_of(part, os.environ, self._gpus[part], self._ports)
         process = self._processes[part] = Process(part, environment, self._control.fail)
+        self.supervisor.beat(part, monotonic())
         process.channel.post(self._assignment(part))
         for source, serve in (
             (process.channel, self._on_message),
@@ -501,6 +521,8 @@ class Driver:
                 self._stuck[part] = problems
             case Idle(report, wave):
                 self._carry_out(supervisor.idle(part, report, wave, now))
+            case AtRisk(flow, count, holders):
+                supervisor.at_risk(part, flow, count, holders)
             case Paused(number):
                 self._stepping.note_paused(part, number)
                 self._send(())
@@ -595,6 +617,7 @@ class Driver:
             ended_by,
             _records(supervisor),
             restarts,
+            supervisor.lost,
         )
 
 

@@ -116,7 +116,12 @@ class Process:
 
     def interrupt_of_exit(self) -> BaseException | None:
         """Return what a program raises that was ended as this process was, if that was Ctrl-C or SIGTERM."""
-        status = -self._process.returncode
-        if status == signal.SIGINT and not self._was_interrupted:
-            return KeyboardInterrupt()
-        return SystemExit(128 + status) if status == signal.SIGTERM else None
+        status = self._process.returncode
+        return None if status == -signal.SIGINT and self._was_interrupted else interrupt_of(status)
+
+
+def interrupt_of(status: int) -> BaseException | None:
+    """Return what a program raises that ends with a status as after Ctrl-C or SIGTERM; None for every other."""
+    if status == -signal.SIGINT:
+        return KeyboardInterrupt()
+    return SystemExit(128 + signal.SIGTERM) if status == -signal.SIGTERM else None

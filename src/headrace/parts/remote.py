@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.link.listener import Listener, listen
 from headrace.parts.control import Address, Cancel, Channel, Printed, Refused
+from headrace.parts.process import interrupt_of
 
 if TYPE_CHECKING:
     import socket
@@ -28,6 +29,8 @@ PART = "part"
 AGENT = "agent"
 GONE = "gone"
 """What `Reception.post` tells of a part: its process has ended, or cannot be started."""
+STARTING = "starting"
+"""What `Reception.post` tells of a part: its process is being started."""
 
 
 class Reception:
@@ -86,7 +89,7 @@ class Reception:
         for kind, _, what in self._arrived:
             if kind == AGENT:
                 Channel.over(what).send(Refused("the driver refused this worker: its run is over"))
-            if kind != GONE:
+            if kind not in (GONE, STARTING):
                 what.close()
         self._arrived.clear()
 
@@ -118,6 +121,8 @@ class RemoteProcess:
         """Where the process listens for links."""
         self.reason = "nobody ran it"
         """How it ended, in words."""
+        self.status = 0
+        """Its exit status, if whoever started it has said so."""
         self._lines = {1: b"", 2: b""}
 
     def attach(self, connection: socket.socket) -> Channel:
@@ -168,8 +173,11 @@ class RemoteProcess:
         return self.reason
 
     def interrupt_of_exit(self) -> BaseException | None:
-        """Return None: an interrupted process says so before it ends."""
-        return None
+        """Return what an interrupted program raises, if the process was interrupted before it had connected.
+
+        One that has connected says so before it ends.
+        """
+        return interrupt_of(self.status)
 
 
 def _print(stream: int, data: bytes) -> None:

@@ -33,12 +33,14 @@ from headrace.parts.control import (
     Printed,
     Refused,
     RunOver,
+    Starting,
     StartPart,
     TellTime,
 )
 from headrace.parts.driver import Driver
 from headrace.parts.environment import SPANNING, environment_of
-from headrace.parts.remote import AGENT, GONE, Reception, RemoteProcess
+from headrace.parts.remote import AGENT, GONE, STARTING, Reception, RemoteProcess
+from headrace.parts.supervision import SILENCE
 from headrace.parts.token import token_for
 
 if TYPE_CHECKING:
@@ -71,8 +73,18 @@ class Hosting(Protocol):
     def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
         """Use an agent that has connected, and that runs these fragments; return False if it was refused."""
 
-    def remove_agent(self, channel: Channel) -> list[str]:
-        """Forget an agent that is gone; return the parts that it ran."""
+    def remove_agent(self, channel: Channel, how: str) -> list[str]:
+        """Forget an agent that is gone, or frozen; return the parts that it ran."""
+
+    def note_answer(self, channel: Channel) -> None:
+        """Note that an agent does what it was asked for."""
+
+    @property
+    def unanswered(self) -> Mapping[Channel, float]:
+        """The agents that have not answered, with the time of the first question."""
+
+    def forgive(self, now: float) -> None:
+        """Let all agents have their time once more, because the driver itself was stopped for a while."""
 
     def waits_for(self, parts: Sequence[str]) -> str:
         """Return what parts that have no process yet wait for, for the log; empty if it is on its way."""
@@ -131,6 +143,22 @@ class RemoteDriver(Driver):
                 _log.warning("%s", text, extra=fields_of(self._application))
             self._tell_at = float("inf")
         super()._step()
+        # After what has arrived was read: an answer may have waited for this process.
+        self._give_up_agents(self._looked_at)
+
+    def _give_up_agents(self, now: float) -> None:
+        """Do without agents that do not answer, because they are frozen."""
+        for channel in [each for each, asked in self._hosting.unanswered.items() if now >= asked + SILENCE]:
+            self._lose_agent(channel, f"has said nothing for {SILENCE:g} s, and is frozen")
+
+    def _forgive(self, now: float) -> None:
+        super()._forgive(now)
+        self._hosting.forgive(now)
+
+    def _next_time(self) -> float | None:
+        times = [asked + SILENCE for asked in self._hosting.unanswered.values()]
+        known = super()._next_time()
+        return min(times if known is None else [known, *times], default=None)
 
     def _spawn(self, part: str) -> None:
         process = self._processes[part] = RemoteProcess(part, next(self._numbers))
@@ -142,6 +170,8 @@ class RemoteDriver(Driver):
         for kind, name, what in self._reception.take():
             if kind == GONE:
                 self._on_gone(name, what)
+            elif kind == STARTING:
+                self._on_starting(what)
             elif kind == AGENT:
                 self._add_agent(name, what)
             else:
@@ -162,6 +192,7 @@ class RemoteDriver(Driver):
         except OSError:  # it is gone again, and whoever started it says so
             connection.close()
             return
+        self.supervisor.beat(process.part, monotonic())
         channel.post(self._assignment(process.part))
         self._selector.register(channel, selectors.EVENT_READ, partial(self._on_message, process, channel))
 
@@ -213,24 +244,38 @@ class RemoteDriver(Driver):
     def _on_agent(self, channel: Channel) -> None:
         messages = self._take(channel)
         if messages is None:
-            self._selector.unregister(channel)
-            self._agents.remove(channel)
-            channel.close()
-            for part in self._hosting.remove_agent(channel):
-                process = self._processes.get(part)
-                if process is not None and process.channel is None:
-                    self._hosting.start(part, process.number)
-            self._tell_at = monotonic() + self.PATIENCE
+            self._lose_agent(channel, "is gone")
             return
         for message, _ in messages:
             if isinstance(message, Gone):
                 self._on_gone(message.part, message)
+            elif isinstance(message, Starting):
+                self._hosting.note_answer(channel)
+                self._on_starting(message)
+
+    def _lose_agent(self, channel: Channel, how: str) -> None:
+        """Do without an agent; others may start the parts that it was to start."""
+        self._selector.unregister(channel)
+        self._agents.remove(channel)
+        channel.close()
+        for part in self._hosting.remove_agent(channel, how):
+            process = self._processes.get(part)
+            if process is not None and process.channel is None:
+                self.supervisor.parts[part].heard_at = None
+                self._hosting.start(part, process.number)
+        self._tell_at = monotonic() + self.PATIENCE
+
+    def _on_starting(self, starting: Starting) -> None:
+        """Let the time of a process pass: it was started."""
+        process = self._processes.get(starting.part)
+        if process is not None and process.number == starting.number:
+            self.supervisor.beat(starting.part, monotonic())
 
     def _on_gone(self, part: str, gone: Gone) -> None:
         """Handle that a process ended which has not connected; the connection of others says so itself."""
         process = self._processes.get(part)
         if process is not None and process.channel is None and gone.number == process.number:
-            process.reason = gone.how
+            process.reason, process.status = gone.how, gone.status
             self._on_exit(process, None)
 
     # The end of processes.
@@ -254,7 +299,7 @@ class RemoteDriver(Driver):
         self._reap(process)
         if self._processes.get(process.part) == process:
             del self._processes[process.part]
-            self._exited(process)
+            self._exited(process, process.interrupt_of_exit())
 
     def _interrupt(self, process: RemoteProcess) -> None:
         process.interrupt()
@@ -299,6 +344,7 @@ class Agents:
         # The agent that runs each part, and the numbers of the starts that wait for one.
         self._runs: dict[str, Channel] = {}
         self._waiting: dict[str, int] = {}
+        self.unanswered: dict[Channel, float] = {}
         self.own: threading.Thread | None = None
         """The agent of this host, if there is one."""
 
@@ -332,6 +378,7 @@ class Agents:
 
     def _ask(self, channel: Channel, part: str) -> None:
         self._runs[part] = channel
+        self.unanswered.setdefault(channel, monotonic())
         fragment = self._parts[part]
         # If the agent is gone, its connection says so next, and the part is started by another one.
         channel.post(StartPart(part, self._waiting.pop(part), fragment.gpus, fragment.cpus))
@@ -355,13 +402,22 @@ class Agents:
                 return f"--fragments {name}: the worker at {self._agents[self._runs[name]][1]} runs it"
         return ""
 
-    def remove_agent(self, channel: Channel) -> list[str]:
-        """Forget an agent that is gone; return the parts that it ran."""
+    def note_answer(self, channel: Channel) -> None:
+        """Note that an agent does what it was asked for."""
+        self.unanswered.pop(channel, None)
+
+    def forgive(self, now: float) -> None:
+        """Let all agents have their time once more."""
+        self.unanswered.update(dict.fromkeys(self.unanswered, now))
+
+    def remove_agent(self, channel: Channel, how: str) -> list[str]:
+        """Forget an agent that is gone, or frozen; return the parts that it ran."""
         _, where = self._agents.pop(channel)
+        self.note_answer(channel)
         lost = [part for part, runner in self._runs.items() if runner is channel]
         for part in lost:
             del self._runs[part]
-        _log.warning("the worker at %s is gone, which ran %s", where, _listed(lost) or "no fragment")
+        _log.warning("the worker at %s %s, which ran %s", where, how, _listed(lost) or "no fragment")
         return lost
 
     def waits_for(self, parts: Sequence[str]) -> str:

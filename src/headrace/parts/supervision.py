@@ -4,8 +4,10 @@ A process goes through these states::
 
     SPAWNED --composed--> COMPOSED --all are, links made--> LINKED --started--> RUNNING --ended--> REPORTED --> GONE
 
-A process may be lost in each of them: it exits, or says nothing for longer than `silence` while it is linked. What
-happens then is the fragment's policy (``on_loss``), unless the run is ending anyway:
+A process may be lost in each of them: it exits, or says nothing for longer than `silence`. One that has not
+composed the program has `START` seconds more, because its imports may keep the interpreter lock. Its time begins
+when it is known that it was started: on other hosts, somebody may have to come first who starts it. What happens
+then is the fragment's policy (``on_loss``), unless the run is ending anyway:
 
 ``stop``     the run fails; all others are stopped.
 ``restart``  a new process takes the place of the lost one, with an epoch of its own, and new links to the others.
@@ -22,7 +24,8 @@ Every method returns the actions to be carried out, in order. Times are passed i
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,6 +41,10 @@ if TYPE_CHECKING:
     from headrace.parts.cut_flow import CutFlow
 
 
+SILENCE = 2.85
+"""The seconds for which a process may say nothing: a frozen one is known within 3 s, also if the driver is late."""
+START = 60.0
+"""The seconds for which a process may say nothing while it starts, beside those of every process."""
 GRACE = 5.0
 """The seconds between the report of a process and its exit, or after a stop before the run began there."""
 
@@ -115,7 +122,8 @@ class Part:
     on_loss: str = STOP
     state: State = State.SPAWNED
     epoch: int = 0
-    heard_at: float = 0.0
+    heard_at: float | None = None
+    """When the process was last alive; None if it is not known to have been started."""
     kill_at: float | None = None
     idle: IdleReport | None = None
     is_interrupted: bool = False
@@ -123,6 +131,17 @@ class Part:
     is_killed: bool = False
     """Whether it was killed because it did not end, or was frozen."""
     report: Ended | None = None
+    at_risk: dict[str, _Risk] = field(default_factory=dict)
+    """The messages that are lost with its process, by the flow into it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Risk:
+    """So many messages of a flow are lost if one of the holders is lost, which had these epochs."""
+
+    flow: str
+    count: int
+    epochs: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -139,11 +158,13 @@ class Supervisor:
     parts: dict[str, Part]
     flows: Sequence[CutFlow]
     description: dict[str, str]
-    silence: float = 2.85  # so that a frozen process is known within 3 s, also if the driver is late
+    silence: float = SILENCE
     failures: list[tuple[str, BaseException, int]] = field(default_factory=list)
     is_stopping: bool = False
     ended_by: EndedBy | None = None
     restarts: dict[str, int] = field(default_factory=dict)
+    # Those of parts that were lost.
+    _risks: list[_Risk] = field(default_factory=list)
     # The last wave of questions whether all parts are idle: what they had said, and what they answer.
     _wave: int = 0
     _asked: dict[str, IdleReport] | None = None
@@ -221,7 +242,8 @@ class Supervisor:
     def beat(self, name: str, at: float) -> None:
         """Handle that a process was alive at a time."""
         part = self.parts[name]
-        part.heard_at = max(part.heard_at, at)
+        if at > (part.heard_at or 0.0):
+            part.heard_at = at
 
     def idle(self, name: str, report: IdleReport, wave: int, now: float) -> list[Action]:
         """Handle that nothing can run in a part unless a link brings something.
@@ -263,6 +285,28 @@ class Supervisor:
         """Return whether a part of a flow was lost, so that nothing comes from it any more."""
         ends = (self.parts[flow.source], self.parts[flow.target])
         return any(part.state is State.GONE and part.report is None for part in ends)
+
+    def at_risk(self, name: str, flow: str, count: int, holders: Iterable[str]) -> None:
+        """Handle that so many messages of a flow into a part are lost if it is lost, and one of the holders."""
+        epochs = {holder: self.parts[holder].epoch for holder in holders}
+        self.parts[name].at_risk[flow] = _Risk(flow, count, epochs)
+
+    @property
+    def lost(self) -> Counter[str]:
+        """The messages that were lost with several parts, at most, by flow."""
+        found: Counter[str] = Counter()
+        for risk in self._risks:
+            if self._is_real(risk):
+                found[risk.flow] += risk.count
+        return found
+
+    def _is_real(self, risk: _Risk) -> bool:
+        """Return whether one of the holders was lost."""
+        holders = [(self.parts[name], epoch) for name, epoch in risk.epochs.items()]
+        return any(
+            part.epoch != epoch or (part.state is State.GONE and part.report is None)
+            for part, epoch in holders
+        )
 
     def ended(self, name: str, report: Ended, now: float) -> list[Action]:
         """Handle the report of a process whose run is over."""
@@ -309,11 +353,13 @@ class Supervisor:
     ) -> list[Action]:
         if failure is not None:  # it was interrupted before it could say so
             return self.fail(part.name, failure, now, 0)
+        self._risks += part.at_risk.values()
+        part.at_risk.clear()
         if state is not State.RUNNING or part.on_loss == STOP:
             return self.fail(part.name, error, now, 2)
         if part.on_loss == GO_ON:
             return [Warn(f"{error}; the other parts go on")]
-        part.state, part.epoch, part.is_killed = State.SPAWNED, part.epoch + 1, False
+        part.state, part.epoch, part.is_killed, part.heard_at = State.SPAWNED, part.epoch + 1, False, None
         self.restarts[part.name] = self.restarts.get(part.name, 0) + 1
         return [Warn(f"{error}; it is started again"), Spawn(part.name, part.epoch)]
 
@@ -326,34 +372,42 @@ class Supervisor:
             if part.kill_at is not None and now >= part.kill_at:
                 part.kill_at, part.is_killed = None, True
                 found += [Kill(part.name)]
-            elif State.LINKED <= part.state <= State.RUNNING and now >= part.heard_at + self.silence:
+            elif (limit := self._limit(part)) is not None and now >= limit:
                 part.heard_at, part.is_killed = now, True
-                found += [Kill(part.name), *([] if self.is_stopping else self._silent(part, now))]
+                found += [Kill(part.name), *self._silent(part, now)]
         return found
 
+    def _limit(self, part: Part) -> float | None:
+        """Return when a process is silent that is not heard of until then; None if never."""
+        if part.heard_at is None or part.state > State.RUNNING or part.kill_at is not None:
+            return None
+        return part.heard_at + self.silence + (START if part.state is State.SPAWNED else 0.0)
+
     def _silent(self, part: Part, now: float) -> list[Action]:
-        state, part.state, part.idle = part.state, State.GONE, None
+        seconds, doing = f"{self.silence:g} s", ""
+        if part.state is State.SPAWNED:
+            seconds, doing = f"{self.silence + START:g} s", ", and has not composed the program"
         error = PartLost(
-            f"part {part.name!r}: its process has said nothing for {self.silence:g} s: it is frozen, or a call "
-            "holds the interpreter lock"
+            f"part {part.name!r}: its process has said nothing for {seconds}{doing}: it is frozen, or a call holds "
+            "the interpreter lock"
         )
+        if self.is_stopping:  # perhaps since its peers noticed it first
+            return self.fail(part.name, error, now, 2)
+        state, part.state, part.idle = part.state, State.GONE, None
         return self._lost(part, state, error, now, None)
 
     def forgive(self, now: float) -> None:
         """Let all processes have their time once more, because the driver itself was stopped for a while."""
         for part in self.parts.values():
-            part.heard_at = now
+            if part.heard_at is not None:
+                part.heard_at = now
             if part.kill_at is not None:
                 part.kill_at = now + GRACE
 
     def next_time(self) -> float | None:
         """Return when `tick` has something to do; None if never."""
         times = [part.kill_at for part in self.parts.values() if part.kill_at is not None]
-        times += [
-            part.heard_at + self.silence
-            for part in self.parts.values()
-            if State.LINKED <= part.state <= State.RUNNING
-        ]
+        times += [limit for part in self.parts.values() if (limit := self._limit(part)) is not None]
         return min(times, default=None)
 
     # The end.
@@ -375,7 +429,6 @@ class Supervisor:
             part.kill_at, part.is_interrupted = now + GRACE, True
             return [Interrupt(part.name)]
         if part.state <= State.RUNNING:
-            part.heard_at = now
             return [Tell(part.name, Stop())]
         return []
 

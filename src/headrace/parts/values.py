@@ -2,7 +2,7 @@
 
 The driver has composed the same operators, which check a value before it leaves. The part checks it again and
 answers. So `set_live` returns when the next compute there sees the value, or raises what the part raised. A part
-that is started again is sent the last values.
+that is started again is sent the last value that was accepted, and those that it has not answered.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Values:
         self._numbers = count(1)
         self._new: deque[SetValue] = deque()
         self._answers: dict[int, tuple[SetValue, Future[Failure | None]]] = {}
-        # The last ones, by part, then by operator, method and name.
-        self._last: defaultdict[str, dict[tuple[str, str, str], SetValue]] = defaultdict(dict)
+        # By part, in their order: those without an answer, and of the accepted ones the last of each name.
+        self._kept: defaultdict[str, dict[int, SetValue]] = defaultdict(dict)
         self._is_closed = False
 
     # From any thread.
@@ -52,11 +52,12 @@ class Values:
                 f"{method}({name!r}, ...) of operator {operator.name!r}: the value cannot be sent to the process "
                 f"of its part: {error}"
             ) from error
-        wanted = SetValue(next(self._numbers), operator.fragment.name, operator.name, method, name, content)
         answer: Future[Failure | None] = Future()
         with self._lock:
             if self._is_closed:  # the run is over, and its operators with it
                 return
+            number = next(self._numbers)
+            wanted = SetValue(number, operator.fragment.name, operator.name, method, name, content)
             self._answers[wanted.number] = wanted, answer
             self._new.append(wanted)
             self._wake()
@@ -74,35 +75,29 @@ class Values:
         found = []
         while self._new:
             wanted = self._new.popleft()
-            self._last[wanted.part][_key(wanted)[1:]] = wanted
+            self._kept[wanted.part][wanted.number] = wanted
             found.append(wanted)
         return found
 
     def of(self, part: str) -> Iterable[SetValue]:
-        """Return the last values of a part that has started."""
-        return self._last[part].values()
+        """Return the values that a part is sent which takes the place of a lost one."""
+        return self._kept[part].values()
 
     def answer(self, number: int, failure: Failure | None = None) -> None:
-        """Tell whoever waits that a value was set, or refused.
-
-        Values of the same name from before have had their answers, unless their part was lost with them. It is
-        started again with the last value alone.
-        """
+        """Tell whoever waits that a value was set, or refused."""
         with self._lock:
             wanted, answer = self._answers.pop(number, (None, None))
             if wanted is None or answer is None:
                 return
-            key = _key(wanted)
-            earlier = [
-                each for each, (other, _) in self._answers.items() if each < number and _key(other) == key
-            ]
-            replaced = [self._answers.pop(each)[1] for each in earlier]
-        last = self._last[wanted.part]
-        if failure is not None and last.get(key[1:]) is wanted:
-            del last[key[1:]]
+        kept = self._kept[wanted.part]
+        if failure is not None:
+            kept.pop(number, None)
+        else:  # answers come in order, so those before it have had theirs
+            for earlier in [
+                each for each, other in kept.items() if each < number and _is_same(other, wanted)
+            ]:
+                del kept[earlier]
         answer.set_result(failure)
-        for each in replaced:
-            each.set_result(None)
 
     def end(self, parts: Iterable[str]) -> None:
         """Let nobody wait for parts that have ended, whose operators will not compute again."""
@@ -118,5 +113,6 @@ class Values:
             self.answer(number)
 
 
-def _key(wanted: SetValue) -> tuple[str, str, str, str]:
-    return wanted.part, wanted.operator, wanted.method, wanted.name
+def _is_same(one: SetValue, other: SetValue) -> bool:
+    """Return whether two values are of the same parameter or knob."""
+    return (one.operator, one.method, one.name) == (other.operator, other.method, other.name)

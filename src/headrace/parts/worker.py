@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import logging
 import os
 import pickle
@@ -26,7 +27,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -53,6 +54,7 @@ from headrace.parts.control import (
     Ask,
     AskProgress,
     AskTime,
+    AtRisk,
     Beat,
     Cancel,
     Channel,
@@ -81,7 +83,7 @@ from headrace.parts.link_operators import AbsentLink
 from headrace.parts.part_progress import PartProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from headrace.core.control import ControlledEngine
     from headrace.core.run_options import RunOptions
@@ -90,9 +92,11 @@ if TYPE_CHECKING:
     from headrace.parts.idleness import IdleReport
     from headrace.parts.link_port import LinkPort
 
+_log = logging.getLogger("headrace.parts")
 _PR_SET_PDEATHSIG = 1
 BEAT = 0.5  # seconds, when the links wake the process up anyway
 _LOOKS = 10  # in a second
+_CHUNK = 1 << 16  # bytes of output that are passed on at once
 _CONNECTING = 10  # seconds within which another part connects a link, as `link.connect`
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
@@ -130,8 +134,12 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
     except LinkError as error:
         sys.exit(f"part {part!r}: {error}")
     channel = Channel.over(carrier.detach())
-    assignment: Assignment | None = channel.receive_one()
-    if assignment is not None:
+    with _told_of_interrupts(channel):
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        assignment: Assignment | None = channel.receive_one()
+        if assignment is None:
+            return
         os.environ.update(assignment.environment)
         os.environ.pop(DASHBOARD, None)  # its address would be that of the driver's page
         launch = assignment.program
@@ -147,6 +155,15 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
         )
 
 
+@contextmanager
+def _told_of_interrupts(channel: Channel) -> Iterator[None]:
+    """Tell the driver of Ctrl-C that comes before, or after, the program can say so."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        channel.send(Ended(None, Failure.of(error)))
+
+
 class Speech:
     """The output of a process that joined: nothing until the run begins, as the driver has written that already."""
 
@@ -154,7 +171,8 @@ class Speech:
         self._channel = channel
         self._is_heard = is_heard
         self._threads: list[threading.Thread] = []
-        self._passed = 0
+        self._passed: list[int] = []  # bytes, by thread
+        self._most_under_way = 2 * _CHUNK  # bytes that were written and not passed on, of each stream
         self._kept = os.dup(1)
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
@@ -166,28 +184,34 @@ class Speech:
         os.close(self._kept)
         for stream in (1, 2) if self._is_heard else ():
             there, here = os.pipe()
+            self._most_under_way = fcntl.fcntl(there, fcntl.F_GETPIPE_SZ) + _CHUNK
             os.dup2(here, stream)
             os.close(here)
-            self._threads.append(threading.Thread(target=self._pass_on, args=(stream, there), daemon=True))
+            place = len(self._passed)
+            self._passed.append(0)
+            given = (stream, there, place)
+            self._threads.append(threading.Thread(target=self._pass_on, args=given, daemon=True))
             self._threads[-1].start()
 
-    def _pass_on(self, stream: int, descriptor: int) -> None:
-        while data := os.read(descriptor, 1 << 16):
+    def _pass_on(self, stream: int, descriptor: int, place: int) -> None:
+        while data := os.read(descriptor, _CHUNK):
             self._channel.send(Printed(stream, data))
-            self._passed += 1
+            self._passed[place] += len(data)
         os.close(descriptor)
 
     def end(self) -> None:
         """Wait until the driver was sent all of it; the streams lead elsewhere now.
 
-        A child may have kept a stream, so this ends when nothing was passed on for a second. The second has ten
-        looks: a process that was stopped meanwhile has not had its time.
+        A child may have kept a stream, so this ends when nothing was passed on for a second, or as much as a pipe
+        holds: all else was written later. The second has ten looks: a process that was stopped meanwhile has not
+        had its time.
         """
-        for thread in self._threads:
-            passed, looks = self._passed, 0
-            while looks < _LOOKS and not waits.join(thread, 1.0 / _LOOKS):
-                looks = looks + 1 if self._passed == passed else 0
-                passed = self._passed
+        until = [passed + self._most_under_way for passed in self._passed]
+        for place, thread in enumerate(self._threads):
+            passed, looks = self._passed[place], 0
+            while looks < _LOOKS and passed < until[place] and not waits.join(thread, 1.0 / _LOOKS):
+                looks = looks + 1 if self._passed[place] == passed else 0
+                passed = self._passed[place]
 
 
 def _serve(
@@ -198,19 +222,20 @@ def _serve(
     board: Board | None = None,
 ) -> None:
     """Run a part, and leave the process."""
-    if assignment.cpus:
-        os.sched_setaffinity(0, assignment.cpus)
-    for name in SPANNING:  # the driver watches
-        os.environ.pop(name, None)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
-    worker = Worker(channel, assignment, port, speech, board)
-    default_loop().add(worker)
     try:
-        # From here on the driver may cancel the run.
-        threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
-        worker.run()
+        with _told_of_interrupts(channel):
+            if assignment.cpus:
+                os.sched_setaffinity(0, assignment.cpus)
+            for name in SPANNING:  # the driver watches
+                os.environ.pop(name, None)
+            for stream in (sys.stdout, sys.stderr):
+                stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+            logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
+            worker = Worker(channel, assignment, port, speech, board)
+            default_loop().add(worker)
+            # From here on the driver may cancel the run.
+            threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
+            worker.run()
         atexit._run_exitfuncs()
     finally:
         # Everything was stopped and reported. To take the interpreter apart would keep the driver waiting.
@@ -270,6 +295,7 @@ class Worker:
         self.cut: Any = None  # the Cut, once there is one
         self.control: PartControl | None = None
         self.is_over = False
+        self._has_reported = False
         self._ends: dict[str, tuple[socket.socket | Address, int]] = {}
         self._is_linked = threading.Event()
         self._has_begun = False
@@ -298,7 +324,7 @@ class Worker:
         except Over:
             pass
         except BaseException as error:
-            if not self.is_over:
+            if not self._has_reported:
                 self.report(None, error)
 
     def run_part(self, application: Any, runner: PartRunner, limits: RunOptions) -> NoReturn:
@@ -312,6 +338,7 @@ class Worker:
             control.run_id = self.assignment.run_id
             self.cut = Cut(application, self.assignment.part, self._join)
             self.cut.on_failure = self._on_failure
+            self.cut.idleness.on_risk = lambda *what: self.channel.post(AtRisk(*what))
             if application.scheduler().stop_on_deadlock:
                 self.cut.idleness.on_idle = self._on_idle
                 self.cut.idleness.waits_to_be_asked = True
@@ -343,6 +370,7 @@ class Worker:
             self._speech.end()
         flows = {} if self.cut is None else self.cut.counts()
         progress = None if outcome is None else PartProgress.of(self.cut)
+        self._has_reported = True
         self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), flows, progress))
 
     # The links.
@@ -431,10 +459,11 @@ class Worker:
             for name, address, epoch in ends:
                 self._connect(name, address, epoch)
         except LinkError as error:  # that part is lost again, which the driver notices
-            logging.getLogger("headrace.parts").warning("%s", error)
+            _log.warning("%s", error)
 
     def _on_failure(self, flow: CutFlow, error: BaseException) -> None:
         """Handle that a link has failed, by the policy of the part at its other end."""
+        _log.info("%s", error)  # when it was noticed
         cut: Cut = self.cut
         peer = flow.target if flow.source == cut.part else flow.source
         policy = self._on_loss(peer)
@@ -454,10 +483,9 @@ class Worker:
             while (messages := self.channel.receive()) is not None:
                 for message, descriptors in messages:
                     self._handle_or_fail(message, [socket.socket(fileno=each) for each in descriptors])
+            _log.info("part %r: its driver is gone", self.assignment.part)
         except BaseException:
-            logging.getLogger("headrace.parts").exception(
-                "part %r: its driver is unheard", self.assignment.part
-            )
+            _log.exception("part %r: its driver is unheard", self.assignment.part)
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
 

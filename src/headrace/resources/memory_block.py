@@ -119,17 +119,27 @@ class Block:
 
 
 class _Unrecorded:
-    """Stands for an event that could not be recorded: the host waits for the stream instead."""
+    """Stands for an event that could not be recorded: the host waits for the stream instead.
+
+    The run that ends on another thread may close the stream at any moment, after its work.
+    """
 
     __slots__ = ("_managed",)
-    is_done = False
 
     def __init__(self, managed: ManagedStream) -> None:
         self._managed = managed
 
+    @property
+    def is_done(self) -> bool:
+        return not _is_open(self._managed)
+
     def sync(self) -> None:
-        with gpu.on_device(self._managed.device_id):
-            self._managed.stream.sync()
+        try:
+            with gpu.on_device(self._managed.device_id):
+                self._managed.stream.sync()
+        except Exception:
+            if not self.is_done:
+                raise
 
 
 def key_of(managed: ManagedStream) -> Key:

@@ -190,12 +190,10 @@ class LentArrays:
 
     def take(self) -> Any:
         """Return an array that nobody uses."""
-        if self._lent:
-            oldest = self._lent.popleft()
-            if oldest.is_back():
-                self._back.append(oldest)
-            else:
-                self._lent.append(oldest)
+        lent = self._lent
+        if lent:
+            oldest = lent.popleft()
+            (self._back if oldest.is_back() else lent).append(oldest)
         if not self._ready:
             if not self._left:
                 self._collect()
@@ -206,7 +204,7 @@ class LentArrays:
                 self.address = kind.address(array) - kind.extent(self._layout).before
                 return array
         one = self._ready.pop()
-        self._lent.append(one)
+        lent.append(one)
         self.address = one.address
         return one.lend()
 
@@ -241,7 +239,8 @@ class LentArrays:
 def mark_work(users: Iterable[StreamUser], own: Any, events: dict[Any, Any]) -> list[Any]:
     """Record an event on each stream of some users except one; the events are kept by stream, and returned."""
     marks = []
-    for stream in dict.fromkeys([stream for user in users for stream in user.streams()]):
+    # The same operator has used most arrays.
+    for stream in dict.fromkeys([stream for user in dict.fromkeys(users) for stream in user.streams()]):
         if stream is not own:
             event = events.get(stream)
             if event is None:

@@ -383,6 +383,9 @@ def test_a_signal_that_another_thread_gets_ends_the_wait_for_a_run_on_a_thread_o
     once = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body)))
     endless = App(lambda app: app.add_operator(Step(app)))
     future = endless.run_async()
+    with pytest.raises(TimeoutError):
+        getattr(future, ask)(timeout=0)
+    waiting.clear()
     other = once.run_async()
     with pytest.raises(KeyboardInterrupt):
         getattr(future, ask)()

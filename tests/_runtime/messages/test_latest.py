@@ -11,7 +11,7 @@ from headrace import op
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import GraphError, Input, IOSpec, aligned
 from headrace.observe import Tracker
-from tests.harness import App, MakeScheduler, Step, run, sink, source
+from tests.harness import App, MakeScheduler, Step, greedy, run, sink, source
 
 LATEST = IOSpec.QueuePolicy.LATEST
 
@@ -39,20 +39,23 @@ def read(
 
 @pytest.mark.parametrize("by_flow", [False, True])
 def test_a_fast_reader_sees_the_newest_message_again(scheduler: MakeScheduler, by_flow: bool) -> None:
-    seen, app = read(4, "100ms", 10, "50ms", scheduler, by_flow)
-    assert seen == [1, 1, 2, 2, 3, 3, 4, 4, 4, 4]
+    (first, *seen), app = read(4, "100ms", 10, "70ms", scheduler, by_flow)
+    assert first in (None, 1)  # of two that are due at once, another worker may take either
+    assert seen == [1, 2, 3, 3, 4, 4, 4, 4, 4]
     assert (app.outcome.dropped, app.outcome.undelivered) == ({}, {})
 
 
 def test_a_slow_reader_misses_messages_which_are_counted(scheduler: MakeScheduler) -> None:
-    seen, app = read(20, "20ms", 5, "93ms", scheduler)
-    assert seen == [1, 5, 10, 14, 19]
-    assert app.outcome.operators["reader"].dropped == {"in": 14}
+    (first, *seen), app = read(20, "20ms", 5, "93ms", scheduler)
+    assert first in (None, 1)
+    assert seen == [5, 10, 14, 19]
+    assert app.outcome.operators["reader"].dropped == {"in": 14 if first else 15}
     assert app.outcome.operators["reader"].undelivered == {"in": 1}
 
 
-def test_a_writer_that_is_due_with_its_reader_writes_first(scheduler: MakeScheduler) -> None:
-    assert read(20, "20ms", 5, "100ms", scheduler)[0] == [1, 6, 11, 16, 20]
+def test_a_writer_that_is_due_with_its_reader_writes_first_on_one_thread() -> None:
+    assert read(4, "100ms", 10, "50ms", greedy)[0] == [1, 1, 2, 2, 3, 3, 4, 4, 4, 4]
+    assert read(20, "20ms", 5, "100ms", greedy)[0] == [1, 6, 11, 16, 20]
 
 
 def test_before_the_first_message_there_is_none() -> None:

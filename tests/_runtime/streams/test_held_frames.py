@@ -1,8 +1,7 @@
-"""What an operator received: memory of headrace's own allocators is found, whatever came before."""
+"""What an operator received: memory of headrace's own allocators is found, whatever came with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,37 +28,35 @@ class User:
         return []
 
 
-@pytest.mark.parametrize("others", [0, 1, 2])
-@pytest.mark.parametrize("before", [0, 1, 5])
-@pytest.mark.parametrize("end", [HeldFrames.look, HeldFrames.keep_once, HeldFrames.clear])
-def test_allocations_are_found_after_every_other_frame(
-    end: Callable[[HeldFrames], object], before: int, others: int
-) -> None:
+@pytest.mark.parametrize("before", [0, 1, 2])
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_allocations_are_found_among_other_owners(before: int, after: int) -> None:
     user = User()
     held = HeldFrames(Watch(), user)
     users: list[Any] = []
-    allocation = Allocation(Pool(), Pool(), 16, users)
-    frame = object()
-    for _ in range(before):
-        held.received.append(frame)
-        held.sort_allocations()
-    if before:
-        end(held)
-    left = len(held.received)
-    further = [object() for _ in range(others)]
-    held.received += [allocation, *further]
-    held.sort_allocations()
-    assert held.received[left:] == further
+    known, *others = [object() for _ in range(1 + before + after)]
+    held.received.append(known)
+    held.unsorted += [*others[:before], Allocation(Pool(), Pool(), 16, users), *others[before:]]
+    held.sort()
+    assert held.received == [known, *others]
+    assert not held.unsorted
     assert users == [user]
-    held.sort_allocations()
-    assert held.received[left:] == further
+
+
+def test_one_owner_that_is_no_allocation_is_kept() -> None:
+    held = HeldFrames(Watch(), User())
+    owner = object()
+    held.unsorted.append(owner)
+    held.sort()
+    assert held.received == [owner]
+    assert not held.unsorted
 
 
 def test_a_look_keeps_no_allocation() -> None:
     user = User()
     held = HeldFrames(Watch(), user)
     users: list[Any] = []
-    held.received += [Allocation(Pool(), Pool(), 16, users), object()]
+    held.unsorted += [Allocation(Pool(), Pool(), 16, users), object()]
     released = held.look()
     assert released is not None
     assert [type(each) for each in released] == [object]

@@ -144,7 +144,9 @@ class InputContext:
                         if type(data) is port.kind:
                             try:
                                 owner = port.memory_of(data) if in_use else port.owner_of(data)
-                                if port.shared is None or type(owner) is Allocation:
+                                if in_use and type(owner) is Allocation:
+                                    port.unsorted.append(owner)
+                                elif port.shared is None:
                                     kept.append(owner)
                                 else:
                                     record = item.record
@@ -152,7 +154,7 @@ class InputContext:
                                         record = item.record = Watched(owner)
                                     port.shared.append(record)
                             except Exception:  # a sparse tensor has no owner
-                                add_owners(data, kept)
+                                add_owners(data, port.unsorted)
                             return data
                         if item.work is not None:
                             self._streams.note_work(item.work, own)  # type: ignore[union-attr, arg-type]
@@ -182,13 +184,14 @@ class InputContext:
         kind = type(data)
         if kind is port.kind:
             try:
-                kept.append(port.memory_of(data) if in_use else port.owner_of(data))
+                owner = port.memory_of(data) if in_use else port.owner_of(data)
+                (port.unsorted if in_use and type(owner) is Allocation else kept).append(owner)
             except Exception:
-                add_owners(data, kept)
+                add_owners(data, port.unsorted)
             return data
         if kind in PLAIN:
             return data
-        add_owners(data, kept)
+        add_owners(data, port.unsorted if in_use else kept)
         if kind in array_owners:
             port.kind, (port.owner_of, port.memory_of) = kind, array_owners[kind]
         return data.copy() if kind in MAPPINGS else data

@@ -50,6 +50,8 @@ class InputPort:
         Whether `NodeStreams.note` must also handle each message.
     kept
         Where the owner of a received array is kept, if `receive` has nothing else to do than that and a wait.
+    unsorted
+        Where it is kept instead, if it may be an allocation.
     shared
         Where the record of the owner is kept instead, if the message also goes to other receivers.
     kind, owner_of, memory_of
@@ -85,7 +87,7 @@ class InputPort:
             "name",
             "noted",
         ),
-        *("own", "owner_of", "queues", "received_in", "shared", "take"),
+        *("own", "owner_of", "queues", "received_in", "shared", "take", "unsorted"),
     )
 
     def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
@@ -110,6 +112,7 @@ class InputPort:
         self.own: ManagedStream | None = None
         self.is_noted = True
         self.kept: list[Any] | None = None
+        self.unsorted: list[Any] = []
         self.shared: list[Any] | None = None
         self.kind: Any = None
         self.owner_of: Callable[[Any], Any] = _itself

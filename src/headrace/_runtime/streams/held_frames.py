@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.streams.owners import MANY_BYTES, only_kept, size_of_all, sort_allocations
 from headrace._runtime.streams.watch import Watch, Watched, no_longer_held, still_held
-from headrace.gpu.allocation import Allocation, in_use
+from headrace.gpu.allocation import Allocation
 
 if TYPE_CHECKING:
     from headrace.gpu.allocation import StreamUser
@@ -44,13 +44,15 @@ class HeldFrames:
     received
         The owners of the memory that was received since the last `look`, always in the same list; an owner may
         appear more than once.
+    unsorted
+        The same for owners that may be allocations, always in the same list; empty between two computes.
     shared
         The records of the same for messages with several receivers, always in the same list.
     watched
         The frames that were still held at the end of a compute, by the identity of the owner.
     """
 
-    __slots__ = ("_countdown", "_sorted", "_user", "_watch", "is_on", "received", "shared", "watched")
+    __slots__ = ("_countdown", "_user", "_watch", "is_on", "received", "shared", "unsorted", "watched")
 
     def __init__(self, watch: Watch, user: StreamUser) -> None:
         self._watch = watch
@@ -58,19 +60,21 @@ class HeldFrames:
         self.is_on = True
         self.received: list[Any] = []
         self.shared: list[Watched] = []
+        self.unsorted: list[Any] = []
         self.watched: dict[int, Watched] = {}
         self._countdown = 0  # looks left before `watched` is checked again
-        self._sorted = 0  # how many of the received owners are known to be no allocations
 
-    def sort_allocations(self) -> None:
-        """Add the operator to the users of received memory of headrace's own allocators; keep it no more."""
-        received, known = self.received, self._sorted
-        count = len(received)
-        if count == known:
-            return
-        if count > known + 1 or type(received[known]) is Allocation:  # one message, as a rule
-            sort_allocations(received, known, self._user)
-        self._sorted = len(received)
+    def sort(self) -> None:
+        """Add the operator to the users of received memory of headrace's own allocators; keep the other owners."""
+        unsorted = self.unsorted
+        if len(unsorted) > 1:
+            self.received += sort_allocations(unsorted, self._user)
+        elif type(unsorted[0]) is Allocation:  # of one message, as a rule
+            pool = unsorted[0].pool
+            unsorted.pop().add_user(self._user)
+            pool.collect()
+        else:
+            self.received.append(unsorted.pop())
 
     def keep_once(self) -> None:
         """Keep the received owners once if they are all the same: that of a producer that reuses one buffer."""
@@ -79,15 +83,13 @@ class HeldFrames:
             if owner is not received[0]:
                 return
         del received[1:]
-        self._sorted = 1
 
     def look(self) -> list[Any] | None:
         """Return the owners that must live until the streams have completed their work so far, between computes."""
         received, watched = self.received, self.watched
         released: list[Any] | None = None
-        if in_use and received:
-            self.sort_allocations()
-        self._sorted = 0
+        if self.unsorted:
+            self.sort()
         if received:
             if only_kept(received):
                 released = received[:]
@@ -114,7 +116,7 @@ class HeldFrames:
     def clear(self) -> None:
         """Release everything."""
         self.received.clear()
-        self._sorted = 0
+        self.unsorted.clear()
         self.shared.clear()
         self.watched.clear()
 

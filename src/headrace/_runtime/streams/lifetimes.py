@@ -37,7 +37,6 @@ from headrace._runtime.streams.held_frames import HeldFrames
 from headrace._runtime.streams.owners import size_of_all
 from headrace._runtime.streams.watch import Watched
 from headrace.core.whole_numbers import whole_number
-from headrace.gpu.allocation import in_use
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.fences import Fences
@@ -134,15 +133,15 @@ class Lifetimes:
             is_due = is_due or len(numbers) >= reader.look_at
         if is_due:
             self.look_unless_early()
-        elif in_use:
-            self.held.sort_allocations()
+        elif self.held.unsorted:
+            self.held.sort()
 
     def look_unless_early(self) -> None:
         """Look at what was received, unless the device has kept up and little was received since the last look."""
         held, reader = self.held, self.readers[0]
         received, shared = held.received, held.shared
-        if in_use:
-            held.sort_allocations()
+        if held.unsorted:
+            held.sort()
         if len(received) > 1:
             held.keep_once()
         if reader.may_put_off() and len(self.readers) == 1:
@@ -172,7 +171,7 @@ class Lifetimes:
         self._counted = self._counted_shared = self._bytes = 0
         held = self.held
         released: list[Any] | None = None
-        if held.received or held.watched or held.shared:
+        if held.received or held.watched or held.shared or held.unsorted:
             released = held.look()
         for reader in self.readers:
             if reader.turn(released):
@@ -209,6 +208,7 @@ class Lifetimes:
         return (
             max([len(reader.frames) for reader in self.readers])
             + len(self.held.received)
+            + len(self.held.unsorted)
             + len(self.held.shared)
         )
 

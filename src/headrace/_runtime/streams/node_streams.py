@@ -52,6 +52,7 @@ from headrace._runtime.streams.steady_compute import steady_compute
 from headrace._runtime.streams.variables import attributes_of_class, modules_of_compute, variables_of_compute
 from headrace._runtime.streams.watch_state import WatchState
 from headrace.core.errors import StreamError
+from headrace.gpu.allocation import in_use
 from headrace.gpu.ambient import leave, thread
 from headrace.gpu.lasting_stream import LastingStream
 
@@ -337,7 +338,7 @@ class NodeStreams:
         found += [modules_of_compute(), operator.metadata]
         for port in self._ports:
             found += [message.data for message in messages_in(port.item)]
-        add_owners(found, held.received, _MANY)
+        add_owners(found, held.unsorted, _MANY)
 
     def _decide(self) -> None:
         """Stop keeping the frames of an operator that used no stream in its first compute.
@@ -365,11 +366,12 @@ class NodeStreams:
             if port.is_noted:
                 self.note(port, item)
             if held.is_on:
-                add_owners(item.data, held.received)
+                kept = held.unsorted if in_use else held.received
+                add_owners(item.data, kept)
                 if item.details is not None:
-                    add_owners(item.details.metadata, held.received)
+                    add_owners(item.details.metadata, kept)
         elif held.is_on:
-            add_owners(item, held.received)
+            add_owners(item, held.unsorted if in_use else held.received)
 
     def received_unwatched(self, port: InputPort, item: Any) -> None:
         """Watch an operator again if a received item has a fence."""
@@ -559,7 +561,7 @@ class NodeStreams:
 
     def set_output(self, stream: Any, port: str) -> None:
         """Attach a stream to the messages emitted at a port."""
-        current = self.outputs.chosen(port)
+        current = self.outputs.chosen.get(port)
         if current is not None and current.handle is stream:
             return
         queues = self.node.output_queues
@@ -570,7 +572,7 @@ class NodeStreams:
             return  # the handle that receive_cuda_stream returned because there was no stream
         managed = self._managed(stream, "set_cuda_stream")
         self._use(managed)  # it may be the stream of another operator, which the program knows
-        if self.outputs.chosen(name) is not managed:
+        if self.outputs.chosen.get(name) is not managed:
             self.outputs.choose(name, managed)
             self._update_outputs()
 
@@ -628,6 +630,7 @@ class NodeStreams:
         for port in self._ports:
             port.is_noted = port.own is None or not self.outputs.is_only
             port.kept = held.received if held.is_on and not port.is_noted else None
+            port.unsorted = held.unsorted
             port.shared = None if port.kept is None or not has_other_receivers(port) else held.shared
 
     def _must_have_received(self, port: InputPort, caller: str) -> None:

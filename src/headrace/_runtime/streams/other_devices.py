@@ -71,7 +71,7 @@ class OtherDevices:
         own = streams.allocation.open_or_default()
         streams.use(own)
         # The original stays until the operator's streams have passed this compute, as everything received does.
-        self._kept = streams.lifetimes.held.received
+        self._kept = streams.lifetimes.held.unsorted
         add_owners(data, self._kept)
         if message is not None:
             wait_for(message, own)

@@ -39,11 +39,13 @@ class OutputStreams:
 
     Attributes
     ----------
+    chosen
+        The stream that was chosen for each output; `choose` does that.
     is_only
         Whether the operator's own stream orders all emitted messages.
     """
 
-    __slots__ = ("_allocation", "_chosen", "_lifetimes", "_node", "_order", "_run", "is_only")
+    __slots__ = ("_allocation", "_lifetimes", "_node", "_order", "_run", "chosen", "is_only")
 
     def __init__(
         self,
@@ -58,32 +60,28 @@ class OutputStreams:
         self._allocation = allocation
         self._order = order
         self._lifetimes = lifetimes
-        self._chosen: dict[str, ManagedStream] = {}
+        self.chosen: dict[str, ManagedStream] = {}
         self.is_only = False
-
-    def chosen(self, port: str) -> ManagedStream | None:
-        """Return the stream that was chosen for an output."""
-        return self._chosen.get(port)
 
     def choose(self, port: str, stream: ManagedStream) -> None:
         """Choose the stream for messages emitted at an output; `update` puts it into effect."""
-        self._chosen[port] = stream
+        self.chosen[port] = stream
 
     def choose_for_others(self, stream: ManagedStream) -> None:
         """Choose the stream for all outputs without one; `update` puts it into effect."""
         for port in self._node.output_queues:
-            self._chosen.setdefault(port, stream)
+            self.chosen.setdefault(port, stream)
 
     def replace(self, before: ManagedStream, stream: ManagedStream) -> None:
         """Choose another stream in place of one; `update` puts it into effect."""
-        for port, chosen in self._chosen.items():
+        for port, chosen in self.chosen.items():
             if chosen is before:
-                self._chosen[port] = stream
+                self.chosen[port] = stream
 
     def update(self) -> None:
         """Update how each output port sends messages, after a change of the streams."""
         node, allocation, order = self._node, self._allocation, self._order
-        streams = {port: self._chosen.get(port) or allocation.borrowed for port in node.output_queues}
+        streams = {port: self.chosen.get(port) or allocation.borrowed for port in node.output_queues}
         own = allocation.own
         self.is_only = own is not None and all(stream is own for stream in streams.values())
         targets = [queue.consumer.operator for queue in node.outputs if queue.consumer is not None]

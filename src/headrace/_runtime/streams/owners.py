@@ -262,32 +262,33 @@ def _finding(library: Library) -> Callable[[Any], Any]:
 
     def find(array: Any) -> Any:
         owner = owner_of(array)
-        return owner if type(owner) in NEVER_ALLOCATED else allocation_at(begin_of(array)) or owner
+        if type(owner) in NEVER_ALLOCATED:
+            return owner
+        found = in_use.get(begin_of(array))  # as `allocation_at`
+        return owner if found is None else found() or owner
 
     return find
 
 
-def sort_allocations(owners: list[Any], first: int, user: StreamUser) -> None:
-    """Remove the allocations among owners from the `first` on, and add the operator that received them to their
-    users."""
-    if len(owners) == first + 1:  # most messages
-        pool = owners[-1].pool
-        owners.pop().add_user(user)
-        pool.collect()
-        return
+def sort_allocations(owners: list[Any], user: StreamUser) -> list[Any]:
+    """Add the operator that received the allocations among owners to their users; return the other owners.
+
+    The list is emptied.
+    """
     pools = {}
     kept: list[Any] = []
-    for owner in owners[first:]:
+    for owner in owners:
         if type(owner) is Allocation:
             owner.add_user(user)
             pools[id(owner.pool)] = owner.pool
         else:
             kept.append(owner)
-    owners[first:] = kept
+    owners.clear()
     owner = None  # or this variable would hold the last one
     # Those that nobody holds any more have come back: their events are recorded here, where nothing is locked.
     for pool in pools.values():
         pool.collect()
+    return kept
 
 
 def size_of_all(owners: list[Any]) -> int:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.ports import NOTHING, InputPort
 from headrace.core.ports import IOSpec
-from headrace.gpu.allocation import in_use
 from headrace.gpu.ambient import thread
 from headrace.gpu.lasting_stream import Current, LastingStream
 
@@ -52,6 +51,7 @@ def steady_compute(
     (reader,) = lifetimes.readers
     fences, numbers = reader.fences, reader.numbers
     end, look = numbers.append, lifetimes.look_unless_early
+    sort, unsorted = lifetimes.held.sort, lifetimes.held.unsorted
     first, *others = node.input.ports or [_NO_INPUT]  # most operators have one input
     # The thread of the last compute, if the device stays current there; whether there is no other thread; and what
     # is current on that thread. A thread that has left the run remembers no libraries, so another one with its
@@ -103,7 +103,7 @@ def steady_compute(
             end(fences.last + 1)
             if len(numbers) >= reader.look_at:
                 look()
-            elif in_use:
-                lifetimes.held.sort_allocations()
+            elif unsorted:
+                sort()
 
     return compute_steadily
