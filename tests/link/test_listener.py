@@ -345,12 +345,13 @@ def test_one_end_with_tls_and_one_without_do_not_meet(listener, encrypted):
 
 
 def test_a_server_that_is_gone_or_answers_nothing_is_named():
-    with listen() as listening:
-        with pytest.raises(PeerLost, match="timed out|in time"):
-            connect(listening.getsockname(), PURPOSE, TOKEN, seconds=0.01)
-        address = listening.getsockname()
-    with pytest.raises(PeerLost, match=f"cannot connect to 127.0.0.1:{address[1]}: .*refused"):
-        connect(address, PURPOSE, TOKEN)
+    with listen() as listening, pytest.raises(PeerLost, match="timed out|in time"):
+        connect(listening.getsockname(), PURPOSE, TOKEN, seconds=0.01)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = silent.getsockname()
+        with pytest.raises(PeerLost, match=f"cannot connect to 127.0.0.1:{address[1]}: .*refused"):
+            connect(address, PURPOSE, TOKEN)
     with pytest.raises(PeerLost, match="cannot connect to '/nowhere/socket'"):
         connect_unix("/nowhere/socket", PURPOSE)
 

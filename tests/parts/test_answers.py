@@ -153,6 +153,28 @@ def test_parts_that_may_be_lost_go_on_though_another_part_is_never_idle(
     assert taken == alone
 
 
+@pytest.mark.parametrize("links", [MemoryLinks, UnixLinks])
+def test_what_a_part_answers_before_a_batch_behind_it_is_complete_is_known_to_be_at_risk(links: Any) -> None:
+    """The sender forgets a message with its answer. If both parts behind it are lost, nobody has it any more."""
+    told: list[tuple[str, int, tuple[str, ...], int]] = []
+
+    def prepare(cut: Cut) -> None:
+        def on_risk(flow: str, count: int, holders: tuple[str, ...]) -> None:
+            (receiver,) = (each for each in cut.idleness._operators if each.flow.name == flow)
+            told.append((flow, count, holders, receiver._done))
+
+        cut.idleness.on_risk = on_risk
+
+    parts, flows = batches({})
+    assert not run_parts(lambda: Plant(parts, flows, "restart"), list(parts), links(), prepare).errors
+    assert {flow for flow, *_ in told} == {"a.numbers.out -> b.double.in"}
+    assert all("c" in holders for _, _, holders, _ in told)
+    counts = [count for _, count, _, _ in told]
+    assert 3 <= max(counts) <= 4  # those of a batch
+    # Each of the first is told before it is answered.
+    assert [(count, done) for _, count, _, done in told][:3] == [(1, 0), (2, 1), (3, 2)]
+
+
 @pytest.mark.parametrize("shape", [two, three, loop_that_passes_each_part_twice])
 def test_parts_that_send_to_each_other_do_not_wait_for_each_others_answers(
     shape: Any, monkeypatch: pytest.MonkeyPatch

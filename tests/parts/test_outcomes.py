@@ -62,6 +62,12 @@ def test_what_was_sent_to_a_lost_process_and_not_taken_is_lost() -> None:
     assert "5 messages lost" in str(found)
 
 
+@pytest.mark.parametrize("sender", [None, FlowCounts(sent=5, lost=1)])
+def test_what_was_lost_after_its_sender_had_forgotten_it_is_lost(sender: FlowCounts | None) -> None:
+    found = merge("app", ["a.x", "b.y"], [A], [(FLOW, (sender, FlowCounts()))], lost={FLOW.name: 3})
+    assert found.lost == {"b.y.in": 3 if sender is None else 4}
+
+
 def test_a_restarted_sender_has_not_counted_all_that_arrived() -> None:
     ends = FlowCounts(sent=2, over_link=2), FlowCounts(arrived=9, over_link=2)
     assert merge("app", ["a.x", "b.y"], [A, part()], [(FLOW, ends)]).undelivered == {}

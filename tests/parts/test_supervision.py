@@ -27,6 +27,7 @@ from headrace.parts.supervision import (
     Kill,
     Part,
     Spawn,
+    State,
     Supervisor,
     Tell,
     Warn,
@@ -101,7 +102,7 @@ def test_an_error_stops_the_others_and_comes_before_its_consequences() -> None:
     assert made.failure.__notes__[0].startswith("raised in the process of part 'b'\n")
     for name in "abc":
         made.exited(name, "", 1)
-    assert made.is_over
+    assert all(part.state is State.GONE for part in made.parts.values())
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(143)])
@@ -174,6 +175,32 @@ def test_a_restarted_part_gets_links_to_those_that_are_there() -> None:
     made.exited("b", "was killed", 4)
     assert made.composed("b", SAME, 5) == [Join((), ("b",))]
     assert (made.parts["b"].epoch, made.restarts) == (2, {"b": 2})
+
+
+@pytest.mark.parametrize(
+    ("lost", "count"),
+    [("b", 0), ("c", 0), ("bc", 3), ("cb", 3), ("bb", 0), ("bbc", 3)],
+)
+def test_answered_messages_are_lost_with_their_part_and_the_one_that_holds_them(
+    lost: str, count: int
+) -> None:
+    made = started(b="restart", c="restart")
+    made.at_risk("b", FLOW.name, 4, ["c"])
+    made.at_risk("b", FLOW.name, 3, ["c"])
+    for now, name in enumerate(lost):
+        made.exited(name, "was killed", now)
+        made.composed(name, SAME, now)
+        made.started(name, now)
+    assert made.lost[FLOW.name] == count
+
+
+@pytest.mark.parametrize("policy", ["restart", "go_on"])
+def test_messages_that_are_answered_early_are_lost_with_their_part(policy: str) -> None:
+    made = started(b=policy)
+    made.at_risk("b", FLOW.name, 2, ["b"])
+    assert made.lost[FLOW.name] == 0
+    made.exited("b", "was killed", 1)
+    assert made.lost == {FLOW.name: 2}
 
 
 def test_neighbours_that_are_lost_at_once_are_linked_when_both_are_there() -> None:

@@ -208,13 +208,34 @@ def test_what_a_part_printed_is_waited_for_as_long_as_some_of_it_is_passed_on(
 
     def join(thread: Any, seconds: float) -> bool:
         waited.append(seconds)
-        speech._passed += len(waited) <= chunks
+        speech._passed[0] += len(waited) <= chunks
         return False
 
     monkeypatch.setattr(worker_module.waits, "join", join)
-    speech._threads = [threading.Thread()]
+    speech._threads, speech._passed = [threading.Thread()], [7]
     speech.end()
     assert waited == [0.1] * looks
+
+
+def test_a_child_that_keeps_writing_does_not_keep_a_part_from_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "dup2", lambda *numbers: None)
+    speech = Speech(_Channel(), is_heard=True)  # type: ignore[arg-type]
+    os.close(speech._kept)
+    waited: list[Any] = []
+
+    def join(thread: Any, seconds: float) -> bool:
+        waited.append(thread)
+        assert len(waited) < 1000
+        for place in (0, 1):  # as much as is read at once, of each stream
+            speech._passed[place] += 1 << 16
+        return False
+
+    monkeypatch.setattr(worker_module.waits, "join", join)
+    speech._threads, speech._passed = [threading.Thread(), threading.Thread()], [5, 9]
+    speech.end()
+    assert waited == [speech._threads[0]] * 2  # what both held at the end
 
 
 FLOW = CutFlow("a.out -> b.in", "a", "b", ("a.out",), "b.in", 4, IOSpec.QueuePolicy.FAULT, True)

@@ -151,14 +151,20 @@ def test_a_step_of_a_named_operator_is_its_own(scheduler: MakeScheduler, running
 def test_a_step_of_an_operator_without_messages_waits_for_them(
     scheduler: MakeScheduler, running: Any
 ) -> None:
-    one = running(scheduler, at=8)
+    one = running(scheduler)
     one.wait()
     while one.computes.count("sink") < one.computes.count("source"):
         one.app.step()
         one.wait()
+    before = list(one.computes)
     one.app.step(1, "sink")
+    wait_until(lambda: not one.app._engine.pausing.requests, "the step is asked for")
     assert not one.app.wait_until_paused(0), "the step is still to come"
-    assert one.computes.count("sink") == 8
+    assert one.computes == before
+    one.app.step(1, "source")
+    one.app.step(1, "middle")
+    one.wait()
+    assert one.computes == [*before, "source", "middle", "sink"]
 
 
 def test_a_run_that_was_not_paused_is_paused_by_a_step(scheduler: MakeScheduler) -> None:

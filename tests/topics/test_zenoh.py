@@ -23,28 +23,30 @@ from headrace.topics.zenoh_discovery import ZenohDiscovery, zenoh_discovery
 TOKEN = b"a token that has enough bytes"
 
 
-def free_port() -> int:
-    with socket.socket() as tried:
-        tried.bind(("127.0.0.1", 0))
-        port: int = tried.getsockname()[1]
-    return port
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port that the system gives nobody else meanwhile, and that a server of this test can listen on."""
+    with socket.socket() as reserving:
+        reserving.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserving.bind(("127.0.0.1", 0))
+        yield reserving.getsockname()[1]
 
 
 @contextmanager
 def hosts(*tokens: bytes, **options: Any) -> Iterator[list[ZenohDiscovery]]:
     """Make a host for each token, all of which know the first."""
-    port = free_port()
-    made = [
-        ZenohDiscovery(
-            "127.0.0.1", token, **({"peers": [f"127.0.0.1:{port}"]} if at else {"port": port}), **options
-        )
-        for at, token in enumerate(tokens)
-    ]
-    try:
-        yield made
-    finally:
-        for each in made:
-            each.close()
+    with reserved_port() as port:
+        made = [
+            ZenohDiscovery(
+                "127.0.0.1", token, **({"peers": [f"127.0.0.1:{port}"]} if at else {"port": port}), **options
+            )
+            for at, token in enumerate(tokens)
+        ]
+        try:
+            yield made
+        finally:
+            for each in made:
+                each.close()
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

@@ -39,9 +39,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headrace.core.errors import AuthenticationError, LinkError, ProtocolError
-
-VERSION = 1
-"""The version of the handshake and of all that follows it."""
+from headrace.link.wire import VERSION
 
 SHORTEST_TOKEN = 16
 """The least bytes of a token: whoever sees a proof can try short tokens until one fits."""

@@ -265,6 +265,15 @@ class TellTime:
 
 
 @dataclass(frozen=True, slots=True)
+class AtRisk:
+    """So many messages of a flow were answered that are lost if this part is, and one of the holders."""
+
+    flow: str
+    count: int
+    holders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """What was seen of the run: its graph, and then what has happened (`forwarding`)."""
 

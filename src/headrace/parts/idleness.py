@@ -109,6 +109,9 @@ class PartIdleness:
     ----------
     on_idle
         Called with a report when the part is found to be idle, by a worker that must not be kept waiting.
+    on_risk
+        Called with the name of a flow into the part, the number of its messages that were answered and may be lost
+        with the part, and the parts of which one has to be lost as well; by whoever answers.
     waits_to_be_asked
         Whether it only notes that the part was idle, and reports the next time after `ask`: parts are idle between
         frames, and a report takes longer than a frame.
@@ -118,6 +121,7 @@ class PartIdleness:
 
     def __init__(self) -> None:
         self.on_idle: Callable[[IdleReport], object] | None = None
+        self.on_risk: Callable[[str, int, tuple[str, ...]], object] | None = None
         self.waits_to_be_asked = False
         self.was_idle = False
         self._is_asked = False

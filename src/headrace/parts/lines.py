@@ -3,11 +3,17 @@
 Processes that write to one pipe or file tear each other's lines. What they write before the run begins, the driver
 has written already: every process runs the program from its beginning. So each has pipes of its own, and the driver
 passes on what comes after the beginning of the run, line by line.
+
+A child of the process may keep its pipes, and write to them for ever. What was written until the process ended is
+passed on, and nothing that comes later.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import termios
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -55,27 +61,32 @@ class Lines:
 
     def read(self) -> bool:
         """Read once; return False if there is nothing to read now."""
+        return self._read() > 0
+
+    def _read(self, most: int = _CHUNK) -> int:
+        """Read once, at most so many bytes; return how many."""
         if self.is_closed:
-            return False
+            return 0
         try:
-            data = os.read(self._descriptor, _CHUNK)
+            data = os.read(self._descriptor, min(most, _CHUNK))
         except BlockingIOError:
-            return False
+            return 0
         if not data:
             self._end()
-            return False
+            return 0
         self._kept += data
         if self._is_open:
             whole, newline, self._kept = self._kept.rpartition(b"\n")
             self._write(whole + newline)
         else:
             self._kept = self._kept[-_LAST_WORDS:]
-        return True
+        return len(data)
 
     def read_all(self) -> None:
-        """Read what is there."""
-        while self.read():
-            pass
+        """Read what was written before this call, and not what is written meanwhile."""
+        left = 0 if self.is_closed else _available(self._descriptor)
+        while left > 0 and (size := self._read(left)):
+            left -= size
 
     def close(self) -> None:
         """Close the pipe; pass on a last line without an end."""
@@ -99,6 +110,13 @@ class Lines:
         except (OSError, ValueError) as error:  # nobody reads it any more
             self._is_open = False
             self._on_error(error)
+
+
+def _available(descriptor: int) -> int:
+    """Return how many bytes wait in a pipe."""
+    count = array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    return count[0]
 
 
 def _write(stream: Any, data: bytes) -> None:

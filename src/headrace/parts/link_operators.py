@@ -445,6 +445,7 @@ class SendToPart(LinkOperator):
         self._out = 0
         self._lost = 0
         self._repeated = 0  # messages that were sent again over a new link
+        self._taken_back = 0  # messages that their receivers have taken
         # A message that was taken from a queue that drops, and could not be sent yet.
         self._held: list[Any] = []
         self._fed: Any = None  # its queue
@@ -620,6 +621,20 @@ class SendToPart(LinkOperator):
         link = self._link
         return link is None or kept != self._out or link.deferred < self._over_link
 
+    @property
+    def is_keeping(self) -> bool:
+        """Whether messages keep their places here, which would be sent again to a part that is started again."""
+        return self._keeps_places and len(self._queue) > 0 and not (self.is_done or self._is_given_up)
+
+    @property
+    def emitted(self) -> int:
+        """How many messages were emitted into the flow."""
+        return self._taken_back + len(self._queue)
+
+    def is_answered(self, emitted: int) -> bool:
+        """Return whether the receiver has answered so many messages, or nobody will."""
+        return self._taken_back >= emitted or not self.is_keeping
+
     def _drop(self) -> None:
         queue = self._queue
         self._lost += len(self._held) + (0 if self.flow.keeps_places else self._out)
@@ -637,6 +652,7 @@ class SendToPart(LinkOperator):
     def _take_back(self, count: int) -> None:
         """Remove messages that their receiver has taken."""
         self._out -= count
+        self._taken_back += count
         if self.flow.keeps_places:
             queue = self._queue
             for _ in range(count):
@@ -730,6 +746,11 @@ class ReceiveFromPart(LinkOperator):
         self._deferred = 0  # messages of this link that the sender knows to be deferred
         self._is_deferring = False
         self._given_before = -1
+        # Messages of this link that cannot be lost any more; those after them were answered and may be, with the
+        # parts that the driver was told. So many are safe when so many that came of them were answered.
+        self._safe = 0
+        self._safe_later: deque[tuple[int, tuple[int, ...]]] = deque()
+        self._told: tuple[int, tuple[str, ...]] = (0, ())
         self._was_idle = False  # since the last compute
 
     def setup(self, spec: OperatorSpec) -> None:
@@ -783,6 +804,7 @@ class ReceiveFromPart(LinkOperator):
             try:
                 if not any(sender.is_unanswered for sender in self.awaited):
                     self._answer()
+                self._note_safe(is_idle=True)
                 self._defer()
             finally:
                 self._lock.release()
@@ -796,7 +818,7 @@ class ReceiveFromPart(LinkOperator):
         """Return the credits of all that was taken."""
         if self._lock.acquire(blocking=False):
             try:
-                self._answer()
+                self._answer(is_early=True)
             finally:
                 self._lock.release()
 
@@ -807,18 +829,50 @@ class ReceiveFromPart(LinkOperator):
         try:
             if self._link is not None and self._given == self._given_before and not self._was_idle:
                 if self._taken() - self._given >= self.flow.size:
-                    self._answer()
+                    self._answer(is_early=True)
                 self._defer()
             self._given_before = self._given
+            self._note_safe()
+            if self._told[0] and self._done == self._safe:
+                self._tell_risk(0, ())
         finally:
             self._lock.release()
 
     # With `_lock` held: a message that is being delivered counts before it is in its queue, as if it were taken.
 
-    def _answer(self) -> None:
-        if self.is_withholding:
-            self._done = self._taken()
-            self._condition.notify_scheduler()
+    def _answer(self, is_early: bool = False) -> None:
+        """Return the credits of what was taken; early ones before it is known where that is safe."""
+        if not self.is_withholding:
+            return
+        done = self._taken()
+        holders = {sender.flow.target for sender in self.awaited if sender.is_keeping}
+        if is_early:
+            holders.add(self._part)
+        self._note_safe()
+        count, known = self._told
+        at_risk = done - self._safe
+        if holders and (at_risk > count or not holders.issubset(known)):
+            self._tell_risk(max(at_risk, count), tuple(sorted(holders.union(known))))
+        self._done = done
+        self._condition.notify_scheduler()
+
+    def _note_safe(self, is_idle: bool = False) -> None:
+        """Note which of the answered messages are safe; in an idle part, all that comes of them was emitted."""
+        later = self._safe_later
+        if is_idle and self._done > (later[-1][0] if later else self._safe):
+            later.append((self._done, tuple([sender.emitted for sender in self.awaited])))
+        while later and all(map(SendToPart.is_answered, self.awaited, later[0][1])):
+            self._safe = later.popleft()[0]
+
+    def _tell_risk(self, count: int, holders: tuple[str, ...]) -> None:
+        """Tell the driver how many messages are lost at most if this part is lost, and one of the holders.
+
+        It knows that before the sender forgets them. Fewer are told of now and then, so that batches do not wake
+        the driver.
+        """
+        self._told = count, holders
+        if self.idleness.on_risk is not None:
+            self.idleness.on_risk(self.flow.name, count, holders)
 
     def _defer(self) -> None:
         """Tell a sender that waits for answers that what is left here waits for more messages.
@@ -948,6 +1002,9 @@ class ReceiveFromPart(LinkOperator):
 
     def _change_link(self) -> None:
         super()._change_link()
+        # Those of the link before are where they were.
+        self._safe -= self._done
+        self._safe_later = deque((done - self._done, emitted) for done, emitted in self._safe_later)
         self._here = self._given = self._done = self._deferred = 0
 
     @property

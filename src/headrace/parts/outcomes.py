@@ -40,6 +40,7 @@ def merge(
     ended_by: EndedBy | None = None,
     errors: Iterable[ErrorRecord] = (),
     restarts: Mapping[str, int] | None = None,
+    lost: Mapping[str, int] | None = None,
 ) -> Outcome:
     """Return the outcome of a program.
 
@@ -55,6 +56,8 @@ def merge(
         Why the driver ended the run, if it did.
     restarts
         How many times the processes of operators were started again, by the name of the operator.
+    lost
+        How many messages were lost after their sender had forgotten them, by the name of the flow.
     """
     parts = list(outcomes)
     known = {name: each for part in parts for name, each in part.operators.items()}
@@ -65,7 +68,7 @@ def merge(
         found[name] = replace(found[name], restarts=found[name].restarts + count)
     for flow, ends in flows:
         operator, _, port = flow.input.rpartition(".")
-        found[operator] = _with_flow(found[operator], port, ends)
+        found[operator] = _with_flow(found[operator], port, ends, (lost or {}).get(flow.name, 0))
     ways = {part.ended_by for part in parts}
     return Outcome(
         application,
@@ -78,17 +81,17 @@ def merge(
     )
 
 
-def _with_flow(outcome: OperatorOutcome, port: str, ends: Ends) -> OperatorOutcome:
-    """Add what did not reach the queue of an input, because of the link before it."""
+def _with_flow(outcome: OperatorOutcome, port: str, ends: Ends, lost: int = 0) -> OperatorOutcome:
+    """Add what did not reach the queue of an input, because of the link before it, or was lost behind it."""
     sender, receiver = ends
-    if sender is None:
-        return outcome
-    counts = {
-        "dropped": sender.dropped,
-        "undelivered": sender.waiting + under_way(sender, receiver),
-        "lost": sender.lost + (0 if receiver is not None else sender.unanswered),
-        "repeated": sender.repeated,
-    }
+    counts = {"lost": lost}
+    if sender is not None:
+        counts = {
+            "dropped": sender.dropped,
+            "undelivered": sender.waiting + under_way(sender, receiver),
+            "lost": lost + sender.lost + (0 if receiver is not None else sender.unanswered),
+            "repeated": sender.repeated,
+        }
     changed: dict[str, Any] = {
         name: {**(before := getattr(outcome, name)), port: before.get(port, 0) + count}
         for name, count in counts.items()

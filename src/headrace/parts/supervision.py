@@ -24,7 +24,8 @@ Every method returns the actions to be carried out, in order. Times are passed i
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -130,6 +131,17 @@ class Part:
     is_killed: bool = False
     """Whether it was killed because it did not end, or was frozen."""
     report: Ended | None = None
+    at_risk: dict[str, _Risk] = field(default_factory=dict)
+    """The messages that are lost with its process, by the flow into it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Risk:
+    """So many messages of a flow are lost if one of the holders is lost, which had these epochs."""
+
+    flow: str
+    count: int
+    epochs: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -151,15 +163,12 @@ class Supervisor:
     is_stopping: bool = False
     ended_by: EndedBy | None = None
     restarts: dict[str, int] = field(default_factory=dict)
+    # Those of parts that were lost.
+    _risks: list[_Risk] = field(default_factory=list)
     # The last wave of questions whether all parts are idle: what they had said, and what they answer.
     _wave: int = 0
     _asked: dict[str, IdleReport] | None = None
     _answers: dict[str, IdleReport] = field(default_factory=dict)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no process is left."""
-        return all(part.state is State.GONE for part in self.parts.values())
 
     @property
     def has_started(self) -> bool:
@@ -272,6 +281,28 @@ class Supervisor:
         ends = (self.parts[flow.source], self.parts[flow.target])
         return any(part.state is State.GONE and part.report is None for part in ends)
 
+    def at_risk(self, name: str, flow: str, count: int, holders: Iterable[str]) -> None:
+        """Handle that so many messages of a flow into a part are lost if it is lost, and one of the holders."""
+        epochs = {holder: self.parts[holder].epoch for holder in holders}
+        self.parts[name].at_risk[flow] = _Risk(flow, count, epochs)
+
+    @property
+    def lost(self) -> Counter[str]:
+        """The messages that were lost with several parts, at most, by flow."""
+        found: Counter[str] = Counter()
+        for risk in self._risks:
+            if self._is_real(risk):
+                found[risk.flow] += risk.count
+        return found
+
+    def _is_real(self, risk: _Risk) -> bool:
+        """Return whether one of the holders was lost."""
+        holders = [(self.parts[name], epoch) for name, epoch in risk.epochs.items()]
+        return any(
+            part.epoch != epoch or (part.state is State.GONE and part.report is None)
+            for part, epoch in holders
+        )
+
     def ended(self, name: str, report: Ended, now: float) -> list[Action]:
         """Handle the report of a process whose run is over."""
         part = self._heard(name, now)
@@ -317,6 +348,8 @@ class Supervisor:
     ) -> list[Action]:
         if failure is not None:  # it was interrupted before it could say so
             return self.fail(part.name, failure, now, 0)
+        self._risks += part.at_risk.values()
+        part.at_risk.clear()
         if state is not State.RUNNING or part.on_loss == STOP:
             return self.fail(part.name, error, now, 2)
         if part.on_loss == GO_ON:

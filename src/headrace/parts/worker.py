@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import logging
 import os
 import pickle
@@ -53,6 +54,7 @@ from headrace.parts.control import (
     Ask,
     AskProgress,
     AskTime,
+    AtRisk,
     Beat,
     Cancel,
     Channel,
@@ -94,6 +96,7 @@ _log = logging.getLogger("headrace.parts")
 _PR_SET_PDEATHSIG = 1
 BEAT = 0.5  # seconds, when the links wake the process up anyway
 _LOOKS = 10  # in a second
+_CHUNK = 1 << 16  # bytes of output that are passed on at once
 _CONNECTING = 10  # seconds within which another part connects a link, as `link.connect`
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
@@ -168,7 +171,8 @@ class Speech:
         self._channel = channel
         self._is_heard = is_heard
         self._threads: list[threading.Thread] = []
-        self._passed = 0
+        self._passed: list[int] = []  # bytes, by thread
+        self._most_under_way = 2 * _CHUNK  # bytes that were written and not passed on, of each stream
         self._kept = os.dup(1)
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
@@ -180,28 +184,34 @@ class Speech:
         os.close(self._kept)
         for stream in (1, 2) if self._is_heard else ():
             there, here = os.pipe()
+            self._most_under_way = fcntl.fcntl(there, fcntl.F_GETPIPE_SZ) + _CHUNK
             os.dup2(here, stream)
             os.close(here)
-            self._threads.append(threading.Thread(target=self._pass_on, args=(stream, there), daemon=True))
+            place = len(self._passed)
+            self._passed.append(0)
+            given = (stream, there, place)
+            self._threads.append(threading.Thread(target=self._pass_on, args=given, daemon=True))
             self._threads[-1].start()
 
-    def _pass_on(self, stream: int, descriptor: int) -> None:
-        while data := os.read(descriptor, 1 << 16):
+    def _pass_on(self, stream: int, descriptor: int, place: int) -> None:
+        while data := os.read(descriptor, _CHUNK):
             self._channel.send(Printed(stream, data))
-            self._passed += 1
+            self._passed[place] += len(data)
         os.close(descriptor)
 
     def end(self) -> None:
         """Wait until the driver was sent all of it; the streams lead elsewhere now.
 
-        A child may have kept a stream, so this ends when nothing was passed on for a second. The second has ten
-        looks: a process that was stopped meanwhile has not had its time.
+        A child may have kept a stream, so this ends when nothing was passed on for a second, or as much as a pipe
+        holds: all else was written later. The second has ten looks: a process that was stopped meanwhile has not
+        had its time.
         """
-        for thread in self._threads:
-            passed, looks = self._passed, 0
-            while looks < _LOOKS and not waits.join(thread, 1.0 / _LOOKS):
-                looks = looks + 1 if self._passed == passed else 0
-                passed = self._passed
+        until = [passed + self._most_under_way for passed in self._passed]
+        for place, thread in enumerate(self._threads):
+            passed, looks = self._passed[place], 0
+            while looks < _LOOKS and passed < until[place] and not waits.join(thread, 1.0 / _LOOKS):
+                looks = looks + 1 if self._passed[place] == passed else 0
+                passed = self._passed[place]
 
 
 def _serve(
@@ -328,6 +338,7 @@ class Worker:
             control.run_id = self.assignment.run_id
             self.cut = Cut(application, self.assignment.part, self._join)
             self.cut.on_failure = self._on_failure
+            self.cut.idleness.on_risk = lambda *what: self.channel.post(AtRisk(*what))
             if application.scheduler().stop_on_deadlock:
                 self.cut.idleness.on_idle = self._on_idle
                 self.cut.idleness.waits_to_be_asked = True
