@@ -370,7 +370,10 @@ def test_what_the_first_frame_happens_to_leave_as_it_was(outputs: str) -> None:
         chain(app, source, member, Sink(app, name="sink"))
         app.capture(member, outputs=outputs)
 
-    assert is_captured(both(compose), 20)
+    ran = both(compose)
+    assert is_captured(ran, 20)
+    # The first graph copies nothing back; a replay that is compared shows that, and those that follow do.
+    assert ran.segment.recordings == 1 + {"copy": 1, "ring": 4}[outputs]
 
 
 def joined(app: Any, member: Any, frames: Any, port: str) -> None:
@@ -394,7 +397,66 @@ def test_what_is_changed_in_a_frame_that_also_goes_past_the_segment(check_every:
         joined(app, member, source, "out")
         app.capture(member, check_every=check_every)
 
-    assert is_captured(both(compose), 20)
+    ran = both(compose)
+    assert is_captured(ran, 20)
+    assert ran.segment.recordings == 1
+
+
+def from_the_tenth_frame_on(later: list[int]) -> Callable[[Any, int], Any]:
+    """Return what a source makes of its frames; the list has something in it as soon as the tenth is sent."""
+
+    def make(frame: Any, number: int) -> Any:
+        later[:] = [number] if number >= 10 else []
+        return frame
+
+    return make
+
+
+def test_a_change_in_place_that_a_replay_makes_otherwise_is_found() -> None:
+    """What is emitted is the same, but not what the sender of the frame finds in it."""
+    later: list[int] = []
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        result = self.new(stream)
+        launch(stream, affine, result, frame, COUNT, 2, 3)
+        launch(stream, affine, frame, frame, COUNT, 1, 5 if later else 1)
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        source = Source(app, frames=20, make=from_the_tenth_frame_on(later), name="source")
+        member = Work(app, body=body, name="member")
+        chain(app, source, member, Sink(app, name="sink"))
+        app.capture(member, check_every=0)
+
+    with pytest.warns(
+        CaptureRefused, match="a replay differs from a compute of the same frame: what it received"
+    ):
+        ran = both(compose)
+    assert ran.segment.state == "eager"
+    assert ran.segment.replayed > 5
+
+
+def test_a_frame_whose_compute_fails_beside_its_replay_is_changed_once() -> None:
+    later: list[int] = []
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        add_one_in_place(self, op_input, op_output, context)
+        if later:
+            assert context.timestamp >= 0  # which no captured compute may ask
+
+    def compose(app: Any) -> None:
+        source = Source(app, frames=20, make=from_the_tenth_frame_on(later), name="source")
+        member = Work(app, body=body, name="member")
+        chain(app, source, member)
+        joined(app, member, source, "out")
+        app.capture(member, check_every=0)
+
+    with pytest.warns(CaptureRefused, match="an ordinary compute of the same frame failed"):
+        ran = both(compose)
+    assert ran.segment.state == "eager"
+    assert ran.segment.replayed > 5
 
 
 def test_an_array_with_gaps_that_is_changed_in_place() -> None:

@@ -39,7 +39,7 @@ PLANTS = [
         "        self.waiting.announced(node.ready_queue)\n        self.inbox.append(node)\n",
         "event-1",
         (_LOST,),
-        order=13,
+        order=34,
     ),
     Plant(
         "an announcement wakes nobody",
@@ -68,7 +68,7 @@ PLANTS = [
         "        woken = False\n        try:\n            if full:\n",
         "alone-stop-2",
         (_LOST,),
-        order=34,
+        order=14,
     ),
     Plant(
         "a worker that was woken is counted as waking for ever",
@@ -287,6 +287,7 @@ PLANTS = [
         "        if not self.blockers:\n",
         "event-2",
         (_WRONG, _MISJUDGED),
+        order=2,
     ),
     Plant(
         "nobody knows who is waking",
@@ -432,6 +433,7 @@ PLANTS = [
         "            self._wake_one(ready_queue)\n",
         "stop-3",
         (_LOST,),
+        order=40,
     ),
     Plant(
         "a stop wakes nobody",

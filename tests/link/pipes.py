@@ -6,11 +6,18 @@ import socket
 from typing import Any
 
 from headrace.link.carrier import CarrierClosed, Received
+from headrace.link.protocol import Message, SendingEnd, frame_body
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.terms import Terms
 from headrace.link.unix import UnixCarrier
 from headrace.link.wire import HEADER_SIZE, unpack_header
+
+
+def frame_of(machine: SendingEnd, places: Any, description: bytes, extra: bytes, bulk: int) -> Message:
+    """Return the message of a frame."""
+    body = frame_body(places, description, extra)
+    return Message(machine.frame_header(len(body), bulk), body)
 
 
 class HandLoop:

@@ -31,7 +31,7 @@ from headrace.link.wire import Kind, pack_header
 from headrace.resources import RingAllocator
 from tests.harness.files import open_files
 from tests.harness.threads import PATIENCE
-from tests.link.pipes import Bytes, HandLoop, Pair
+from tests.link.pipes import Bytes, HandLoop, Pair, frame_of
 
 LARGE = 100_000  # bytes; too many to travel with the message
 
@@ -561,7 +561,7 @@ class TestStrangers:
 
     def test_a_frame_that_is_damaged_inside_fails_the_link(self) -> None:
         with Pair() as link:
-            message = link.sender._machine.frame([], b'["a",0,"<f8",[9],null]', b"", 0)
+            message = frame_of(link.sender._machine, [], b'["a",0,"<f8",[9],null]', b"", 0)
             link.sender._carrier.send(*message)
             link.loop.serve()
             assert link.receiver.take() is None
@@ -573,7 +573,7 @@ class TestStrangers:
         with Pair(allow_pickle=False) as link:
             with pytest.raises(CrossingError, match="does not allow"):
                 link.sender.send(Parcel({1, 2}))
-            message = link.sender._machine.frame([], b'["p",0,[],[]]', b"", 0)
+            message = frame_of(link.sender._machine, [], b'["p",0,[],[]]', b"", 0)
             link.sender._carrier.send(*message)
             link.loop.serve()
             assert link.receiver.take() is None

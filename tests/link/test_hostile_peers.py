@@ -23,6 +23,7 @@ from headrace.link.terms import Parcel, Terms
 from headrace.link.wire import Kind, pack_header
 from tests.harness.threads import wait_until
 from tests.link.connections import CARRIERS, descriptors, wait_for_descriptors
+from tests.link.pipes import frame_of
 
 TERMS = Terms("edge.camera.out -> server.detector.frame", 2, max_bytes=1 << 20, epoch=5, allow_pickle=False)
 
@@ -46,7 +47,7 @@ class Attacker:
     def frame(self, description: bytes, content: bytes = b"") -> None:
         """Send a frame with one piece of memory, and any description."""
         places = [(IN_BULK, 0, len(content))] if content else []
-        self.say(self.machine.frame(places, description, b"", len(content)), content)
+        self.say(frame_of(self.machine, places, description, b"", len(content)), content)
 
 
 def sending(carrier: Carrier) -> Attacker:
@@ -113,7 +114,8 @@ def frame_after_the_end(attacker: Attacker) -> None:
 def place(segment: int, offset: int, length: int) -> Callable[[Attacker], None]:
     def attack(attacker: Attacker) -> None:
         attacker.say(
-            attacker.machine.frame([(segment, offset, length)], b'["a",0,"|u1",[1],null]', b"", 4), b"four"
+            frame_of(attacker.machine, [(segment, offset, length)], b'["a",0,"|u1",[1],null]', b"", 4),
+            b"four",
         )
 
     return attack

@@ -17,7 +17,7 @@ from headrace.link.sender import Sender
 from headrace.link.terms import Parcel
 from headrace.link.wire import Header, Kind, pack_header, unpack_header
 from tests.limits import examples
-from tests.link.pipes import ByteCarrier, Bytes
+from tests.link.pipes import ByteCarrier, Bytes, frame_of
 
 SIZE = 3
 
@@ -381,7 +381,7 @@ def test_a_frame_that_has_its_description_in_its_place_has_it_there_again() -> N
 )
 def test_a_sender_refuses(messages: list[Any], said: str) -> None:
     end = sending()
-    end.frame([(0, 0, 8)], b"1", b"", 0)
+    frame_of(end, [(0, 0, 8)], b"1", b"", 0)
     end.lend("memory")
     with pytest.raises(ProtocolError, match=said):
         for number, (kind, body) in enumerate(messages, 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -82,11 +82,21 @@ class PartsRun:
                     for port, count in getattr(operator, what).items():
                         found[f"{name}.{port}"] = found.get(f"{name}.{port}", 0) + count
         for name, counts in self.counts.items():
-            extra = getattr(counts, what, 0)
+            extra = undelivered(counts) if what == "undelivered" else getattr(counts, what, 0)
             if extra:
                 port = self.flows[name].input
                 found[port] = found.get(port, 0) + extra
         return found
+
+
+def both(one: FlowCounts, other: FlowCounts) -> FlowCounts:
+    """Return what both ends of a flow have seen."""
+    return FlowCounts(*map(sum, zip(astuple(one), astuple(other), strict=True)))
+
+
+def undelivered(counts: FlowCounts) -> int:
+    """Return how many messages never reached the queue of their receiver, of what both ends have seen."""
+    return counts.sent - counts.arrived + counts.waiting + counts.lost
 
 
 class Coordinator:
@@ -160,5 +170,5 @@ def run_parts(
     for cut in result.cuts.values():
         result.flows |= {flow.name: flow for flow in (*cut.outgoing, *cut.incoming)}
         for name, counts in cut.counts().items():
-            result.counts[name] = result.counts.get(name, FlowCounts()) + counts
+            result.counts[name] = both(result.counts.get(name, FlowCounts()), counts)
     return result

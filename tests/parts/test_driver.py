@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import selectors
+from collections import deque
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from headrace import Application, Fragment
+from headrace import Application, Fragment, waits
 from headrace.parts.control import Beat
 from headrace.parts.driver import Driver, DriverControl
 from headrace.parts.launch import Launch
@@ -276,6 +278,40 @@ def test_what_was_wrong_in_a_process_is_forgotten_with_it() -> None:
     assert driver.problems() == ["operator 'slow' has computed for 3.0 s"]
     driver._exited(process)
     assert driver.problems() == []
+    os.close(driver._wake)
+    driver._selector.close()
+
+
+def test_a_thread_that_wakes_the_driver_after_its_end_writes_to_no_other_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that asked for the progress, and was held up before it woke the driver."""
+    driver = _driver()
+    wakes: list[Any] = []
+    written: list[Any] = []
+    monkeypatch.setattr(driver, "_carry_out", lambda actions: wakes.append(driver.progress.wake))
+    driver.run()
+    monkeypatch.setattr(os, "eventfd_write", lambda *given: written.append(given))
+    wakes[0]()
+    assert not written  # the system may have given the number to another file
+
+
+def test_who_asks_for_the_progress_while_the_run_ends_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = _driver()
+    progress = driver.progress
+    waited: list[Any] = []
+
+    class Ends(deque[Any]):
+        def append(self, answered: Any) -> None:
+            progress.end()
+            super().append(answered)
+
+    progress.begin(driver._wake_up)
+    progress._loop = 0  # another thread's
+    progress._new = Ends()
+    monkeypatch.setattr(waits, "wait", lambda *given: waited.append(given))
+    assert not progress.find().is_running
+    assert not waited
     os.close(driver._wake)
     driver._selector.close()
 

@@ -27,6 +27,7 @@ from headrace.parts.supervision import (
     Kill,
     Part,
     Spawn,
+    State,
     Supervisor,
     Tell,
     Warn,
@@ -101,7 +102,7 @@ def test_an_error_stops_the_others_and_comes_before_its_consequences() -> None:
     assert made.failure.__notes__[0].startswith("raised in the process of part 'b'\n")
     for name in "abc":
         made.exited(name, "", 1)
-    assert made.is_over
+    assert all(part.state is State.GONE for part in made.parts.values())
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(143)])

@@ -30,7 +30,7 @@ from headrace.parts.agent import Agent
 from headrace.parts.control import Assignment, Gone, Refused, Starting
 from headrace.parts.environment import gpus_for, visible
 from headrace.parts.remote import GONE, STARTING, Reception
-from headrace.parts.remote_driver import RemoteDriver
+from headrace.parts.remote_driver import Hosting, RemoteDriver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ class PartHost:
         return Agent(address, token).start(self._part, environment=environment).wait()
 
 
-class RayHosting:
+class RayHosting(Hosting):
     """The actors of the parts.
 
     Parameters
@@ -162,21 +162,6 @@ class RayHosting:
         """Refuse an agent: Ray starts the processes."""
         channel.post(Refused(f"the driver runs on a cluster, and has no use for a worker at {where}"))
         return False
-
-    def remove_agent(self, channel: Channel, how: str) -> list[str]:
-        """Return nothing: there are no agents."""
-        return []
-
-    def note_answer(self, channel: Channel) -> None:
-        """Do nothing: there are no agents."""
-
-    @property
-    def unanswered(self) -> Mapping[Channel, float]:
-        """Nobody: there are no agents."""
-        return {}
-
-    def forgive(self, now: float) -> None:
-        """Do nothing: Ray has its own deadlines."""
 
     def waits_for(self, parts: Sequence[str]) -> str:
         """Return what the parts ask for that have no process yet."""

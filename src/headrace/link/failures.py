@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import traceback
+from contextlib import suppress
 
 from headrace.core.errors import LinkError, PeerAborted, ProtocolError
 from headrace.link.wire import MAX_BODY
@@ -25,12 +26,18 @@ def encode_failure(error: BaseException, part: str) -> bytes:
     line = json.dumps(said).encode()
     if len(line) >= MAX_BODY:  # of characters that JSON writes as several
         line = json.dumps(said | {"trace": "", "text": said["text"][:500], "part": part[:500]}).encode()
-    try:
-        pickled = pickle.dumps(error)
-        pickle.loads(pickled)  # some exceptions can be pickled and not unpickled
-    except Exception:  # what pickle raises depends on the exception
-        pickled = b""
+    pickled = pickled_error(error)
     return line + b"\n" + (pickled if len(line) + 1 + len(pickled) <= MAX_BODY else b"")
+
+
+def pickled_error(error: BaseException) -> bytes:
+    """Return the pickled exception; nothing if it cannot be pickled, or not be loaded as what it is."""
+    with suppress(Exception):  # what pickle raises depends on the exception
+        content = pickle.dumps(error)
+        # A class that takes more arguments than it keeps is pickled and cannot be loaded.
+        if type(pickle.loads(content)) is type(error):
+            return content
+    return b""
 
 
 def decode_failure(body: bytes, link: str, allow_pickle: bool) -> PeerAborted:

@@ -369,13 +369,8 @@ class SendingEnd(LinkEnd):
         """Return the message that says that a segment is not used any more."""
         return self._message(Kind.SEGMENT, _SEGMENT.pack(number, 0, 0))
 
-    def frame(self, places: Sequence[Place], description: bytes | None, extra: bytes, bulk: int) -> Message:
-        """Return the message of a frame that takes a credit; the caller adds its loans with `lend`."""
-        body = frame_body(places, description, extra)
-        return Message(self.frame_header(len(body), bulk), body)
-
     def frame_header(self, body: int, bulk: int) -> bytes:
-        """Return the header of a frame, whose body was written before."""
+        """Return the header of a frame, whose body was written before; the caller adds its loans with `lend`."""
         assert self.credits
         self.credits -= 1
         self.frames += 1

@@ -80,23 +80,6 @@ class FlowCounts:
     over_link: int = 0
     repeated: int = 0
 
-    def __add__(self, other: FlowCounts) -> FlowCounts:
-        return FlowCounts(
-            self.sent + other.sent,
-            self.waiting + other.waiting,
-            self.dropped + other.dropped,
-            self.lost + other.lost,
-            self.arrived + other.arrived,
-            self.unanswered + other.unanswered,
-            self.over_link + other.over_link,
-            self.repeated + other.repeated,
-        )
-
-    @property
-    def undelivered(self) -> int:
-        """The messages that never reached the queue of their receiver."""
-        return self.sent - self.arrived + self.waiting + self.lost
-
 
 def under_way(sender: FlowCounts, receiver: FlowCounts | None) -> int:
     """Return how many messages of a flow were sent and have not arrived, if its receiver is there."""

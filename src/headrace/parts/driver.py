@@ -252,6 +252,7 @@ class Driver:
         self._leaving: list[Any] = []
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._waking = threading.RLock()  # a signal handler may wake it while this thread does
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_wake)
 
     def _assign(self, parts: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -264,7 +265,7 @@ class Driver:
     def run(self) -> None:
         """Start the processes, and return when all have ended."""
         control = self._control
-        control.on_stop = control.on_request = lambda: os.eventfd_write(self._wake, 1)
+        control.on_stop = control.on_request = self._wake_up
         self._values = Values(control.on_request)
         self.progress.begin(control.on_request)
         control.set_elsewhere = self._values.set
@@ -283,7 +284,15 @@ class Driver:
             for process in left:
                 self._reap(process)
             self._selector.close()
-            os.close(self._wake)
+            with self._waking:
+                wake, self._wake = self._wake, -1
+                os.close(wake)
+
+    def _wake_up(self) -> None:
+        """Wake the loop; from any thread, which may have been on its way here when the run ended."""
+        with self._waking:
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
 
     @property
     def _is_needed(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headrace.core.errors import LinkError, PartError
 from headrace.core.notes import add_note, notes_of
+from headrace.link.failures import pickled_error
 
 _TERMINATED = 128 + 15  # the status of a program that SIGTERM ended
 
@@ -31,7 +32,7 @@ class Failure:
     def of(cls, error: BaseException) -> Failure:
         """Return what is to be said of an exception."""
         return cls(
-            _pickled(error),
+            pickled_error(error),
             type(error).__name__,
             _text(error),
             tuple(notes_of(error)),
@@ -54,17 +55,6 @@ class Failure:
         if part:
             add_note(found, f"raised in the process of part {part!r}\n{self.traceback}")
         return found
-
-
-def _pickled(error: BaseException) -> bytes:
-    try:
-        content = pickle.dumps(error)
-        # A class that takes more arguments than it keeps is pickled and cannot be loaded.
-        if type(pickle.loads(content)) is type(error):
-            return content
-    except Exception:
-        pass
-    return b""
 
 
 def _text(error: BaseException) -> str:

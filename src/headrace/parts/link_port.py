@@ -68,14 +68,6 @@ class LinkPort:
         """Return a future of the link of a flow into this part."""
         return self._link(Purpose(_LINK, flow, epoch))
 
-    def close(self) -> None:
-        """Stop listening, and close the links that nobody wanted."""
-        self._listener.close()
-        for link in self._links.values():
-            if link.done() and not link.exception():
-                link.result().close()
-        self._links.clear()
-
     def _link(self, purpose: Purpose) -> Future[Carrier]:
         with self._lock:
             return self._links.setdefault(purpose, Future())

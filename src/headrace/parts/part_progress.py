@@ -143,8 +143,9 @@ class ProgressOfParts:
         if wake is not None and threading.get_ident() != self._loop:
             answered = threading.Event()
             self._new.append(answered)
-            wake()
-            waits.wait(answered, _PATIENCE)
+            if self.wake is not None:  # else the run has just ended, and nobody answers
+                wake()
+                waits.wait(answered, _PATIENCE)
         is_running = self.wake is not None
         return merge_progress(self._name, is_running, self._operators, self._flows, dict(self._parts))
 

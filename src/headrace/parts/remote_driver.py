@@ -7,13 +7,15 @@ import os
 import selectors
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from time import monotonic, perf_counter_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from headrace import waits
 from headrace.core.errors import GraphError
@@ -64,31 +66,35 @@ _OF_THE_HOST = frozenset(
 )
 
 
-class Hosting(Protocol):
-    """Who starts the processes of parts."""
+class Hosting(ABC):
+    """Who starts the processes of parts; without agents, unless it says otherwise."""
 
+    unanswered: Mapping[Channel, float] = MappingProxyType({})
+    """The agents that have not answered, with the time of the first question."""
+
+    @abstractmethod
     def start(self, part: str, number: int) -> None:
         """Ask for the process of a part; it connects to the driver."""
 
+    @abstractmethod
     def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
         """Use an agent that has connected, and that runs these fragments; return False if it was refused."""
 
     def remove_agent(self, channel: Channel, how: str) -> list[str]:
         """Forget an agent that is gone, or frozen; return the parts that it ran."""
+        return []
 
-    def note_answer(self, channel: Channel) -> None:
+    def note_answer(self, channel: Channel) -> None:  # noqa: B027
         """Note that an agent does what it was asked for."""
 
-    @property
-    def unanswered(self) -> Mapping[Channel, float]:
-        """The agents that have not answered, with the time of the first question."""
-
-    def forgive(self, now: float) -> None:
+    def forgive(self, now: float) -> None:  # noqa: B027
         """Let all agents have their time once more, because the driver itself was stopped for a while."""
 
+    @abstractmethod
     def waits_for(self, parts: Sequence[str]) -> str:
         """Return what parts that have no process yet wait for, for the log; empty if it is on its way."""
 
+    @abstractmethod
     def close(self) -> None:
         """End everything."""
 
@@ -326,7 +332,7 @@ class RemoteDriver(Driver):
             self._processes[part].channel.post(Connect(names, epochs, addresses))
 
 
-class Agents:
+class Agents(Hosting):
     """The agents that have connected, and the parts that wait for one.
 
     Parameters

@@ -171,11 +171,6 @@ class Supervisor:
     _answers: dict[str, IdleReport] = field(default_factory=dict)
 
     @property
-    def is_over(self) -> bool:
-        """Whether no process is left."""
-        return all(part.state is State.GONE for part in self.parts.values())
-
-    @property
     def has_started(self) -> bool:
         """Whether the operators of all parts have started."""
         return all(part.state >= State.RUNNING for part in self.parts.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -90,18 +91,30 @@ def test_a_permit_that_comes_with_a_message_does_not_end_the_next_wait() -> None
     assert not messages.parker.take()
 
 
-def test_the_end_of_a_wait_is_not_for_messages_if_that_wait_may_be_too_long() -> None:
-    messages = Messages()
+@pytest.fixture
+def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[Parker], object]:
+    """A millisecond passes at each call, and no time in between."""
+    now = 100.0
+
+    def pass_a_millisecond(_: Parker) -> None:
+        nonlocal now
+        now += 1e-3
+
+    monkeypatch.setattr("headrace._runtime.scheduling.parker.monotonic", lambda: now)
+    return pass_a_millisecond
+
+
+def test_the_end_of_a_wait_is_not_for_messages_if_that_wait_may_be_too_long(pass_time: Any) -> None:
+    messages = Messages(pass_time)
     messages.shortest = 2e-3
-    assert not messages.parker.park(2.5e-3)
-    assert messages.waits[0] <= 2.5e-3
-    assert min(messages.waits) >= 2e-3
+    assert not messages.parker.park(3.5e-3)
+    assert messages.waits == pytest.approx([3.5e-3, 2.5e-3])
 
 
-def test_a_worker_that_is_alone_waits_for_messages_until_the_last_moment() -> None:
-    messages = Messages()
-    assert not messages.parker.park(1e-4)
-    assert 0.0 <= messages.waits[0] <= 1e-4
+def test_a_worker_that_is_alone_waits_for_messages_until_the_last_moment(pass_time: Any) -> None:
+    messages = Messages(pass_time)
+    assert not messages.parker.park(1.5e-3)
+    assert messages.waits == pytest.approx([1.5e-3, 0.5e-3])
     assert messages.log == ["begins", "ends"]
 
 

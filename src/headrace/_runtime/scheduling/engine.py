@@ -454,10 +454,11 @@ class Engine:
                     and state.is_sole
                     and consumer.blockers == 1
                     and consumer.sweep != consumer.ready_queue.sweep
-                    and not (consumer.busy or consumer.is_guarded)
+                    and not (consumer.busy or consumer.is_guarded or node.has_extra_work or state.watched)
                     and not (self.inbox or self.timed or self.held)
                 ):
-                    consumer.busy = True  # its `sweep` may stay: its only sender runs once in a sweep
+                    consumer.busy = True
+                    consumer.sweep = consumer.ready_queue.sweep
                     following = consumer
                     continue
                 state.available = True
@@ -478,7 +479,7 @@ class Engine:
         if node.has_extra_work:
             self._finish_extra_work(node)
             if node.operator._is_link and self._waits_for_link(node):
-                return following
+                return None
         if node.blockers:
             node.busy = False
             if node.evaluated is not None:

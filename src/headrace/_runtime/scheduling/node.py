@@ -103,7 +103,7 @@ class Node(RunningOperator):
         self.awaited: Awaited = NOTHING
         # In a ready queue or running; in both cases it must not be enqueued again.
         self.busy = False
-        # The last sweep of its ready queue in which it was taken from there.
+        # The last sweep of its ready queue in which it ran.
         self.sweep = -1
         # The conditions that joined in the run.
         self.joined: list[Condition] = []
