@@ -103,9 +103,9 @@ def _loopback(world: World) -> None:
 
 def _check_loopback(world: World) -> None:
     _check(world)
-    counts = world.notes["sender"].counts() + world.notes["receiver"].counts()
-    assert counts.sent == counts.arrived == _FRAMES, f"{counts}"
-    assert not counts.unanswered, f"{counts.unanswered} credits did not come back"
+    sender, receiver = world.notes["sender"].counts(), world.notes["receiver"].counts()
+    assert sender.sent == receiver.arrived == _FRAMES, f"{sender} {receiver}"
+    assert not sender.unanswered, f"{sender.unanswered} credits did not come back"
 
 
 _add((0, 1, 2), Scenario("link", _loopback, check=_check_loopback))

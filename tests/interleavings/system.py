@@ -229,7 +229,7 @@ class End(_File):
         bulk = bytearray(packet[end:]) if header.bulk else None
         return [Received(header, packet[HEADER_SIZE:end], bulk)]
 
-    def close(self) -> None:
+    def close(self, patience: float | None = None) -> None:
         if not self.is_closed:
             self.is_closed = True
             self._system.close(self._number)

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from headrace import gpu
-from headrace._runtime.messages.emitted_work import EmittedWork
-from headrace._runtime.messages.envelope import stamping
+from headrace import CountCondition, as_tensor, gpu
+from headrace._runtime.messages.emitted_work import CarriedWork, EmittedWork
+from headrace._runtime.messages.envelope import Details, stamping
 from headrace._runtime.messages.fences import Fences
 from headrace._runtime.messages.managed_stream import ManagedStream
 from headrace.gpu import sim
+from tests.harness import Step, frame, run
 
 
 def stream() -> ManagedStream:
@@ -65,3 +66,59 @@ def test_the_stream_of_a_message_is_named_until_all_of_its_work_is_done() -> Non
     assert work.stream == sender.handle
     other.completed = 1
     assert work.stream is None
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_tensor_that_several_operators_passed_on_comes_after_the_work_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[Any] = []
+    monkeypatch.setattr(sim.Stream, "wait", lambda self, event: waits.append(event))
+    work: CarriedWork | None = None
+    events: list[Any] = []
+    for fences in (one := Fences(stream()), Fences(stream()), one):
+        events.append(fences.insert())
+        work = CarriedWork(work, [(fences, fences.last, events[-1])])
+    assert work is not None
+    foreign = gpu.Device(0).create_stream()
+    work.order(int(foreign.handle))
+    assert sorted(map(id, waits)) == sorted(map(id, events[1:]))  # the last one of each
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_message_has_further_fences_and_details_at_once() -> None:
+    fences = Fences(stream())
+    more = ((fences, 1, fences.insert()),)
+    for with_fences_first in (True, False):
+        message = stamping(Fences(stream()))("data")
+        steps = [lambda message=message: message.set_more_fences(more)]
+        steps.append(lambda message=message: message.add_details(Details(7, {"number": 1})))
+        for step in steps if with_fences_first else reversed(steps):
+            step()
+        assert message.more_fences == more
+        assert (message.acq_timestamp, message.metadata) == (7, {"number": 1})
+
+
+@pytest.mark.usefixtures("machine")
+def test_each_of_several_receivers_of_a_tensor_gets_the_metadata_and_the_timestamp() -> None:
+    found: list[Any] = []
+
+    def compose(app: Any) -> None:
+        app.enable_metadata(True)
+
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            stream = context.allocate_cuda_stream("mine")
+            op_output.set_cuda_stream(stream, "out")
+            self.metadata["number"] = 1
+            op_output.emit(as_tensor(frame(stream)), "out", acq_timestamp=7)
+
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            found.append((self.metadata["number"], op_input.get_acquisition_timestamp("in")))
+
+        first = Step(app, CountCondition(app, 1), outputs=["out"], body=send, name="first")
+        for name in ("one", "other"):
+            app.add_flow(first, Step(app, inputs=["in"], body=take, name=name))
+
+    run(compose)
+    assert found == [(1, 7)] * 2

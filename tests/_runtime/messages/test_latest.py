@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import nullcontext
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -72,6 +74,34 @@ def test_before_the_first_message_there_is_none() -> None:
 
     run(compose)
     assert seen == [None, None]
+
+
+def test_the_newest_message_is_let_go_with_the_run() -> None:
+    class Message:
+        pass
+
+    sent: list[ref[Message]] = []
+
+    def send(self: Any, op_input: Any, op_output: Any) -> None:
+        message = Message()
+        sent.append(ref(message))
+        op_output.emit(message)
+
+    def compose(app: App) -> None:
+        writer = Step(app, CountCondition(app, 2), outputs=["out"], body=send, name="writer")
+        reader = Step(
+            app,
+            CountCondition(app, 3),
+            inputs=[("in", {"policy": LATEST})],
+            body=lambda self, i, o: i.receive("in") and None,
+            name="reader",
+        )
+        app.add_flow(writer, reader)
+
+    app = run(compose)
+    gc.collect()
+    assert [message() for message in sent] == [None, None]
+    del app
 
 
 def test_it_stands_beside_an_input_that_is_waited_for(scheduler: MakeScheduler) -> None:

@@ -85,3 +85,16 @@ def test_one_that_has_ended_is_promised_nothing() -> None:
     line.add("second", 1)
     assert line.promise() == ["second"]
     assert line.line.promised == 1
+
+
+@pytest.mark.parametrize("is_promised", [False, True])
+def test_one_that_needs_no_room_any_more_leaves_its_room_to_others(is_promised: bool) -> None:
+    line = Line(waiting=0 if is_promised else 4)
+    request = line.request("ends", 4)
+    line.line.state.requests = [request]
+    line.line.add(request)
+    assert line.promise() == (["ends"] if is_promised else [])
+    line.line.forgo(request.node)
+    assert request.node.blockers == 0
+    line.queue.clear()
+    assert line.has_room("other", 4)

@@ -13,7 +13,7 @@ import pytest
 from headrace import CountCondition
 from headrace._runtime.compiled import is_compiled
 from headrace._runtime.messages.envelope import Envelope, stamping
-from headrace._runtime.messages.fences import Fences
+from headrace._runtime.messages.fences import Fences, is_complete
 from headrace._runtime.messages.managed_stream import ManagedStream
 from headrace._runtime.streams.lifetimes import InFlight, Lifetimes
 from headrace._runtime.streams.watch import Watch
@@ -250,6 +250,49 @@ def test_an_event_that_was_lent_is_never_recorded_again() -> None:
     assert len(device.made) <= 16
 
 
+def test_a_fence_stays_complete_whatever_is_asked_later() -> None:
+    device = Device()
+    fences, _ = device.timeline()
+    for _ in range(20):
+        fences.insert()
+    device.done = 4
+    fences.update(1)  # the device is expected to be far behind from now on
+    device.done = device.recorded
+    assert fences.has_passed(20)
+    fences.insert()
+    fences.update(1)
+    assert fences.completed >= 20
+
+
+def test_a_complete_fence_is_found_complete_although_its_event_was_recorded_again() -> None:
+    device = Device()
+    fences, _ = device.timeline()
+    event = fences.insert()
+    assert not is_complete(fences, 1, event)
+    device.done = device.recorded
+    assert is_complete(fences, 1, event)
+    fences.update(1)
+    assert fences.insert() is event
+    assert not event.is_done
+    assert is_complete(fences, 1, event)
+
+
+def test_a_fence_is_found_complete_if_its_event_is_recorded_again_while_it_is_asked_for() -> None:
+    device = Device()
+    fences, _ = device.timeline()
+    usual = fences.insert()
+
+    class Asked(Event):
+        @property
+        def is_done(self) -> bool:
+            device.done = device.recorded
+            fences.update(1)
+            assert fences.insert() is usual  # by the thread of the sender
+            return usual.is_done
+
+    assert is_complete(fences, 1, Asked(device))
+
+
 def test_a_bound_of_one_holds_with_more_fences_in_a_compute_than_there_are_events() -> None:
     device = Device()
     fences, computes = device.timeline(limit=1)
@@ -471,6 +514,26 @@ def test_the_last_computes_are_released_where_no_other_follows() -> None:
     device.done = device.recorded
     assert any(computes.settle() for _ in range(3))  # the newest fences are not looked at first
     assert computes.held == []
+
+
+def test_a_frame_that_is_let_go_where_no_compute_follows_is_released() -> None:
+    device = Device()
+    _, computes = device.timeline()
+    computes.received.append("held until now")
+    computes.look()
+    assert not computes.settle()
+    device.done = device.recorded
+    assert any(computes.settle() for _ in range(3))
+
+
+def test_nothing_is_kept_when_the_device_has_finished() -> None:
+    device = Device()
+    _, computes = device.timeline()
+    for n in range(6):
+        computes.end(n)
+        computes.look()  # which finds the device behind
+    computes.clear()
+    assert computes.held == computes.numbers == []
 
 
 @pytest.mark.parametrize("seed", range(examples(8)))

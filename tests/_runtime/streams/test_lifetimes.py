@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,27 @@ def test_an_operator_that_asks_for_a_stream_late_is_safe_too(
     assert all(death >= end for death, end in zip(late, sorted(ends), strict=True))
 
 
+def test_what_the_last_compute_received_is_let_go_though_it_was_the_first_to_come_with_a_stream(
+    machine: sim.Machine,
+) -> None:
+    deaths: list[float] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            if self.ticks == 3:
+                op_output.set_cuda_stream(context.allocate_cuda_stream("mine"))
+            op_output.emit(track(machine, deaths), "out")
+
+        source = Step(app, CountCondition(app, 3), outputs=("out",), body=send, name="send")
+        taker = Step(app, inputs=("in",), body=lambda self, i, o: i.receive("in") and None, name="take")
+        app.add_flow(source, taker)
+
+    app = run(compose)
+    gc.collect()
+    assert len(deaths) == 3
+    del app
+
+
 def test_an_exception_waits_for_the_device_before_anything_is_let_go(
     machine: sim.Machine, scheduler: MakeScheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -288,6 +310,26 @@ def test_the_host_runs_ahead_so_far_and_no_further(
     run(compose, scheduler)
     assert launched == finished == 40
     assert most == expected
+
+
+@pytest.mark.parametrize("first", range(20, 26))  # looks come after every sixth compute
+def test_the_host_runs_no_further_ahead_on_a_stream_that_is_used_late(
+    machine: sim.Machine, first: int
+) -> None:
+    ends: list[int] = []
+    most: list[int] = []
+
+    def compose(app: Any) -> None:
+        def work(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            context.allocate_cuda_stream("early")
+            if self.ticks >= first:
+                launch(context.allocate_cuda_stream("late"), 10 * MS, partial(ends.append, self.ticks))
+                most.append(self.ticks - first + 1 - len(ends))
+
+        app.add_operator(Step(app, CountCondition(app, 40), body=work, name="work"))
+
+    run(compose)
+    assert max(most) == 8
 
 
 def test_an_operator_at_its_bound_does_not_keep_others_from_running(machine: sim.Machine) -> None:
