@@ -93,7 +93,6 @@ def comparable(name: str, found: Outcome) -> Outcome:
     return found
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.usefixtures("as_holoscan")
 def test_a_program_does_the_same_as_on_the_sdk(name: str) -> None:
@@ -110,7 +109,6 @@ def test_a_program_does_the_same_as_on_the_sdk(name: str) -> None:
     assert name not in DIFFERENT or expected != theirs, "no longer a difference"
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", OLDER)
 @pytest.mark.usefixtures("as_holoscan")
 def test_a_program_of_shared_names_does_the_same(name: str) -> None:
