@@ -191,7 +191,7 @@ def noted_replays(driver: Timed | None) -> Iterator[None]:
         if id(self) not in known:
             known.add(id(self))
             self.own.wait, self.own.record = driver.around(self.own.wait), driver.around(self.own.record)
-            self._streams.outputs.update()
+            self._streams.order.fences_on(self.own).record = self.own.record
 
     def noting(self: Any, graph: Any, *frame: Any) -> None:
         if driver is not None and id(graph) not in known:

@@ -10,9 +10,10 @@ import pytest
 from tests import limits
 from tests.harness.processes import run_forked, run_python
 
-WAITING = """
+HANGING = """
 import threading
 import pytest
+from tests import limits
 
 def test_that_waits_for_ever():
     threading.Event().wait()
@@ -20,10 +21,6 @@ def test_that_waits_for_ever():
 @pytest.mark.timeout(0)
 def test_that_is_well():
     pass
-"""
-UNINTERRUPTIBLE = """
-import pytest
-from tests import limits
 
 @pytest.mark.timeout(0)
 def test_that_nothing_can_interrupt():
@@ -35,11 +32,13 @@ def test_that_nothing_can_interrupt():
 """
 
 
-def run_tests(tests: str, folder: Path, **limits: str) -> str:
-    """Run tests in another process, with other limits, and return what it printed."""
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What pytest prints that runs tests which hang, with other limits."""
     pytest.importorskip("pytest_timeout")
     pytest.importorskip("xdist")
-    (folder / "test_hanging.py").write_text(tests)
+    folder = tmp_path_factory.mktemp("hanging")
+    (folder / "test_hanging.py").write_text(HANGING)
     arguments = [
         "-m",
         "pytest",
@@ -55,22 +54,21 @@ def run_tests(tests: str, folder: Path, **limits: str) -> str:
         "--rootdir",
         folder,
     ]
+    limits = {"HEADRACE_TEST_LIMIT": "0.5", "HEADRACE_TEST_LAST_LIMIT": "3600"}
     done = run_python(*arguments, folder, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", **limits)
     return done.stdout + done.stderr
 
 
-def test_a_test_that_hangs_fails_with_all_stacks_and_the_suite_goes_on(tmp_path: Path) -> None:
-    printed = run_tests(WAITING, tmp_path, HEADRACE_TEST_LIMIT="0.5", HEADRACE_TEST_LAST_LIMIT="3600")
-    assert "1 failed, 1 passed" in printed
+def test_a_test_that_hangs_fails_with_all_stacks_and_the_suite_goes_on(printed: str) -> None:
+    assert "2 failed, 1 passed" in printed
     assert "Timeout (>0.5s)" in printed
     assert "in _thread_receiver" in printed  # another thread's stack
 
 
-def test_the_process_of_a_test_that_nothing_can_interrupt_ends_and_the_test_fails(tmp_path: Path) -> None:
-    printed = run_tests(UNINTERRUPTIBLE, tmp_path)
+def test_the_process_of_a_test_that_nothing_can_interrupt_ends_and_the_test_fails(printed: str) -> None:
     assert "crashed while running 'test_hanging.py::test_that_nothing_can_interrupt'" in printed
     assert "in test_that_nothing_can_interrupt" in printed
-    assert "1 failed" in printed
+    assert "2 failed, 1 passed" in printed
 
 
 def test_any_two_values_of_two_parameters_meet(monkeypatch: pytest.MonkeyPatch) -> None:

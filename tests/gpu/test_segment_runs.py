@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headrace import PeriodicCondition
 from headrace._runtime.compiled import is_compiled
 from headrace.capture import CaptureRefused
 from headrace.capture import segment as captured
@@ -24,8 +25,10 @@ from tests.gpu.segment_programs import (
     Source,
     Stage,
     Work,
+    affine,
     both,
     chain,
+    launch,
     run_with,
     seen_by,
     three,
@@ -122,6 +125,60 @@ def test_a_frame_that_others_may_compute_beside_is_not_recorded_but_the_next_one
 
     segment = both(compose, scheduler=scheduler).segment
     assert (segment.recordings, segment.replayed) == (2, FRAMES - computed)
+
+
+def test_the_slots_of_one_kind_of_frame_are_recorded_although_another_kind_was_ready_first() -> None:
+    """The last recording of the large kind lets others compute again; the small kind has two of three slots."""
+
+    def compose(app: Any) -> None:
+        rests = PeriodicCondition(app, "1ms")  # so that a slot is free whenever a frame comes
+        counts = (*[COUNT] * 3, *[2 * COUNT] * 4, COUNT)
+        source = Source(app, rests, frames=40, counts=counts, name="source")
+        members = [Stage(app, name="one"), Stage(app, name="two")]
+        chain(app, source, *members, Sink(app, name="sink"))
+        app.capture(*members, outputs="ring", slots=3)
+
+    assert both(compose, scheduler=workers(EventBasedScheduler, 2)).segment.recordings == 6
+
+
+def test_a_frame_is_recorded_beside_others_if_nothing_can_compute_alone() -> None:
+    def compose(app: Any) -> None:
+        def give_up(frame: Any, number: int) -> Any:
+            source._node.engine.alone.is_given_up = (
+                True  # as after a second in which another compute did not end
+            )
+            return frame
+
+        source = Source(app, make=give_up, name="source")
+        members = [Stage(app, name="one"), Stage(app, name="two")]
+        chain(app, source, *members, Sink(app, name="sink"))
+        app.capture(*members)
+
+    segment = both(compose, scheduler=workers(EventBasedScheduler, 2)).segment
+    assert (segment.recordings, segment.replayed) == (1, FRAMES - 1)
+
+
+def test_a_segment_that_is_refused_lets_others_compute_at_once() -> None:
+    """It would have recorded the next frame as well, for another slot."""
+    alone: list[bool] = []
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            alone.append(self._node.engine.alone.is_computing)
+            frame = op_input.receive("in")
+            stream = op_input.receive_cuda_stream("in")
+            result = self.new(stream)
+            launch(stream, affine, result, frame, COUNT, 1, len(alone))  # which is not declared
+            op_output.emit(result, "out")
+
+        members = [Work(app, body=body, name="one"), Stage(app, name="two")]
+        chain(app, Source(app, name="source"), *members, Sink(app, name="sink"))
+        app.capture(*members, outputs="ring")
+
+    with pytest.warns(CaptureRefused, match="a replay differs from a compute"):
+        run_with(compose, scheduler=workers(EventBasedScheduler, 2))
+    # The second frame is recorded, and computed again beside its replay; the third had asked to be alone before.
+    assert alone == [False, True, True, True, *[False] * (FRAMES - 3)]
 
 
 @pytest.mark.parametrize("make", [GreedyScheduler, EventBasedScheduler])

@@ -445,7 +445,7 @@ class CapturedSegment:
 
     def _will_record(self) -> None:
         """Let nothing else compute from the next frame on until a frame is recorded, which will be soon."""
-        if self._alone is not None and not self._alone.is_given_up:
+        if self._alone is not None:
             self._alone_left = _SOON
             self._want_alone()
 

@@ -802,9 +802,10 @@ class ReceiveFromPart(LinkOperator):
             self._condition.notify_scheduler()
         if self._lock.acquire(blocking=False):  # otherwise a message is being delivered
             try:
-                if not any(sender.is_unanswered for sender in self.awaited):
-                    self._answer()
-                self._note_safe(is_idle=True)
+                if self.is_acknowledging:
+                    if not any(sender.is_unanswered for sender in self.awaited):
+                        self._answer()
+                    self._note_safe(is_idle=True)
                 self._defer()
             finally:
                 self._lock.release()
