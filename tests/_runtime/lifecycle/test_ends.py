@@ -60,6 +60,47 @@ def test_an_end_emits_the_batch_that_is_not_full(scheduler: MakeScheduler) -> No
     assert outcome.operators["batches"].computes == 6, "an end is no compute"
 
 
+@pytest.mark.parametrize("taken_behind", [1, 2])
+def test_an_end_comes_while_others_run_also_if_nobody_takes_messages_behind_it(taken_behind: int) -> None:
+    ended_at: list[int] = []
+
+    def compose(app: App) -> None:
+        other = Step(app, CountCondition(app, 50), name="other")
+        ending = Ending(
+            app,
+            inputs=["in"],
+            outputs=["out"],
+            body=lambda op, i, o: o.emit(i.receive()),
+            end=lambda op, i, o: ended_at.append(other.ticks),
+        )
+        app.add_operator(other)
+        app.add_flow(source(app, range(2)), ending)
+        app.add_flow(ending, sink(app, [], CountCondition(app, taken_behind)))
+
+    run(compose)
+    assert len(ended_at) == 1
+    assert ended_at[0] < 10
+
+
+def test_an_operator_that_will_never_compute_has_ended_before_a_message_comes() -> None:
+    ended_at: list[int] = []
+
+    def compose(app: App) -> None:
+        def send_late(op: Step, i: Any, o: Any) -> None:
+            if op.ticks == 20:
+                o.emit(1)
+
+        first = Step(app, CountCondition(app, 20), outputs=["out"], body=send_late, name="first")
+        never = through(app, BooleanCondition(app, enable_tick=False), name="never")
+        last = Ending(app, inputs=["in"], body=None, end=lambda op, i, o: ended_at.append(first.ticks))
+        app.add_flow(first, never)
+        app.add_flow(never, last)
+
+    run(compose)
+    assert len(ended_at) == 1
+    assert ended_at[0] < 5
+
+
 def test_an_end_receives_what_is_left_and_counts_what_it_leaves(scheduler: MakeScheduler) -> None:
     left: list[Any] = []
 

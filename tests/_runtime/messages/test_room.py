@@ -598,3 +598,25 @@ def test_two_outputs_into_a_queue_with_less_room_than_both_may_need_take_turns(
 
     run(compose, scheduler)
     assert taken == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_room_of_a_producer_that_ends_while_it_waits_goes_to_the_next() -> None:
+    taken: list[int] = []
+
+    class Thrice(Condition):
+        """Holds until a producer has waited for room, and never again."""
+
+        checks = 0
+
+        def check(self, timestamp: int) -> Any:
+            self.checks += 1
+            status = SchedulingStatusType.READY if self.checks < 3 else SchedulingStatusType.NEVER
+            return status, None
+
+    def compose(app: App) -> None:
+        last = sink(app, taken)
+        for name, conditions in (("ends", [Thrice(app)]), ("goes on", [])):
+            app.add_flow(source(app, range(5), *conditions, name=name), last)
+
+    run(compose)
+    assert sorted(taken) == sorted([0, *range(5)])

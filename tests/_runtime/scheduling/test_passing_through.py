@@ -208,6 +208,28 @@ def test_a_stage_that_still_computes_is_not_run_beside_itself() -> None:
     assert computed == list(range(1, 9))
 
 
+def test_a_stage_of_a_pool_computes_on_its_own_thread_alone() -> None:
+    threads: dict[str, set[int]] = {"first": set(), "last": set()}
+
+    def compose(app: App) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
+            threads["first"].add(threading.get_ident())
+            if op.ticks % 20 == 0:  # the other has had time to finish
+                o.emit(op.ticks)
+
+        def take(op: Step, i: Any, o: Any) -> None:
+            i.receive()
+            threads["last"].add(threading.get_ident())
+
+        last = Step(app, inputs=["in"], body=take, name="last")
+        app.add_flow(Step(app, CountCondition(app, 200), outputs=["out"], body=send, name="first"), last)
+        app.make_thread_pool("pool").add(last, True)
+
+    run(compose, event_based)
+    assert len(threads["last"]) == 1
+    assert not threads["first"] & threads["last"]
+
+
 def test_a_ring_of_stages_leaves_the_others_their_turns() -> None:
     computed: list[str] = []
 

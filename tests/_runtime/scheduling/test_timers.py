@@ -14,40 +14,42 @@ from headrace.conditions import (
     AsynchronousEventState,
     BooleanCondition,
     CountCondition,
-    MultiMessageAvailableTimeoutCondition,
     PeriodicCondition,
 )
-from headrace.core import SchedulingStatusType
+from headrace.core import Condition, ConditionType, SchedulingStatusType
 from tests._runtime.scheduling.counting_clock import MS
-from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink
+from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink, source, through
 
 
 def test_an_operator_that_ran_before_its_time_no_longer_waits_for_it(scheduler: MakeScheduler) -> None:
     lengths: list[int] = []
 
+    class MessageOrTime(Condition):
+        def check(self, timestamp: int) -> Any:
+            if self.receiver("in").size:
+                return SchedulingStatusType.READY, None
+            return SchedulingStatusType.WAIT_TIME, timestamp + 3000 * MS
+
     def compose(app: App) -> None:
-        taken: list[Any] = []
-        clock = app.scheduler().clock
+        def setup(spec: Any) -> None:
+            spec.input("in").condition(ConditionType.NONE)
 
         def receive(body: Step, op_input: Any, op_output: Any) -> None:
-            taken.append(op_input.receive("in"))
+            assert op_input.receive("in") is not None
             assert app._engine is not None
             lengths.append(len(app._engine.timers))
 
-        def emit(body: Step, op_input: Any, op_output: Any) -> None:
-            clock.sleep_for(1 * MS)  # so that each time waited for is another
-            op_output.emit(body.ticks, "out")
-
-        ticks = Step(app, CountCondition(app, 500), outputs=["out"], name="source", body=emit)
-        timeout = MultiMessageAvailableTimeoutCondition(app, "3s", min_sum=1, receivers=["in"])
-        app.add_flow(
-            ticks, Step(app, timeout, CountCondition(app, 500), inputs=["in"], name="in", body=receive)
-        )
+        first = source(app, range(200), PeriodicCondition(app, 1 * MS))
+        last = Step(app, MessageOrTime(app), CountCondition(app, 200), setup=setup, name="last", body=receive)
+        app.add_flow(first, last)
+        # Its time comes before those, which would leave the heap otherwise.
+        between = Step(app, PeriodicCondition(app, 1000 * MS), CountCondition(app, 2), name="between")
+        app.add_operator(between)
 
     app = run(compose, scheduler)
-    assert len(lengths) == 500
-    assert max(lengths) < 100  # the heap of timers does not grow with what has been waited for
-    assert app.now < 600 * MS  # and the run does not end 3 s late
+    assert len(lengths) == 200
+    assert 20 < max(lengths) < 100  # the heap of timers does not grow with what has been waited for
+    assert app.now < 2000 * MS  # and the run does not end 3 s late
 
 
 @pytest.mark.skipif(is_compiled(), reason="compiled, timers take nodes only")
@@ -82,6 +84,19 @@ def test_a_timer_that_is_set_again_and_again_keeps_the_last_time() -> None:
     assert take_due(198) == [once]
     assert take_due(199) == [often]
     assert (timers.next(), len(timers)) == (None, 0)
+
+
+def test_no_time_is_waited_for_by_operators_that_wait_for_each_other() -> None:
+    class InAnHour(Condition):
+        def check(self, timestamp: int) -> Any:
+            return SchedulingStatusType.WAIT_TIME, 3600 * 1000 * MS
+
+    def compose(app: App) -> None:
+        one, other = (through(app, InAnHour(app), name=name) for name in ("one", "other"))
+        app.add_flow(one, other)
+        app.add_flow(other, one)
+
+    assert run(compose).now < 1000 * MS
 
 
 def test_an_operator_that_ended_keeps_no_timer_and_no_event_outstanding() -> None:
