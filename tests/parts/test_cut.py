@@ -845,6 +845,47 @@ def test_arrays_and_objects_keep_their_order(scheduler: MakeScheduler, links: An
     assert [int(value[0]) for value in taken] == list(range(60))
 
 
+def test_a_part_that_looked_idle_but_for_a_delivery_is_looked_at_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that delivers a message is held up with the lock, until the part has looked at it in vain."""
+    reports: list[Any] = []
+    looks: list[bool] = []
+    links = MemoryLinks()
+
+    def server(part: Any) -> None:
+        def declare(spec: Any) -> None:
+            spec.input("in", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=2)
+
+        part.add_operator(Step(part, setup=declare, name="detector"))
+
+    class HeldUp(MemoryReceiver):
+        @property
+        def is_quiet(self) -> bool:
+            if self.taken == 1:
+                wait_until(lambda: looks, "a look at the part")
+            return super().is_quiet
+
+    monkeypatch.setattr("tests.parts.memory_link.MemoryReceiver", HeldUp)
+    cut = Cut(plant(camera([]), server, size=4), "server", links.connect)
+    cut.idleness.on_idle = reports.append
+    application: Any = cut.application
+    run = application.run_async()
+    wait_until(lambda: reports, "the part is idle")
+    on_idle = application._engine.on_idle
+
+    def look(waits_for_events: bool) -> None:
+        on_idle(waits_for_events)
+        if links.made[FLOW].receiver.taken:
+            looks.append(True)
+
+    application._engine.on_idle = look
+    assert links.made[FLOW].sender.send(Parcel(1))
+    wait_until(lambda: reports[-1].passed[FLOW][0] == 1, "a report of the message")
+    application.stop_execution()
+    run.result(PATIENCE)
+
+
 def test_nothing_is_received_at_once_in_a_pause(scheduler: MakeScheduler) -> None:
     """The link operator computes in a pause, too: the message comes as far as its queue."""
     taken: list[Any] = []

@@ -212,6 +212,7 @@ class LinkOperator(Operator):
         self._now: Callable[[], int] | None = None
         self._times: list[int] = []
         self._is_stalled = False  # whether a message could not be sent though there was a credit for it
+        self._was_looked_at = False  # whether it was asked if it waits for its link, since the lock was taken
         self._construct(fragment, (), flow.name, {})
         self._condition = LinkCondition(self, name="link")
         self.conditions[self._condition.name] = self._condition
@@ -373,6 +374,7 @@ class LinkOperator(Operator):
         A sender without memory waits for an answer or for slots, of which neither end has a count. So it may go on
         though both ends have counted the same.
         """
+        self._was_looked_at = True  # before the lock: whoever holds it looks at this afterwards
         is_busy = self.has_news or self._lock.locked() or self.has_work or self._is_stalled
         has_failed = self._has_failed and not self._is_given_up
         return not (is_busy or has_failed or self._condition.waits_for_device)
@@ -827,6 +829,7 @@ class ReceiveFromPart(LinkOperator):
         """Let no sender wait because something can always run in this part, if no credit was returned since."""
         if self._link is None or not self._lock.acquire(blocking=False):
             return
+        self._was_looked_at = False
         try:
             if self._link is not None and self._given == self._given_before and not self._was_idle:
                 if self._taken() - self._given >= self.flow.size:
@@ -837,7 +840,7 @@ class ReceiveFromPart(LinkOperator):
             if self._told[0] and self._done == self._safe:
                 self._tell_risk(0, ())
         finally:
-            self._lock.release()
+            self._unlock()
 
     # With `_lock` held: a message that is being delivered counts before it is in its queue, as if it were taken.
 
@@ -917,6 +920,7 @@ class ReceiveFromPart(LinkOperator):
             return False
         if not self._lock.acquire(blocking=False):
             return False
+        self._was_looked_at = False
         try:
             queue: Any = self._fed
             consumer = queue.consumer
@@ -932,7 +936,13 @@ class ReceiveFromPart(LinkOperator):
             # If places are not kept, there are credits to give back.
             return self._keeps_places and not self._has_more and bool(link.is_quiet)
         finally:
-            self._lock.release()
+            self._unlock()
+
+    def _unlock(self) -> None:
+        """Release the lock, and have the part looked at again if it was not idle because of that alone."""
+        self._lock.release()
+        if self._was_looked_at:
+            self._condition.notify_scheduler()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Pass on what arrived, and give credits back."""
