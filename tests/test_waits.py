@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from headrace import waits
+from tests.harness.threads import wait_until_blocked
 
 
 class Waited:
@@ -131,7 +132,7 @@ class Interrupted(Exception):
 @pytest.fixture
 def interrupting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A handler that raises, and a main thread that looks for signals often."""
-    monkeypatch.setattr(waits, "_LONGEST", 1e-3)
+    monkeypatch.setattr(waits, "_LONGEST", 0.02)
 
     def handle(number: int, frame: Any) -> None:
         raise Interrupted
@@ -148,8 +149,8 @@ def interrupt_another_thread(condition: threading.Condition) -> threading.Thread
     """
 
     def deliver() -> None:
-        with condition:  # which is free as soon as the main thread waits
-            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        wait_until_blocked(threading.main_thread())
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
 
     thread = threading.Thread(target=deliver)
     thread.start()

@@ -9,11 +9,12 @@ import pytest
 
 from headrace import waits
 from headrace.gpu import sim
+from tests.harness.threads import wait_until_blocked
 
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waits, "_LONGEST", 1e-3)
+    monkeypatch.setattr(waits, "_LONGEST", 0.02)
 
 
 @pytest.mark.parametrize("timeout", [None, 1e9])
@@ -28,8 +29,8 @@ def test_a_signal_that_another_thread_gets_ends_a_wait(kind: str, timeout: float
             ):  # virtual time stands still, so that the main thread waits for a notification
                 is_attached.set()
                 has_begun.wait()
-                with machine.timeline.lock:  # which the main thread releases when it waits
-                    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+                wait_until_blocked(threading.main_thread())
+                signal.pthread_kill(threading.get_ident(), signal.SIGINT)
                 is_over.wait()
 
         def is_ready() -> bool:
