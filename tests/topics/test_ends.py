@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 import weakref
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -404,9 +405,52 @@ def test_a_closed_subscription_lets_go_of_its_messages() -> None:
         reader.subscription.close()
         assert (reader.subscription.waiting, reader.subscription.undelivered) == (0, 1)
         del reader.subscription
-        gc.collect()
-        assert kept() is None
+        # A thread may be about to let go of it.
+        wait_until(lambda: gc.collect() >= 0 and kept() is None, "nobody has it any more")
         reader.subscription = Subscription("unused")
+
+
+def test_a_message_that_is_put_back_is_counted_at_every_moment() -> None:
+    """It was being sent, and had to wait: there is no room for another, and something is left to be sent."""
+    answers: list[bool] = []
+    asks = threading.Event()
+
+    class Lock:
+        """Notes that somebody waits for the lock."""
+
+        def __init__(self, lock: Any) -> None:
+            self.lock = lock
+
+        def __enter__(self) -> None:
+            asks.set()
+            self.lock.acquire()
+
+        def __exit__(self, *error: object) -> None:
+            self.lock.release()
+
+    class Outbox(deque[Any]):
+        def appendleft(self, item: Any) -> None:
+            asks.clear()
+            thread.start()
+            wait_until(lambda: asks.is_set() or not thread.is_alive(), "a question")
+            super().appendleft(item)
+
+    with published(policy=FAULT) as publication, reading():
+        await_subscribers(publication)
+        await_idle(publication)
+        thread = threading.Thread(target=lambda: answers.extend((publication.has_room, publication.is_idle)))
+        lock = publication._lock
+        (subscriber,) = publication._subscribers
+        with lock:
+            publication._lock = Lock(lock)  # type: ignore[assignment]
+            subscriber.outbox, subscriber.is_sending = Outbox(), True
+            subscriber.after(object(), has_gone=False)  # type: ignore[arg-type]
+            publication._lock = lock
+            subscriber.outbox, subscriber.is_sending = deque(), True
+        thread.join(PATIENCE)
+        with lock:
+            subscriber.is_sending = False
+    assert answers == [False, False]
 
 
 def test_what_is_closed_can_be_closed_again() -> None:

@@ -162,12 +162,16 @@ class Publication:
     @property
     def has_room(self) -> bool:
         """Whether a message can be published now; only with the policy FAULT it may have to wait."""
-        return self.policy is not _FAULT or all(not each.is_full for each in self._subscribers)
+        if self.policy is not _FAULT:
+            return True
+        with self._lock:  # a message that is being put back is nowhere for a moment
+            return all(not each.is_full for each in self._subscribers)
 
     @property
     def is_idle(self) -> bool:
         """Whether every message was sent, or given up."""
-        return not any(each.outbox or each.is_sending for each in self._subscribers)
+        with self._lock:
+            return not any(each.outbox or each.is_sending for each in self._subscribers)
 
     @property
     def sent(self) -> int:
