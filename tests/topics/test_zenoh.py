@@ -103,6 +103,12 @@ def test_a_program_that_has_looked_for_other_hosts_ends() -> None:
     assert (done.returncode, done.stdout) == (0, "[[], []]\n"), done.stderr
 
 
+def test_a_thread_that_begins_after_the_end_ends() -> None:
+    with hosts(TOKEN) as (here,):
+        pass
+    here._follow()
+
+
 def test_an_announcement_that_is_none_is_ignored() -> None:
     keys = [
         "headrace/topics/a",

@@ -178,8 +178,9 @@ class ZenohDiscovery:
             ) from error
 
     def _follow(self) -> None:
-        for sample in self._subscriber:  # until it is undeclared
-            self._change(sample)
+        with suppress(self._zenoh.ZError):  # it was undeclared before this thread began
+            for sample in self._subscriber:  # until it is undeclared
+                self._change(sample)
 
     def _change(self, sample: Any) -> None:
         """Note that a publisher has come or gone."""
