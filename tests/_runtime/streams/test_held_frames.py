@@ -61,3 +61,12 @@ def test_a_look_keeps_no_allocation() -> None:
     assert released is not None
     assert [type(each) for each in released] == [object]
     assert users == [user]
+
+
+def test_nothing_is_left_of_what_is_cleared() -> None:
+    held = HeldFrames(Watch(), User())
+    held.received.append(object())
+    held.unsorted.append(object())
+    held.clear()
+    assert not held.received
+    assert not held.unsorted

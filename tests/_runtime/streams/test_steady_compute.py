@@ -243,6 +243,28 @@ def test_functions_are_noted_as_users_of_the_memory_of_an_allocator(stream_per: 
     assert len(users) == receivers
 
 
+def test_memory_of_an_allocator_counts_as_in_flight_in_the_compute_that_received_it() -> None:
+    found: list[int] = []
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, stream_flags=1)
+
+        def make() -> Array:
+            array = Array(0)
+            array.memory.base = Allocation(Pool(), Pool(), 16, [])
+            array.address = Pool.address
+            return array
+
+        def last(x: Array, *, context: Any) -> None:
+            found.append(context.frames_in_flight)
+
+        first = op(outputs="out")(make)(app, CountCondition(app, FRAMES), pool, name="first")
+        app.add_flow(first, op(last)(app, pool, name="last"))
+
+    run(compose)
+    assert found == [1] * FRAMES
+
+
 def test_a_watcher_around_a_function_is_called_in_every_compute() -> None:
     class Around(Watcher):
         def __init__(self) -> None:
