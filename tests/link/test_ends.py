@@ -45,6 +45,11 @@ class Unpicklable(Exception):
         super().__init__(f"{one} and {two}")
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("there are no words for it")
+
+
 class TestFrames:
     def test_come_in_order_with_their_details(self) -> None:
         with Pair() as link:
@@ -466,6 +471,14 @@ class TestEnds:
             assert isinstance(link.sender.failure.__cause__, LinkError)
             with pytest.raises(PeerAborted):
                 link.sender.send(Parcel(1))
+
+    def test_abort_travels_with_an_exception_that_has_no_text(self) -> None:
+        with Pair() as link:
+            link.receiver.abort(Mute(), "server")
+            link.loop.serve()
+            assert "'server' failed: Mute: <its __str__ raised>" in str(link.sender.failure)
+            assert isinstance(link.sender.failure, PeerAborted)
+            assert isinstance(link.sender.failure.__cause__, Mute)
 
     def test_an_abort_of_any_length_fits(self) -> None:
         with Pair() as link:

@@ -348,3 +348,18 @@ def test_the_driver_waits_for_nothing_when_it_has_given_up_the_last_process(
     assert waited == [0.0]
     os.close(driver._wake)
     driver._selector.close()
+
+
+def test_an_exception_without_a_text_ends_the_run_as_any_other() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("there are no words for it")
+
+    driver = _driver()
+    failure = Mute()
+    driver.supervisor.fail("part", failure, 0.0, 1)
+    driver._carry_out([])  # there are no processes
+    (record,) = driver.outcome(failure).errors
+    assert (record.kind, record.message) == ("Mute", "<its __str__ raised>")
+    os.close(driver._wake)
+    driver._selector.close()

@@ -83,3 +83,13 @@ def test_a_child_that_writes_before_the_run_does_not_delay_its_beginning(
     lines.read_all()
     assert busy.written == [b"early\n", b"a later line\n"]
     lines.close()
+
+
+def test_a_stream_that_only_writes_is_written_to(busy: Busy) -> None:
+    written: list[str] = []
+    lines = Lines(busy.read, lambda: SimpleNamespace(write=written.append), lambda error: None)
+    lines.open()
+    os.write(busy.write_end, b"a line\n")
+    lines.read_all()
+    lines.close()
+    assert written == ["a line\n"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,7 +22,7 @@ from headrace.core.ports import IOSpec
 from headrace.link.board import Board
 from headrace.link.terms import Terms
 from headrace.parts import worker as worker_module
-from headrace.parts.control import Ask, Assignment, Beat, Channel, Connect, Ended, SetValue, Stop
+from headrace.parts.control import Ask, Assignment, Beat, Channel, Composed, Connect, Ended, SetValue, Stop
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
 from headrace.parts.supervision import Part, State, Supervisor
@@ -358,3 +360,42 @@ def test_a_process_that_is_interrupted_while_it_reports_says_so(monkeypatch: pyt
     monkeypatch.setattr(worker_module.Fragment, "_runner", None)
     made.run()
     assert [type(each) for each in reports] == [type(None), KeyboardInterrupt]
+
+
+class _OnlyWrites:
+    def write(self, text: str) -> None:
+        pass
+
+
+def _closed() -> Any:
+    with open(os.devnull, "w") as made:
+        return made
+
+
+@pytest.mark.parametrize("stream", [None, _closed(), _OnlyWrites()], ids=["none", "closed", "only writes"])
+def test_a_part_reports_whatever_its_program_has_put_in_the_place_of_the_output(
+    stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = _Channel()
+    made = _worker(channel)
+    monkeypatch.setattr(os, "dup2", lambda *numbers: None)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(worker_module, "describe", lambda application: {})
+    made._is_linked.set()
+    made._join(SimpleNamespace(application=None, outgoing=(), incoming=()))  # type: ignore[arg-type]
+    made.report(None, None)
+    assert channel.sent == [Composed({}, None), Ended(None, None, {}, None)]
+
+
+def test_a_part_whose_operators_have_opened_too_many_files_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = _Channel()
+    made = _worker(channel)
+
+    def no_file(*_: object) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "dup2", lambda *numbers: None)
+    monkeypatch.setattr(os, "open", no_file)
+    made.report(None, ValueError("what happened"))
+    (said,) = channel.sent
+    assert said.failure.text == "what happened"

@@ -8,6 +8,7 @@ import traceback
 from contextlib import suppress
 
 from headrace.core.errors import LinkError, PeerAborted, ProtocolError
+from headrace.core.notes import message_of
 from headrace.link.wire import MAX_BODY
 
 _LONGEST_TEXT = 4 << 10
@@ -20,7 +21,7 @@ def encode_failure(error: BaseException, part: str) -> bytes:
     said = {
         "part": part[:_LONGEST_TEXT],
         "type": type(error).__qualname__,
-        "text": str(error)[:_LONGEST_TEXT],
+        "text": message_of(error)[:_LONGEST_TEXT],
         "trace": trace[-_LONGEST_TRACE:],
     }
     line = json.dumps(said).encode()

@@ -27,7 +27,7 @@ from headrace.core.control import RUNNING, RunControl
 from headrace.core.errors import GraphError, choices
 from headrace.core.log_fields import fields_of
 from headrace.core.log_output import configure_log
-from headrace.core.notes import add_note, notes_of
+from headrace.core.notes import add_note, message_of, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
@@ -405,7 +405,7 @@ class Driver:
         if self.supervisor.is_stopping and not self._has_told_end:
             self._has_told_end = True
             why = self.supervisor.failure
-            text = "" if why is None else f": {type(why).__name__}: {why}"
+            text = "" if why is None else f": {type(why).__name__}: {message_of(why)}"
             _log.info("all parts are stopped%s", text, extra=fields_of(self._application))
         for action in actions:
             match action:
@@ -675,7 +675,7 @@ def _records(supervisor: Supervisor) -> list[ErrorRecord]:
     found = []
     for name, error, _ in causes:
         where = next((note for note in notes_of(error) if note.startswith(("raised in ", "raised by "))), "")
-        record = ErrorRecord(type(error).__name__, str(error), where.splitlines()[0] if where else "")
+        record = ErrorRecord(type(error).__name__, message_of(error), where.splitlines()[0] if where else "")
         found.append(record)
         if error is not first and first is not None:
             add_note(first, f"and in part {name!r}: {record.kind}: {record.message}")

@@ -7,7 +7,7 @@ import traceback
 from dataclasses import dataclass
 
 from headrace.core.errors import LinkError, PartError
-from headrace.core.notes import add_note, notes_of
+from headrace.core.notes import add_note, message_of, notes_of
 from headrace.link.failures import pickled_error
 
 _TERMINATED = 128 + 15  # the status of a program that SIGTERM ended
@@ -34,7 +34,7 @@ class Failure:
         return cls(
             pickled_error(error),
             type(error).__name__,
-            _text(error),
+            message_of(error),
             tuple(notes_of(error)),
             "".join(traceback.format_exception(error)),
             isinstance(error, KeyboardInterrupt)
@@ -55,10 +55,3 @@ class Failure:
         if part:
             add_note(found, f"raised in the process of part {part!r}\n{self.traceback}")
         return found
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "<its __str__ raised>"

@@ -130,4 +130,5 @@ def _write(stream: Any, data: bytes) -> None:
         stream.write("")  # makes room, if the line of progress is there
         stream.flush()
         buffer.write(data)
-    stream.flush()
+    if hasattr(stream, "flush"):  # the program may have put anything that writes in its place
+        stream.flush()

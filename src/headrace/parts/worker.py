@@ -256,6 +256,12 @@ def terms_of(flow: CutFlow, epoch: int) -> Terms:
     return replace(terms, max_bytes=byte_size(wanted, LINK_MEMORY, 1)) if wanted else terms
 
 
+def _flush(stream: Any) -> None:
+    """Write what was printed; the program may have put None, a closed file or anything in its place."""
+    with suppress(Exception):
+        stream.flush()
+
+
 def _tcp_carrier(end: socket.socket) -> Any:
     from headrace.link.tcp import TcpCarrier
 
@@ -296,6 +302,8 @@ class Worker:
         self.control: PartControl | None = None
         self.is_over = False
         self._has_reported = False
+        # From now on: operators may open as many files as the system allows.
+        self._nowhere = os.open(os.devnull, os.O_WRONLY)
         self._ends: dict[str, tuple[socket.socket | Address, int]] = {}
         self._is_linked = threading.Event()
         self._has_begun = False
@@ -361,11 +369,9 @@ class Worker:
 
     def report(self, outcome: Outcome | None, failure: BaseException | None) -> None:
         """Tell the driver how the run ended; write nothing after that, as the rest is the driver's."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
-            stream.flush()
-            os.dup2(nowhere, descriptor)
-        os.close(nowhere)
+            _flush(stream)
+            os.dup2(self._nowhere, descriptor)
         if self._speech is not None:
             self._speech.end()
         flows = {} if self.cut is None else self.cut.counts()
@@ -377,8 +383,8 @@ class Worker:
 
     def _join(self, cut: Cut) -> None:
         """Compare the composed program with that of the driver, and connect the part with the others."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            _flush(stream)
         if self._speech is not None:
             self._speech.begin()
         address = None if self._port is None else self._port.address
