@@ -32,6 +32,8 @@ class Program:
 
     name: str
     class_name: str = ""
+    is_module: bool = False
+    """Whether the name is that of a module, also if there is a file or a folder of that name."""
 
     @classmethod
     def of(cls, text: str) -> Program:
@@ -44,6 +46,8 @@ class Program:
     @property
     def is_file(self) -> bool:
         """Whether the name is a path, and not the name of a module."""
+        if self.is_module:
+            return False
         return self.name.endswith((".py", ".pyw")) or os.sep in self.name or os.path.exists(self.name)
 
     @property

@@ -18,25 +18,29 @@ class Launch:
     class_name: str
     arguments: tuple[str, ...]
     as_holoscan: bool
+    is_module: bool = False
+    """Whether the name is that of a module, also if there is a file or a folder of that name."""
 
     @classmethod
     def of(cls, program: tuple[str, str, tuple[str, ...]] | None) -> Launch:
         """Return how to start what the command executes, or what the interpreter was started with (None)."""
         aliases = sys.modules.get("headrace.compat.holoscan.alias")
         is_aliased = aliases is not None and any(isinstance(each, aliases._Finder) for each in sys.meta_path)
-        return cls(*(program or (_main_program(), "", tuple(sys.argv[1:]))), is_aliased)
+        if program is not None:
+            return cls(*program, is_aliased)
+        main: Any = sys.modules["__main__"]
+        spec, arguments = getattr(main, "__spec__", None), tuple(sys.argv[1:])
+        if spec is not None and spec.name != "__main__":  # python -m; a folder has a specification, too
+            return cls(spec.name, "", arguments, is_aliased, is_module=True)
+        return cls(_file_of(main), "", arguments, is_aliased)
 
 
-def _main_program() -> str:
-    main: Any = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:  # python -m
-        return str(spec.name).removesuffix(".__main__")
+def _file_of(main: Any) -> str:
     file = getattr(main, "__file__", None)
     if file is None or not os.path.exists(file):
         raise GraphError(
             "run(processes=True): each process executes the program anew, so it must be a file or a module; "
-            "this one was typed into an interpreter or a notebook. Save it as plant.py, and call headrace run "
-            "plant.py --processes"
+            "this one was typed into an interpreter or a notebook, or is in an archive. Save it as plant.py, "
+            "and call headrace run plant.py --processes"
         )
     return str(file)

@@ -146,7 +146,8 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
         name = program or launch.name
         if name.endswith(".py") and not os.path.exists(name):  # it was sent to where this host keeps it
             name = os.path.basename(name)
-        assignment = replace(assignment, program=replace(launch, name=name))
+        is_module = launch.is_module and not program
+        assignment = replace(assignment, program=replace(launch, name=name, is_module=is_module))
         _serve(
             channel,
             assignment,
@@ -323,7 +324,7 @@ class Worker:
             install()
         Fragment._runner = PartRunner(self)
         try:
-            program = Program(launch.name, launch.class_name)
+            program = Program(launch.name, launch.class_name, launch.is_module)
             program.execute(list(launch.arguments), lambda kind: kind().run(), lambda: self.is_over)
             if not self.is_over:
                 raise ProgramError(
