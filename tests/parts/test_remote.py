@@ -25,7 +25,7 @@ from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import control
 from headrace.parts.agent import Agent, AgentServer, parse_address, serve, worker_host
-from headrace.parts.control import Channel, Gone, Refused, RunOver, Starting, StartPart
+from headrace.parts.control import Channel, Gone, Printed, Refused, RunOver, Starting, StartPart
 from headrace.parts.remote import AGENT, Reception, RemoteProcess
 from headrace.parts.remote_driver import Agents, RemoteDriver
 from headrace.parts.supervision import SILENCE, Part, Supervisor
@@ -629,3 +629,15 @@ def test_the_options_of_a_holoscan_program_mean_the_same() -> None:
         assert other.communicate(timeout=PATIENCE)[0].splitlines() == ["got 7", "got 7", "after []"]
     assert (done.returncode, other.returncode) == (0, 0)
     assert done.stdout.splitlines() == ["after []"]
+
+
+def test_what_a_process_prints_is_heard_by_a_driver_with_output_and_by_one_without(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = RemoteProcess("edge", 1)
+    process.hear(Printed(1, b"\xff as it "))
+    process.hear(Printed(1, b"is\n"))
+    assert capfdbinary.readouterr().out == b"\xff as it is\n"
+    monkeypatch.setattr(sys, "stdout", None)  # it was closed when the driver was started
+    process.hear(Printed(1, b"nobody\nreads"))
+    process.close()

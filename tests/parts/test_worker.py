@@ -319,8 +319,9 @@ def _gain(value: int) -> SetValue:
     return SetValue(value, "b", "scale", "set_live", "gain", pickle.dumps(value))
 
 
+@pytest.mark.parametrize("has_output", [True, False])
 def test_a_process_that_is_interrupted_before_it_runs_the_program_tells_the_driver(
-    monkeypatch: pytest.MonkeyPatch,
+    has_output: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A traceback would be for a reader who did nothing wrong; the driver knows whether it was its own doing."""
     ended: list[int] = []
@@ -334,6 +335,8 @@ def test_a_process_that_is_interrupted_before_it_runs_the_program_tells_the_driv
     monkeypatch.setattr(logging.getLogger("headrace.run"), "filters", [])
     monkeypatch.setattr(worker_module, "default_loop", lambda: SimpleNamespace(add=lambda worker: None))
     monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: None)
+    if not has_output:
+        monkeypatch.setattr(sys, "stdout", None)
     worker_module._serve(made.channel, made.assignment, None)
     assert ended == [0]
     (said,) = made.channel.sent  # type: ignore[attr-defined]
@@ -399,3 +402,13 @@ def test_a_part_whose_operators_have_opened_too_many_files_reports(monkeypatch: 
     made.report(None, ValueError("what happened"))
     (said,) = channel.sent
     assert said.failure.text == "what happened"
+
+
+def test_no_socket_has_the_number_of_a_closed_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, closed = [1, 2, 7], []
+    monkeypatch.setattr(os, "open", lambda *given: free.pop(0))
+    monkeypatch.setattr(os, "close", closed.append)
+    worker_module._open_streams()
+    monkeypatch.undo()
+    assert not free
+    assert closed == [7]

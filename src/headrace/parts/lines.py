@@ -106,7 +106,7 @@ class Lines:
 
     def _write(self, data: bytes) -> None:
         try:
-            _write(self._stream(), data)
+            write(self._stream(), data)
         except (OSError, ValueError) as error:  # nobody reads it any more
             self._is_open = False
             self._on_error(error)
@@ -119,7 +119,7 @@ def _available(descriptor: int) -> int:
     return count[0]
 
 
-def _write(stream: Any, data: bytes) -> None:
+def write(stream: Any, data: bytes) -> None:
     """Write bytes to a stream of text as they are, if it has a stream of bytes behind it."""
     if not data or stream is None:
         return

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.link.listener import Listener, listen
 from headrace.parts.control import Address, Cancel, Channel, Printed, Refused
+from headrace.parts.lines import write
 from headrace.parts.process import interrupt_of
 
 if TYPE_CHECKING:
@@ -181,7 +182,4 @@ class RemoteProcess:
 
 
 def _print(stream: int, data: bytes) -> None:
-    if data:
-        file = sys.stdout if stream == 1 else sys.stderr
-        file.write(data.decode(errors="replace"))
-        file.flush()
+    write(sys.stdout if stream == 1 else sys.stderr, data)

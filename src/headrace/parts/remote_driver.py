@@ -128,7 +128,8 @@ class RemoteDriver(Driver):
 
     def run(self) -> None:
         """Start the processes, and return when all have ended."""
-        sys.stdout.flush()  # before what the processes write
+        if sys.stdout is not None:
+            sys.stdout.flush()  # before what the processes write
         with ExitStack() as stack:
             stack.callback(self._hosting.close)
             stack.callback(self._reception.close)

@@ -120,6 +120,7 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
     """Run a part of a program for a driver that listens, perhaps on another host, and end with the parent."""
     del sys.path[: 1 if sys.flags.safe_path else 2]
     _end_with(parent)
+    _open_streams()
     from headrace.link.connect import connect
     from headrace.link.handshake import Purpose
     from headrace.parts.link_port import LinkPort
@@ -230,7 +231,8 @@ def _serve(
             for name in SPANNING:  # the driver watches
                 os.environ.pop(name, None)
             for stream in (sys.stdout, sys.stderr):
-                stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+                if stream is not None:
+                    stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
             logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
             worker = Worker(channel, assignment, port, speech, board)
             default_loop().add(worker)
@@ -255,6 +257,13 @@ def terms_of(flow: CutFlow, epoch: int) -> Terms:
     terms = Terms(flow.name, flow.size, flow.policy, epoch=epoch)
     wanted = os.environ.get(LINK_MEMORY)
     return replace(terms, max_bytes=byte_size(wanted, LINK_MEMORY, 1)) if wanted else terms
+
+
+def _open_streams() -> None:
+    """Let no socket have the number of a stream that is closed: `report` leads the streams elsewhere."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
 
 
 def _flush(stream: Any) -> None:
