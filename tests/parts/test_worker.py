@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from headrace.core.errors import GraphError
 from headrace.core.ports import IOSpec
 from headrace.link.board import Board
 from headrace.link.terms import Terms
@@ -412,3 +413,32 @@ def test_no_socket_has_the_number_of_a_closed_stream(monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     assert not free
     assert closed == [7]
+
+
+def test_an_operator_that_runs_an_application_is_an_error_and_not_the_end_of_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = _Channel()
+    made = _worker(channel)
+    application: Any = SimpleNamespace(
+        scheduler=lambda: SimpleNamespace(stop_on_deadlock=False), _watchers=[]
+    )
+    cut = SimpleNamespace(idleness=SimpleNamespace(), counts=dict)
+    monkeypatch.setattr(worker_module, "Cut", lambda *given: cut)
+    monkeypatch.setattr(os, "dup2", lambda *numbers: None)
+
+    def compute(*_: object) -> None:
+        try:
+            made.run_part(None, None, None)  # type: ignore[arg-type]
+        except BaseException as error:
+            error.add_note("raised in compute of operator 'edge.nested'")
+            raise
+
+    runner: Any = SimpleNamespace(run_here=compute)
+    with pytest.raises(worker_module.Over):  # the part leaves the program, as always
+        made.run_part(application, runner, None)  # type: ignore[arg-type]
+    (said,) = channel.sent
+    error = said.failure.error("edge")
+    assert isinstance(error, GraphError)
+    assert "an operator of part 'edge' runs an application" in str(error)
+    assert error.__notes__[0] == "raised in compute of operator 'edge.nested'"

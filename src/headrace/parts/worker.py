@@ -38,6 +38,7 @@ from headrace.cli.program import Program, ProgramError
 from headrace.core.byte_sizes import byte_size
 from headrace.core.control import PAUSE, RESUME, RUNNING, RunControl
 from headrace.core.errors import GraphError, LinkError, PeerLost
+from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
 from headrace.core.progress import Progress, stuck_operators
@@ -362,6 +363,15 @@ class Worker:
                 self.cut.idleness.waits_to_be_asked = True
             self._forward(application)
             runner.run_here(application, control, limits)
+        except (
+            Over
+        ) as error:  # by `run` in an operator, and it would end the program of the driver without a word
+            failure = GraphError(
+                f"an operator of part {self.assignment.part!r} runs an application, which it cannot do in the "
+                "process of a part: run that application in the program, before this run or after it"
+            )
+            for note in notes_of(error):
+                add_note(failure, note)
         except BaseException as error:
             failure = error
         self.report(getattr(application, "outcome", None), failure)
