@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, CountCondition, Input, IOSpec, op
+from headrace import Application, CountCondition, Input, IOSpec, Operator, op
 from headrace.core import Stuck
 from headrace.observe import DataFlowTracker
 from headrace.resources import SyntheticClock
@@ -142,8 +142,13 @@ def test_a_deadline_is_that_of_a_call(is_source: bool) -> None:
     async def hang_in_here(app: Any) -> int:
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         app.release = lambda: loop.call_soon_threadsafe(event.set)
-        # The loop calls it when this coroutine awaits the event.
-        loop.call_soon(lambda: app.scheduler().clock.advance_by("2ms"))
+
+        def advance() -> None:
+            # The call of a source begins before the run does, which watches it.
+            wait_until(lambda: app.progress().computing.get("hang") is not None, "the watch of the call")
+            app.scheduler().clock.advance_by("2ms")
+
+        loop.call_soon(advance)  # when this coroutine awaits the event
         await event.wait()
         return 1
 
@@ -210,6 +215,77 @@ def test_a_call_that_waits_for_the_event_loop_is_reported_with_what_the_loop_doe
     run(compose, _on_a_clock_of_the_test)
     (stuck,) = found
     assert stuck.operator == "wait"
+    assert "assert reported.wait(PATIENCE)" in stuck.stack
+
+
+def test_a_call_that_ends_while_its_watch_begins_is_not_watched_any_more() -> None:
+    calls: list[Any] = []
+    ends: list[int] = []
+
+    @op
+    async def one() -> int:
+        calls.append((asyncio.get_running_loop(), event := asyncio.Event()))
+        await event.wait()
+        return 1
+
+    def compose(app: App) -> None:
+        def watch(stack: Any) -> Any:
+            wait_until(lambda: calls, "the call")
+            loop, event = calls[0]
+            loop.call_soon_threadsafe(event.set)
+            wait_until(lambda: call.is_done, "the end of the call")
+            return lambda: ends.append(1)
+
+        class Late(Operator):
+            def start(self) -> None:
+                nonlocal call
+                (call,) = first._calls
+                first.watch_calls(watch)
+
+            def setup(self, spec: Any) -> None:
+                spec.input("in")
+
+            def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+                op_input.receive("in")
+
+        call: Any = None
+        first: Any = one(app, CountCondition(app, 1))
+        app.add_flow(first, Late(app, name="late"))
+
+    run(compose)
+    assert ends == [1]
+
+
+def test_a_step_to_the_next_value_that_waits_for_the_event_loop_is_reported_with_what_the_loop_does() -> None:
+    found: list[Stuck] = []
+    taken, reported = threading.Event(), threading.Event()
+
+    def block_the_loop(app: Any) -> None:
+        assert taken.wait(PATIENCE)  # the next step was begun before the value was emitted
+        app.scheduler().clock.advance_by("2ms")
+        assert reported.wait(PATIENCE)
+
+    def compose(app: App) -> None:
+        def on_stuck(stuck: Stuck) -> None:
+            found.append(stuck)
+            reported.set()
+
+        @op(deadline="1ms", on_stuck=on_stuck)
+        async def count(value: int) -> Any:
+            asyncio.get_running_loop().call_soon(block_the_loop, app)  # after this step
+            yield value
+
+        @op
+        def take(value: int) -> None:
+            taken.set()
+
+        counting = count(app, name="count")
+        app.add_flow(source(app, [1]), counting)
+        app.add_flow(counting, take(app))
+
+    run(compose, _on_a_clock_of_the_test)
+    (stuck,) = found
+    assert stuck.operator == "count"
     assert "assert reported.wait(PATIENCE)" in stuck.stack
 
 

@@ -140,3 +140,23 @@ def test_a_release_leaves_the_stream_to_a_finalizer_that_is_freeing_a_block() ->
     source.while_freeing = memory.release
     del allocation
     assert source.freed == 1
+
+
+def test_a_finalizer_leaves_a_block_that_the_host_would_have_to_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, use, waits = _InterruptedMemory(), user(), []
+    memory = store(source=source)
+    allocations = [memory.take(64, 64, use) for _ in range(2)]
+    memory.release()
+
+    def refuse(event: Any) -> None:
+        raise sim.CUDAError("CUDA_ERROR_INVALID_HANDLE")
+
+    use.managed.record = refuse
+    monkeypatch.setattr(sim.Stream, "sync", lambda self: waits.append(self))
+    allocations.pop()
+    assert (waits, source.freed) == ([], 0)
+    use.managed.stream.close()  # as a run does after its work
+    allocations.pop()
+    assert (waits, source.freed) == ([], 2)

@@ -284,23 +284,35 @@ class _Call:
         self.is_done = False
         self.was_cancelled = False
         self.ended = asyncio.Event()
-        self._end_watch: Callable[[], None] | None = None
+        self._ends: list[Callable[[], None]] = []  # what ends its watch
         self._awaited: Awaitable[Any] | None = None
 
     def watch(self) -> None:
         """Let it be watched until it is done, if its operator has a deadline."""
-        if self._operator._watch_call is not None and not self.is_done:
-            self._end_watch = self._operator._watch_call(self._stack)
+        if self._operator._watch_call is not None:
+            self._ends.append(self._operator._watch_call(self._stack))
+            if self.is_done:  # it has ended before, or meanwhile
+                self._end_watch()
+
+    def _end_watch(self) -> None:
+        try:
+            end = self._ends.pop()
+        except IndexError:  # it is not watched, or another thread ends that
+            return
+        end()
 
     def _stack(self) -> str:
         """Return where the function awaits: its own frames, and those of the coroutines that it awaits.
 
-        A call that has not begun waits for the event loop: then it is where the loop's thread is.
+        A call that has not begun, or not the step to its next value, waits for the event loop: then it is where
+        the loop's thread is.
         """
         frames = []
-        each: Any = self.generator if self.generator is not None else self._awaited
+        each: Any = self._awaited
         if each is None:
             return self._operator._loop_stack()
+        if self.generator is not None:
+            each = self.generator
         while each is not None:
             kind = "ag" if inspect.isasyncgen(each) else "cr"
             frame = getattr(each, f"{kind}_frame", None)
@@ -313,6 +325,7 @@ class _Call:
         """Run the function on the loop, to its end or to the next value."""
         self.is_done = False
         self.error = None
+        self._awaited = None
         self.ended.clear()
         self.watch()
         loop = self._operator._loop
@@ -348,9 +361,7 @@ class _Call:
             self.error = error
         finally:
             self.is_done = True
-            end, self._end_watch = self._end_watch, None
-            if end is not None:
-                end()
+            self._end_watch()
             self.ended.set()
             self._operator._answered.notify_scheduler()
 

@@ -356,7 +356,7 @@ class BlockStore:
             taken = [
                 self._remove_idle(block)
                 for block in list(self._idle)
-                if self._own is not None or not block.waits or block.is_complete()
+                if (self._own is not None and block.has_events) or block.is_complete()
             ]
             self._freeing.append(None)
         finally:

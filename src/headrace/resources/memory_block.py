@@ -94,6 +94,11 @@ class Block:
         """Return whether the device is done with it."""
         return all(_is_done(event) for _, event in self.waits)
 
+    @property
+    def has_events(self) -> bool:
+        """Whether a stream can be ordered after all work on it, without a wait of the host."""
+        return all(type(event) is not _Unrecorded for _, event in self.waits)
+
     def order(self, managed: ManagedStream | None) -> None:
         """Order a stream, or where it is None the host, after all work on it."""
         own = None if managed is None else key_of(managed)
