@@ -164,13 +164,17 @@ def test_an_asynchronous_buffer_gives_the_newest_message_for_ever(arguments: Any
         rx = Rx(
             app,
             log,
-            conditions.PeriodicCondition(app, 50_000_000),
+            conditions.PeriodicCondition(app, 70_000_000),
             conditions.CountCondition(app, 10),
             name="rx",
         )
         app.add_flow(tx, rx, *arguments)
 
-    assert [value for _, value in run(compose, workers)] == [1, 1, 2, 2, 3, 3, 4, 4, 4, 4]
+    first, *others = [value for _, value in run(compose, workers)]
+    assert first in (
+        [None, 1] if workers else [1]
+    )  # of two that are due at once, another worker may take either
+    assert others == [1, 2, 3, 3, 4, 4, 4, 4, 4]
 
 
 def test_a_connector_sets_the_room_and_the_policy_of_a_queue() -> None:

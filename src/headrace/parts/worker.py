@@ -363,9 +363,8 @@ class Worker:
                 self.cut.idleness.waits_to_be_asked = True
             self._forward(application)
             runner.run_here(application, control, limits)
-        except (
-            Over
-        ) as error:  # by `run` in an operator, and it would end the program of the driver without a word
+        # By `run` in an operator. It would end the program of the driver without a word.
+        except Over as error:
             failure = GraphError(
                 f"an operator of part {self.assignment.part!r} runs an application, which it cannot do in the "
                 "process of a part: run that application in the program, before this run or after it"
