@@ -18,6 +18,7 @@ from headrace.core.errors import CrossingError, GraphError, LinkError, PeerAbort
 from headrace.gpu import sim
 from headrace.link.terms import Parcel
 from headrace.observe import TraceWriter, watch
+from headrace.parts import link_operators
 from headrace.parts.cut import Cut, cut_flows
 from tests.harness import (
     PATIENCE,
@@ -459,6 +460,26 @@ def test_a_stop_of_one_part_stops_the_others(scheduler: MakeScheduler, links: An
     emitted = run.outcomes["edge"].operators["edge.camera"].computes
     assert emitted == len(taken) + run.by_port("undelivered").get("server.detector.in", 0)
     assert counts.sent >= counts.arrived
+
+
+def test_an_interrupt_while_a_message_is_sent_does_not_keep_the_run_from_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The handler of a signal may raise after the lock of the link was taken, and before what releases it."""
+    monkeypatch.setattr(link_operators, "_MOMENT", 0.01)
+
+    def interrupt(sender: Any, message: Any) -> None:
+        assert sender._lock.acquire(blocking=False)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(link_operators.SendToPart, "send_at_once", interrupt)
+    links = MemoryLinks()
+    application = Cut(plant(camera([1]), detector([])), "edge", links.connect).application
+    with pytest.raises(KeyboardInterrupt):
+        application.run()
+    (link,) = links.made.values()
+    assert link.receiver.failure is not None
+    assert isinstance(link.receiver.failure.__cause__, KeyboardInterrupt)
 
 
 def test_a_lost_peer_ends_the_run_with_that_error(scheduler: MakeScheduler) -> None:
@@ -1384,15 +1405,15 @@ def test_a_message_that_is_being_delivered_when_the_run_ends_is_counted(has_lock
             self._lock = threading.Lock()
             self.locked, self.release = self._lock.locked, self._lock.release
 
-        def acquire(self, blocking: bool) -> bool:
-            if not has_lock:
+        def acquire(self, blocking: bool = True, timeout: float = -1.0) -> bool:
+            if not blocking and not has_lock:
                 end_run()
-            return self._lock.acquire(blocking)
+            if blocking and has_lock:
+                may_go_on.set()
+            return self._lock.acquire(blocking, timeout)
 
         def __enter__(self) -> None:
-            if has_lock:
-                may_go_on.set()
-            self._lock.acquire()
+            self.acquire()
 
         def __exit__(self, *_: object) -> None:
             self.release()

@@ -35,6 +35,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace import waits
 from headrace._runtime import Envelope, Queue, open_message, seal_message
 from headrace.conditions.cuda_stream import CudaStreamCondition
 from headrace.core.condition_types import ConditionType, SchedulingStatusType
@@ -56,6 +57,7 @@ _WAIT_EVENT = (SchedulingStatusType.WAIT_EVENT, None)
 _NEVER = (SchedulingStatusType.NEVER, None)
 _CLOSED = (-1, -1)
 _END, _NOTHING = object(), object()
+_MOMENT = 1.0  # seconds; longer than a thread takes to deliver a message
 _new = tuple.__new__  # makes a named tuple without a call of Python
 _POP = IOSpec.QueuePolicy.POP
 _LATEST = IOSpec.QueuePolicy.LATEST
@@ -312,10 +314,15 @@ class LinkOperator(Operator):
 
     def leave(self, error: BaseException | None, ended_by: str) -> None:
         """Tell the other end that the run has ended with an error, or as `ended_by` says, and give up the link."""
-        with self._lock:  # a message that is being delivered is in its queue first, where it is counted
-            link, earlier = self._latest, [self._link, *self._next_links]
-            self._link = None
-            self._next_links.clear()
+        # A message that is being delivered is in its queue first, where it is counted. The handler of a signal may
+        # have raised in `send_at_once`, between the taking of the lock and the `try`: then it stays locked.
+        is_interrupted = error is not None and not isinstance(error, Exception)
+        is_locked = waits.acquire(self._lock, _MOMENT if is_interrupted else None)
+        link, earlier = self._latest, [self._link, *self._next_links]
+        self._link = None
+        self._next_links.clear()
+        if is_locked:
+            self._lock.release()
         for each in earlier:
             if each is not None and each is not link:
                 each.close()
