@@ -217,8 +217,11 @@ def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one
         Gone("a", 1, "its actor has failed (killed)"),
         Gone("a", 2, "its process ended with status 3", 3),
     ]
+    hosting.start("a", 3)
+    ray.actors[-1].end.set_result(0)  # it may not have said a word
+    assert posted[-1] == Gone("a", 3, "its process ended with status 0")
     hosting.close()
-    assert ray.killed == [first, second]
+    assert ray.killed == [first, second, ray.actors[-1]]
     assert ray.was_shut_down
 
 

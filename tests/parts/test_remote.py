@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import select
 import signal
 import socket
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from errno import ECONNRESET, EHOSTUNREACH, ETIMEDOUT
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +27,7 @@ from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import control
 from headrace.parts.agent import Agent, AgentServer, parse_address, serve, worker_host
-from headrace.parts.control import Channel, Gone, Printed, Refused, RunOver, Starting, StartPart
+from headrace.parts.control import Cancel, Channel, Gone, Printed, Refused, RunOver, Starting, StartPart
 from headrace.parts.remote import AGENT, Reception, RemoteProcess
 from headrace.parts.remote_driver import Agents, RemoteDriver
 from headrace.parts.supervision import SILENCE, Part, Supervisor
@@ -162,6 +164,25 @@ def test_addresses_of_workers(given: str, host: str) -> None:
 def test_a_killed_process_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
     assert drive("kill@run") == 1
     assert "PartLost: part 'b': the connection to its process at 127.0.0.1:" in lines(capfd)[1]
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "told"),
+    [
+        ("term@import", 143, ""),
+        ("term@compose", 143, ""),
+        (
+            "exit@import",
+            1,
+            "PartLost: part 'b': its process {} ended with status 7 before it had composed the",
+        ),
+    ],
+)
+def test_a_process_that_ends_before_it_has_composed_says_how(
+    what: str, status: int, told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert drive(what) == status
+    assert re.search(told.format(f"[0-9]+ on {socket.gethostname()}"), lines(capfd)[1])
 
 
 def test_an_error_comes_out_as_itself(capfd: pytest.CaptureFixture[str]) -> None:
@@ -339,8 +360,9 @@ def test_a_process_is_heard_of_by_whatever_it_sends(monkeypatch: pytest.MonkeyPa
 
 
 class FakeChannel:
-    def __init__(self) -> None:
+    def __init__(self, *, is_cut: bool = False) -> None:
         self.sent: list[Any] = []
+        self.is_cut = is_cut
 
     def post(self, message: Any) -> bool:
         self.sent.append(message)
@@ -441,6 +463,66 @@ def test_a_process_that_is_interrupted_before_it_connects_ends_the_run_as_ctrl_c
     driver = _WithoutProcesses(agents())
     driver._on_gone("b", Gone("b", 7, "its process ended", int(status)))
     assert type(driver.supervisor.failure) is raised
+
+
+def connected(driver: RemoteDriver, *, is_cut: bool = False) -> RemoteProcess:
+    """Return the process of a driver, which has connected, and whose connection has ended."""
+    process: RemoteProcess = driver._processes["b"]
+    process.channel = FakeChannel(is_cut=is_cut)  # type: ignore[assignment]
+    process.was_attached = True
+    return process
+
+
+@pytest.mark.parametrize("comes_first", ["the end of the connection", "the word of its worker"])
+def test_a_process_that_sigterm_ends_before_it_has_composed_ends_the_run_as_sigterm(comes_first: str) -> None:
+    driver, gone = _WithoutProcesses(agents()), Gone("b", 7, "its process ended", -signal.SIGTERM)
+    process = connected(driver)
+    if comes_first == "the word of its worker":
+        driver._on_gone("b", gone)
+        assert driver._processes == {"b": process}  # what it has said comes first
+        driver._on_closed(process)
+    else:
+        driver._on_closed(process)
+        assert driver._processes == {"b": process}
+        driver._on_gone("b", gone)
+    assert driver._processes == {}
+    failure = driver.supervisor.failure
+    assert isinstance(failure, SystemExit)
+    assert failure.code == 143
+
+
+def test_a_process_is_lost_whose_worker_cannot_say_how_it_ended() -> None:
+    cut = _WithoutProcesses(agents())
+    cut._on_closed(connected(cut, is_cut=True))
+    assert isinstance(cut.supervisor.failure, PartLost)
+    hosting, channel = agents(), FakeChannel()
+    alone = _WithoutProcesses(hosting, channel)
+    assert hosting.add_agent("b", channel, "host one")  # type: ignore[arg-type]
+    hosting.start("b", 7)
+    alone._on_closed(connected(alone))
+    assert alone.supervisor.failure is None
+    alone._lose_agent(channel, "is gone")  # type: ignore[arg-type]
+    assert isinstance(alone.supervisor.failure, PartLost)
+    assert channel.sent == [StartPart("b", 7, 2), "closed"]
+
+
+def test_a_channel_knows_whether_the_other_host_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, is_cut in ((ETIMEDOUT, True), (EHOSTUNREACH, True), (ECONNRESET, False)):
+        for method in ("_read", "_write"):
+            channel, theirs = Channel.pair()
+            monkeypatch.setattr(channel, method, raising(OSError(number, "broken")))
+            channel.post(Cancel())
+            channel.take()
+            assert channel.is_cut is is_cut
+            theirs.close()
+            channel.close()
+
+
+def raising(error: OSError) -> Callable[..., Any]:
+    def call(*_: object) -> Any:
+        raise error
+
+    return call
 
 
 def test_all_takes_what_other_workers_leave() -> None:

@@ -150,11 +150,11 @@ class RayHosting(Hosting):
 
     @staticmethod
     def _on_end(part: str, number: int, reception: Reception, status: Any) -> None:
-        """Tell the driver that the process of a part is gone, in case that it has not connected."""
+        """Tell the driver that the process of a part is gone, in case that it had not composed."""
         error = status.exception()
         if error is not None:
             reception.post(GONE, part, Gone(part, number, f"its actor has failed ({error})"))
-        elif status.result():
+        else:
             how = f"its process ended with status {status.result()}"
             reception.post(GONE, part, Gone(part, number, how, status.result()))
 

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from errno import EHOSTUNREACH, ENETUNREACH, ETIMEDOUT
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -334,6 +335,8 @@ class Channel:
         )
         self.heard_at = 0.0
         """When something last arrived, even a piece of a message."""
+        self.is_cut = False
+        """Whether it has ended because the other host cannot be reached."""
 
     @classmethod
     def pair(cls) -> tuple[Channel, socket.socket]:
@@ -432,9 +435,13 @@ class Channel:
                     self._unsent.popleft()
         except BlockingIOError:
             pass
-        except OSError:
+        except OSError as error:
             self._is_broken = True
+            self._note(error)
             self._forget()
+
+    def _note(self, error: OSError) -> None:
+        self.is_cut |= error.errno in (ETIMEDOUT, EHOSTUNREACH, ENETUNREACH)
 
     def _write(self, data: memoryview, descriptors: list[int]) -> int:
         if descriptors:
@@ -484,8 +491,9 @@ class Channel:
             data, descriptors = self._read()
         except BlockingIOError:
             return []
-        except OSError:
+        except OSError as error:
             data, descriptors = b"", []
+            self._note(error)
         if not data:
             return None
         self.heard_at = monotonic()

@@ -42,7 +42,7 @@ from headrace.parts.control import (
 from headrace.parts.driver import Driver
 from headrace.parts.environment import SPANNING, environment_of
 from headrace.parts.remote import AGENT, GONE, STARTING, Reception, RemoteProcess
-from headrace.parts.supervision import SILENCE
+from headrace.parts.supervision import SILENCE, State
 from headrace.parts.token import token_for
 
 if TYPE_CHECKING:
@@ -267,7 +267,11 @@ class RemoteDriver(Driver):
         channel.close()
         for part in self._hosting.remove_agent(channel, how):
             process = self._processes.get(part)
-            if process is not None and process.channel is None:
+            if process is None or process.channel is not None:
+                continue
+            if process.was_attached:  # nobody says how it ended
+                self._on_exit(process, None)
+            else:
                 self.supervisor.parts[part].heard_at = None
                 self._hosting.start(part, process.number)
         self._tell_at = monotonic() + self.PATIENCE
@@ -279,11 +283,16 @@ class RemoteDriver(Driver):
             self.supervisor.beat(starting.part, monotonic())
 
     def _on_gone(self, part: str, gone: Gone) -> None:
-        """Handle that a process ended which has not connected; the connection of others says so itself."""
+        """Handle that a process ended which had not composed; the connection of others says so itself."""
         process = self._processes.get(part)
-        if process is not None and process.channel is None and gone.number == process.number:
-            process.reason, process.status = gone.how, gone.status
+        if process is None or gone.number != process.number or not self._is_starting(process):
+            return
+        process.note_end(gone)
+        if process.channel is None:
             self._on_exit(process, None)
+
+    def _is_starting(self, process: RemoteProcess) -> bool:
+        return self.supervisor.parts[process.part].state is State.SPAWNED
 
     # The end of processes.
 
@@ -300,7 +309,13 @@ class RemoteDriver(Driver):
             process.channel.post(AskTime(perf_counter_ns()))
 
     def _on_closed(self, process: Any) -> None:
-        self._on_exit(process, None)
+        """Handle the end of a process; if it had not composed, whoever started it says how it ended."""
+        is_current = self._processes.get(process.part) == process
+        if is_current and self._is_starting(process) and not (process.is_gone or process.channel.is_cut):
+            self._reap(process)
+            process.channel = None
+        else:
+            self._on_exit(process, None)
 
     def _on_exit(self, process: Any, _: Any) -> None:
         self._reap(process)
