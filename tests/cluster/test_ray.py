@@ -18,8 +18,10 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.cluster import ray_hosting, ray_start
-from headrace.core.errors import GraphError, LinkError, PeerLost
+from headrace.core.errors import GraphError, LinkError, PartLost, PeerLost
 from headrace.parts.control import Gone, Starting
+from headrace.parts.remote import RemoteProcess
+from headrace.parts.supervision import SILENCE, START, Part, Supervisor
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import ROOT, environment_of_programs, run_python
 from tests.limits import THOROUGH
@@ -122,6 +124,56 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     assert process.returncode == 130, err
 
 
+FROZEN = """
+import os
+import signal
+import time
+
+from headrace import Application, Fragment, op
+from headrace.cluster import ray_hosting
+from headrace.parts import supervision
+
+supervision.START = 1.0
+
+
+class Frozen(ray_hosting.PartHost):
+    def __init__(self, part):
+        super().__init__(part)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+ray_hosting.PartHost = Frozen
+
+
+@op
+def numbers():
+    yield 1
+
+
+class Part(Fragment):
+    def compose(self):
+        self.add_operator(numbers(self, name="numbers"))
+
+
+class Program(Application):
+    def compose(self):
+        self.add_fragment(Part(self, "only"))
+
+
+Program().run()
+"""
+
+
+def test_an_actor_that_is_frozen_before_it_is_ready_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "frozen.py").write_text(FROZEN)
+    command = ("-m", "headrace.cli", "run", "frozen.py", "--cluster", "auto")
+    done = run_python(*command, cwd=tmp_path, timeout=LONG)
+    assert done.returncode == 1
+    assert (
+        "PartLost: part 'only': its process has said nothing for 3.85 s, and has not composed" in done.stderr
+    )
+
+
 @pytest.mark.skipif(
     not THOROUGH, reason="frames pass by TCP as in tests/parts, which has random programs, too"
 )
@@ -164,6 +216,11 @@ class FakeCluster(FakeRay):
         self.actors: list[SimpleNamespace] = []
         self.killed: list[SimpleNamespace] = []
         self.options: list[dict[str, int]] = []
+        self.ports: dict[str, int] = {}
+        """Those of the actors that have a process, by part."""
+        self._private = SimpleNamespace(
+            state=SimpleNamespace(actors=lambda part: {"Address": {"Port": self.ports.get(part, 0)}})
+        )
         self.environments: list[dict[str, str]] = []
 
     def init(self, **_: object) -> None:
@@ -183,6 +240,7 @@ class FakeCluster(FakeRay):
         call = SimpleNamespace(remote=run)
         ready: Future[None] = Future()
         actor = SimpleNamespace(part=part, end=end, run=call, ready=ready)
+        actor._actor_id = SimpleNamespace(hex=lambda: part)
         actor.__ray_ready__ = SimpleNamespace(remote=lambda: SimpleNamespace(future=lambda: ready))
         self.actors.append(actor)
         return actor
@@ -223,6 +281,43 @@ def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one
     hosting.close()
     assert ray.killed == [first, second, ray.actors[-1]]
     assert ray.was_shut_down
+
+
+class DriverAlone(ray_hosting.RayDriver):
+    """A driver that has asked for the process of one part, and heard nothing of it."""
+
+    def __init__(self, hosting: ray_hosting.RayHosting) -> None:
+        self._hosting = hosting
+        self._processes = {"a": RemoteProcess("a", 1)}
+        self.supervisor = Supervisor({"a": Part("a")}, (), {})
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_an_actor_has_its_time_from_when_it_has_a_process_until_it_is_ready(
+    is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = FakeCluster()
+    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
+    hosting = ray_hosting.RayHosting("auto", [PART], b"token", ".")
+    hosting.reception = SimpleNamespace(address=("127.0.0.1", 1))  # type: ignore[assignment]
+    hosting.start("a", 1)
+    driver = DriverAlone(hosting)
+    driver._look(100.0)
+    assert driver.supervisor.next_time() is None  # it may wait for resources for ever
+    ray.ports["a"] = 1234
+    if not is_known:  # by a version of Ray that has no such table
+        del ray._private
+    driver._look(103.0)
+    assert driver.supervisor.next_time() is None
+    driver._look(105.0)
+    limit = 105.0 + SILENCE + START
+    assert driver.supervisor.next_time() == (limit if is_known else None)
+    driver._look(110.0)  # which renews nothing
+    driver.supervisor.tick(limit)
+    failure = driver.supervisor.failure
+    assert isinstance(failure, PartLost) is is_known
+    assert ("part 'a': its process has said nothing for 62.85 s" in str(failure)) is is_known
+    hosting.close()
 
 
 @pytest.mark.parametrize(("encrypted", "variable"), [(True, "1"), (False, "")])
