@@ -141,17 +141,17 @@ def test_an_actor_has_its_time_from_when_it_has_a_process_until_it_is_ready(
     hosting.reception = SimpleNamespace(address=("127.0.0.1", 1))  # type: ignore[assignment]
     hosting.start("a", 1)
     driver = DriverAlone(hosting)
-    driver._look(100.0)
+    driver._ask_ray(100.0)
     assert driver.supervisor.next_time() is None  # it may wait for resources for ever
     ray.ports["a"] = 1234
     if not is_known:  # by a version of Ray that has no such table
         del ray._private
-    driver._look(103.0)
+    driver._ask_ray(103.0)
     assert driver.supervisor.next_time() is None
-    driver._look(105.0)
+    driver._ask_ray(105.0)
     limit = 105.0 + SILENCE + START
     assert driver.supervisor.next_time() == (limit if is_known else None)
-    driver._look(110.0)  # which renews nothing
+    driver._ask_ray(110.0)  # which renews nothing
     driver.supervisor.tick(limit)
     failure = driver.supervisor.failure
     assert isinstance(failure, PartLost) is is_known

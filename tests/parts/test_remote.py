@@ -363,6 +363,10 @@ class FakeChannel:
     def __init__(self, *, is_cut: bool = False) -> None:
         self.sent: list[Any] = []
         self.is_cut = is_cut
+        self.left: float | None = 1.0
+
+    def look(self) -> float | None:
+        return self.left
 
     def post(self, message: Any) -> bool:
         self.sent.append(message)
@@ -418,6 +422,7 @@ class _WithoutProcesses(RemoteDriver):
 
     def __init__(self, hosting: Agents, *channels: Any) -> None:
         self._hosting = hosting
+        self._look_at = float("inf")
         self._agents = list(channels)
         self._selector: Any = SimpleNamespace(unregister=lambda channel: None)
         self._processes = {"b": RemoteProcess("b", 7)}
@@ -584,6 +589,40 @@ def test_an_agent_says_that_a_process_cannot_start_or_has_ended(
     answer = served(agent, StartPart("a", 4))  # nobody listens there
     assert answer == Gone("a", 4, answer.how, 1)
     assert answer.how.endswith(f" on {socket.gethostname()} ended with status 1")
+
+
+def test_an_agent_whose_driver_is_cut_off_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, theirs = Channel.pair()
+    looks = iter((0.0, 0.0, None))
+    monkeypatch.setattr(channel, "look", lambda: next(looks))
+    with pytest.raises(
+        PeerLost, match=f"the driver at {HOST}:8765 is gone: it was killed, or cannot be reached"
+    ):
+        AgentServer(channel, Agent(ADDRESS, make_token())).run()
+    assert theirs.recv(1) == b""
+    theirs.close()
+
+
+@pytest.mark.parametrize("cut", ["both", "the worker"])
+def test_a_driver_does_without_hosts_that_are_cut_off(cut: str) -> None:
+    """What a host sends may still arrive while it hears nothing, so its worker and processes end."""
+    hosting, channel, other = agents(), FakeChannel(), FakeChannel()
+    driver = _WithoutProcesses(hosting, channel, other)
+    assert hosting.add_agent("b", channel, "host one")  # type: ignore[arg-type]
+    hosting.start("b", 7)
+    process = connected(driver)
+    process.channel.left = 0.5  # type: ignore[union-attr]
+    process.where = "10.0.0.2:80"
+    assert driver._look() == 0.5
+    assert driver.supervisor.failure is None
+    channel.left, channel.is_cut = None, True
+    if cut == "both":
+        process.channel.left = None  # type: ignore[union-attr]
+    assert driver._look() == (1.0 if cut == "both" else 0.5)
+    assert driver._agents == [other]
+    assert str(driver.supervisor.failure).startswith(
+        "part 'b': its process at 10.0.0.2:80 was cut off before "
+    )
 
 
 def test_an_agent_that_is_refused_raises_the_reason(served: Callable[[Agent, object], Any]) -> None:

@@ -195,21 +195,21 @@ class RayDriver(RemoteDriver):
     """A driver whose parts are actors of Ray."""
 
     PATIENCE = 30.0
-    LOOK = 5.0
+    READINESS = 5.0
     """The seconds between two looks at actors that are not ready: they wait for resources, or are frozen."""
 
     _hosting: RayHosting
-    _look_at = 0.0
+    _ask_at = 0.0
 
     def _step(self) -> None:
-        self._look(monotonic())
+        self._ask_ray(monotonic())
         super()._step()
 
-    def _look(self, now: float) -> None:
+    def _ask_ray(self, now: float) -> None:
         """Let the time pass of actors that have a process and are not ready."""
-        if now < self._look_at:
+        if now < self._ask_at:
             return
-        self._look_at = now + self.LOOK
+        self._ask_at = now + self.READINESS
         for part in self._processes:
             if self.supervisor.parts[part].heard_at is None and self._hosting.has_process(part):
                 self.supervisor.beat(part, now)

@@ -120,6 +120,8 @@ class RemoteProcess:
         self.channel: Channel | None = None
         self.address: Address | None = None
         """Where the process listens for links."""
+        self.where = ""
+        """Where it is connected from."""
         self.reason = "nobody ran it"
         """How it ended, in words."""
         self.status = 0
@@ -133,7 +135,8 @@ class RemoteProcess:
     def attach(self, connection: socket.socket) -> Channel:
         """Use the connection of the process."""
         host, port = connection.getpeername()[:2]
-        self.reason = f"the connection to its process at {host}:{port} was closed"
+        self.where = f"{host}:{port}"
+        self.reason = f"the connection to its process at {self.where} was closed"
         self.channel = Channel.over(connection)
         self.was_attached = True
         return self.channel
