@@ -142,6 +142,35 @@ def test_an_operator_that_asks_for_the_streams_of_its_messages_finds_them(
     assert asked == app.streams["first"]
 
 
+@pytest.mark.parametrize("begins", [1, FRAMES // 4])
+def test_messages_come_after_the_work_on_further_streams_of_an_operator(
+    scheduler: MakeScheduler, begins: int
+) -> None:
+    """It is given them unseen, when it begins or later. It keeps the shared stream when the others leave."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data, result, stream = op_input.receive("in"), frame(here.stream), here.stream
+        shared.append(int(stream))
+        if self.ticks >= begins:
+            stream = getattr(context, "allocate_cuda_" + "stream")("mine")
+            context.synchronize_streams([here.stream], stream)
+        launch(stream, MS, lambda out, source: write(out, int(source.view("int64")[0])), result, data)
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        app.streams, app.seen, app.seconds = {}, [], 0.0
+        first = Step(app, CountCondition(app, FRAMES), outputs=["out"], body=stage, name="first")
+        middle = Step(app, inputs=["in"], outputs=["out"], body=body, name="middle")
+        app.add_flow(first, middle)
+        app.add_flow(middle, Step(app, inputs=["in"], body=stage, name="last"))
+
+    shared: list[int] = []
+    app: Any = run(compose, scheduler)
+    assert app.seen == list(range(1, FRAMES + 1))
+    assert len(set(shared)) == 1
+    assert len(set(app.streams["last"])) == 2
+
+
 def test_an_async_function_shares_no_stream(scheduler: MakeScheduler) -> None:
     """It goes on after an await on the stream on which it began, and so would never leave it."""
 

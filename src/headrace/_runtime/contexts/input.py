@@ -134,7 +134,7 @@ class InputContext:
                     port.item = item
                 else:
                     port.add(item)
-                if type(item) is port.kind and port.shared is None:  # without a fence
+                if type(item) is port.kind:  # without a fence
                     try:
                         owner = port.memory_of(item) if in_use else port.owner_of(item)
                         if in_use and type(owner) is Allocation:
