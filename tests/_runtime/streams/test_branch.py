@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, gpu, op
+from headrace._runtime.compiled import is_compiled
 from headrace._runtime.streams import lifetimes
 from headrace._runtime.streams.branch import Branch, Member
+from headrace._runtime.streams.run_streams import RunStreams
 from headrace.conditions import CudaStreamCondition, MemoryAvailableCondition
 from headrace.gpu import sim
 from headrace.observe import Watcher, watch
@@ -183,6 +185,22 @@ def test_all_messages_have_fences_before_an_operator_leaves() -> None:
     branch.split()
     assert found == [("one", False), ("two", False)]
     assert branch.is_split
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_they_cannot_part_while_one_of_them_chooses_how_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would send without fences for good, after all others were told that nobody does."""
+
+    def is_handed_on(self: Any, operator: Any, receivers: Any) -> bool:
+        are_locked.append(self.branches[operator].lock.locked())
+        return usual(self, operator, receivers)
+
+    are_locked: list[bool] = []
+    usual = RunStreams.is_handed_on
+    monkeypatch.setattr(RunStreams, "is_handed_on", is_handed_on)
+    run(partial(compose_row, seconds=MS))
+    assert are_locked
+    assert all(are_locked)
 
 
 @pytest.mark.parametrize("seed", range(2))

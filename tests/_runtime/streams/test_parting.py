@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, PeriodicCondition, op
+from headrace._runtime.compiled import is_compiled
 from headrace._runtime.streams import node_streams
-from headrace.core import ConditionType
+from headrace.core import ConditionType, Resource
 from headrace.gpu import sim
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import register_library
@@ -287,6 +288,27 @@ def in_a_closure(app: Any) -> tuple[Any, int]:
     return op(smoothed)(app, name="smooth"), 1
 
 
+def in_the_application(app: Any) -> tuple[Any, int]:
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        before, app.state = getattr(app, "state", None), frame(here.stream)
+        op_output.emit(smooth(op_input.receive("in"), before, app.state), "out")
+
+    return Step(app, inputs=["in"], outputs=["out"], body=body, name="smooth"), 1
+
+
+class State(Resource):
+    frame: Any = None
+
+
+def in_a_resource(app: Any) -> tuple[Any, int]:
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        before, state.frame = state.frame, frame(here.stream)
+        op_output.emit(smooth(op_input.receive("in"), before, state.frame), "out")
+
+    state = State(app, name="state")
+    return Step(app, state, inputs=["in"], outputs=["out"], body=body, name="smooth"), 1
+
+
 of_module: list[Any] = []
 
 
@@ -298,7 +320,9 @@ def in_a_module(app: Any) -> tuple[Any, int]:
     return op(smoothed)(app, name="smooth"), 3
 
 
-@pytest.mark.parametrize("held", [in_an_attribute, in_a_deque, in_a_closure, in_a_module])
+@pytest.mark.parametrize(
+    "held", [in_an_attribute, in_a_deque, in_a_closure, in_the_application, in_a_resource, in_a_module]
+)
 def test_memory_that_an_operator_holds_while_it_leaves_is_not_given_away_too_soon(
     held: Callable[[Any], tuple[Any, int]], scheduler: MakeScheduler
 ) -> None:
@@ -345,6 +369,7 @@ def test_memory_of_a_pool_that_an_operator_holds_while_it_leaves_comes_back_afte
     assert len(set(app.streams["last"])) == 2
 
 
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
 def test_an_operator_whose_state_changes_meanwhile_leaves_at_a_later_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -251,9 +251,11 @@ class NodeStreams:
     def _find_state(self) -> list[Any]:
         """Return the owners of the memory that the operator holds between two computes."""
         operator = self.node.operator
-        found = [dict(vars(operator)), attributes_of_class(type(operator)), modules_of(operator)]
+        holders = [operator, operator.fragment, *operator.resources.values()]
+        found: list[Any] = [dict(vars(holder)) for holder in holders]
+        found += [attributes_of_class(type(operator)), modules_of(operator), operator.metadata]
         owners: list[Any] = []
-        add_owners([*found, operator.metadata], owners, _MANY)
+        add_owners(found, owners, _MANY)
         # Nothing else: another object that the operator releases may have to be gone at once, as a file.
         return [owner for owner in owners if is_memory(owner)]
 
