@@ -37,8 +37,8 @@ class Graph:
         The number of frames that it emitted.
     compare_at
         The time at which the next one is compared with an ordinary compute; the first one is at any time.
-    lent
-        The arrays on its own memory that it sends, with ``outputs="ring"``.
+    lent, lender
+        The arrays on its own memory that it sends, with ``outputs="ring"``; what lent the array of `launch_one`.
     is_chain
         Whether what it emits carries the metadata and the timestamp of the one message that it receives.
     """
@@ -67,6 +67,7 @@ class Graph:
         self._executables: Launches = executables
         self._kept = kept
         self.lent: list[LentArray] = []
+        self.lender: LentArray | None = None
         # How a launch finds the addresses of its arrays and makes what it emits, so that a frame looks nothing up.
         copied = [(number, input_) for number, input_ in enumerate(inputs) if input_.copied]
         self._entering = [(number, input_.address_of, input_.before) for number, input_ in copied]
@@ -83,6 +84,7 @@ class Graph:
         else:
             sent = emitted
             self.lent = [LentArray(array.layout, array.array, slots.tell) for array in sent]
+            self.lender = self.lent[0] if self.lent else None
         # Whether what is emitted are these arrays, one at each output.
         self._is_plain = all(output.is_array for output in outputs) and sent == emitted
         self._sent = sent
@@ -117,6 +119,7 @@ class Graph:
         addresses = [enters(array) - before]
         if self._again is not None:
             made = self._again.take()
+            self.lender = self._again.last
             addresses.append(self._again.address)
         elif self.lent:
             made = self.lent[0].lend()
@@ -157,7 +160,7 @@ class Graph:
         for new in self._new:
             new.close()
         self._new.clear()
-        self._again = None
+        self._again = self.lender = None
         self._sent.clear()
         for each in self.lent:
             each.close()

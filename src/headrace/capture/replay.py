@@ -55,10 +55,8 @@ class Replay:
     ----------
     replayed, times
         The number of frames that were replayed, and how long some of the latest took on the host, in nanoseconds.
-    timed_at, period
-        The number of the next replay that is timed, and the time between two comparisons, if there are any.
-    polled_knobs
-        The knobs that have to be looked at in every frame.
+    timed_at, period, polled_knobs
+        The number of the next replay that is timed, the time between comparisons, the knobs to look at every time.
     findings
         What the last comparison found, or None: how the replay differed from the compute, in words, or an empty
         text; and the numbers of the arrays that the compute changed in place and the graph does not copy back.

@@ -17,7 +17,6 @@ from headrace.gpu.allocation import Allocation
 
 if TYPE_CHECKING:
     from headrace.capture.cache import Entry
-    from headrace.capture.graph import Graph
     from headrace.capture.replay import Replay
     from headrace.capture.state import DeviceState
 
@@ -40,7 +39,7 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
             return
         began = perf_counter_ns() if replay.replayed >= replay.timed_at else 0
         item = take()
-        graph: Graph | None = None
+        graph: Any = None
         if (
             version.number == segment.seen_version
             and type(item) is Envelope
@@ -61,15 +60,15 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
             return
         if not is_always and get_ident() != allocation.current_on:
             allocation.make_current(own.device_id)
-        owner = None
         try:
             sent = item.fences
             if sent is not None and item.number > sent.completed and sent.stream is not own:
                 own.wait(item.event)
             owner = port.memory_of(item.data)
             (unsorted if type(owner) is Allocation else received).append(owner)
-            owner = None
             message = to.stamp_object(graph.launch_one(item.data))
+            if graph.lender is not None:
+                message.record = graph.lender.allocation
             for queue in to.queues:
                 if len(queue) < queue.capacity:
                     queue.append(message)
