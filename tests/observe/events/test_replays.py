@@ -166,7 +166,7 @@ def test_the_time_on_the_device_is_that_of_each_operators_own_kernels() -> None:
 
 
 def test_each_replay_is_timed_at_an_ordinary_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader comes seldom. If only the first replays were timed, the start would be taken for all of the run."""
+    """The reader comes seldom. If only the first replays were timed, the start would stand for all of the run."""
     monkeypatch.setattr(SimulatedTime, "is_sampled", property(lambda _: True, lambda *_: None))
 
     _, collects, _ = observed(lambda app: chain(app, 60, 10 * MS))
