@@ -153,13 +153,17 @@ class InputContext:
                         data = item.data
                         if type(data) is port.kind:
                             try:
-                                owner = port.memory_of(data) if in_use else port.owner_of(data)
-                                if in_use and type(owner) is Allocation:
-                                    port.unsorted.append(owner)
-                                elif port.shared is None:
+                                record = item.record
+                                if in_use:
+                                    owner = record if type(record) is Allocation else port.memory_of(data)
+                                    if type(owner) is Allocation:
+                                        port.unsorted.append(owner)
+                                        return data
+                                else:
+                                    owner = port.owner_of(data)
+                                if port.shared is None:
                                     kept.append(owner)
                                 else:
-                                    record = item.record
                                     if record is None:
                                         record = item.record = Watched(owner)
                                     port.shared.append(record)
