@@ -134,6 +134,16 @@ class InputContext:
                     port.item = item
                 else:
                     port.add(item)
+                if type(item) is port.kind and port.shared is None:  # without a fence
+                    try:
+                        owner = port.memory_of(item) if in_use else port.owner_of(item)
+                        if in_use and type(owner) is Allocation:
+                            port.unsorted.append(owner)
+                        else:
+                            kept.append(owner)
+                    except Exception:  # a sparse tensor has no owner
+                        add_owners(item, port.unsorted)
+                    return item
                 if type(item) is Envelope:
                     if item.extra is None:
                         own = port.own

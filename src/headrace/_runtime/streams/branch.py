@@ -1,13 +1,13 @@
-"""Branch: operators in a row that share one stream, for good or until streams of their own pay.
+"""Branch: neighbours that share one stream: a row for good, or connected operators until streams of their own pay.
 
 On one stream, messages need no event and no wait. While the host sets the pace, there is nothing else to gain: each
 stage is done before the next one is launched. If the device sets the pace, it could work on one frame in one stage
 and on the next frame in the stage before. So the operators then leave the shared stream, each for one of its own,
 and stay there:
 
-- Streams of their own pay if a compute of the row takes more than 25 µs on average while the device is behind
+- Streams of their own pay if a compute of the branch takes more than 25 µs on average while the device is behind
   (`lifetimes`), or more than 60 µs in any case. The branch splits when an operator has found this in several spans
-  of computes in a row. The second limit is for rows in which an operator waits for the device, as by a copy to the
+  of computes in a row. The second limit is for those in which an operator waits for the device, as by a copy to the
   host: the device is never behind then, and yet the others could work meanwhile.
 - At their next looks, the others notice. From then on, each sends its messages with a fence, and says so.
 - An operator whose senders all do leaves: its new stream waits for all work on the shared one so far. That includes
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 _SPAN = 8  # computes of an operator, at least; while the device is behind, looks come after two and after six
 _SPANS = 4  # in a row
-# What a compute of the row takes on average if streams of their own pay. An event and a wait take 2 to 3 µs of it.
+# What a compute takes on average if streams of their own pay. An event and a wait take 2 to 3 µs of it.
 _PAYS_NS = 60_000
 _PAYS_BEHIND_NS = 25_000  # if the device was behind
 
 
 class Branch:
-    """Operators in a row that share one stream.
+    """Connected operators that share one stream.
 
     Attributes
     ----------
     first
-        The first operator of the row.
+        The first operator, which keeps the stream.
     size
         The number of operators.
     may_split

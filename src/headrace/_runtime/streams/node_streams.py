@@ -76,7 +76,6 @@ class NodeStreams:
         *(
             "_compute",
             "_current",
-            "_given",
             "_member",
             "_placement",
             "_ports",
@@ -87,7 +86,7 @@ class NodeStreams:
             "first_values",
             "is_unusual",
         ),
-        *("knobs", "lifetimes", "node", "order", "outputs", "run"),
+        *("given", "knobs", "lifetimes", "node", "order", "outputs", "run"),
     )
 
     def __init__(self, run: RunStreams, node: RunningOperator) -> None:
@@ -106,8 +105,8 @@ class NodeStreams:
         self._current: LastingStream | None = None
         # If it shares a stream with its neighbours until streams of their own pay.
         self._member: Member | None = None
-        # The handles of the named streams that the operator uses.
-        self._given: dict[str, Any] = {}
+        # The handles of the named streams that the operator uses, for a thread on which their device is current.
+        self.given: dict[str, Any] = {}
         self.knobs: Knobs | None = None
         self._ports = node.input.ports
         self._compute: Callable[..., None] = node.operator.compute
@@ -499,16 +498,13 @@ class NodeStreams:
 
     def allocate(self, name: str) -> Any:
         """Return the operator's stream of this name, from its pool at the first call; None if none is left."""
-        known = self._given.get(name)
-        if known is not None and get_ident() == self.allocation.current_on:
-            return known
         found = self.allocation.named(name)
         if found is None:
             return None
         self._use(found)
         self.allocation.make_current(found.device_id)
         if self.checker is None:
-            self._given[name] = found.handle
+            self.given[name] = found.handle
         else:
             self.checker.uses_own_stream()
         return found.handle
@@ -561,9 +557,6 @@ class NodeStreams:
 
     def set_output(self, stream: Any, port: str) -> None:
         """Attach a stream to the messages emitted at a port."""
-        current = self.outputs.chosen.get(port)
-        if current is not None and current.handle is stream:
-            return
         queues = self.node.output_queues
         name = port or (next(iter(queues)) if len(queues) == 1 else "")
         if name not in queues:

@@ -102,7 +102,10 @@ class OutputStreams:
                 has_work = order.has_received or bool(self._lifetimes.readers)
                 port.stamp = self._carry if has_work else None
                 port.pending = {}
-            port.stamp_object = None if is_handed_on else port.stamp
+            if is_handed_on:  # the receivers of a message share the record that keeps it alive
+                port.stamp_object = make_envelope if len(port.queues) > 1 else None
+            else:
+                port.stamp_object = port.stamp
 
     def _settling(self, stream: ManagedStream) -> Callable[[], None]:
         """Return a function that orders a stream after all received work; it is called before an emit."""
