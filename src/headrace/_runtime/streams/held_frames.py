@@ -70,9 +70,12 @@ class HeldFrames:
         if len(unsorted) > 1:
             self.received += sort_allocations(unsorted, self._user)
         elif type(unsorted[0]) is Allocation:  # of one message, as a rule
-            pool = unsorted[0].pool
-            unsorted.pop().add_user(self._user)
-            pool.collect()
+            pool, users = unsorted[0].pool, unsorted[0].users
+            if self._user not in users:  # as `Allocation.add_user`
+                users.append(self._user)
+            unsorted.clear()
+            if pool.collect is not None:
+                pool.collect()
         else:
             self.received.append(unsorted.pop())
 
