@@ -156,7 +156,10 @@ def test_in_real_time_an_interrupt_in_the_programs_code_is_reported_and_the_cloc
 
 
 def test_in_real_time_a_host_function_takes_as_long_as_it_takes() -> None:
+    is_launched = threading.Event()  # the kernel, too: it would begin later than the event before it
+
     def spin() -> None:
+        is_launched.wait()
         end = time.monotonic() + 20e-3
         while time.monotonic() < end:
             pass
@@ -174,6 +177,7 @@ def test_in_real_time_a_host_function_takes_as_long_as_it_takes() -> None:
         other.record(second)
         sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 15e-3))
         stream.record(end)
+        is_launched.set()
         device.sync()
         assert time.monotonic() - started >= 40e-3
         assert middle - begin >= 20.0
