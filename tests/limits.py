@@ -36,8 +36,8 @@ _stderr = 2
 
 
 def examples(number: int) -> int:
-    """Return how many examples of a property to take: a third of a number, and all of them in a thorough run."""
-    return number if THOROUGH else -(-number // 3)
+    """Return how many examples of a property to take: a quarter of a number, and all of them in a thorough run."""
+    return number if THOROUGH else -(-number // 4)
 
 
 def pairs(*parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
