@@ -178,7 +178,7 @@ class AgentServer:
         try:
             while not self._is_over:
                 try:
-                    for key, _ in self._selector.select():
+                    for key, _ in self._selector.select(self._look()):
                         key.data()
                 except KeyboardInterrupt:
                     if was_interrupted or not self._agent.interrupt():
@@ -194,14 +194,24 @@ class AgentServer:
         if was_interrupted:
             raise KeyboardInterrupt
 
+    def _look(self) -> float:
+        """Return the seconds until the next look whether the driver can be reached."""
+        left = self._channel.look()
+        if left is None:
+            raise self._lost()
+        return left
+
+    def _lost(self) -> PeerLost:
+        host, port = self._agent.address
+        return PeerLost(
+            f"the driver at {host}:{port} is gone: it was killed, or cannot be reached any more; the processes of "
+            "this worker were ended"
+        )
+
     def _on_message(self) -> None:
         messages = self._channel.take()
         if messages is None:
-            host, port = self._agent.address
-            raise PeerLost(
-                f"the driver at {host}:{port} is gone: it was killed, or cannot be reached any more; the processes "
-                "of this worker were ended"
-            )
+            raise self._lost()
         for message, _ in messages:
             match message:
                 case RunOver():
@@ -225,7 +235,6 @@ class AgentServer:
             os.close(descriptor)
             status = process.wait()
             how = f"its process {process.pid} on {socket.gethostname()} ended with status {status}"
-            self._channel.hurry()  # the process may have ended because the driver is cut off
             self._channel.send(Gone(wanted.part, wanted.number, how, status))
 
         self._selector.register(descriptor, selectors.EVENT_READ, on_exit)

@@ -6,6 +6,7 @@ The interface that programs see is described in `core/contexts.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.contexts.output import whole_timestamp
@@ -43,7 +44,10 @@ class ExecutionContext:
 
     def allocate_cuda_stream(self, stream_name: str = "") -> StreamHandle | None:
         """Return the operator's stream of this name, from its pool at the first call; None if none is left."""
-        handle: StreamHandle | None = self._node.streams.allocate(stream_name)
+        streams = self._node.streams
+        handle: StreamHandle | None = streams.given.get(stream_name)
+        if handle is None or get_ident() != streams.allocation.current_on:
+            handle = streams.allocate(stream_name)
         return handle
 
     def synchronize_streams(

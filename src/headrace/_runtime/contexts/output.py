@@ -127,7 +127,10 @@ class OutputContext:
 
         It is not needed for the stream of `receive_cuda_stream`. Only streams that headrace manages are accepted.
         """
-        self._node.streams.set_output(stream, output_port_name)
+        streams = self._node.streams
+        chosen = streams.outputs.chosen.get(output_port_name)
+        if chosen is None or chosen.handle is not stream:
+            streams.set_output(stream, output_port_name)
 
     def _as_tensors(self, data: Any, name: str, port: OutputPort) -> Any:
         """Return the message to send for tensors: one, a TensorMap, or a dict with tensors in it."""

@@ -41,7 +41,8 @@ class Envelope:
     extra
         What few messages have: further fences, a timestamp, metadata. None if there is nothing of it.
     record
-        What keeps the data alive, if several receivers share the message (`streams.held_frames`).
+        What keeps the data alive, if several receivers share the message (`streams.held_frames`); or the allocation
+        that the data, an array, is on, if its sender knows that.
     """
 
     __slots__ = ("data", "event", "extra", "fences", "number", "record", "work")
@@ -165,15 +166,21 @@ def copy_envelope(message: Envelope, data: Any) -> Envelope:
 
 def stamping(fences: Fences) -> Callable[[Any], Envelope]:
     """Return a function that inserts a fence after the work so far and returns a message that carries it."""
-    insert = fences.insert
+    events = fences.events
 
     def stamp(data: Any) -> Envelope:
-        # A copy of `make_envelope`, because every step of an operator with a stream does this.
+        # A copy of `Fences.insert` and `make_envelope`, because every step of an operator with a stream does this.
+        number = fences.last + 1
+        if number > fences.reach:
+            fences.add_event()
+        event = events[number % len(events)]
+        fences.record(event)
+        fences.last = number
         message = Envelope()
         message.data = data
         message.fences = fences
-        message.event = insert()
-        message.number = fences.last
+        message.event = event
+        message.number = number
         message.work = None
         message.extra = None
         message.record = None

@@ -79,6 +79,7 @@ class Fences:
 
     def insert(self) -> Any:
         """Insert a fence after the work submitted so far, and return its event."""
+        # `stamping` in `envelope` has a copy.
         number = self.last + 1
         if number > self.reach:
             self.add_event()
