@@ -56,6 +56,12 @@ def token(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that does not say which parts nobody runs yet: workers may take long to begin."""
+    monkeypatch.setattr(RemoteDriver, "PATIENCE", float("inf"))
+
+
 def drive(*arguments: str, options: tuple[str, ...] = ALL) -> int:
     """Run the program with a driver in this process; return the exit status of the command."""
     return main(["run", PLANT, "--driver", "--address", HOST, *options, "--", *arguments])

@@ -116,17 +116,17 @@ class Graph:
     def launch_one(self, array: Any) -> Any:
         """Launch an executable on an array, and return another, if that is all that enters and leaves."""
         _, enters, before = self._entering[0]
-        addresses = [enters(array) - before]
         if self._again is not None:
             made = self._again.take()
             self.lender = self._again.last
-            addresses.append(self._again.address)
-        elif self.lent:
-            made = self.lent[0].lend()
+            addresses = [enters(array) - before, self._again.address]
+        elif self.lender is not None:
+            made = self.lender.lend()
+            addresses = [enters(array) - before]
         else:
             made = self._new[0].take()
-            _, leaves_at, before = self._leaving[0]
-            addresses.append(leaves_at(made) - before)
+            _, leaves_at, behind = self._leaving[0]
+            addresses = [enters(array) - before, leaves_at(made) - behind]
         self._executables.launch(addresses, self._handle)
         return made
 

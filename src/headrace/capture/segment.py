@@ -133,9 +133,7 @@ class CapturedSegment:
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Let one frame pass; the compute of the segment's node, unless it is steady (`steady_replay`)."""
-        if self.last is not None:
-            self.compute_frame([self._takes[0]()], None)
-        elif self._group.has_left:
+        if self.last is None and self._group.has_left:
             self._go_on()
         else:
             self.compute_frame([take() for take in self._takes], None)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import Envelope
 from headrace.gpu.allocation import Allocation
+from headrace.tensor.libraries import NEVER_ALLOCATED
 
 if TYPE_CHECKING:
     from headrace.capture.cache import Entry
@@ -26,12 +27,11 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
     node, own, buffers, version = segment.node, replay.own, state.buffers, segment.version
     port, to = node.input.ports[0], node.output.ports[""]
     take, matches, knobs, now = port.take, entry.matches, version.knobs, node.clock.timestamp
-    allocation, is_always = node.streams.allocation, node.streams.allocation.stays_current
-    lifetimes = node.streams.lifetimes
+    allocation, lifetimes = node.streams.allocation, node.streams.lifetimes
+    is_always, has_slots = allocation.stays_current, entry.slots is not None
     received, unsorted, sort = lifetimes.held.received, lifetimes.held.unsorted, lifetimes.held.sort
     reader = lifetimes.readers[0]
     fences, numbers, look = reader.fences, reader.numbers, lifetimes.look_unless_early
-    has_slots = entry.slots is not None
 
     def compute_steadily(op_input: Any, op_output: Any, context: Any) -> None:
         if segment.last is not entry:
@@ -51,9 +51,7 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
             graph = entry.graph or entry.slots.take()
         if graph is None or not graph.is_single or (replay.period is not None and now() >= graph.compare_at):
             items = [item]
-            item = (
-                None  # no variable may hold the array, as everywhere here: its reference count is looked at
-            )
+            item = None  # no variable may hold the array when its reference count is looked at
             segment.compute_frame(items, graph)
             if has_slots:
                 segment.look_for_slot()
@@ -64,7 +62,9 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
             sent = item.fences
             if sent is not None and item.number > sent.completed and sent.stream is not own:
                 own.wait(item.event)
-            owner = port.memory_of(item.data)
+            owner = port.owner_of(item.data)
+            if type(owner) not in NEVER_ALLOCATED:
+                owner = port.memory_of(item.data)
             (unsorted if type(owner) is Allocation else received).append(owner)
             message = to.stamp_object(graph.launch_one(item.data))
             if graph.lender is not None:
@@ -75,7 +75,7 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
                 else:
                     queue.offer(message)
         finally:
-            item = owner = None
+            item = owner = message = None
             numbers.append(fences.last + 1)
             if len(numbers) >= reader.look_at:
                 look()

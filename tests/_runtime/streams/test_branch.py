@@ -6,6 +6,7 @@ import itertools
 import random
 import threading
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -174,14 +175,14 @@ def test_a_new_stream_waits_for_all_work_on_the_shared_one(monkeypatch: pytest.M
         assert recorded is event
 
 
-def test_an_operator_leaves_when_all_messages_to_it_have_fences() -> None:
-    first, one, two = (object() for _ in range(3))
-    branch: Any = Branch(first, may_split=True)  # type: ignore[arg-type]
-    assert not branch.may_leave(two, [one])
-    branch.note_fences(one)
-    assert branch.may_leave(two, [one])
-    assert not branch.may_leave(two, [one, first])
-    assert not branch.may_leave(first, []), "the first keeps the stream"
+def test_all_messages_have_fences_before_an_operator_leaves() -> None:
+    found: list[tuple[str, bool]] = []
+    branch: Any = Branch(Any, may_split=True)  # type: ignore[arg-type]
+    for name in ("one", "two"):
+        branch.join(SimpleNamespace(remaining=-1), lambda name=name: found.append((name, branch.is_split)))
+    branch.split()
+    assert found == [("one", False), ("two", False)]
+    assert branch.is_split
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -258,13 +259,17 @@ def test_a_row_parts_when_streams_of_their_own_pay() -> None:
 
     def is_split(*spans: tuple[int, bool]) -> bool:
         branch: Any = Branch(Any, may_split=True)  # type: ignore[arg-type]
-        branch.size = 5
-        member = Member(branch, 0, 0)
+        nodes = [SimpleNamespace(remaining=left) for left in (-1, 400, 500, -1, 600)]
+        for node in nodes:
+            branch.join(node, list)
+        member = Member(branch, nodes[0].remaining, 0)
         now = 0
-        for number, (microseconds, is_behind) in enumerate(spans):
-            for computes in (6, 8):  # the device is found behind every other time
-                now += 1_000 * microseconds * branch.size * (6 if computes == 6 else 2)
-                split = member.is_to_split(not is_behind or computes == 6, -8 * number - computes, now)
+        for microseconds, is_behind in spans:
+            for computes in (6, 2):  # the device is found behind every other time
+                for node in nodes:
+                    node.remaining -= computes
+                now += 1_000 * microseconds * len(nodes) * computes
+                split = member.is_to_split(not is_behind or computes == 6, nodes[0].remaining, now)
         return split
 
     assert not is_split(*[(59, False)] * 40)

@@ -134,8 +134,8 @@ class InputContext:
                     port.item = item
                 else:
                     port.add(item)
-                # A copy of `keep` for an array without a fence: without it, a compute on a shared stream takes 3 % more
-                # bytecodes.
+                # A copy of `keep` for an array without a fence: without it, a compute on a shared stream takes
+                # 3 % more bytecodes.
                 if type(item) is port.kind and port.shared is None:
                     try:
                         owner = port.memory_of(item) if in_use else port.owner_of(item)

@@ -120,7 +120,6 @@ def find_branches(
             for operator in reached:  # which grows
                 found[operator] = branch
                 reached += [each for each in sharing[operator] if each not in reached]
-            branch.size = len(reached)
     return found
 
 
