@@ -669,6 +669,30 @@ def test_an_agent_assigns_the_gpus_and_cores_of_its_host(monkeypatch: pytest.Mon
     assert all(agent.token.decode() not in " ".join(command) for command, _ in started)
 
 
+def test_a_process_hears_ctrl_c_also_if_whoever_starts_it_has_blocked_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Ray does in its processes."""
+    commands: list[list[str]] = []
+    masks: list[set[int]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: commands.append(command))
+    monkeypatch.setattr("headrace.parts.worker.join", lambda *_: masks.append(_blocked()))
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    Agent(ADDRESS, make_token()).start("a")
+    handler = signal.getsignal(signal.SIGINT)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        exec(commands[0][-1], {})
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert signal.SIGINT not in masks[0]
+
+
+def _blocked() -> set[int]:
+    return set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
 @pytest.mark.parametrize(
     ("text", "address"),
     [
