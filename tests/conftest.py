@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from headrace.gpu import sim
 from tests.harness import SCHEDULERS, MakeScheduler
@@ -20,6 +21,7 @@ from tests.limits import (  # noqa: F401
     pytest_report_to_serializable,
     pytest_runtest_protocol,
 )
+from tests.workers import import_some, pytest_xdist_make_scheduler  # noqa: F401
 
 os.environ.setdefault("HEADRACE_DEVICE", "sim")
 
@@ -39,6 +41,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any machine")
+# Hypothesis also tries constants from the files of all modules that are imported by then: what a test tries would
+# depend on the tests before it, and reading the files takes seconds.
+providers._get_local_constants = lambda: providers._local_constants
 
 # A shell that runs the tests in the background has them ignore Ctrl-C. The tests of Ctrl-C need the usual handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -52,10 +57,11 @@ def pytest_report_header() -> str:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection() -> Iterator[object]:
+def pytest_collection(session: pytest.Session) -> Iterator[object]:
     """Collect tests without the garbage collector, which would find nothing."""
     gc.disable()
     try:
+        import_some(session.config)
         return (yield)
     finally:
         gc.enable()

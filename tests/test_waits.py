@@ -142,8 +142,8 @@ def interrupting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def interrupt_another_thread(condition: threading.Condition) -> threading.Thread:
-    """Deliver the signal to another thread, when this one waits for a condition whose lock it holds now.
+def interrupt_another_thread() -> threading.Thread:
+    """Deliver the signal to another thread, when this one waits for a condition.
 
     Such a signal wakes nobody: only a thread that looks for it learns of it.
     """
@@ -157,20 +157,27 @@ def interrupt_another_thread(condition: threading.Condition) -> threading.Thread
     return thread
 
 
-@pytest.mark.parametrize("way", ["condition", "predicate"])
+@pytest.mark.parametrize("way", ["condition", "predicate", "event"])
 def test_a_signal_that_another_thread_gets_ends_a_wait(interrupting: None, way: str) -> None:
     condition = threading.Condition()
     with condition:
-        thread = interrupt_another_thread(condition)
+        thread = interrupt_another_thread()
         with pytest.raises(Interrupted):
-            waits.wait(condition) if way == "condition" else waits.wait_for(condition, lambda: False)
+            if way == "condition":
+                waits.wait(condition)
+            elif way == "predicate":
+                waits.wait_for(condition, lambda: False)
+            else:
+                waits.wait(threading.Event())
     thread.join()
 
 
-@pytest.mark.parametrize("way", ["lock", "event", "thread", "future"])
+@pytest.mark.parametrize("way", ["lock", "thread", "future"])
 def test_a_signal_that_comes_before_a_wait_ends_it(interrupting: None, way: str) -> None:
-    lock, end = threading.Lock(), threading.Event()
+    """These waits have no condition, so that a handler may raise at any moment."""
+    lock, end, due = threading.Lock(), threading.Event(), threading.Lock()
     lock.acquire()
+    due.acquire()
     endless = threading.Thread(target=end.wait)
     endless.start()
 
@@ -178,15 +185,15 @@ def test_a_signal_that_comes_before_a_wait_ends_it(interrupting: None, way: str)
         """Delivers the signal to itself, at any moment of the wait or before."""
 
         def run(self) -> None:
+            due.acquire()
             signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
 
     late = Late()
+    late.start()  # before it is due: it waits for a condition as well
     with pytest.raises(Interrupted):
-        late.start()
+        due.release()
         if way == "lock":
             waits.acquire(lock)
-        elif way == "event":
-            waits.wait(threading.Event())
         elif way == "thread":
             waits.join(endless)
         else:

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from headrace.cluster import ray_hosting, ray_start
-from headrace.core.errors import GraphError, LinkError, PeerLost
-from headrace.parts.control import Gone, Starting
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import ROOT, environment_of_programs, run_python
 from tests.limits import THOROUGH
@@ -122,6 +116,63 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     assert process.returncode == 130, err
 
 
+@pytest.mark.parametrize(("what", "status"), [("term@import", 143), ("int@import", 130), ("int@run", 130)])
+def test_a_signal_to_a_process_ends_all(what: str, status: int, tmp_path: Path) -> None:
+    command = ("-m", "headrace.cli", "run", PLANT, "--cluster", "auto", "--", what)
+    done = run_python(*command, cwd=tmp_path, timeout=LONG)
+    assert done.returncode == status, done.stderr
+
+
+FROZEN = """
+import os
+import signal
+import time
+
+from headrace import Application, Fragment, op
+from headrace.cluster import ray_hosting
+from headrace.parts import supervision
+
+supervision.START = 1.0
+
+
+class Frozen(ray_hosting.PartHost):
+    def __init__(self, part):
+        super().__init__(part)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+ray_hosting.PartHost = Frozen
+
+
+@op
+def numbers():
+    yield 1
+
+
+class Part(Fragment):
+    def compose(self):
+        self.add_operator(numbers(self, name="numbers"))
+
+
+class Program(Application):
+    def compose(self):
+        self.add_fragment(Part(self, "only"))
+
+
+Program().run()
+"""
+
+
+def test_an_actor_that_is_frozen_before_it_is_ready_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "frozen.py").write_text(FROZEN)
+    command = ("-m", "headrace.cli", "run", "frozen.py", "--cluster", "auto")
+    done = run_python(*command, cwd=tmp_path, timeout=LONG)
+    assert done.returncode == 1
+    assert (
+        "PartLost: part 'only': its process has said nothing for 3.85 s, and has not composed" in done.stderr
+    )
+
+
 @pytest.mark.skipif(
     not THOROUGH, reason="frames pass by TCP as in tests/parts, which has random programs, too"
 )
@@ -134,210 +185,3 @@ def test_random_programs_do_as_actors_what_they_do_in_one_process() -> None:
     done = run_python("-m", "benchmarks.parts_soak", *options, cwd=ROOT, timeout=LONG)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"| orderly | ray | {PROGRAMS} |" in done.stdout
-
-
-# Without processes of Ray.
-
-
-class FakeRay:
-    def __init__(self, *, is_initialized: bool = False) -> None:
-        self._is_initialized = is_initialized
-        self.was_shut_down = False
-        self.starts = 0
-
-    def is_initialized(self) -> bool:
-        return self._is_initialized
-
-    def init(self, **_: object) -> None:
-        self.starts += 1
-        raise OSError("no room for Ray")
-
-    def shutdown(self) -> None:
-        self.was_shut_down = True
-
-
-class FakeCluster(FakeRay):
-    """Notes which actors are created and killed; their calls never end by themselves."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.actors: list[SimpleNamespace] = []
-        self.killed: list[SimpleNamespace] = []
-        self.options: list[dict[str, int]] = []
-        self.environments: list[dict[str, str]] = []
-
-    def init(self, **_: object) -> None:
-        pass
-
-    def remote(self, **options: int) -> Callable[[type], SimpleNamespace]:
-        self.options.append(options)
-        return lambda kind: SimpleNamespace(remote=self._create)
-
-    def _create(self, part: str) -> SimpleNamespace:
-        end: Future[int] = Future()
-
-        def run(_: object, __: bytes, environment: dict[str, str]) -> SimpleNamespace:
-            self.environments.append(environment)
-            return SimpleNamespace(future=lambda: end)
-
-        call = SimpleNamespace(remote=run)
-        ready: Future[None] = Future()
-        actor = SimpleNamespace(part=part, end=end, run=call, ready=ready)
-        actor.__ray_ready__ = SimpleNamespace(remote=lambda: SimpleNamespace(future=lambda: ready))
-        self.actors.append(actor)
-        return actor
-
-    def kill(self, actor: SimpleNamespace, *, no_restart: bool) -> None:
-        assert no_restart
-        self.killed.append(actor)
-
-
-def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ray = FakeCluster()
-    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
-    part = SimpleNamespace(name="a", gpus=None, cpus=2, on_loss="restart")
-    posted: list[Gone | Starting] = []
-    hosting = ray_hosting.RayHosting("auto", [part], b"token", ".")
-    hosting.reception = SimpleNamespace(  # type: ignore[assignment]
-        address=("127.0.0.1", 1), post=lambda kind, name, what: posted.append(what)
-    )
-    hosting.start("a", 1)
-    hosting.start("a", 2)
-    first, second = ray.actors
-    assert ray.killed == [first]
-    assert ray.options == [{"num_cpus": 2, "num_gpus": 0}] * 2
-    first.ready.set_exception(RuntimeError("killed"))
-    second.ready.set_result(None)
-    first.end.set_exception(RuntimeError("killed"))
-    second.end.set_result(3)
-    assert posted == [
-        Starting("a", 2),
-        Gone("a", 1, "its actor has failed (killed)"),
-        Gone("a", 2, "its process ended with status 3", 3),
-    ]
-    hosting.close()
-    assert ray.killed == [first, second]
-    assert ray.was_shut_down
-
-
-@pytest.mark.parametrize(("encrypted", "variable"), [(True, "1"), (False, "")])
-def test_the_driver_says_whether_processes_encrypt_whoever_started_ray(
-    encrypted: bool, variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ray = FakeCluster()
-    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
-    hosting = ray_hosting.RayHosting("auto", [PART], b"token", ".", encrypted=encrypted)
-    hosting.reception = SimpleNamespace(address=("127.0.0.1", 1))  # type: ignore[assignment]
-    hosting.start("a", 1)
-    hosting.close()
-    assert [each["HEADRACE_TLS"] for each in ray.environments] == [variable]
-
-
-@pytest.fixture
-def address() -> Iterator[str]:
-    """An address at which somebody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-
-
-PART = SimpleNamespace(name="a", gpus=None, cpus=2, on_loss="stop")
-
-
-def test_what_began_is_ended_if_ray_cannot_be_joined(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay()
-    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
-    with pytest.raises(OSError, match="no room for Ray"):
-        ray_hosting.RayHosting(address, [PART], b"token", ".")
-    assert ray.was_shut_down
-
-
-def test_an_address_that_nobody_listens_at_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay()
-    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(
-            PeerLost, match=f"--cluster {address}: no cluster of Ray listens there: .*refused"
-        ):
-            ray_hosting.RayHosting(address, [PART], b"token", ".")
-    assert ray.starts == 0
-
-
-@pytest.mark.parametrize("address", ["10.0.0.1", "ray://10.0.0.1:10001", "", ":6379", "host:port"])
-def test_what_is_no_address_is_left_to_ray(address: str) -> None:
-    ray_start.check_address(address)
-
-
-class SlowRay(FakeRay):
-    """Starts at the last attempt, if at all."""
-
-    def __init__(self, failures: int) -> None:
-        super().__init__()
-        self._failures = failures
-        self.folders: list[str] = []
-
-    def init(self, *, _temp_dir: str, **_: object) -> None:
-        self.starts += 1
-        self.folders.append(_temp_dir)
-        if self.starts <= self._failures:
-            raise Exception("the current node timed out during startup")
-
-
-def test_a_slow_ray_is_started_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    ray = SlowRay(ray_start.ATTEMPTS - 1)
-    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
-    hosting = ray_hosting.RayHosting("auto", [PART], b"token", ".")
-    assert "Ray did not start (the current node timed out during startup); attempt 2 of 3" in caplog.text
-    assert [os.path.exists(folder) for folder in ray.folders] == [False, False, True]
-    hosting.close()
-    assert ray.was_shut_down
-    assert not os.path.exists(ray.folders[-1])
-
-
-def test_a_ray_that_never_starts_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = SlowRay(99)
-    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
-    before = dict(os.environ)
-    with pytest.raises(
-        LinkError, match="--cluster auto: Ray did not start on this machine in 3 attempts: the cur"
-    ):
-        ray_hosting.RayHosting("auto", [PART], b"token", ".")
-    assert (ray.starts, ray.was_shut_down) == (3, True)
-    assert dict(os.environ) == before
-
-
-def test_a_program_that_uses_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: FakeRay(is_initialized=True))
-    with pytest.raises(GraphError, match="this program uses Ray already"):
-        ray_hosting.RayHosting("auto", [], b"token", ".")
-
-
-def test_ray_is_ended_if_the_driver_cannot_listen(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[str] = []
-    fake = SimpleNamespace(host="192.0.2.1", close=lambda: closed.append("hosting"))
-    monkeypatch.setattr(ray_hosting, "RayHosting", lambda *_, **__: fake)
-    application = SimpleNamespace(fragment_graph=SimpleNamespace(fragments=[]))
-    options = {"HEADRACE_CLUSTER": "auto"}
-    with pytest.raises(LinkError, match="cannot listen on 192.0.2.1"):
-        ray_hosting.make_ray_driver(options, application, None, SimpleNamespace(name="app.py"), ())
-    assert closed == ["hosting"]
-
-
-def test_processes_that_ray_left_behind_are_ended(tmp_path: Path) -> None:
-    file = tmp_path / "log"
-    file.touch()
-    with ray_start.no_orphans(str(tmp_path)):
-        printed = subprocess.run(
-            ["sh", "-c", f"tail -f {file} >/dev/null 2>&1 & echo $!"],
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=PATIENCE,
-        )
-        orphan = int(printed.stdout)
-        wait_until(lambda: str(file) in Path(f"/proc/{orphan}/cmdline").read_text(), "the start of tail")
-    assert not Path(f"/proc/{orphan}").exists()

@@ -16,13 +16,28 @@ from tests.observe.traces.traces import Trace, load
 FRAMES = 200
 
 
+@pytest.fixture(scope="module")
+def files() -> dict[bool, Path]:
+    """The traces by whether the device is simulated: all tests look at the same run."""
+    return {}
+
+
 @pytest.fixture
-def trace(of_this_process: Bench, tmp_path: Path) -> Trace:
-    """A critical flow beside a noisy one, each on its own slice."""
-    app = noisy_neighbour.Neighbours(FRAMES, noise=True, partitioned=True)
-    watch(app, TraceWriter(tmp_path / "out.json"))
-    app.run()
-    return load(tmp_path / "out.json")
+def file(of_this_process: Bench, files: dict[bool, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trace of a critical flow beside a noisy one, each on its own slice."""
+    is_simulated = of_this_process.is_simulated
+    if is_simulated not in files:
+        file = tmp_path_factory.mktemp("traces") / "out.json"
+        app = noisy_neighbour.Neighbours(FRAMES, noise=True, partitioned=True)
+        watch(app, TraceWriter(file))
+        app.run()
+        files[is_simulated] = file
+    return files[is_simulated]
+
+
+@pytest.fixture
+def trace(file: Path) -> Trace:
+    return load(file)
 
 
 def test_streams_are_grouped_by_slice(bench: Bench, trace: Trace) -> None:
@@ -66,8 +81,8 @@ def test_a_path_is_divided_without_rest(bench: Bench, trace: Trace) -> None:
         assert sum(path["parts_us"].values()) == pytest.approx(path["latency_us"], abs=0.01)
 
 
-def test_the_summary_names_both_slices(bench: Bench, trace: Trace, tmp_path: Path) -> None:
-    summary = summarize_trace(tmp_path / "out.json")
+def test_the_summary_names_both_slices(bench: Bench, file: Path) -> None:
+    summary = summarize_trace(file)
     slices = {
         part.where: part.slice.partition(",")[0]
         for path in summary.paths

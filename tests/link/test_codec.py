@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -126,6 +125,7 @@ def test_records_with_gaps_keep_their_fields(layout: Callable[[Any], Any]) -> No
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn", "int4"])
 def test_types_of_ml_dtypes_travel(name: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
     array = np.arange(6).astype(getattr(ml_dtypes, name)).reshape(2, 3)
     if name != "int4":  # which DLPack knows under another name
         same(cross(array)[0], array)

@@ -62,21 +62,42 @@ def test_what_arrives_together_with_the_first_message_comes_next() -> None:
 
 
 class _Silent(socket.socket):
-    """A connection whose other host was last heard of so many milliseconds ago."""
+    """A connection whose other host sent data and answered so many milliseconds ago."""
 
-    since = 0
+    data = answer = 0
 
     def getsockopt(self, level: int, option: int, length: int = 0) -> Any:
-        if option == socket.TCP_INFO:
-            assert length == 60
-            return bytes(56) + self.since.to_bytes(4, sys.byteorder)
-        return super().getsockopt(level, option)
+        assert (level, option, length) == (socket.IPPROTO_TCP, socket.TCP_INFO, 60)
+        return bytes(52) + b"".join(each.to_bytes(4, sys.byteorder) for each in (self.data, self.answer))
 
 
-@pytest.mark.parametrize(("since", "left"), [(900, 2350), (2000, 350), (9000, 200)])
-def test_what_is_sent_to_a_host_that_does_not_answer_gives_it_no_more_time(since: int, left: int) -> None:
+@pytest.mark.parametrize(
+    ("heard", "looks"),
+    [
+        ([0, 990, 1200, 10], [1.0, 1.0, 1.0, 1.0]),
+        ([500, 1500, 2690, 2700], [1.0, 1.2, 0.2, None]),
+        ([1200, 2200, 2700], [1.0, 0.5, None]),
+        ([900, 1900, 100, 1100], [1.0, 0.8, 1.0, 1.0]),  # it has answered again
+        ([500, 60_000, 100, 1100], [1.0, 0.2, 1.0, 1.0]),  # this host was stopped for a while
+        ([500, 60_000, 60_200], [1.0, 0.2, None]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["data", "answer"])
+def test_a_host_that_has_not_answered_two_questions_is_cut_off(
+    heard: list[int], looks: list[float | None], kind: str
+) -> None:
+    """The system asks the other host after each second without a word."""
     with _Silent(socket.AF_INET, socket.SOCK_STREAM) as connection:
         channel = Channel.over(connection)
-        connection.since = since
-        channel.hurry()
-        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == left
+        connection.data = connection.answer = 99_000
+        for since, seconds in zip(heard, looks, strict=True):
+            setattr(connection, kind, since)
+            assert channel.look() == (None if seconds is None else pytest.approx(seconds))
+            assert channel.is_cut is (seconds is None)
+
+
+def test_on_one_host_nobody_is_cut_off() -> None:
+    near, theirs = Channel.pair()
+    assert near.look() == 1.0
+    near.close()
+    theirs.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import select
 import signal
 import socket
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from errno import ECONNRESET, EHOSTUNREACH, ETIMEDOUT
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +27,7 @@ from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import control
 from headrace.parts.agent import Agent, AgentServer, parse_address, serve, worker_host
-from headrace.parts.control import Channel, Gone, Printed, Refused, RunOver, Starting, StartPart
+from headrace.parts.control import Cancel, Channel, Gone, Printed, Refused, RunOver, Starting, StartPart
 from headrace.parts.remote import AGENT, Reception, RemoteProcess
 from headrace.parts.remote_driver import Agents, RemoteDriver
 from headrace.parts.supervision import SILENCE, Part, Supervisor
@@ -52,6 +54,12 @@ ALL = ("--worker", "--fragments", "all")
 def token(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path_factory.mktemp("runtime")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that does not say which parts nobody runs yet: workers may take long to begin."""
+    monkeypatch.setattr(RemoteDriver, "PATIENCE", float("inf"))
 
 
 def drive(*arguments: str, options: tuple[str, ...] = ALL) -> int:
@@ -162,6 +170,25 @@ def test_addresses_of_workers(given: str, host: str) -> None:
 def test_a_killed_process_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
     assert drive("kill@run") == 1
     assert "PartLost: part 'b': the connection to its process at 127.0.0.1:" in lines(capfd)[1]
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "told"),
+    [
+        ("term@import", 143, ""),
+        ("term@compose", 143, ""),
+        (
+            "exit@import",
+            1,
+            "PartLost: part 'b': its process {} ended with status 7 before it had composed the",
+        ),
+    ],
+)
+def test_a_process_that_ends_before_it_has_composed_says_how(
+    what: str, status: int, told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert drive(what) == status
+    assert re.search(told.format(f"[0-9]+ on {socket.gethostname()}"), lines(capfd)[1])
 
 
 def test_an_error_comes_out_as_itself(capfd: pytest.CaptureFixture[str]) -> None:
@@ -339,8 +366,13 @@ def test_a_process_is_heard_of_by_whatever_it_sends(monkeypatch: pytest.MonkeyPa
 
 
 class FakeChannel:
-    def __init__(self) -> None:
+    def __init__(self, *, is_cut: bool = False) -> None:
         self.sent: list[Any] = []
+        self.is_cut = is_cut
+        self.left: float | None = 1.0
+
+    def look(self) -> float | None:
+        return self.left
 
     def post(self, message: Any) -> bool:
         self.sent.append(message)
@@ -396,6 +428,7 @@ class _WithoutProcesses(RemoteDriver):
 
     def __init__(self, hosting: Agents, *channels: Any) -> None:
         self._hosting = hosting
+        self._look_at = float("inf")
         self._agents = list(channels)
         self._selector: Any = SimpleNamespace(unregister=lambda channel: None)
         self._processes = {"b": RemoteProcess("b", 7)}
@@ -441,6 +474,66 @@ def test_a_process_that_is_interrupted_before_it_connects_ends_the_run_as_ctrl_c
     driver = _WithoutProcesses(agents())
     driver._on_gone("b", Gone("b", 7, "its process ended", int(status)))
     assert type(driver.supervisor.failure) is raised
+
+
+def connected(driver: RemoteDriver, *, is_cut: bool = False) -> RemoteProcess:
+    """Return the process of a driver, which has connected, and whose connection has ended."""
+    process: RemoteProcess = driver._processes["b"]
+    process.channel = FakeChannel(is_cut=is_cut)  # type: ignore[assignment]
+    process.was_attached = True
+    return process
+
+
+@pytest.mark.parametrize("comes_first", ["the end of the connection", "the word of its worker"])
+def test_a_process_that_sigterm_ends_before_it_has_composed_ends_the_run_as_sigterm(comes_first: str) -> None:
+    driver, gone = _WithoutProcesses(agents()), Gone("b", 7, "its process ended", -signal.SIGTERM)
+    process = connected(driver)
+    if comes_first == "the word of its worker":
+        driver._on_gone("b", gone)
+        assert driver._processes == {"b": process}  # what it has said comes first
+        driver._on_closed(process)
+    else:
+        driver._on_closed(process)
+        assert driver._processes == {"b": process}
+        driver._on_gone("b", gone)
+    assert driver._processes == {}
+    failure = driver.supervisor.failure
+    assert isinstance(failure, SystemExit)
+    assert failure.code == 143
+
+
+def test_a_process_is_lost_whose_worker_cannot_say_how_it_ended() -> None:
+    cut = _WithoutProcesses(agents())
+    cut._on_closed(connected(cut, is_cut=True))
+    assert isinstance(cut.supervisor.failure, PartLost)
+    hosting, channel = agents(), FakeChannel()
+    alone = _WithoutProcesses(hosting, channel)
+    assert hosting.add_agent("b", channel, "host one")  # type: ignore[arg-type]
+    hosting.start("b", 7)
+    alone._on_closed(connected(alone))
+    assert alone.supervisor.failure is None
+    alone._lose_agent(channel, "is gone")  # type: ignore[arg-type]
+    assert isinstance(alone.supervisor.failure, PartLost)
+    assert channel.sent == [StartPart("b", 7, 2), "closed"]
+
+
+def test_a_channel_knows_whether_the_other_host_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, is_cut in ((ETIMEDOUT, True), (EHOSTUNREACH, True), (ECONNRESET, False)):
+        for method in ("_read", "_write"):
+            channel, theirs = Channel.pair()
+            monkeypatch.setattr(channel, method, raising(OSError(number, "broken")))
+            channel.post(Cancel())
+            channel.take()
+            assert channel.is_cut is is_cut
+            theirs.close()
+            channel.close()
+
+
+def raising(error: OSError) -> Callable[..., Any]:
+    def call(*_: object) -> Any:
+        raise error
+
+    return call
 
 
 def test_all_takes_what_other_workers_leave() -> None:
@@ -504,6 +597,40 @@ def test_an_agent_says_that_a_process_cannot_start_or_has_ended(
     assert answer.how.endswith(f" on {socket.gethostname()} ended with status 1")
 
 
+def test_an_agent_whose_driver_is_cut_off_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, theirs = Channel.pair()
+    looks = iter((0.0, 0.0, None))
+    monkeypatch.setattr(channel, "look", lambda: next(looks))
+    with pytest.raises(
+        PeerLost, match=f"the driver at {HOST}:8765 is gone: it was killed, or cannot be reached"
+    ):
+        AgentServer(channel, Agent(ADDRESS, make_token())).run()
+    assert theirs.recv(1) == b""
+    theirs.close()
+
+
+@pytest.mark.parametrize("cut", ["both", "the worker"])
+def test_a_driver_does_without_hosts_that_are_cut_off(cut: str) -> None:
+    """What a host sends may still arrive while it hears nothing, so its worker and processes end."""
+    hosting, channel, other = agents(), FakeChannel(), FakeChannel()
+    driver = _WithoutProcesses(hosting, channel, other)
+    assert hosting.add_agent("b", channel, "host one")  # type: ignore[arg-type]
+    hosting.start("b", 7)
+    process = connected(driver)
+    process.channel.left = 0.5  # type: ignore[union-attr]
+    process.where = "10.0.0.2:80"
+    assert driver._look() == 0.5
+    assert driver.supervisor.failure is None
+    channel.left, channel.is_cut = None, True
+    if cut == "both":
+        process.channel.left = None  # type: ignore[union-attr]
+    assert driver._look() == (1.0 if cut == "both" else 0.5)
+    assert driver._agents == [other]
+    assert str(driver.supervisor.failure).startswith(
+        "part 'b': its process at 10.0.0.2:80 was cut off before "
+    )
+
+
 def test_an_agent_that_is_refused_raises_the_reason(served: Callable[[Agent, object], Any]) -> None:
     with pytest.raises(GraphError, match="no such fragment"):
         served(Agent(ADDRESS, make_token()), Refused("no such fragment"))
@@ -540,6 +667,30 @@ def test_an_agent_assigns_the_gpus_and_cores_of_its_host(monkeypatch: pytest.Mon
     with pytest.raises(GraphError, match="fragment 'f' asks for gpus=1, and 0 are left of 3"):
         agent.start("f", 1)
     assert all(agent.token.decode() not in " ".join(command) for command, _ in started)
+
+
+def test_a_process_hears_ctrl_c_also_if_whoever_starts_it_has_blocked_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Ray does in its processes."""
+    commands: list[list[str]] = []
+    masks: list[set[int]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: commands.append(command))
+    monkeypatch.setattr("headrace.parts.worker.join", lambda *_: masks.append(_blocked()))
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    Agent(ADDRESS, make_token()).start("a")
+    handler = signal.getsignal(signal.SIGINT)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        exec(commands[0][-1], {})
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert signal.SIGINT not in masks[0]
+
+
+def _blocked() -> set[int]:
+    return set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
 
 @pytest.mark.parametrize(

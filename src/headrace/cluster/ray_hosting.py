@@ -17,9 +17,10 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from headrace.cluster.ray_start import QUIET, VARIABLES, check_address, ray_on_this_machine
@@ -136,6 +137,16 @@ class RayHosting(Hosting):
         status = host.run.remote(self.reception.address, self._token, environment)
         status.future().add_done_callback(partial(self._on_end, part, number, self.reception))
 
+    def has_process(self, part: str) -> bool:
+        """Return whether the actor of a part has a process, which may be frozen: it does not wait for resources.
+
+        Ray has no public way to know. If a version of it has no such table, a part is waited for.
+        """
+        with suppress(Exception):
+            known = self._ray._private.state.actors(self._actors[part]._actor_id.hex())
+            return bool(known["Address"]["Port"])
+        return False
+
     def _end(self, part: str) -> None:
         """End the actor of a part, if there is one, and with it the process, even if they are frozen."""
         actor = self._actors.pop(part, None)
@@ -150,11 +161,11 @@ class RayHosting(Hosting):
 
     @staticmethod
     def _on_end(part: str, number: int, reception: Reception, status: Any) -> None:
-        """Tell the driver that the process of a part is gone, in case that it has not connected."""
+        """Tell the driver that the process of a part is gone, in case that it had not composed."""
         error = status.exception()
         if error is not None:
             reception.post(GONE, part, Gone(part, number, f"its actor has failed ({error})"))
-        elif status.result():
+        else:
             how = f"its process ended with status {status.result()}"
             reception.post(GONE, part, Gone(part, number, how, status.result()))
 
@@ -184,6 +195,24 @@ class RayDriver(RemoteDriver):
     """A driver whose parts are actors of Ray."""
 
     PATIENCE = 30.0
+    READINESS = 5.0
+    """The seconds between two looks at actors that are not ready: they wait for resources, or are frozen."""
+
+    _hosting: RayHosting
+    _ask_at = 0.0
+
+    def _step(self) -> None:
+        self._ask_ray(monotonic())
+        super()._step()
+
+    def _ask_ray(self, now: float) -> None:
+        """Let the time pass of actors that have a process and are not ready."""
+        if now < self._ask_at:
+            return
+        self._ask_at = now + self.READINESS
+        for part in self._processes:
+            if self.supervisor.parts[part].heard_at is None and self._hosting.has_process(part):
+                self.supervisor.beat(part, now)
 
     def _assignment(self, part: str) -> Assignment:
         # Ray would pass on what an actor prints, but not all of it at the end of the run.

@@ -80,7 +80,7 @@ class Composition:
         """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
         self.stream_per = "auto"
         """Whether plain code has a stream for each operator (``"operator"``), for each chain of operators
-        (``"branch"``), or for each chain until the device falls behind the host (``"auto"``)."""
+        (``"branch"``), or for all connected operators until the device falls behind the host (``"auto"``)."""
         self.count_messages = False
         """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
         # The operators that compose has created; None while compose is not running. And the thread that composes.

@@ -46,9 +46,10 @@ from headrace.parts.token import token_for
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Ctrl-C ends the process without a traceback until it can tell the driver (`join`).
+# Ctrl-C ends the process without a traceback until it can tell the driver (`join`). Ray blocks it in its processes,
+# which this one would inherit.
 _BOOT = (
-    "import signal, sys; s = signal.SIGINT; "
+    "import signal, sys; s = signal.SIGINT; signal.pthread_sigmask(signal.SIG_UNBLOCK, {{s}}); "
     "signal.getsignal(s) is signal.SIG_IGN or signal.signal(s, signal.SIG_DFL); "
     "sys.path.insert(0, {!r}); from headrace.parts.worker import join; "
     "join({!r}, {!r}, {!r}, {!r}, {!r}, {!r})"
@@ -178,7 +179,7 @@ class AgentServer:
         try:
             while not self._is_over:
                 try:
-                    for key, _ in self._selector.select():
+                    for key, _ in self._selector.select(self._look()):
                         key.data()
                 except KeyboardInterrupt:
                     if was_interrupted or not self._agent.interrupt():
@@ -194,14 +195,24 @@ class AgentServer:
         if was_interrupted:
             raise KeyboardInterrupt
 
+    def _look(self) -> float:
+        """Return the seconds until the next look whether the driver can be reached."""
+        left = self._channel.look()
+        if left is None:
+            raise self._lost()
+        return left
+
+    def _lost(self) -> PeerLost:
+        host, port = self._agent.address
+        return PeerLost(
+            f"the driver at {host}:{port} is gone: it was killed, or cannot be reached any more; the processes of "
+            "this worker were ended"
+        )
+
     def _on_message(self) -> None:
         messages = self._channel.take()
         if messages is None:
-            host, port = self._agent.address
-            raise PeerLost(
-                f"the driver at {host}:{port} is gone: it was killed, or cannot be reached any more; the processes "
-                "of this worker were ended"
-            )
+            raise self._lost()
         for message, _ in messages:
             match message:
                 case RunOver():
@@ -225,7 +236,6 @@ class AgentServer:
             os.close(descriptor)
             status = process.wait()
             how = f"its process {process.pid} on {socket.gethostname()} ended with status {status}"
-            self._channel.hurry()  # the process may have ended because the driver is cut off
             self._channel.send(Gone(wanted.part, wanted.number, how, status))
 
         self._selector.register(descriptor, selectors.EVENT_READ, on_exit)

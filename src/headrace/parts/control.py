@@ -18,8 +18,8 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
+from errno import EHOSTUNREACH, ENETUNREACH, ETIMEDOUT
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +38,11 @@ _HEADER = struct.Struct("<QI")  # the bytes of the pickle, and the number of des
 _MOST_DESCRIPTORS = 250  # Linux passes at most 253 at once
 _CHUNK = 1 << 16
 _UNANSWERED = 2350  # ms for which a beat, one of two in a second, stays unanswered by a host that is cut off
-_OVERDUE = 1250  # ms since the last answer; keepalive asks for one after a second (`link.tcp`)
-_LEAST = 200
-_LAST_ANSWER = struct.Struct("=56xI")  # tcpi_last_ack_recv, in the TCP_INFO of Linux
+_LOOK = 1.0  # seconds between two looks whether the other host answers
+_OVERDUE = 1.25  # seconds since it was heard of; keepalive asks for an answer after each second (`link.tcp`)
+_CUT_OFF = 2.7  # seconds; it has not answered two questions
+_LEAST = 0.2
+_LAST_HEARD = struct.Struct("=52xII")  # tcpi_last_data_recv and tcpi_last_ack_recv, in the TCP_INFO of Linux
 
 Address = tuple[str, int]
 TOKEN = "HEADRACE_TOKEN"
@@ -334,6 +336,9 @@ class Channel:
         )
         self.heard_at = 0.0
         """When something last arrived, even a piece of a message."""
+        self.is_cut = False
+        """Whether it has ended because the other host cannot be reached."""
+        self._is_overdue = False
 
     @classmethod
     def pair(cls) -> tuple[Channel, socket.socket]:
@@ -358,20 +363,31 @@ class Channel:
         """Return the descriptor, for selectors."""
         return self._connection.fileno()
 
-    # What is sent.
+    def look(self) -> float | None:
+        """Look whether the other host answers; return the seconds until the next look, or None if it is cut off.
 
-    def hurry(self) -> None:
-        """Let the time of the other host go on if it is late with an answer: what is sent now does not renew it.
-
-        The system counts from the first byte that stays unanswered. A host that was cut off before would have its
-        time once more.
+        The system would notice that as well, but only up to 3.3 s later: its keepalive looks once a second, and its
+        time begins anew with a message.
         """
-        with suppress(OSError):  # of a Unix socket, or one that is broken
-            found = self._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ANSWER.size)
-            (since,) = _LAST_ANSWER.unpack(found)
-            if since > _OVERDUE:
-                left = max(_UNANSWERED - since, _LEAST)
-                self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, left)
+        unheard = self._unheard()
+        was_overdue, self._is_overdue = self._is_overdue, unheard >= _OVERDUE
+        if not self._is_overdue:
+            return _LOOK
+        # Not at the first look: this host itself may have been stopped, and has not heard the answer yet.
+        if was_overdue and unheard >= _CUT_OFF:
+            self.is_cut = True
+            return None
+        return max(_CUT_OFF - unheard, _LEAST)
+
+    def _unheard(self) -> float:
+        """Return the seconds since the other host has sent or answered anything; 0 on one host."""
+        try:
+            found = self._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_HEARD.size)
+        except OSError:  # of a Unix socket, or one that is broken
+            return 0.0
+        return float(min(_LAST_HEARD.unpack(found))) / 1000
+
+    # What is sent.
 
     def post(self, message: Any, descriptors: tuple[int, ...] = ()) -> bool:
         """Send a message without waiting; return False if nobody is at the other end.
@@ -381,6 +397,7 @@ class Channel:
         with self._sending:
             return self._post(message, descriptors)
 
+    @waits.shielded
     def offer(self, message: Any) -> bool:
         """Send a short message, unless it would have to wait; return whether it was sent."""
         if not self._sending.acquire(blocking=False):
@@ -432,9 +449,13 @@ class Channel:
                     self._unsent.popleft()
         except BlockingIOError:
             pass
-        except OSError:
+        except OSError as error:
             self._is_broken = True
+            self._note(error)
             self._forget()
+
+    def _note(self, error: OSError) -> None:
+        self.is_cut |= error.errno in (ETIMEDOUT, EHOSTUNREACH, ENETUNREACH)
 
     def _write(self, data: memoryview, descriptors: list[int]) -> int:
         if descriptors:
@@ -484,8 +505,9 @@ class Channel:
             data, descriptors = self._read()
         except BlockingIOError:
             return []
-        except OSError:
+        except OSError as error:
             data, descriptors = b"", []
+            self._note(error)
         if not data:
             return None
         self.heard_at = monotonic()

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.link.listener import Listener, listen
-from headrace.parts.control import Address, Cancel, Channel, Printed, Refused
+from headrace.parts.control import Address, Cancel, Channel, Gone, Printed, Refused
 from headrace.parts.lines import write
 from headrace.parts.process import interrupt_of
 
@@ -120,18 +120,30 @@ class RemoteProcess:
         self.channel: Channel | None = None
         self.address: Address | None = None
         """Where the process listens for links."""
+        self.where = ""
+        """Where it is connected from."""
         self.reason = "nobody ran it"
         """How it ended, in words."""
         self.status = 0
         """Its exit status, if whoever started it has said so."""
+        self.was_attached = False
+        """Whether it has connected, perhaps to be gone since."""
+        self.is_gone = False
+        """Whether whoever started it has said that it ended."""
         self._lines = {1: b"", 2: b""}
 
     def attach(self, connection: socket.socket) -> Channel:
         """Use the connection of the process."""
         host, port = connection.getpeername()[:2]
-        self.reason = f"the connection to its process at {host}:{port} was closed"
+        self.where = f"{host}:{port}"
+        self.reason = f"the connection to its process at {self.where} was closed"
         self.channel = Channel.over(connection)
+        self.was_attached = True
         return self.channel
+
+    def note_end(self, gone: Gone) -> None:
+        """Note how it ended, as whoever started it says."""
+        self.reason, self.status, self.is_gone = gone.how, gone.status, True
 
     @property
     def beat(self) -> float:
@@ -174,9 +186,9 @@ class RemoteProcess:
         return self.reason
 
     def interrupt_of_exit(self) -> BaseException | None:
-        """Return what an interrupted program raises, if the process was interrupted before it had connected.
+        """Return what an interrupted program raises, if the process was interrupted before it had composed.
 
-        One that has connected says so before it ends.
+        Later it says so before it ends.
         """
         return interrupt_of(self.status)
 

@@ -42,7 +42,7 @@ from headrace.parts.control import (
 from headrace.parts.driver import Driver
 from headrace.parts.environment import SPANNING, environment_of
 from headrace.parts.remote import AGENT, GONE, STARTING, Reception, RemoteProcess
-from headrace.parts.supervision import SILENCE
+from headrace.parts.supervision import SILENCE, State
 from headrace.parts.token import token_for
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from headrace.parts.cut_flow import CutFlow
 
 _log = logging.getLogger("headrace.parts")
+_LOOK = 1.0  # seconds
 _INHERITED = ("HEADRACE_", "HOLOSCAN_")
 _OF_THE_HOST = frozenset(
     (
@@ -119,6 +120,7 @@ class RemoteDriver(Driver):
         self._agents: list[Channel] = []
         self._numbers = count(1)
         self._tell_at = monotonic() + self.PATIENCE
+        self._look_at = 0.0
         # Processes that connected before the driver had noticed that the former ones are gone.
         self._early: dict[str, socket.socket] = {}
         self._measured: dict[Any, OffsetMeasurement] = {}
@@ -152,6 +154,23 @@ class RemoteDriver(Driver):
         super()._step()
         # After what has arrived was read: an answer may have waited for this process.
         self._give_up_agents(self._looked_at)
+        now = monotonic()
+        if now >= self._look_at:
+            self._look_at = now + self._look()
+
+    def _look(self) -> float:
+        """Do without the hosts that are cut off; return the seconds until the next look."""
+        processes = [each for each in self._processes.values() if each.channel is not None]
+        looks = {
+            channel: channel.look() for channel in (*(each.channel for each in processes), *self._agents)
+        }
+        for process in processes:  # of which some may be gone because of another
+            if looks[process.channel] is None and self._processes.get(process.part) == process:
+                self._cut_off(process)
+        for channel in list(self._agents):
+            if looks[channel] is None:
+                self._lose_agent(channel, "is cut off")
+        return min((seconds for seconds in looks.values() if seconds is not None), default=_LOOK)
 
     def _give_up_agents(self, now: float) -> None:
         """Do without agents that do not answer, because they are frozen."""
@@ -162,10 +181,10 @@ class RemoteDriver(Driver):
         super()._forgive(now)
         self._hosting.forgive(now)
 
-    def _next_time(self) -> float | None:
+    def _next_time(self) -> float:
         times = [asked + SILENCE for asked in self._hosting.unanswered.values()]
         known = super()._next_time()
-        return min(times if known is None else [known, *times], default=None)
+        return min([self._look_at, *times] if known is None else [self._look_at, known, *times])
 
     def _spawn(self, part: str) -> None:
         process = self._processes[part] = RemoteProcess(part, next(self._numbers))
@@ -267,10 +286,21 @@ class RemoteDriver(Driver):
         channel.close()
         for part in self._hosting.remove_agent(channel, how):
             process = self._processes.get(part)
-            if process is not None and process.channel is None:
+            if process is None:
+                continue
+            if process.channel is not None:
+                if channel.is_cut:  # it ends with its agent
+                    self._cut_off(process)
+            elif process.was_attached:  # nobody says how it ended
+                self._on_exit(process, None)
+            else:
                 self.supervisor.parts[part].heard_at = None
                 self._hosting.start(part, process.number)
         self._tell_at = monotonic() + self.PATIENCE
+
+    def _cut_off(self, process: RemoteProcess) -> None:
+        process.reason = f"its process at {process.where} was cut off"
+        self._on_exit(process, None)
 
     def _on_starting(self, starting: Starting) -> None:
         """Let the time of a process pass: it was started."""
@@ -279,11 +309,16 @@ class RemoteDriver(Driver):
             self.supervisor.beat(starting.part, monotonic())
 
     def _on_gone(self, part: str, gone: Gone) -> None:
-        """Handle that a process ended which has not connected; the connection of others says so itself."""
+        """Handle that a process ended which had not composed; the connection of others says so itself."""
         process = self._processes.get(part)
-        if process is not None and process.channel is None and gone.number == process.number:
-            process.reason, process.status = gone.how, gone.status
+        if process is None or gone.number != process.number or not self._is_starting(process):
+            return
+        process.note_end(gone)
+        if process.channel is None:
             self._on_exit(process, None)
+
+    def _is_starting(self, process: RemoteProcess) -> bool:
+        return self.supervisor.parts[process.part].state is State.SPAWNED
 
     # The end of processes.
 
@@ -300,7 +335,13 @@ class RemoteDriver(Driver):
             process.channel.post(AskTime(perf_counter_ns()))
 
     def _on_closed(self, process: Any) -> None:
-        self._on_exit(process, None)
+        """Handle the end of a process; if it had not composed, whoever started it says how it ended."""
+        is_current = self._processes.get(process.part) == process
+        if is_current and self._is_starting(process) and not (process.is_gone or process.channel.is_cut):
+            self._reap(process)
+            process.channel = None
+        else:
+            self._on_exit(process, None)
 
     def _on_exit(self, process: Any, _: Any) -> None:
         self._reap(process)

@@ -6,6 +6,7 @@ import itertools
 import random
 import threading
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from headrace import CountCondition, gpu, op
 from headrace._runtime.streams import lifetimes
 from headrace._runtime.streams.branch import Branch, Member
-from headrace.conditions import MemoryAvailableCondition
+from headrace.conditions import CudaStreamCondition, MemoryAvailableCondition
 from headrace.gpu import sim
 from headrace.observe import Watcher, watch
 from headrace.resources import BlockMemoryPool, CudaStreamPool
@@ -174,14 +175,14 @@ def test_a_new_stream_waits_for_all_work_on_the_shared_one(monkeypatch: pytest.M
         assert recorded is event
 
 
-def test_an_operator_leaves_when_all_messages_to_it_have_fences() -> None:
-    first, one, two = (object() for _ in range(3))
-    branch: Any = Branch(first, may_split=True)  # type: ignore[arg-type]
-    assert not branch.may_leave(two, [one])
-    branch.note_fences(one)
-    assert branch.may_leave(two, [one])
-    assert not branch.may_leave(two, [one, first])
-    assert not branch.may_leave(first, []), "the first keeps the stream"
+def test_all_messages_have_fences_before_an_operator_leaves() -> None:
+    found: list[tuple[str, bool]] = []
+    branch: Any = Branch(Any, may_split=True)  # type: ignore[arg-type]
+    for name in ("one", "two"):
+        branch.join(SimpleNamespace(remaining=-1), lambda name=name: found.append((name, branch.is_split)))
+    branch.split()
+    assert found == [("one", False), ("two", False)]
+    assert branch.is_split
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -258,13 +259,17 @@ def test_a_row_parts_when_streams_of_their_own_pay() -> None:
 
     def is_split(*spans: tuple[int, bool]) -> bool:
         branch: Any = Branch(Any, may_split=True)  # type: ignore[arg-type]
-        branch.size = 5
-        member = Member(branch, 0, 0)
+        nodes = [SimpleNamespace(remaining=left) for left in (-1, 400, 500, -1, 600)]
+        for node in nodes:
+            branch.join(node, list)
+        member = Member(branch, nodes[0].remaining, 0)
         now = 0
-        for number, (microseconds, is_behind) in enumerate(spans):
-            for computes in (6, 8):  # the device is found behind every other time
-                now += 1_000 * microseconds * branch.size * (6 if computes == 6 else 2)
-                split = member.is_to_split(not is_behind or computes == 6, -8 * number - computes, now)
+        for microseconds, is_behind in spans:
+            for computes in (6, 2):  # the device is found behind every other time
+                for node in nodes:
+                    node.remaining -= computes
+                now += 1_000 * microseconds * len(nodes) * computes
+                split = member.is_to_split(not is_behind or computes == 6, nodes[0].remaining, now)
         return split
 
     assert not is_split(*[(59, False)] * 40)
@@ -552,3 +557,100 @@ def test_the_frames_kept_are_bounded_while_they_part() -> None:
 
     run(partial(compose_row, seconds=MS, ask=ask), greedy)
     assert max(most) <= 2 * 8
+
+
+# Connected operators, with forks and joins.
+
+
+def node(self: Any, op_input: Any, op_output: Any) -> None:
+    """Add what was received now and in the compute before, or begin with the number of the compute."""
+    app, stream = self.fragment, here.stream
+    app.streams.setdefault(self.name, []).append(int(stream))
+    if not app.seconds:
+        stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+    received = [op_input.receive(name) for name in self.spec.inputs]
+    if self.name == "last":
+        read_frame(stream, app.seconds, received[0], app.seen)
+        return
+    result = frame(stream)
+    launch(stream, app.seconds, partial(_sum, self.ticks), result, *received, *getattr(self, "before", ()))
+    self.before = received  # read once more, and released after that
+    op_output.emit(result, "out")
+
+
+def _sum(number: int, out: Any, *sources: Any) -> None:
+    write(out, sum(int(source.view("int64")[0]) for source in sources) if sources else number)
+
+
+FLOWS = (
+    *(("first", "left"), ("first", "right"), ("first", "beside"), ("left", "join"), ("right", "join")),
+    *(("left", "also"), ("join", "last")),
+)
+
+
+def compose_net(app: Any, seconds: float, frames: int = FRAMES, **more: Any) -> None:
+    app.streams, app.seen, app.seconds = {}, [], seconds
+    vars(app).update(more)
+    pool = CudaStreamPool(app, stream_flags=1)
+    names = dict.fromkeys(name for flow in FLOWS for name in flow)
+    inputs = {name: [f"from_{a}" for a, b in FLOWS if b == name] for name in names}
+    made = {
+        name: Step(
+            app,
+            *([] if inputs[name] else [CountCondition(app, frames)]),
+            pool,
+            inputs=inputs[name],
+            outputs=[] if name == "last" else ["out"],
+            body=node,
+            name=name,
+        )
+        for name in names
+    }
+    for one, other in FLOWS:
+        app.add_flow(made[one], made[other], {("out", f"from_{one}")})
+
+
+def right_sums(frames: int) -> list[int]:
+    """Return what arrives: number + (number - 1) on each side, both sides added twice over."""
+    side = [number + max(number - 1, 0) for number in range(frames + 1)]
+    return [2 * (side[n] + side[n - 1]) for n in range(1, frames + 1)]
+
+
+def test_operators_that_fork_and_join_share_a_stream_while_the_device_keeps_up(
+    scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[Any] = []
+    monkeypatch.setattr(sim.Stream, "wait", lambda self, event: waits.append(event))
+    app = run(partial(compose_net, seconds=0.0), scheduler)
+    assert len({stream for seen in app.streams.values() for stream in seen}) == 1
+    assert (app.seen, waits) == (right_sums(FRAMES), [])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+def test_operators_that_fork_and_join_part_once_the_device_is_behind(workers: int) -> None:
+    app = run(partial(compose_net, seconds=MS, frames=2 * FRAMES), partial(event_based, workers=workers))
+    assert app.seen == right_sums(2 * FRAMES)
+    assert len({seen[0] for seen in app.streams.values()}) == 1
+    assert len({seen[-1] for seen in app.streams.values()}) == len(app.streams)
+
+
+def test_a_chain_alone_shares_a_stream_per_branch() -> None:
+    app = run(partial(compose_net, seconds=MS, stream_per="branch"))
+    streams = {name: set(seen) for name, seen in app.streams.items()}
+    assert streams["join"] == streams["last"]
+    assert len(set().union(*streams.values())) == len(streams) - 1
+    assert app.seen == right_sums(FRAMES)
+
+
+def test_an_operator_that_waits_for_the_gpu_shares_no_stream(scheduler: MakeScheduler) -> None:
+    """It would find no fence to wait for at the messages of operators on its own stream."""
+
+    def compose(app: Any) -> None:
+        compose_net(app, seconds=MS)
+        join = next(each for each in app.graph if each.name == "join")
+        join.add_arg(CudaStreamCondition(app, receiver="from_left"))
+
+    app = run(compose, scheduler)
+    assert app.seen == right_sums(FRAMES)
+    others = {stream for name, seen in app.streams.items() if name != "join" for stream in seen}
+    assert others.isdisjoint(app.streams["join"])

@@ -101,13 +101,13 @@ class Computes:
         if is_due and self.may_put_off():
             self.put_off(True)
         elif is_due:
-            self.look()
-            assert not self.is_full  # or the operator would wait for the device
+            assert not self.look()  # or the operator would wait for the device
         return is_due
 
-    def look(self) -> None:
+    def look(self) -> Any:
+        """Release what the device has completed; return whether it is too far behind."""
         released, self.received = self.received, []
-        self.turn(released)
+        return self.turn(released)
 
     @property
     def held(self) -> list[Any]:
@@ -210,8 +210,8 @@ def test_while_the_device_keeps_up_few_frames_are_kept(limit: int, most: int, em
     assert max(counts) <= most
 
 
-@pytest.mark.parametrize(("emits", "most"), [(True, 0.11), (False, 0.19)])
-def test_looks_are_put_off_for_longer_if_the_operator_emits(emits: bool, most: float) -> None:
+@pytest.mark.parametrize("emits", [False, True])
+def test_looks_are_put_off_for_longer_while_little_is_received(emits: bool) -> None:
     device = Device()
     fences, computes = device.timeline()
     due = 0
@@ -221,7 +221,7 @@ def test_looks_are_put_off_for_longer_if_the_operator_emits(emits: bool, most: f
         device.done = device.recorded
         due += computes.end_quietly(n)
         assert len(computes.held) <= 2 * 48 + 8
-    assert due <= most * 960
+    assert due <= 0.11 * 960
     assert device.looks <= 960 / 40
 
 

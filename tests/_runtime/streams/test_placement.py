@@ -298,26 +298,35 @@ def test_a_stage_costs_one_record_and_one_wait(monkeypatch: pytest.MonkeyPatch, 
     assert per_frame == {"record": 4, "wait": 3, "sets": 4}
 
 
-def test_a_graph_costs_one_record_for_an_emit_and_one_wait_for_a_receive(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Three branches that begin at one operator; two of them are joined."""
+def graph_costs(monkeypatch: pytest.MonkeyPatch, per: str) -> dict[str, float]:
+    """Return the events per frame of three branches that begin at one operator; two of them are joined."""
     calls = count_calls(monkeypatch, "record", "wait")
     total = {}
     for frames in (50, 150):
         calls.clear()
-        run(partial(compose_graph, frames=frames))
+        run(partial(compose_graph, frames=frames, per=per))
         total[frames] = Counter(calls)
-    per_frame = {name: (total[150][name] - total[50][name]) / 100 for name in ("record", "wait")}
+    return {name: (total[150][name] - total[50][name]) / 100 for name in ("record", "wait")}
+
+
+def test_a_graph_costs_one_record_for_an_emit_and_one_wait_for_a_receive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # All five operators emit; the branches receive, and the two inputs of the join.
-    assert per_frame == {"record": 5, "wait": 5}
+    assert graph_costs(monkeypatch, "operator") == {"record": 5, "wait": 5}
 
 
-def compose_graph(app: Any, frames: int) -> None:
+def test_a_graph_that_shares_a_stream_costs_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = graph_costs(monkeypatch, "auto")
+    assert costs["wait"] == 0
+    assert costs["record"] <= 5 / 5  # what is received is looked at after every sixth compute
+
+
+def compose_graph(app: Any, frames: int, per: str) -> None:
     def add(self: Any, op_input: Any, op_output: Any) -> None:
         op_output.emit(op_input.receive("in1") + op_input.receive("in2"), "out")
 
-    app.seen = []
+    app.seen, app.stream_per = [], per
     pool = CudaStreamPool(app)
     first = Look(app, CountCondition(app, frames), pool, outputs=["out"], name="first")
     branches = [Look(app, pool, inputs=["in"], outputs=["out"], name=name) for name in ("a", "b", "c")]

@@ -707,7 +707,7 @@ def test_large_frames_are_released_after_two_dozen_computes_in_every_pattern(
     assert len(found) >= LONG
     per = len(found) // LONG
     for n in range(LONG):
-        recent = sum(sizes[max(n - 24, 0) : n + 3])
+        recent = sum(sizes[max(n - 26, 0) : n + 3])
         assert found[n * per] <= recent + 2 * 8 * MIB, n
 
 

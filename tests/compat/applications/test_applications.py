@@ -26,8 +26,15 @@ Run = Callable[..., Ended]
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the clips and models."""
+    """The folder of the clips, and of the models of a test that asks for them."""
     return data.make(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def models(samples: Path) -> None:
+    """The models in that folder, and a library that runs them."""
+    pytest.importorskip("onnxruntime")
+    data.make_models(samples)
 
 
 @pytest.fixture
@@ -179,24 +186,24 @@ def test_endoscopy_tool_tracking(run: Run, record: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(tensor, data.frame(0))
 
 
+@pytest.mark.usefixtures("models")
 def test_ultrasound_segmentation(run: Run) -> None:
-    pytest.importorskip("onnxruntime")
     assert_a_frame_with_its_square(run("ultrasound_segmentation").picture(), [0, 255, 0])
 
 
+@pytest.mark.usefixtures("models")
 def test_bring_your_own_model(run: Run) -> None:
-    pytest.importorskip("onnxruntime")
     assert_a_frame_with_its_square(run("byom").picture(), [255, 0, 0])
 
 
+@pytest.mark.usefixtures("models")
 def test_the_folder_of_the_data_as_an_argument(run: Run, samples: Path) -> None:
-    pytest.importorskip("onnxruntime")
     ended = run("byom", "--data", samples, HOLOSCAN_INPUT_PATH="/nowhere")
     assert ended.picture().shape == (data.ROWS, data.COLUMNS, 3)
 
 
+@pytest.mark.usefixtures("models")
 def test_body_pose_estimation(run: Run) -> None:
-    pytest.importorskip("onnxruntime")
     ended = run("body_pose_estimation", "--source", "replayer")
     assert ended.printed == ["1 people, nose at [16.0, 10.0]"] * 2
     picture = ended.picture()
@@ -204,8 +211,8 @@ def test_body_pose_estimation(run: Run) -> None:
     assert picture[8, 13].tolist() == [255, 0, 0]  # the box
 
 
+@pytest.mark.usefixtures("models")
 def test_two_networks_in_one_operator(run: Run) -> None:
-    pytest.importorskip("onnxruntime")
     ended = run("multiai")
     picture = ended.picture()
     # The first pixel of the square scores most. The operator gives its row first; HolovizOp takes x first.

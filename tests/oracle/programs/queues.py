@@ -132,6 +132,8 @@ def a_full_downstream_holds_the_source(sdk: SimpleNamespace, log: list) -> None:
 @program
 def a_queue_with_no_consumer_left_under_pop(sdk: SimpleNamespace, log: list) -> None:
     def compose(app: Any) -> None:
+        # One thread: the source does not run ahead.
+        app.scheduler(sdk.GreedyScheduler(app, name="greedy"))
         source = operator(
             sdk, [], [("out", {}, (sdk.ConditionType.NONE, {}))],
             lambda self, i, o, c: (log.append(f"sent {self.ticks}"), o.emit(self.ticks, "out")),
@@ -200,13 +202,17 @@ def a_queue_of_three_with_min_size_one(sdk: SimpleNamespace, log: list) -> None:
 
 
 def _late_policy(sdk: SimpleNamespace, log: list, policy: str) -> None:
-    """Two emits in one compute where both ends have the same policy and a queue of one."""
+    """Two emits in one compute where both ends have the same policy and a queue of one.
+
+    One thread runs both ends, as by default in the SDK. In headrace each end has a thread if the queue may drop.
+    """
 
     def send(self: Any, i: Any, o: Any, c: Any) -> None:
         o.emit("first", "out")
         o.emit("second", "out")
 
     def compose(app: Any) -> None:
+        app.scheduler(sdk.GreedyScheduler(app, name="greedy"))
         chosen = {"policy": getattr(sdk.IOSpec.QueuePolicy, policy)}
         a = operator(sdk, [], [("out", chosen, None)], send)(app, sdk.CountCondition(app, 2), name="a")
         b = operator(sdk, [("in", chosen, None)], [], lambda self, i, o, c: log.append(i.receive("in")))

@@ -134,6 +134,18 @@ class InputContext:
                     port.item = item
                 else:
                     port.add(item)
+                # A copy of `keep` for an array without a fence: without it, a compute on a shared stream takes
+                # 3 % more bytecodes.
+                if type(item) is port.kind and port.shared is None:
+                    try:
+                        owner = port.memory_of(item) if in_use else port.owner_of(item)
+                        if in_use and type(owner) is Allocation:
+                            port.unsorted.append(owner)
+                        else:
+                            kept.append(owner)
+                    except Exception:  # a sparse tensor has no owner
+                        add_owners(item, port.unsorted)
+                    return item
                 if type(item) is Envelope:
                     if item.extra is None:
                         own = port.own

@@ -235,7 +235,8 @@ class InputPort:
 class OutputPort:
     """An output port: the queues behind it, and the stream that it emits, if any.
 
-    `OutputStreams` sets all fields except `queues`, in the operator's computes.
+    `OutputStreams` sets all fields except `queues`, in the operator's computes. When operators that share a stream
+    part, it sets `stamp_object` also in those of others.
 
     Attributes
     ----------

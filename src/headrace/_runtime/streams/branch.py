@@ -1,18 +1,20 @@
-"""Branch: operators in a row that share one stream, for good or until streams of their own pay.
+"""Branch: neighbours that share one stream: a row for good, or connected operators until streams of their own pay.
 
 On one stream, messages need no event and no wait. While the host sets the pace, there is nothing else to gain: each
 stage is done before the next one is launched. If the device sets the pace, it could work on one frame in one stage
 and on the next frame in the stage before. So the operators then leave the shared stream, each for one of its own,
 and stay there:
 
-- Streams of their own pay if a compute of the row takes more than 25 µs on average while the device is behind
+- Streams of their own pay if a compute of the branch takes more than 25 µs on average while the device is behind
   (`lifetimes`), or more than 60 µs in any case. The branch splits when an operator has found this in several spans
-  of computes in a row. The second limit is for rows in which an operator waits for the device, as by a copy to the
+  of computes in a row. The second limit is for those in which an operator waits for the device, as by a copy to the
   host: the device is never behind then, and yet the others could work meanwhile.
-- At their next looks, the others notice. From then on, each sends its messages with a fence, and says so.
-- An operator whose senders all do leaves: its new stream waits for all work on the shared one so far. That includes
+- From that moment on, all of them send their messages with a fence.
+- At its next look, each operator leaves: its new stream waits for all work on the shared one so far. That includes
   its own work, and the work behind the messages without a fence that it has still to receive. The first operator
   keeps the shared stream.
+- What an operator holds when it leaves was made on the shared stream, and a library would give it to the next one
+  there as soon as it is released. So it is kept like what the operator received (`lifetimes`).
 
 An operator that was given the handle of the stream, or read which one is current, keeps it. Its stream never
 changes within a compute.
@@ -25,8 +27,9 @@ an operator that has waited for the device finds it up to date at its next look.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.managed_stream import ManagedStream
@@ -34,72 +37,105 @@ if TYPE_CHECKING:
 
 _SPAN = 8  # computes of an operator, at least; while the device is behind, looks come after two and after six
 _SPANS = 4  # in a row
-# What a compute of the row takes on average if streams of their own pay. An event and a wait take 2 to 3 µs of it.
+# What a compute takes on average if streams of their own pay. An event and a wait take 2 to 3 µs of it.
 _PAYS_NS = 60_000
 _PAYS_BEHIND_NS = 25_000  # if the device was behind
 
 
+class Computing(Protocol):
+    """An operator in a run (`RunningOperator`): the number of computes left, which falls by one with each."""
+
+    remaining: int
+
+
 class Branch:
-    """Operators in a row that share one stream.
+    """Connected operators that share one stream.
 
     Attributes
     ----------
     first
-        The first operator of the row.
-    size
-        The number of operators.
+        The first operator, which keeps the stream.
     may_split
         Whether the operators leave the stream when streams of their own pay.
     is_split
         Whether they do so now. The compute of any of them sets it, and none clears it.
     stream
         The stream, once the first of them has asked for it (`is_open`); None if the pool had none left.
+    lock
+        Held while `is_split` is set, and while an operator chooses how to send its messages.
     """
 
-    __slots__ = ("_with_fences", "first", "is_open", "is_split", "may_split", "size", "stream")
+    __slots__ = (
+        "_granted",
+        "_nodes",
+        "_send_fences",
+        "first",
+        "is_open",
+        "is_split",
+        "lock",
+        "may_split",
+        "stream",
+    )
 
     def __init__(self, first: Operator, may_split: bool) -> None:
         self.first = first
-        self.size = 1
         self.may_split = may_split
         self.is_split = False
         self.is_open = False
         self.stream: ManagedStream | None = None
-        # The operators whose messages have fences. Their computes add them: CPython makes that atomic.
-        self._with_fences: set[Operator] = set()
+        self.lock = threading.Lock()
+        # Of the operators that have begun to compute: what makes each send fences, the nodes, and the sum of the
+        # computes that they had left then.
+        self._send_fences: list[Callable[[], None]] = []
+        self._nodes: list[Computing] = []
+        self._granted = 0
 
-    def note_fences(self, operator: Operator) -> None:
-        """Note that all messages that an operator sends from now on have a fence."""
-        self._with_fences.add(operator)
+    def join(self, node: Computing, send_fences: Callable[[], None]) -> None:
+        """Note that an operator begins to compute, and what makes it send its messages with fences."""
+        with self.lock:
+            self._send_fences.append(send_fences)
+            self._nodes.append(node)
+            self._granted += node.remaining
 
-    def may_leave(self, operator: Operator, senders: Iterable[Operator]) -> bool:
-        """Return whether an operator may leave: no message without a fence will be sent to it."""
-        return operator is not self.first and self._with_fences.issuperset(senders)
+    def split(self) -> None:
+        """Let all operators send their messages with fences from now on, and then leave."""
+        with self.lock:
+            for send_fences in self._send_fences:
+                send_fences()
+            self.is_split = True
+
+    @property
+    def computes(self) -> int:
+        """The number of computes of all operators so far."""
+        return self._granted - sum([node.remaining for node in self._nodes])
 
 
 class Member:
     """How many spans of computes in a row one operator of a branch has found in which streams of their own pay."""
 
-    __slots__ = ("_at", "_is_behind", "_remaining", "_spans", "branch", "stays")
+    __slots__ = ("_at", "_before", "_is_behind", "_remaining", "_spans", "branch", "stays")
 
     def __init__(self, branch: Branch, remaining: int, timestamp: int) -> None:
         self.branch = branch
         self._spans = 0
-        # The last compute before this span, its time, and whether a look has found the device behind since.
-        self._remaining, self._at = remaining, timestamp
+        # The last compute before this span, those of all operators, the time, and whether a look has found the
+        # device behind since.
+        self._remaining, self._before, self._at = remaining, branch.computes, timestamp
         self._is_behind = False
         # Whether the operator was given the handle of the stream.
         self.stays = False
 
     def is_to_split(self, keeps_up: bool, remaining: int, timestamp: int) -> bool:
         """Note whether a look has found that the device keeps up; return whether the branch is split."""
-        computes = self._remaining - remaining
+        branch = self.branch
         self._is_behind = self._is_behind or not keeps_up
-        if computes >= _SPAN:
+        if self._remaining - remaining >= _SPAN:
+            computes = branch.computes
             least = _PAYS_BEHIND_NS if self._is_behind else _PAYS_NS
-            pays = timestamp - self._at > least * computes * self.branch.size
+            pays = timestamp - self._at > least * (computes - self._before)
             self._spans = self._spans + 1 if pays else 0
-            self._remaining, self._at, self._is_behind = remaining, timestamp, False
-            if self._spans >= _SPANS:
-                self.branch.is_split = True
-        return self.branch.is_split
+            self._remaining, self._before, self._at = remaining, computes, timestamp
+            self._is_behind = False
+            if self._spans >= _SPANS and not branch.is_split:
+                branch.split()
+        return branch.is_split

@@ -14,10 +14,10 @@ that no more is kept than the limit says, and the operator goes on as soon as th
 A query costs 2 µs, and the next launch of a library takes up to 2 µs longer. So a look (`look_unless_early`) is put
 off while it cannot find much: the device kept up at the last looks, and the frames that were received since, with
 those that the program held or released then, are small and came within a few milliseconds. Looks are then up to 48
-computes apart. The bytes are counted after every sixth compute; for an operator that emits in every compute, after
-every twelfth while less than half of the bytes and of the time is used up. So a look comes at most 8 MiB and the
-frames of twelve computes late. It finds a device that falls behind after at most 48 computes, or after six if these
-take more than a few milliseconds. A limit below 8 is kept exactly.
+computes apart. The bytes are counted after every sixth compute, and after every twelfth while less than half of the
+bytes and of the time is used up. So a look comes at most 8 MiB and the frames of twelve computes late. It finds a
+device that falls behind after at most 48 computes, or after twelve if these take more than a few milliseconds. An
+operator that emits no fences inserts one whenever the bytes are counted. A limit below 8 is kept exactly.
 
 An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the oldest.
 Only in this case is a callback requested.
@@ -142,7 +142,7 @@ class Lifetimes:
         received, shared = held.received, held.shared
         if held.unsorted:
             held.sort()
-        if len(received) > 1:
+        if len(received) > 1 and received[-1] is received[0]:
             held.keep_once()
         if reader.may_put_off() and len(self.readers) == 1:
             if not (self._counted or self._counted_shared):
@@ -160,7 +160,7 @@ class Lifetimes:
         self.look()
         self._looked = monotonic_ns()
         if self.after_look is not None:
-            self.after_look(reader.keeps_up and not reader.is_full)
+            self.after_look(reader.keeps_up and self.full is None)
 
     def look(self) -> None:
         """Keep the frames that were received and released until the streams have completed their work so far."""
@@ -308,6 +308,8 @@ class InFlight:
             self._release_some(released)
             self._patience = 0
         left = len(numbers)
+        # If looks were put off, and the device had completed its work up to the last fence, no more is known.
+        is_full = left >= limit and self._patience <= _COMPUTES
         if left and (numbers[0] > last if has_new and left >= limit else numbers[-1] > last and not has_new):
             fences.insert()  # there was none since the last look, or none that shows that the oldest is complete
             last += 1
@@ -316,8 +318,8 @@ class InFlight:
         self.keeps_up = keeps_up = left <= 2 or left <= count - self._left
         self._left = left
         look_at = left + (self._stride if keeps_up else 2)
-        self.look_at = look_at if look_at < limit else limit
-        return left >= limit
+        self.look_at = look_at if look_at < limit or (left >= limit and not is_full) else limit
+        return is_full
 
     def take_over(self, former: InFlight) -> None:
         """Keep what was kept until the work on another stream is complete, which this stream waits for."""
@@ -340,19 +342,14 @@ class InFlight:
         return len(self.numbers) - self._left + _COMPUTES <= self._patience
 
     def put_off(self, is_quiet: bool) -> None:
-        """Go on without a look for a few computes; the look will find a fence from here.
-
-        With `is_quiet`, go on for twice as many, if the operator emits: the look will find a later fence then.
-        """
+        """Go on without a look for six computes, or twelve with `is_quiet`; the look finds a fence from here."""
         numbers, fences = self.numbers, self.fences
         count, last = len(numbers), fences.last
-        more = _COMPUTES
-        if is_quiet and count >= _COMPUTES and last - numbers[-_COMPUTES] >= _COMPUTES - 2:
-            more = min(2 * _COMPUTES, self._patience - count + self._left)
-        elif count > 1 and numbers[count - 2] > last:  # the operator emits nothing, or seldom
+        if count > 1 and numbers[count - 2] > last:  # the operator emits no fences, or seldom
             fences.insert()
             self._last = last + 1
-        self.look_at = count + more
+        rest = self._patience - count + self._left
+        self.look_at = count + (min(2 * _COMPUTES, rest) if is_quiet else _COMPUTES)
 
     def _release_some(self, released: list[Any] | None) -> None:
         fences, numbers, earlier = self.fences, self.numbers, self._earlier

@@ -45,11 +45,16 @@ from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_han
 from headrace._runtime.streams.lifetimes import Lifetimes
 from headrace._runtime.streams.order import Order, note_ordered, wait_for
 from headrace._runtime.streams.output_streams import OutputStreams
-from headrace._runtime.streams.owners import add_owners
+from headrace._runtime.streams.owners import add_owners, is_memory
 from headrace._runtime.streams.placement import Placement
 from headrace._runtime.streams.run_streams import source_of
 from headrace._runtime.streams.steady_compute import steady_compute
-from headrace._runtime.streams.variables import attributes_of_class, modules_of_compute, variables_of_compute
+from headrace._runtime.streams.variables import (
+    attributes_of_class,
+    modules_of,
+    modules_of_compute,
+    variables_of_compute,
+)
 from headrace._runtime.streams.watch_state import WatchState
 from headrace.core.errors import StreamError
 from headrace.gpu.allocation import in_use
@@ -216,40 +221,56 @@ class NodeStreams:
         own = allocation.open_or_default() if self._placement is Placement.OWN else allocation.open_default()
         handle: Any = default_handle(own.device_id) if is_default(own.handle) else own.handle
         self._current = LastingStream(handle)
-        self.work_on(own)
-        branch = self.run.branches.get(self.node.operator)
+        branch, node = self.run.branches.get(self.node.operator), self.node
         if branch is not None and branch.may_split and branch.stream is own:
-            self._member = Member(branch, self.node.remaining, self.node.clock.timestamp())
+            branch.join(node, self.outputs.send_fences)
+            self._member = Member(branch, node.remaining, node.clock.timestamp())
             self.is_unusual = True
             self.lifetimes.after_look = self._look_at_branch
+        self.work_on(own)
 
     def _look_at_branch(self, keeps_up: bool) -> None:
         """Leave the stream that the operator shares, between two computes, if streams of their own pay."""
         member = self._member
         assert member is not None
-        branch, node = member.branch, self.node
+        node = self.node
         if not member.is_to_split(keeps_up, node.remaining, node.clock.timestamp()):
             return
-        self._update_outputs()  # messages have fences now
-        branch.note_fences(node.operator)
         has_others = len(self.lifetimes.readers) > 1 or not self.outputs.is_only
         is_kept = member.stays or (self._current is not None and self._current.is_read)
-        if is_kept or has_others or node.operator is branch.first:
+        if is_kept or has_others or node.operator is member.branch.first:
             self.lifetimes.after_look = None
-        elif branch.may_leave(
-            node.operator, [feeder.operator for queue in node.inputs for feeder in queue.feeders]
-        ):
-            self.lifetimes.after_look = None
-            self._leave_branch()
+            return
+        try:
+            state = self._find_state()
+        except RuntimeError:  # another thread has changed a dict meanwhile: at the next look, then
+            return
+        self.lifetimes.after_look = None
+        self._leave_branch(state)
 
-    def _leave_branch(self) -> None:
+    def _find_state(self) -> list[Any]:
+        """Return the owners of the memory that the operator holds between two computes."""
+        operator = self.node.operator
+        found = [dict(vars(operator)), attributes_of_class(type(operator)), modules_of(operator)]
+        owners: list[Any] = []
+        add_owners([*found, operator.metadata], owners, _MANY)
+        # Nothing else: another object that the operator releases may have to be gone at once, as a file.
+        return [owner for owner in owners if is_memory(owner)]
+
+    def _leave_branch(self, state: list[Any]) -> None:
         """Work on a stream of the operator's own from now on, unless the pool has none left."""
-        allocation, order = self.allocation, self.order
+        allocation, order, held = self.allocation, self.order, self.lifetimes.held
         shared = allocation.own
         own = allocation.take_another()
         if own is None or shared is None:
             return
         own.wait(order.fences_on(shared).insert())
+        # What was made on the shared stream is kept until the new one has completed its work, as if it had been
+        # received: a library gives what is released to the next one on the stream on which it was made.
+        held.unsorted += state
+        state.clear()  # or it would seem held here
+        if held.unsorted:
+            held.sort()
         self.run.manage(own)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, own, shared)

@@ -15,6 +15,7 @@ counts as the operator's own: the program may launch more there after it has ord
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.emitted_work import carry_fences
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 class OutputStreams:
     """The streams that the messages of one operator's outputs carry.
 
-    All fields are changed in the operator's computes, which never run concurrently.
+    All fields are changed in the operator's computes, which never run concurrently. Other threads may only call
+    `send_fences`. The work behind a message that it comes too late for is on the shared stream already, and an
+    operator that leaves after the call waits for it.
 
     Attributes
     ----------
@@ -80,11 +83,22 @@ class OutputStreams:
 
     def update(self) -> None:
         """Update how each output port sends messages, after a change of the streams."""
+        branch = self._run.branches.get(self._node.operator)
+        with nullcontext() if branch is None else branch.lock:
+            self._update(branch is not None and not branch.is_split)
+
+    def _update(self, may_share: bool) -> None:
         node, allocation, order = self._node, self._allocation, self._order
         streams = {port: self.chosen.get(port) or allocation.borrowed for port in node.output_queues}
         own = allocation.own
         self.is_only = own is not None and all(stream is own for stream in streams.values())
-        targets = [queue.consumer.operator for queue in node.outputs if queue.consumer is not None]
+        receivers = [queue.consumer.operator for queue in node.outputs if queue.consumer is not None]
+        is_handed_on = (
+            may_share
+            and self.is_only
+            and all(reader.fences.stream is own for reader in self._lifetimes.readers)
+            and self._run.is_handed_on(node.operator, receivers)
+        )
         for name, stream in streams.items():
             port = node.output.ports[name]
             port.stream = stream
@@ -92,17 +106,21 @@ class OutputStreams:
                 fences = order.fences_on(stream)
                 is_used_alone = all(reader.fences is fences for reader in self._lifetimes.readers)
                 port.stamp = stamping(fences) if is_used_alone else self._joining(fences)
-                is_handed_on = (
-                    is_used_alone and self.is_only and self._run.is_handed_on(node.operator, targets)
-                )
                 port.pending = order.pending
                 port.settle = self._settling(stream)
             else:
-                is_handed_on = False
                 has_work = order.has_received or bool(self._lifetimes.readers)
                 port.stamp = self._carry if has_work else None
                 port.pending = {}
-            port.stamp_object = None if is_handed_on else port.stamp
+            if is_handed_on:  # the receivers of a message share the record that keeps it alive
+                port.stamp_object = make_envelope if len(port.queues) > 1 else None
+            else:
+                port.stamp_object = port.stamp
+
+    def send_fences(self) -> None:
+        """Send each message with a fence from now on; may be called while the operator computes elsewhere."""
+        for port in self._node.output.ports.values():
+            port.stamp_object = port.stamp
 
     def _settling(self, stream: ManagedStream) -> Callable[[], None]:
         """Return a function that orders a stream after all received work; it is called before an emit."""

@@ -127,12 +127,13 @@ def _find_visitor(kind: type) -> Visitor:
         return _container
     if kind is types.FunctionType:
         return _function
-    is_array = hasattr(kind, "__dlpack__") or hasattr(kind, "__cuda_array_interface__")
+    is_array = any(hasattr(kind, name) for name in _ARRAYS)
     if _is_written_in_python(kind):
         return _opaque if is_array or hasattr(kind, "__del__") else _instance
     return _leaf if is_array else _opaque
 
 
+_ARRAYS = ("__dlpack__", "__cuda_array_interface__")
 _PLAIN_NAMES = {
     *(("numpy", "generic"), ("numpy", "dtype")),
     *(("datetime", name) for name in ("date", "time", "timedelta", "tzinfo")),
@@ -290,6 +291,12 @@ def sort_allocations(owners: list[Any], user: StreamUser) -> list[Any]:
         if pool.collect is not None:
             pool.collect()
     return kept
+
+
+def is_memory(owner: Any) -> bool:
+    """Return whether an owner is memory for arrays, and not another object whose destruction has an effect."""
+    kind = type(owner)
+    return kind in owner_sizes or kind is Allocation or any(hasattr(kind, name) for name in _ARRAYS)
 
 
 def size_of_all(owners: list[Any]) -> int:

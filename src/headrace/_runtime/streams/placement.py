@@ -10,8 +10,8 @@ kinds of operators are exceptions:
 - Operators of a program that has imported no library with a current stream do not use the GPU in plain code. They
   are left alone, and cost nothing, unless they were given streams.
 
-The operators of a chain share one stream (`find_branches`): for good with ``stream_per = "branch"``, and by default
-until streams of their own pay (`branch`).
+Operators that are connected share one stream until streams of their own pay (`find_branches`, `branch`). With
+``stream_per = "branch"`` those of a chain do, for good.
 
 Whether an operator handles streams itself is read from the names in its code and in the functions that it refers
 to. If a call is hidden from this, the operator's plain code runs on its own stream as well, which is also the
@@ -82,49 +82,55 @@ def find_branches(
 ) -> dict[Operator, Branch]:
     """Return the branch of each operator that shares a stream with its neighbours.
 
-    An operator continues a branch if all of its messages come from one operator, whose messages all go to it.
-    Operators of different slices or pools, those that wait for the GPU themselves, those that move messages as they
-    are, those whose flows are chosen as they run, and those of `apart` share no stream. If branches may split,
-    neither do those that read the current stream.
+    If branches may split, all operators that are connected share one. Otherwise an operator continues a branch if
+    all of its messages come from one operator, whose messages all go to it. Operators of different slices or pools,
+    those that wait for the GPU themselves, those that move messages as they are, those whose flows are chosen as
+    they run, and those of `apart` share no stream. If branches may split, neither do those that read the current
+    stream.
     """
     apart = {
         *apart,
         *(each for each in graph if each._dynamic_flows is not None or _names_any(each, _MOVES_MESSAGES)),
         *(each for each in graph if may_split and _names_any(each, _READS_STREAM, in_objects=True)),
+        *(each for each in graph if may_split and _waits(each)),
     }
     before: dict[Operator, set[Operator]] = {}
     after: dict[Operator, set[Operator]] = {}
     for flow in graph.flows:
         before.setdefault(flow.target, set()).add(flow.source)
         after.setdefault(flow.source, set()).add(flow.target)
-    next_one: dict[Operator, Operator] = {}
+    sharing: dict[Operator, list[Operator]] = {}  # each with its neighbours
     for operator in graph:
         for source in before.get(operator, ()):
             if (
-                len(before[operator]) == len(after[source]) == 1
+                (may_split or len(before[operator]) == len(after[source]) == 1)
                 and operator is not source
                 and placed[operator] is placed[source] is Placement.OWN
                 and not (operator in apart or source in apart)
                 and _streams_of(operator) is _streams_of(source)
-                and not any(map(_waits_for_streams, operator.conditions.values()))
+                and not _waits(operator)
             ):
-                next_one[source] = operator
+                sharing.setdefault(source, []).append(operator)
+                sharing.setdefault(operator, []).append(source)
     found: dict[Operator, Branch] = {}
-    continuing = set(next_one.values())
-    for first in next_one:
-        if first not in continuing:
-            branch = found[first] = Branch(first, may_split)
-            operator = first
-            while operator in next_one:
-                operator = next_one[operator]
+    for first in graph:
+        if first in sharing and first not in found:
+            branch = Branch(first, may_split)
+            reached = [first]
+            for operator in reached:  # which grows
                 found[operator] = branch
-                branch.size += 1
+                reached += [each for each in sharing[operator] if each not in reached]
     return found
 
 
 def _streams_of(operator: Operator) -> Any:
     """Return where the streams of an operator come from: what it was given, or else its fragment."""
     return source_of(operator) or operator.fragment.get_default_green_context_pool()
+
+
+def _waits(operator: Operator) -> bool:
+    """Return whether an operator becomes ready only when the work behind its messages is complete."""
+    return any(map(_waits_for_streams, operator.conditions.values()))
 
 
 def _waits_for_streams(condition: Condition) -> bool:

@@ -88,7 +88,8 @@ class RunStreams:
         if per not in ("auto", "operator", "branch"):
             raise GraphError(
                 f"{self.fragment.name!r}: stream_per must be 'operator' (one stream for each), 'branch' (one for a "
-                f"chain of operators) or 'auto' (one for a chain until the device falls behind), not {per!r}"
+                f"chain of operators) or 'auto' (one for connected operators until the device falls behind), not "
+                f"{per!r}"
             )
         placed = place(self.fragment.graph)
         # A program that needs no device does not choose one.
@@ -115,13 +116,12 @@ class RunStreams:
                 branch.stream = source.take()
             return branch.stream
 
-    def is_handed_on(self, operator: Operator, targets: list[Operator]) -> bool:
-        """Return whether all messages of an operator are received on its own stream, so that none needs a fence."""
-        branch = self.branches.get(operator)
-        is_shown = self.observer is not None and self.observer.sees_messages
-        if branch is None or branch.is_split or is_shown:
+    def is_handed_on(self, operator: Operator, receivers: list[Operator]) -> bool:
+        """Return whether all messages of an operator of a branch are received on its stream: none needs a fence."""
+        if self.observer is not None and self.observer.sees_messages:
             return False
-        return bool(targets) and all(self.branches.get(target) is branch for target in targets)
+        branch = self.branches[operator]
+        return all(self.branches.get(receiver) is branch for receiver in receivers)
 
     def use(self, source: StreamSource) -> StreamLease:
         """Return this run's lease of a source; the run closes it at its end."""

@@ -1,15 +1,18 @@
-"""The variables of a compute, for an operator that requests its first stream late (`NodeStreams`).
+"""The variables of an operator that requests its first stream late, or leaves a shared one (`NodeStreams`).
 
-They are read from the stack frames that led here, from the innermost outwards. The frames of `headrace._runtime`
-are skipped; in the compiled build there are none. The walk ends at the modules from which a run calls a compute.
-Those are never compiled, so both builds find the end.
+Those of its compute are read from the stack frames that led here, from the innermost outwards. The frames of
+`headrace._runtime` are skipped; in the compiled build there are none. The walk ends at the modules from which a run
+calls a compute. Those are never compiled, so both builds find the end.
 """
 
 from __future__ import annotations
 
 import sys
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.core.operator import Operator
 
 _PACKAGE = "headrace."
 _OURS = "headrace._runtime."
@@ -18,6 +21,8 @@ _ENDS = (
     "headrace._runtime.lifecycle.run",
     "headrace._runtime.scheduling.threads",
 )
+# What the import system puts into a module. A loader may lead to all of a program: pytest's, to every test.
+_OF_IMPORTS = ("__builtins__", "__loader__", "__spec__")
 
 
 def variables_of_compute() -> list[dict[str, Any]]:
@@ -28,7 +33,22 @@ def variables_of_compute() -> list[dict[str, Any]]:
 def modules_of_compute() -> list[dict[str, Any]]:
     """Return the variables of the modules of those functions, except headrace's."""
     found = {id(frame.f_globals): frame.f_globals for frame in _frames()}
-    return [module for module in found.values() if not module.get("__name__", "").startswith(_PACKAGE)]
+    modules = [
+        dict(module) for module in found.values() if not module.get("__name__", "").startswith(_PACKAGE)
+    ]
+    for module in modules:
+        for name in _OF_IMPORTS:
+            module.pop(name, None)
+    return modules
+
+
+def modules_of(operator: Operator) -> list[dict[str, Any]]:
+    """Return the variables of the modules that an operator is written in, except headrace's."""
+    names = {base.__module__ for base in type(operator).__mro__}
+    if operator.is_function:
+        names.add(operator.declared.function.__module__)  # type: ignore[attr-defined]
+    names = {name for name in names if name != "builtins" and not name.startswith(_PACKAGE)}
+    return [dict(vars(sys.modules[name])) for name in names if name in sys.modules]
 
 
 def attributes_of_class(kind: type) -> list[dict[str, Any]]:
