@@ -30,7 +30,7 @@ from tests.harness.application import event_based
 
 pytestmark = [
     pytest.mark.usefixtures("simulated_pipelines"),
-    pytest.mark.parametrize("options", [{}, {"outputs": "ring"}], ids=["copy", "ring"]),
+    pytest.mark.parametrize("options", [{}, {"outputs": "ring", "slots": 4}], ids=["copy", "ring"]),
 ]
 FRAMES = 60
 

@@ -177,7 +177,7 @@ class GraphCache:
     def is_due(self, entry: Entry) -> bool:
         """Return whether the next frame of an entry is to be recorded; make room if that is necessary."""
         if entry.slots is not None:
-            return entry.slots.made < self._options.slots
+            return entry.slots.made < entry.slots.most
         if entry.graph is not None:
             return False
         recorded = [each for each in self._entries.values() if each.has_graph]

@@ -242,7 +242,7 @@ class CapturedSegment:
         self._is_changing = False
         self.segment.state, self.segment.reason = "captured", ""
         (structure,) = frame.structures if len(frame.structures) == 1 else (None,)
-        is_full = entry.slots is None or entry.slots.made >= self.segment.options.slots
+        is_full = entry.slots is None or entry.slots.made >= entry.slots.most
         if type(structure) is Layout and is_full:
             self.last = entry
             self._expect_like(entry, structure, graph)
@@ -408,7 +408,7 @@ class CapturedSegment:
             entry.graph = graph
         else:
             entry.slots.add(graph)
-            if entry.slots.made < self.segment.options.slots:
+            if entry.slots.made < entry.slots.most:
                 self._will_record()
         self._replay.begin(has_recorded=True)
         self._settled_for = None  # the first replay is compared, and later ones of any kind
