@@ -20,6 +20,7 @@ class SimulatedFrames:
         self.random = Random(seed)
         self.mistakes: list[tuple[int, int]] = []
         self.looked_at = 0
+        self.slowness = 1.0
 
     def fresh(self, stream: Any, number: int) -> Any:
         device = sim.Device(0)
@@ -45,5 +46,5 @@ class SimulatedFrames:
         return []
 
     def _launch(self, stream: Any, effect: Callable[..., None], frame: Any) -> None:
-        seconds = self.random.choice([0.01, 0.1, 1, 3]) * MS
+        seconds = self.random.choice([0.01, 0.1, 1, 3]) * MS * self.slowness
         sim.launch(stream.stream, sim.LaunchConfig(grid=1, block=32), sim.Kernel("k", seconds, effect), frame)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -223,6 +224,29 @@ def test_looks_are_put_off_for_longer_while_little_is_received(emits: bool) -> N
         assert len(computes.held) <= 2 * 48 + 8
     assert due <= 0.11 * 960
     assert device.looks <= 960 / 40
+
+
+@pytest.mark.parametrize("emits", [False, True])
+def test_a_device_that_falls_behind_is_found_although_looks_are_put_off(emits: bool) -> None:
+    """After as many computes as there are between two looks, and twelve more if the operator emits no fences."""
+    latest = 0
+    for kept_up in range(400, 400 + 2 * 48):
+        device = Device()
+        fences, computes = device.timeline()
+        for n in itertools.count():
+            if emits:
+                emit(fences, n)
+            if n < kept_up:
+                device.done = device.recorded
+            computes.received.append(n)
+            computes.numbers.append(fences.last + 1)
+            if len(computes.numbers) >= computes.look_at:
+                if computes.may_put_off():
+                    computes.put_off(True)
+                elif computes.look():
+                    break
+        latest = max(latest, n - kept_up)
+    assert latest <= 48 + (0 if emits else 12)
 
 
 def test_a_device_that_has_caught_up_is_found_to_have() -> None:

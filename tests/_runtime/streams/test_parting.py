@@ -114,6 +114,87 @@ def test_operators_part_although_they_receive_from_one(
     assert machine.now / MS / (4 * FRAMES) <= 2.5  # five, if nothing overlapped
 
 
+# Who has a stream of its own from the beginning.
+
+
+class Ambient(Step):
+    def setup(self, spec: Any) -> None:
+        super().setup(spec)
+        spec.ambient_stream()
+
+
+@pytest.mark.parametrize("per", ["auto", "branch"])
+def test_an_operator_that_asks_for_the_streams_of_its_messages_finds_them(
+    scheduler: MakeScheduler, per: str
+) -> None:
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        stage(self, op_input, op_output)
+        asked.extend(map(int, op_input.receive_cuda_streams("in")))
+
+    def compose(app: Any) -> None:
+        app.streams, app.seen, app.seconds, app.stream_per = {}, [], MS, per
+        first = Step(app, CountCondition(app, FRAMES), outputs=["out"], body=stage, name="first")
+        app.add_flow(first, Ambient(app, inputs=["in"], body=body, name="last"))
+
+    asked: list[int] = []
+    app: Any = run(compose, scheduler)
+    assert app.seen == list(range(1, FRAMES + 1))
+    assert asked == app.streams["first"]
+
+
+@pytest.mark.parametrize("begins", [1, FRAMES // 4])
+def test_messages_come_after_the_work_on_further_streams_of_an_operator(
+    scheduler: MakeScheduler, begins: int
+) -> None:
+    """It is given them unseen, when it begins or later. It keeps the shared stream when the others leave."""
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        data, result, stream = op_input.receive("in"), frame(here.stream), here.stream
+        shared.append(int(stream))
+        if self.ticks >= begins:
+            stream = getattr(context, "allocate_cuda_" + "stream")("mine")
+            context.synchronize_streams([here.stream], stream)
+        launch(stream, MS, lambda out, source: write(out, int(source.view("int64")[0])), result, data)
+        op_output.emit(result, "out")
+
+    def compose(app: Any) -> None:
+        app.streams, app.seen, app.seconds = {}, [], 0.0
+        first = Step(app, CountCondition(app, FRAMES), outputs=["out"], body=stage, name="first")
+        middle = Step(app, inputs=["in"], outputs=["out"], body=body, name="middle")
+        app.add_flow(first, middle)
+        app.add_flow(middle, Step(app, inputs=["in"], body=stage, name="last"))
+
+    shared: list[int] = []
+    app: Any = run(compose, scheduler)
+    assert app.seen == list(range(1, FRAMES + 1))
+    assert len(set(shared)) == 1
+    assert len(set(app.streams["last"])) == 2
+
+
+def test_an_async_function_shares_no_stream(scheduler: MakeScheduler) -> None:
+    """It goes on after an await on the stream on which it began, and so would never leave it."""
+
+    async def double(data: Any) -> Any:
+        streams.append(int(here.stream))
+        doubled = frame(here.stream)
+        launch(
+            here.stream, MS, lambda out, source: write(out, 2 * int(source.view("int64")[0])), doubled, data
+        )
+        return doubled
+
+    def compose(app: Any) -> None:
+        app.streams, app.seen, app.seconds = {}, [], MS
+        first = Step(app, CountCondition(app, FRAMES), outputs=["out"], body=stage, name="first")
+        doubled = op(double)(app, name="doubled")
+        app.add_flow(first, doubled)
+        app.add_flow(doubled, Step(app, inputs=["in"], body=stage, name="last"))
+
+    streams: list[int] = []
+    app: Any = run(compose, scheduler)
+    assert app.seen == [2 * number for number in range(1, FRAMES + 1)]
+    assert set(streams).isdisjoint(app.streams["first"] + app.streams["last"])
+
+
 # How much they compute.
 
 

@@ -136,7 +136,7 @@ class InputContext:
                     port.add(item)
                 # A copy of `keep` for an array without a fence: without it, a compute on a shared stream takes
                 # 3 % more bytecodes.
-                if type(item) is port.kind and port.shared is None:
+                if type(item) is port.kind:
                     try:
                         owner = port.memory_of(item) if in_use else port.owner_of(item)
                         if in_use and type(owner) is Allocation:

@@ -17,7 +17,8 @@ those that the program held or released then, are small and came within a few mi
 computes apart. The bytes are counted after every sixth compute, and after every twelfth while less than half of the
 bytes and of the time is used up. So a look comes at most 8 MiB and the frames of twelve computes late. It finds a
 device that falls behind after at most 48 computes, or after twelve if these take more than a few milliseconds. An
-operator that emits no fences inserts one whenever the bytes are counted. A limit below 8 is kept exactly.
+operator that emits no fences inserts one whenever the bytes are counted, so for that one it is twelve more. A limit
+below 8 is kept exactly.
 
 An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the oldest.
 Only in this case is a callback requested.

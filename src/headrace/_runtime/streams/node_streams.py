@@ -268,7 +268,6 @@ class NodeStreams:
         # What was made on the shared stream is kept until the new one has completed its work, as if it had been
         # received: a library gives what is released to the next one on the stream on which it was made.
         held.unsorted += state
-        state.clear()  # or it would seem held here
         if held.unsorted:
             held.sort()
         self.run.manage(own)

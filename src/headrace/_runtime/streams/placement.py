@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 _GIVES_STREAM = {"receive_cuda_stream", "receive_cuda_streams", "allocate_cuda_stream", "set_cuda_stream"}
 # An operator that asks for the current stream may keep it, and expect its work to be there in later computes.
 _READS_STREAM = {"current_stream", "get_current_stream"}
-# An operator that moves messages as they are, or out of the run, moves their fences along.
-_MOVES_MESSAGES = {"take_messages", "pass_message", "hand_out"}
+# An operator that moves messages as they are, or out of the run, moves their fences along. One that asks for the
+# streams of its messages finds them at their fences.
+_NEEDS_FENCES = {"take_messages", "pass_message", "hand_out", "receive_cuda_streams"}
 _MOST = 1_000  # functions read for one operator
 
 
@@ -84,14 +85,14 @@ def find_branches(
 
     If branches may split, all operators that are connected share one. Otherwise an operator continues a branch if
     all of its messages come from one operator, whose messages all go to it. Operators of different slices or pools,
-    those that wait for the GPU themselves, those that move messages as they are, those whose flows are chosen as
-    they run, and those of `apart` share no stream. If branches may split, neither do those that read the current
-    stream.
+    those that wait for the GPU themselves, those that need the fences of their messages, those whose flows are
+    chosen as they run, and those of `apart` share no stream. If branches may split, neither do those that may keep
+    the current stream.
     """
     apart = {
         *apart,
-        *(each for each in graph if each._dynamic_flows is not None or _names_any(each, _MOVES_MESSAGES)),
-        *(each for each in graph if may_split and _names_any(each, _READS_STREAM, in_objects=True)),
+        *(each for each in graph if each._dynamic_flows is not None or _names_any(each, _NEEDS_FENCES)),
+        *(each for each in graph if may_split and _may_keep_stream(each)),
         *(each for each in graph if may_split and _waits(each)),
     }
     before: dict[Operator, set[Operator]] = {}
@@ -126,6 +127,12 @@ def find_branches(
 def _streams_of(operator: Operator) -> Any:
     """Return where the streams of an operator come from: what it was given, or else its fragment."""
     return source_of(operator) or operator.fragment.get_default_green_context_pool()
+
+
+def _may_keep_stream(operator: Operator) -> bool:
+    """Return whether an operator reads the current stream, or its function awaits, and goes on there later."""
+    is_async = operator.is_function and operator.declared.is_async  # type: ignore[attr-defined]
+    return is_async or _names_any(operator, _READS_STREAM, in_objects=True)
 
 
 def _waits(operator: Operator) -> bool:
