@@ -1,9 +1,9 @@
 """Slots: graphs whose own memory is sent, and the wait for one that nobody uses.
 
 With ``outputs="ring"`` a segment has several graphs of the same frame, each with memory of its own for what it
-emits. A graph that was launched is in use until nobody refers to its arrays any more (`tensor.lent_arrays`). The work
-of those that received them may still run then. So the next launch is ordered after the streams of all users, once
-for all graphs that are found free together.
+emits. A graph that was launched is in use until nobody refers to its arrays any more (`tensor.lent_arrays`).
+Work of those that received them may still run then. So the next launch is ordered after the streams of all users,
+once for all graphs that are found free together.
 """
 
 from __future__ import annotations
