@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks.gpu_chain import SIZE, Stage
 from benchmarks.report import circumstances, publish, table
 from headrace import Application, CountCondition, Operator, gpu
+from headrace.capture import segment
 from headrace.capture.replay import Replay
 from headrace.resources import CudaStreamPool
 
@@ -180,8 +181,11 @@ class TimedGraph:
 
 @contextmanager
 def noted_replays(driver: Timed | None) -> Iterator[None]:
-    """Keep the host's time of every replayed frame; with `driver`, also that of its wait, launch and record."""
-    replay = Replay.replay
+    """Keep the host's time of every replayed frame; with `driver`, also that of its wait, launch and record.
+
+    It is that of the segment's compute, with what it takes from its queue and the look for a slot.
+    """
+    replay, steady = Replay.replay, segment.steady_replay
     known: set[int] = set()
 
     def time_driver(self: Any, graph: Any) -> None:
@@ -193,18 +197,26 @@ def noted_replays(driver: Timed | None) -> Iterator[None]:
             self.own.wait, self.own.record = driver.around(self.own.wait), driver.around(self.own.record)
             self._streams.order.fences_on(self.own).record = self.own.record
 
-    def noting(self: Any, graph: Any, *frame: Any) -> None:
+    def replay_timed(self: Any, graph: Any, *frame: Any) -> None:
         if driver is not None and id(graph) not in known:
             time_driver(self, graph)
-        began = time.perf_counter_ns()
         replay(self, graph, *frame)
-        replays.append(time.perf_counter_ns() - began)
 
-    Replay.replay = noting  # type: ignore[method-assign]
+    def steady_timed(*parts: Any) -> Any:
+        compute = steady(*parts)
+
+        def noting(*args: Any) -> None:
+            began = time.perf_counter_ns()
+            compute(*args)
+            replays.append(time.perf_counter_ns() - began)
+
+        return noting
+
+    Replay.replay, segment.steady_replay = replay_timed, steady_timed  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Replay.replay = replay  # type: ignore[method-assign]
+        Replay.replay, segment.steady_replay = replay, steady  # type: ignore[method-assign]
 
 
 def spread(nanoseconds: list[int]) -> tuple[float, float]:

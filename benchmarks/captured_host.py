@@ -27,6 +27,7 @@ os.environ["HEADRACE_DEVICE"] = "sim"
 
 from headrace import Application, CountCondition, GreedyScheduler, Operator, gpu
 from headrace.capture.segment import CapturedSegment
+from headrace.capture.steady_replay import steady_replay
 from headrace.gpu import sim
 from headrace.gpu.sim.backend import SimBackend
 from headrace.resources import CudaStreamPool, RealtimeClock
@@ -220,21 +221,22 @@ class Driver:
                 property(self._around("Event.is_done", is_done, lambda event: True)),
             )
         )
-        # Compiled code calls one of these from the other without a look at the class.
-        found += [
-            mock.patch.object(CapturedSegment, name, self._timed(getattr(CapturedSegment, name)))
-            for name in ("_compute", "_compute_in_slots")
-        ]
+        found.append(mock.patch.object(CapturedSegment, "compute", self._timed(CapturedSegment.compute)))
+        found.append(
+            mock.patch(
+                "headrace.capture.segment.steady_replay", lambda *args: self._timed(steady_replay(*args))
+            )
+        )
         return found
 
     def _timed(self, compute: Any) -> Any:
-        def timed(segment: Any, *args: Any) -> None:
+        def timed(*args: Any) -> None:
             if self.is_inside:
-                compute(segment, *args)
+                compute(*args)
                 return
             self.is_inside = True
             began = time.perf_counter_ns()
-            compute(segment, *args)
+            compute(*args)
             self.times.append(time.perf_counter_ns() - began)
             self.is_inside = False
             self.is_counting = len(self.times) < WARM_UP + COUNTED

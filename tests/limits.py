@@ -36,8 +36,8 @@ _stderr = 2
 
 
 def examples(number: int) -> int:
-    """Return how many examples of a property to take: a third of a number, and all of them in a thorough run."""
-    return number if THOROUGH else -(-number // 3)
+    """Return how many examples of a property to take: a quarter of a number, and all of them in a thorough run."""
+    return number if THOROUGH else -(-number // 4)
 
 
 def pairs(*parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -70,10 +70,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _send(send: Callable[..., None], name: str, **event: Any) -> None:
-    """Send the process that reports half of the events of a test: not its start, nor a short phase that passed."""
+    """Send the process that reports what it shows of a test: no start or end, and no short phase that passed."""
     report = event.get("data", {})
     is_short = report.get("outcome") == "passed" and report["when"] != "call" and report["duration"] < 0.05
-    if name != "logstart" and not is_short:
+    if name not in ("logstart", "logfinish") and not is_short:
         send(name, **event)
 
 

@@ -8,6 +8,10 @@ at a time and looks for signals in between. Other threads run no handlers and wa
 All of headrace waits through this module, on whichever thread (`tests/test_waiting_rule.py`). A lock that is held
 only for a moment is taken with ``with`` as usual.
 
+A handler that raises leaves a lock locked if it does so after ``lock.acquire(blocking=False)`` and before the
+``try`` that releases the lock. ``with`` has no such moment, but waits. So a function that tries a lock is
+`shielded`: a run holds back there what a handler raises.
+
 Decided against: `signal.set_wakeup_fd`, which belongs to the program, and to one event loop at a time.
 
 This module is not compiled: handlers run between two steps of the interpreter.
@@ -24,10 +28,12 @@ from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from types import CodeType, FrameType
 
 _LONGEST = 1.0  # seconds after which the main thread looks for signals in any case
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Lock(Protocol):
@@ -37,6 +43,26 @@ class _Lock(Protocol):
 def runs_signal_handlers() -> bool:
     """Return whether this thread is the main thread."""
     return current_thread() is main_thread()
+
+
+def shielded(function: F) -> F:
+    """Let the handlers of a run raise nothing in a function and in what it calls, on the main thread."""
+    code = getattr(function, "__code__", None)
+    if code is not None:  # what is compiled runs no handlers
+        _shielded.add(code)
+    return function
+
+
+def is_shielded(frame: FrameType | None) -> bool:
+    """Return whether a frame, or one that called it, is that of a shielded function."""
+    while frame is not None:
+        if frame.f_code in _shielded:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_shielded: set[CodeType] = set()
 
 
 def acquire(lock: _Lock, seconds: float | None = None) -> bool:

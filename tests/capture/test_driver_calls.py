@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -13,6 +14,7 @@ import pytest
 
 from headrace._runtime.compiled import is_compiled
 from headrace.capture.segment import CapturedSegment
+from headrace.capture.steady_replay import steady_replay
 from headrace.gpu import sim
 from headrace.gpu.sim.backend import SimBackend
 from tests.harness import App
@@ -40,20 +42,30 @@ def counted(found: list[Counter[str]]) -> Iterator[None]:
 
         return counted_call
 
-    compute = CapturedSegment._compute
-
-    def watched(self: CapturedSegment, *args: Any) -> None:
-        replayed = self.replayed
+    def watched(segment: CapturedSegment, compute: Any, *args: Any) -> None:
+        if inside:  # the steady compute goes the general way
+            compute(*args)
+            return
+        replayed = segment.replayed
         inside.append(Counter())
         try:
-            compute(self, *args)
+            compute(*args)
         finally:
             calls = inside.pop()
-            if self.replayed > replayed:
+            if segment.replayed > replayed:
                 found.append(calls)
 
+    compute = CapturedSegment.compute
+
+    def compute_watched(self: CapturedSegment, *args: Any) -> None:
+        watched(self, partial(compute, self), *args)
+
+    def steadily(segment: CapturedSegment, *args: Any) -> Any:
+        return partial(watched, segment, steady_replay(segment, *args))
+
     patches = [mock.patch.object(kind, name, counting(name, getattr(kind, name))) for kind, name in CALLS]
-    with mock.patch.object(CapturedSegment, "_compute", watched):
+    patches.append(mock.patch("headrace.capture.segment.steady_replay", steadily))
+    with mock.patch.object(CapturedSegment, "compute", compute_watched):
         for patch in patches:
             patch.start()
         try:

@@ -39,7 +39,7 @@ def test_the_page_for_users_has_at_most_1500_words() -> None:
 @pytest.mark.usefixtures("machine")
 def test_a_replayed_frame_passes_few_files_in_one_direction(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[set[tuple[str, str]]] = []
-    compute = CapturedSegment._compute
+    compute = CapturedSegment.compute
 
     def followed(self: CapturedSegment, *arguments: Any) -> None:
         calls.append(set())
@@ -55,7 +55,7 @@ def test_a_replayed_frame_passes_few_files_in_one_direction(monkeypatch: pytest.
             if caller != called:
                 calls[-1].add((caller, called))
 
-    monkeypatch.setattr(CapturedSegment, "_compute", followed)
+    monkeypatch.setattr(CapturedSegment, "compute", followed)
     app: Any = App(chain)
     app.run()
     assert app.segment.replayed == 19

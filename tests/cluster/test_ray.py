@@ -116,10 +116,11 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     assert process.returncode == 130, err
 
 
-def test_sigterm_to_a_process_that_has_not_composed_ends_all(tmp_path: Path) -> None:
-    command = ("-m", "headrace.cli", "run", PLANT, "--cluster", "auto", "--", "term@import")
+@pytest.mark.parametrize(("what", "status"), [("term@import", 143), ("int@import", 130), ("int@run", 130)])
+def test_a_signal_to_a_process_ends_all(what: str, status: int, tmp_path: Path) -> None:
+    command = ("-m", "headrace.cli", "run", PLANT, "--cluster", "auto", "--", what)
     done = run_python(*command, cwd=tmp_path, timeout=LONG)
-    assert done.returncode == 143, done.stderr
+    assert done.returncode == status, done.stderr
 
 
 FROZEN = """

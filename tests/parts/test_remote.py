@@ -56,6 +56,12 @@ def token(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that does not say which parts nobody runs yet: workers may take long to begin."""
+    monkeypatch.setattr(RemoteDriver, "PATIENCE", float("inf"))
+
+
 def drive(*arguments: str, options: tuple[str, ...] = ALL) -> int:
     """Run the program with a driver in this process; return the exit status of the command."""
     return main(["run", PLANT, "--driver", "--address", HOST, *options, "--", *arguments])
@@ -661,6 +667,30 @@ def test_an_agent_assigns_the_gpus_and_cores_of_its_host(monkeypatch: pytest.Mon
     with pytest.raises(GraphError, match="fragment 'f' asks for gpus=1, and 0 are left of 3"):
         agent.start("f", 1)
     assert all(agent.token.decode() not in " ".join(command) for command, _ in started)
+
+
+def test_a_process_hears_ctrl_c_also_if_whoever_starts_it_has_blocked_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Ray does in its processes."""
+    commands: list[list[str]] = []
+    masks: list[set[int]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: commands.append(command))
+    monkeypatch.setattr("headrace.parts.worker.join", lambda *_: masks.append(_blocked()))
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    Agent(ADDRESS, make_token()).start("a")
+    handler = signal.getsignal(signal.SIGINT)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        exec(commands[0][-1], {})
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert signal.SIGINT not in masks[0]
+
+
+def _blocked() -> set[int]:
+    return set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
 
 @pytest.mark.parametrize(

@@ -561,7 +561,7 @@ class Fragment(Composition):
         check_every: float | None = 1.0,
         shapes: int = 4,
         outputs: str = "copy",
-        slots: int = 4,
+        slots: int | None = None,
         strict: bool = False,
     ) -> Segment:
         """Replay connected operators as one CUDA graph, which is recorded once.
@@ -591,7 +591,7 @@ class Fragment(Composition):
             ``"copy"`` to copy what leaves to new memory of its library. ``"ring"`` to send the memory of the graph
             itself: there are several, and the segment waits while all are in use.
         slots
-            The number of graphs in the ring.
+            The number of graphs in the ring; by default 4, or up to 16 that send at most 1 MiB in all.
         strict
             Whether a refusal is an error.
         """

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.capture.host_values import HostValue, is_host_value
 from headrace.capture.refusal import Refusal
 from headrace.tensor.device_arrays import Layout, Unsupported, groups_of, span_of
 from headrace.tensor.device_memory import DeviceMemory
+from headrace.tensor.host_values import HostValue, is_host_value
 from headrace.tensor.structures import Leaves, key_of_value, layouts_of, take_apart
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """GraphCache: which graph is for which frame.
 
 A graph belongs to frames of one key: the structure of the messages, which of their arrays share memory, the values
-of the host that the operators use (`host_values`), and the parameters of the operators. The parameters are looked
-at only when their version has changed.
+of the host that the operators use (`tensor.host_values`), and the parameters of the operators. The parameters are
+looked at only when their version has changed.
 
 Up to `shapes` graphs are kept. The first frames of a key run as without capture: libraries load kernels and make
 handles in the first one, and a value that is there for a single frame is not worth a graph. If the cache is full, a
@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import Envelope
-from headrace.capture.host_values import stand_in
 from headrace.tensor.device_arrays import Unsupported, shared_memory
+from headrace.tensor.host_values import stand_in
 from headrace.tensor.structures import Leaves, Structure, key_of_value, take_apart
 
 if TYPE_CHECKING:
@@ -43,9 +43,13 @@ class Entry:
         Its graph; with ``outputs="ring"``, its graphs.
     copied_back
         The arrays that the operators change in place, by their number.
+    matches, steady
+        Of frames that are one array: tells whether another is like them, and the compute of the segment for these.
     """
 
-    __slots__ = ("copied_back", "frames", "graph", "kind", "last", "slots")
+    __slots__ = ("copied_back", "frames", "graph", "kind", "last", "matches", "slots", "steady")
+
+    matches: Callable[[Any], bool]
 
     def __init__(self, kind: Hashable) -> None:
         self.kind = kind
@@ -53,6 +57,7 @@ class Entry:
         self.graph: Graph | None = None
         self.slots: Slots | None = None
         self.copied_back: set[int] = set()
+        self.steady: Callable[..., None] | None = None
 
     @property
     def has_graph(self) -> bool:
@@ -172,7 +177,7 @@ class GraphCache:
     def is_due(self, entry: Entry) -> bool:
         """Return whether the next frame of an entry is to be recorded; make room if that is necessary."""
         if entry.slots is not None:
-            return entry.slots.made < self._options.slots
+            return entry.slots.made < entry.slots.most
         if entry.graph is not None:
             return False
         recorded = [each for each in self._entries.values() if each.has_graph]

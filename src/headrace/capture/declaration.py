@@ -51,11 +51,11 @@ class SegmentOptions:
     check_every: float | None = 1.0
     shapes: int = 4
     outputs: str = "copy"
-    slots: int = 4
+    slots: int | None = None
     strict: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("warmup", "shapes", "slots"):
+        for name in ("warmup", "shapes", *(() if self.slots is None else ("slots",))):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"capture(...): {name} must be an int of 1 or more, not {value!r}")

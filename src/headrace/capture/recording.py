@@ -22,11 +22,11 @@ from headrace._runtime import (
 )
 from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
 from headrace.capture.graph import Graph
-from headrace.capture.host_values import HostValueUsed
 from headrace.capture.refusal import Refusal, refusal_of
 from headrace.gpu.capture import RecordedAddresses, captured_nodes
 from headrace.gpu.executables import AddressTable, Executables
 from headrace.tensor.device_arrays import span_of
+from headrace.tensor.host_values import HostValueUsed
 from headrace.tensor.private_memory import PrivateMemory
 from headrace.tensor.structures import Leaves, layouts_of, rebuild, take_apart
 

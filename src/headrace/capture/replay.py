@@ -55,6 +55,8 @@ class Replay:
     ----------
     replayed, times
         The number of frames that were replayed, and how long some of the latest took on the host, in nanoseconds.
+    timed_at, period, polled_knobs
+        The number of the next replay that is timed, the time between comparisons, the knobs to look at every time.
     findings
         What the last comparison found, or None: how the replay differed from the compute, in words, or an empty
         text; and the numbers of the arrays that the compute changed in place and the graph does not copy back.
@@ -65,7 +67,7 @@ class Replay:
     ) -> None:
         self.replayed = 0
         self.times: deque[int] = deque(maxlen=256)
-        self._timed_at = 0  # the number of the next replay that is timed
+        self.timed_at = 0
         self.findings: tuple[str, set[int]] | None = None
         self._group = group
         self._node = group.node
@@ -79,14 +81,14 @@ class Replay:
         self._own: ManagedStream | None = None
         self._clock = group.node.engine.clock.timestamp
         # In whole nanoseconds, since a float would round a time of today; unless it is infinite.
-        self._period: float | None = check_every
+        self.period: float | None = check_every
         if check_every is not None and isfinite(check_every):
-            self._period = round(check_every * 1e9)
+            self.period = round(check_every * 1e9)
         self._compute_streams: DirectStreams | None = None
-        # The knobs of the operators, those that were set, and those that have to be looked at in every frame.
+        # The knobs of the operators, and those that were set.
         self._knobs: dict[Any, Knobs] = {}
         self._set_knobs = version.knobs
-        self._polled_knobs: list[Knobs] = []
+        self.polled_knobs: list[Knobs] = []
         # Whether the last frame was replayed, and whether the operators have released the frames of their computes.
         self._is_replaying = False
         self._are_settled = False
@@ -119,7 +121,7 @@ class Replay:
             that nothing holds an array when its reference count is looked at.
         """
         replayed = self.replayed
-        is_timed = replayed >= self._timed_at
+        is_timed = replayed >= self.timed_at
         began = time.perf_counter_ns() if is_timed else 0
         node, own = self._node, self._own
         assert own is not None
@@ -137,9 +139,9 @@ class Replay:
                 node.input.keep(port, item.data, self._received)
             else:
                 has_details, details = self._receive(graph, items, own)
-            if self._set_knobs or self._polled_knobs:
+            if self._set_knobs or self.polled_knobs:
                 self._write_knobs(own)
-            if self._period is not None and self._clock() >= graph.compare_at:
+            if self.period is not None and self._clock() >= graph.compare_at:
                 emitted = self._compare(graph, items, leaves, values)
                 is_timed = False
             else:
@@ -163,11 +165,15 @@ class Replay:
         self.replayed = replayed + 1
         graph.launches += 1
         if is_timed:
-            self.times.append(time.perf_counter_ns() - began)
-            self._timed_at = replayed + (1 if replayed < _TIMED else _TIMED)
-            if not self._are_settled:
-                kept = [each.lifetimes for each in self._group.members if each.lifetimes is not None]
-                self._are_settled = not [each for each in kept if not each.settle()]
+            self.note_time(time.perf_counter_ns() - began)
+
+    def note_time(self, nanoseconds: int) -> None:
+        """Note how long the last replay took."""
+        self.times.append(nanoseconds)
+        self.timed_at = self.replayed + (0 if self.replayed <= _TIMED else _TIMED - 1)
+        if not self._are_settled:
+            kept = [each.lifetimes for each in self._group.members if each.lifetimes is not None]
+            self._are_settled = not [each for each in kept if not each.settle()]
 
     def _receive(self, graph: Graph, items: list[Any], own: ManagedStream) -> tuple[bool, Details | None]:
         """Order the stream after the messages of a frame, and keep them alive.
@@ -190,7 +196,7 @@ class Replay:
 
     def _write_knobs(self, own: ManagedStream) -> None:
         """Write what knobs were set to since the last frame; nothing if one of the values is wrong."""
-        changes = [change for knobs in self._polled_knobs for change in knobs.changes()]
+        changes = [change for knobs in self.polled_knobs for change in knobs.changes()]
         while self._set_knobs:
             values = self._set_knobs.popleft()
             values.is_announced = False  # first: what is set from now on is announced again
@@ -226,8 +232,8 @@ class Replay:
 
     def _compare(self, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> list[Any]:
         """Replay a frame, compute it too, and return the results of the replay if both are the same."""
-        assert self._period is not None
-        graph.compare_at = self._clock() + self._period
+        assert self.period is not None
+        graph.compare_at = self._clock() + self.period
         state, handle = self._state, self.own.handle
         if self._compute_streams is None:
             run = self._node.streams.run
@@ -239,7 +245,7 @@ class Replay:
         try:
             before = Saved([*state.arrays(self._knobs.values()), *received], handle)
         except Exception as error:
-            self._period = None
+            self.period = None
             _log.warning(
                 "segment %r: its replays are not compared with computes, since there is too little memory for a "
                 "copy of what its operators keep (%s)",
@@ -306,7 +312,7 @@ class Replay:
             for node in self._group.members
             if (knobs := node.streams.knobs) is not None
         }
-        self._polled_knobs = [knobs for knobs in self._knobs.values() if knobs.are_polled]
+        self.polled_knobs = [knobs for knobs in self._knobs.values() if knobs.are_polled]
         for values in self._knobs:
             values.announce()
         self.order_own()

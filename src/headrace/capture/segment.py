@@ -22,17 +22,18 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime import Envelope, MessageCounter, UnconnectedQueue
 from headrace.capture.cache import Entry, Frame, GraphCache
 from headrace.capture.declaration import CaptureError, CaptureRefused
-from headrace.capture.host_values import HostValueUsed
 from headrace.capture.recording import record
 from headrace.capture.refusal import Refusal, refusal_of
 from headrace.capture.replay import Replay
 from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState
+from headrace.capture.steady_replay import steady_replay
 from headrace.core.lint import lint
 from headrace.core.parameter import ParameterVersion
 from headrace.gpu.capture import RecordedCopy
 from headrace.tensor.array_differences import changed_numbers
 from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
+from headrace.tensor.host_values import HostValueUsed
 from headrace.tensor.saved_arrays import KeptArray, Saved
 from headrace.tensor.structures import Leaves, key_of_object
 
@@ -75,15 +76,15 @@ class CapturedSegment:
         self._slot_available = slot_available
         self._state = DeviceState(self.members)
         # Raised by the parameters and knobs of the operators, and what it was when the parameters were looked at.
-        self._version = ParameterVersion()
+        self.version = ParameterVersion()
         period = 0.0 if mode == "verify" else options.check_every
-        self._replay = Replay(group, self._state, self._version, period)
+        self._replay = Replay(group, self._state, self.version, period)
         self._cache = GraphCache(options, group.inputs, self._close)
         # `Replay.replay`, or what an observer puts around it.
         self._replay_frame: Callable[[Graph, list[Any], Leaves, Leaves], None] = self._replay.replay
         self._replays: Replays | None = None
         self._takes: list[Callable[[], Any]] = []
-        self._usual_compute: Any = self._compute
+        self._usual_compute: Any = self.compute
         self._waits: Any = None
         self._is_refused = False
         self._is_changing = False
@@ -93,11 +94,11 @@ class CapturedSegment:
         self._graphs: list[Graph] = []
         self._retired: list[LentArray] = []  # of closed graphs, while somebody may use them
         self._eager_times: deque[int] = deque(maxlen=32)
-        self._seen_version = -1
+        self.seen_version = -1
         self._knob_count = 0
         self._live = [live for node in self.members if (live := node.operator._live_state) is not None]
-        # For a replayed frame that is a single array: tells whether another is like it, and its graph or slots.
-        self._last: tuple[Callable[[Any], bool], Entry] | None = None
+        # Of a replayed frame that is a single array, since the next one may be like it.
+        self.last: Entry | None = None
         # What lets frames be recorded while nothing else computes; None if there is one worker. Whether nothing
         # else computes in this frame, and in how many frames nothing else is to compute until one of them is
         # recorded.
@@ -119,42 +120,44 @@ class CapturedSegment:
     def prime(self) -> None:
         """Prepare for the first frame."""
         for node in self.members:
-            node.operator._parameter_version = self._version
+            node.operator._parameter_version = self.version
             node.replayed = lambda: self._replay.replayed
         self._takes = [port.take for port in self.node.input.ports]
         observer = self.node.engine.observer
         if observer is not None:
             self._replays = observer.watch_replays(self)
             self._replay_frame = self._replays.around(self._replay.replay)
-        self._usual_compute = self._compute if self._slot_available is None else self._compute_in_slots
         self.node.compute = self._usual_compute
 
     # Each frame.
 
-    def _compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Let one frame pass; the compute of the segment's node."""
-        last = self._last
-        if last is not None:
-            items = [self._takes[0]()]
-        elif self._group.has_left:
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Let one frame pass; the compute of the segment's node, unless it is steady (`steady_replay`)."""
+        if self.last is None and self._group.has_left:
             self._go_on()
-            return
         else:
-            items = [take() for take in self._takes]
+            self.compute_frame([take() for take in self._takes], None)
+        if self._slot_available is not None:
+            self.look_for_slot()
+
+    def compute_frame(self, items: list[Any], graph: Graph | None) -> None:
+        """Let a frame pass; it is like the last one if its graph is given."""
         for live in self._live:
             live.apply()
+        last = self.last
         if (
             last is not None
-            and self._version.number == self._seen_version
+            and self.version.number == self.seen_version
             and not (self._state.buffers and self._state.is_set_anew)
         ):
             # No variable may hold the array: whether the program still does is found by its reference count.
             leaves = [items[0].data if type(items[0]) is Envelope else items[0]]
-            matches, entry = last
-            if matches(leaves[0]) and (graph := entry.graph or entry.slots.take()) is not None:  # type: ignore[union-attr]
+            if graph is None and last.matches(leaves[0]):
+                graph = last.graph or last.slots.take()  # type: ignore[union-attr]
+            if graph is not None:
                 self._replay_frame(graph, items, leaves, [])
                 if self._replay.findings is not None:
-                    self._look_at(self._replay.findings, entry, graph)
+                    self._look_at(self._replay.findings, last, graph)
                 return
             leaves.clear()
         if self._is_refused:
@@ -162,12 +165,8 @@ class CapturedSegment:
         else:
             self._compute_any(items)
 
-    def _compute_in_slots(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Let one frame pass; afterwards wait for a slot if there is none.
-
-        The condition is evaluated only then.
-        """
-        self._compute(op_input, op_output, context)
+    def look_for_slot(self) -> None:
+        """Wait for a slot after a frame if there is none; the condition is evaluated only then."""
         node, available = self.node, self._slot_available
         assert available is not None
         if node.evaluated is None:
@@ -204,8 +203,8 @@ class CapturedSegment:
 
     def _compute_any(self, items: list[Any]) -> None:
         """Let a frame pass whose graph has to be looked for, or recorded."""
-        self._last = None
-        if self._version.number != self._seen_version:
+        self.last = None
+        if self.version.number != self.seen_version:
             self._look_at_parameters()
         try:
             frame = Frame(items)
@@ -243,12 +242,27 @@ class CapturedSegment:
         self._is_changing = False
         self.segment.state, self.segment.reason = "captured", ""
         (structure,) = frame.structures if len(frame.structures) == 1 else (None,)
-        is_full = entry.slots is None or entry.slots.made >= self.segment.options.slots
+        is_full = entry.slots is None or entry.slots.made >= entry.slots.most
         if type(structure) is Layout and is_full:
-            self._last = structure.kind.matching(structure), entry
+            self.last = entry
+            self._expect_like(entry, structure, graph)
         self._replay_frame(graph, items, frame.leaves, frame.values)
         if self._replay.findings is not None:
             self._look_at(self._replay.findings, entry, graph)
+
+    def _expect_like(self, entry: Entry, layout: Layout, graph: Graph) -> None:
+        """Expect further frames of an entry, each a single array, whose computes are steady where they can be."""
+        if entry.steady is None:
+            entry.matches = layout.kind.matching(layout)
+            is_usual = graph.is_single and len(self.node.output_queues) == 1 and self._replays is None
+            make: Any = (
+                steady_replay  # compiled code would call the function itself, whatever is in its place
+            )
+            entry.steady = make(self, self._replay, self._state, entry) if is_usual else self.compute
+        is_general = bool(self._live or self._replay.polled_knobs)
+        self._usual_compute = self.compute if is_general else entry.steady
+        if not self.node.wants_alone:
+            self.node.compute = self._usual_compute
 
     # As without capture.
 
@@ -312,7 +326,7 @@ class CapturedSegment:
         self._state.look()
         knobs = sum(len(node.operator._knobs.types) for node in self.members)
         if knobs != self._knob_count:
-            self._knob_count, self._seen_version = knobs, -1
+            self._knob_count, self.seen_version = knobs, -1
         node = self.node
         node.lifetimes = node.streams.lifetimes
         for member in self.members:
@@ -349,7 +363,7 @@ class CapturedSegment:
     def _look_at_parameters(self) -> bool:
         """Find out what the parameters are now; return whether one is something else."""
         before = self._cache.parameters
-        self._seen_version = self._version.number
+        self.seen_version = self.version.number
         self._cache.parameters = self._parameters_now()
         return self._cache.parameters != before
 
@@ -370,7 +384,7 @@ class CapturedSegment:
             self._compute_eagerly(items)
             self._refuse(error)
             return
-        has_changed = self._version.number != self._seen_version and self._look_at_parameters()
+        has_changed = self.version.number != self.seen_version and self._look_at_parameters()
         if has_changed or self._state.look():
             # A parameter has changed meanwhile, or a declared attribute was assigned for the first time.
             graph.close()
@@ -394,7 +408,7 @@ class CapturedSegment:
             entry.graph = graph
         else:
             entry.slots.add(graph)
-            if entry.slots.made < self.segment.options.slots:
+            if entry.slots.made < entry.slots.most:
                 self._will_record()
         self._replay.begin(has_recorded=True)
         self._settled_for = None  # the first replay is compared, and later ones of any kind
@@ -478,7 +492,7 @@ class CapturedSegment:
     def _refuse(self, refusal: Exception) -> None:
         """Run as without capture from now on; warn, or raise where the segment has to be captured."""
         self._is_refused = True
-        self._last = None
+        self.last = None
         if self._slot_available is not None:
             self._slot_available.slots.clear()  # it need not wait for one any more
         self._say("is not captured and runs as without capture", str(refusal), refusal)
@@ -513,7 +527,7 @@ class CapturedSegment:
 
     def _close(self, entry: Entry) -> None:
         """Release the graphs of an entry."""
-        self._last = None
+        self.last = None
         if entry.slots is not None:
             entry.slots.forget()  # receivers may hold its memory, so its graphs are closed at the end
         elif entry.graph is not None:
@@ -557,7 +571,7 @@ class CapturedSegment:
         if self._replay.times:
             segment.replay_ns = statistics.median(self._replay.times)
         self._group.clear()
-        self._last = None
+        self.last = None
         for node in self.members:
             node.operator._parameter_version = None
         with ExitStack() as stack:  # all are closed, even if the device has failed

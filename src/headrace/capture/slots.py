@@ -1,9 +1,9 @@
 """Slots: graphs whose own memory is sent, and the wait for one that nobody uses.
 
 With ``outputs="ring"`` a segment has several graphs of the same frame, each with memory of its own for what it
-emits. A graph that was launched is in use until nobody refers to its arrays any more
-(`headrace.tensor.lent_arrays`). Work of those that received them may still run then. So the next launch is ordered
-after the streams of all users, once for all graphs that are found free together.
+emits. A graph that was launched is in use until nobody refers to its arrays any more (`tensor.lent_arrays`).
+Work of those that received them may still run then. So the next launch is ordered after the streams of all users,
+once for all graphs that are found free together.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from headrace.capture.graph import Graph
     from headrace.gpu.allocation import StreamUser
 
+_FEW, _MANY, _BYTES = 4, 16, 1 << 20  # with few, looks for free ones cost more than copying small outputs
+
 
 class Slots:
     """The graphs of one kind of frame that send their own memory.
@@ -27,16 +29,15 @@ class Slots:
 
     Attributes
     ----------
-    made, free
-        The number of graphs, and those that nobody used at the last look.
+    made, most, free
+        The number of graphs, the most that are made, and those that nobody used at the last look.
     """
 
-    __slots__ = ("_condition", "_events", "_lent", "_own", "_users", "free", "made")
+    __slots__ = ("_condition", "_events", "_lent", "_own", "_users", "free", "made", "most")
 
     def __init__(self, condition: SlotAvailable, own: ManagedStream) -> None:
-        self.made = 0
-        self._condition = condition
-        self._own = own
+        self.made, self.most = 0, condition.most or _FEW
+        self._condition, self._own = condition, own
         self.free: deque[Graph] = deque()
         self._lent: list[Graph] = []
         # Those after whose work the next launch comes, and the events for that.
@@ -45,7 +46,9 @@ class Slots:
         condition.slots.append(self)
 
     def add(self, graph: Graph) -> None:
-        """Add a graph, which is launched next."""
+        """Add a graph, which is launched next; the size of what the first one sends tells how many there are."""
+        if not (self.made or self._condition.most):
+            self.most = min(max(_BYTES // sum([array.size for array in graph.lent] or [1]), _FEW), _MANY)
         self.made += 1
         self._lent.append(graph)
 
@@ -97,10 +100,10 @@ class Slots:
 
 
 class SlotAvailable(PatientCondition):
-    """Lets a segment run when a graph is free, or may be made; before the first is made, it always may.
+    """Lets a segment run when a graph is free, or may be made.
 
-    Which kind of frame comes next is not known. If all graphs of its kind are in use, it runs as without capture:
-    to wait for one could be to wait for ever, since whoever holds its frames may wait for one of another kind.
+    Which kind of frame comes next is not known. If all graphs of its kind are in use, it runs as without capture.
+    To wait could be for ever: whoever holds its frames may wait for one of another kind.
     """
 
     warning = (
@@ -112,11 +115,10 @@ class SlotAvailable(PatientCondition):
         ),
     )
 
-    def __init__(self, fragment: Any, most: int, *, name: str) -> None:
+    def __init__(self, fragment: Any, most: int | None, *, name: str) -> None:
         super().__init__(fragment, name=name)
         self.slots: list[Slots] = []
-        self.is_awaited = False
-        self._most = most
+        self.is_awaited, self.most = False, most
 
     def is_there(self) -> bool:
         """Return whether some kind of frame has a graph that nobody uses, or may have another; else await it."""
@@ -131,14 +133,14 @@ class SlotAvailable(PatientCondition):
     def has_one(self) -> bool:
         """Return whether there is one now."""
         for slots in self.slots:  # without a generator: every frame asks
-            if slots.free or slots.made < self._most or slots.has_free():
+            if slots.free or slots.made < slots.most or slots.has_free():
                 return True
         return not self.slots
 
     @property
     def starving(self) -> str:
         """What there is too little of."""
-        return f"a free slot ({self._most} are in use)"
+        return f"a free slot ({max(slots.made for slots in self.slots)} are in use)"
 
     def detach(self) -> None:
         """Leave the run."""

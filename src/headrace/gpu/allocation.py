@@ -22,7 +22,7 @@ away if that is possible, else by whoever uses the pool next. They come later in
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 from weakref import ref
@@ -41,8 +41,9 @@ class Pool(Protocol):
     def give_back(self, block: Any, users: list[StreamUser]) -> None:
         """Take back a block; called from a finalizer, so it takes no lock."""
 
-    def collect(self) -> None:
-        """Record the events of the blocks that came back."""
+    @property
+    def collect(self) -> Callable[[], None] | None:
+        """Records the events of the blocks that came back; None if there is nothing to do for that."""
 
 
 class Allocation:
@@ -60,20 +61,20 @@ class Allocation:
         Those whose streams may work on it: first of all the stream that it was allocated for.
     """
 
-    __slots__ = ("__weakref__", "_block", "_users", "address", "pool", "size")
+    __slots__ = ("__weakref__", "_block", "address", "pool", "size", "users")
 
     def __init__(self, pool: Pool, block: Any, size: int, users: list[StreamUser]) -> None:
         self.pool = pool
         self._block = block
-        self._users = users
+        self.users = users
         self.size = size
         self.address: int = block.address
         in_use[self.address] = ref(self)
 
     def add_user(self, user: StreamUser) -> None:
         """Note that streams may work on it; may be called from any thread."""
-        if user not in self._users:  # at worst it is there twice
-            self._users.append(user)
+        if user not in self.users:  # at worst it is there twice
+            self.users.append(user)
 
     @property
     def buffer(self) -> Any:
@@ -88,7 +89,7 @@ class Allocation:
         # Not `suppress`, which costs as much as the rest: every frame of every allocator ends here.
         try:
             in_use.pop(self.address, None)
-            self.pool.give_back(self._block, self._users)
+            self.pool.give_back(self._block, self.users)
         except (AttributeError, ImportError):  # where __init__ failed, and at the end of the interpreter
             pass
 

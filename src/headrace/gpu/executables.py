@@ -80,17 +80,17 @@ class Executables:
     def __init__(self, definition: Any, table: AddressTable, executable: Any = None) -> None:
         self._definition = definition
         self._table = table
+        self._rows, self._words, self._size = table.rows, table.words, table.size
         self._is_first = executable is None
         self._executable: Any = executable or definition.instantiate()
 
     def launch(self, addresses: list[int], stream: gpu.StreamHandle) -> None:
         """Launch the graph for a frame whose arrays are at these addresses."""
-        table = self._table
-        rows = table.rows
+        rows, words = self._rows, self._words
         number: int = rows.number
         if number % _HALF == 0:
-            table.turn(number, stream)
-        words, place = table.words, number % _ROWS * table.size
+            self._table.turn(number, stream)
+        place = number % _ROWS * self._size
         for address in addresses:
             words[place] = address
             place += 1

@@ -254,6 +254,8 @@ class ReceivedFrames:
         Calls a function on another thread. It is used in finalizers, so it takes no lock.
     """
 
+    collect = None  # events are recorded by another thread as soon as it runs
+
     def __init__(
         self, give_back: Callable[[int], None], call_soon: Callable[[Callable[[], object]], object]
     ) -> None:
@@ -272,9 +274,6 @@ class ReceivedFrames:
     def give_back(self, block: _Block, users: list[StreamUser]) -> None:
         """Let go of a frame's memory; called by finalizers."""
         self._call_soon(lambda: self._finish(block, users))
-
-    def collect(self) -> None:
-        """Do nothing: events are recorded by another thread as soon as it runs."""
 
     def _finish(self, block: _Block, users: list[StreamUser]) -> None:
         """End the use of a block when the streams of its users have completed their work so far."""

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace import waits
 from headrace.core.errors import ProtocolError
 from headrace.gpu.backend import active
 from headrace.link.board import Board
@@ -353,6 +354,7 @@ class Receiver(End):
     def _after_tick(self) -> None:
         self._return_memory()
 
+    @waits.shielded
     def _return_memory(self) -> None:
         while self._returned and self._lock.acquire(blocking=False):
             try:

@@ -6,7 +6,8 @@ the line begins with a bar and the time that is left: a bar of rich on a termina
 the browser in a notebook.
 
 While the line is shown, stdout and stderr are replaced: what the program prints would otherwise begin in the middle
-of the line. The replacement erases the line first; the next turn of the thread shows it again.
+of the line. The replacement erases the line first; the next turn of the thread shows it again, unless what the
+program printed does not end with a newline. `print` writes a text and its newline one after the other.
 """
 
 from __future__ import annotations
@@ -168,6 +169,7 @@ class _Screen:
         # Reentrant: a signal handler or a finalizer may print while this thread writes the line.
         self._lock = threading.RLock()
         self.is_shown = False
+        self._is_in_use = False  # the program has printed the beginning of a line
 
     @staticmethod
     def bar(fraction: float | None) -> str:
@@ -185,8 +187,10 @@ class _Screen:
         return f"{captured.get()} {fraction:4.0%}  "
 
     def show(self, text: str) -> None:
-        """Write the line in place of the last one; without a text, erase it."""
+        """Write the line in place of the last one, but not in place of the program's; without a text, erase it."""
         with self._lock:
+            if self._is_in_use:
+                return
             self.stream.write(_ERASE + text)
             self.stream.flush()
             self.is_shown = bool(text)
@@ -195,6 +199,15 @@ class _Screen:
         """Erase the line, if it is there."""
         if self.is_shown:
             self.show("")
+
+    def write(self, stream: Any, text: str) -> int:
+        """Erase the line and write what the program prints; the line is not written in between."""
+        with self._lock:
+            self.erase()
+            written: int = stream.write(text)
+            if text:
+                self._is_in_use = not text.endswith("\n")
+            return written
 
 
 class _Cell:
@@ -219,6 +232,12 @@ class _Cell:
         """Erase the line."""
         self.show("")
 
+    def write(self, stream: Any, text: str) -> int:
+        """Erase the line and write what the program prints, which is elsewhere."""
+        self.erase()
+        written: int = stream.write(text)
+        return written
+
 
 class _Erasing:
     """A stream of the program on the terminal; writing to it erases the line first."""
@@ -229,9 +248,7 @@ class _Erasing:
 
     def write(self, text: str) -> int:
         """Erase the line and write `text`."""
-        self._screen.erase()
-        written: int = self._stream.write(text)
-        return written
+        return self._screen.write(self._stream, text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

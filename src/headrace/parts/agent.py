@@ -46,9 +46,10 @@ from headrace.parts.token import token_for
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Ctrl-C ends the process without a traceback until it can tell the driver (`join`).
+# Ctrl-C ends the process without a traceback until it can tell the driver (`join`). Ray blocks it in its processes,
+# which this one would inherit.
 _BOOT = (
-    "import signal, sys; s = signal.SIGINT; "
+    "import signal, sys; s = signal.SIGINT; signal.pthread_sigmask(signal.SIG_UNBLOCK, {{s}}); "
     "signal.getsignal(s) is signal.SIG_IGN or signal.signal(s, signal.SIG_DFL); "
     "sys.path.insert(0, {!r}); from headrace.parts.worker import join; "
     "join({!r}, {!r}, {!r}, {!r}, {!r}, {!r})"

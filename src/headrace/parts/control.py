@@ -397,6 +397,7 @@ class Channel:
         with self._sending:
             return self._post(message, descriptors)
 
+    @waits.shielded
     def offer(self, message: Any) -> bool:
         """Send a short message, unless it would have to wait; return whether it was sent."""
         if not self._sending.acquire(blocking=False):

@@ -314,8 +314,9 @@ class LinkOperator(Operator):
 
     def leave(self, error: BaseException | None, ended_by: str) -> None:
         """Tell the other end that the run has ended with an error, or as `ended_by` says, and give up the link."""
-        # A message that is being delivered is in its queue first, where it is counted. The handler of a signal may
-        # have raised in `send_at_once`, between the taking of the lock and the `try`: then it stays locked.
+        # A message that is being delivered is in its queue first, where it is counted. A handler that the program
+        # installed during the run may have raised in `send_at_once`, which is shielded from others: then the lock
+        # stays locked.
         is_interrupted = error is not None and not isinstance(error, Exception)
         is_locked = waits.acquire(self._lock, _MOMENT if is_interrupted else None)
         link, earlier = self._latest, [self._link, *self._next_links]
@@ -533,6 +534,7 @@ class SendToPart(LinkOperator):
             for port in feeder.output.ports.values():
                 port.queues = tuple([at_once if each is queue else each for each in port.queues])
 
+    @waits.shielded
     def send_at_once(self, message: Any) -> bool:
         """Send a message in the compute that emits it, if nothing is in the way; return whether it was sent.
 
@@ -800,6 +802,7 @@ class ReceiveFromPart(LinkOperator):
         """Return how many messages of this link their receiver has taken; those of an earlier link come first."""
         return self._here - min(len(self._queue), self._here)
 
+    @waits.shielded
     def note_idle(self) -> None:
         """Return the credits of what was taken: the part has done with it what it does.
 
@@ -824,6 +827,7 @@ class ReceiveFromPart(LinkOperator):
         """Whether there are messages that were taken and not answered: what came of them is not safe elsewhere."""
         return self.is_acknowledging and self._link is not None and self._taken() > self._done
 
+    @waits.shielded
     def answer(self) -> None:
         """Return the credits of all that was taken."""
         if self._lock.acquire(blocking=False):
@@ -832,6 +836,7 @@ class ReceiveFromPart(LinkOperator):
             finally:
                 self._lock.release()
 
+    @waits.shielded
     def relieve(self) -> None:
         """Let no sender wait because something can always run in this part, if no credit was returned since."""
         if self._link is None or not self._lock.acquire(blocking=False):
@@ -920,6 +925,7 @@ class ReceiveFromPart(LinkOperator):
         self._is_given_up = self.has_news = True
         self._condition.notify_scheduler()
 
+    @waits.shielded
     def _handle_at_once(self) -> bool:
         """Put what arrived in the queue of its receiver; return whether a compute has nothing to do."""
         engine = self._engine

@@ -29,7 +29,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from headrace import gpu
+from headrace import gpu, waits
 from headrace._runtime import ManagedStream, create_event
 from headrace.gpu.allocation import Allocation, StreamUser
 from headrace.gpu.backend import active, is_chosen
@@ -193,6 +193,7 @@ class BlockStore:
         self._in_use.add(block)
         return Allocation(self, block, wanted, [] if user is None else [user])
 
+    @waits.shielded
     def give_back(self, block: Block, users: list[StreamUser]) -> None:
         """Take back a block; called from a finalizer."""
         self._returned.append((block, users))

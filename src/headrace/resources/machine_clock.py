@@ -70,8 +70,10 @@ class MachineClock(Clock):
             woken = woken or parker.take()
             return woken
 
-        # Without a time to wait for, a worker may wait for an event from outside.
-        return self.machine.wait(is_woken, seconds, outside=seconds is None)
+        # Without a time to wait for, a worker may wait for an event from outside. The permit may come, and be taken
+        # by another look, after the machine has found that the time is over.
+        self.machine.wait(is_woken, seconds, outside=seconds is None)
+        return woken
 
     def unpark(self, parker: Parker) -> None:
         """End the wait of a worker that is parked in the machine's time."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import getweakrefcount
 
 from headrace import gpu
@@ -50,12 +50,15 @@ class LentArray:
         Its memory.
     users
         Those that have received it; whoever writes the memory again empties the list.
+    allocation
+        Its allocation, while it is lent as the same array again and again.
     """
 
     __slots__ = (
         *("_alone", "_count", "_is_gone", "_kept", "_links", "_links_of", "_make", "_state", "_state_of"),
-        *("_tell", "address", "size", "users"),
+        *("_tell", "address", "allocation", "size", "users"),
     )
+    collect: ClassVar[None] = None  # the work of the users is waited for when the memory is used again
 
     def __init__(self, layout: Layout, array: Any, tell: Callable[[], None]) -> None:
         kind = layout.kind
@@ -69,6 +72,7 @@ class LentArray:
         # counts while they are not lent, and the array's own; what can be changed of the array; and whether only
         # others hold the allocation.
         self._links: list[Any] = []
+        self.allocation: Allocation | None = None
         self._count = self._alone = 0
         self._state: Any = None
         self._is_gone = False
@@ -81,7 +85,8 @@ class LentArray:
                 return links[1]
             self._drop_links()
         if not links:
-            links.append(Allocation(self, self, self.size, self.users))
+            self.allocation = Allocation(self, self, self.size, self.users)
+            links.append(self.allocation)
             self._count = sum(map(getrefcount, links))
             array = self._make(links[0])
             links += self._links_of(array)
@@ -89,7 +94,7 @@ class LentArray:
                 return array
             array = None  # or it would count
             self._state = self._state_of(links[1])
-            self._count, self._alone = sum(map(getrefcount, links)), _references(links)
+            self._count, self._alone = sum(map(getrefcount, links)), getrefcount(links[1])
             return links[1]
         return self._make(links[0])
 
@@ -97,28 +102,27 @@ class LentArray:
         """Return whether nobody refers to the array that was lent, or to its memory."""
         links = self._links
         # No count is ever less than it was at first, so their sum tells as well.
-        if self._is_gone or sum(map(getrefcount, links)) != self._count:
+        if sum(map(getrefcount, links)) != self._count:
             return False
         # A weak reference could lead to the next message; or it was one until another thread made it a strong one.
-        if len(links) > 1 and (getweakrefcount(links[1]) or _references(links) != self._alone):
+        if len(links) > 1 and (getweakrefcount(links[1]) or getrefcount(links[1]) != self._alone):
             self.let_go()
-        return not self._is_gone
+            return not self._is_gone
+        return True
 
     def let_go(self) -> None:
         """Let the end of the last reference tell that the array is back."""
         if self._links:  # or nobody would tell: it came back since the caller looked
             self._is_gone = True
-            self._count = 0
+            self._count = -1  # which no sum is
             self._drop_links()
 
     def give_back(self, block: Any, users: list[StreamUser]) -> None:
         """Note that nobody refers to the allocation any more; called from a finalizer."""
         if self._is_gone:
             self._is_gone = False
+            self._count = 0
             self._tell()
-
-    def collect(self) -> None:
-        """Do nothing: the work of the users is waited for when the memory is used again."""
 
     def close(self) -> None:
         """Keep nothing any more; what was lent keeps its memory itself."""
@@ -126,7 +130,7 @@ class LentArray:
 
     def _drop_links(self) -> None:
         """Refer to the allocation no more, also not by a pointer to it among what can be changed of the array."""
-        self._state = None
+        self._state = self.allocation = None
         self._links.clear()
 
     def memory_bytes(self) -> Any:
@@ -156,14 +160,13 @@ class LentArrays:
 
     Attributes
     ----------
-    address
-        The memory of the array that was taken last.
+    address, last
+        The memory of the array that was taken last, and what lent it; None if it is a new array.
     """
 
     __slots__ = (
         *("_back", "_events", "_layout", "_left", "_lent", "_made", "_marked", "_marks", "_new", "_own"),
-        "_ready",
-        "address",
+        *("_ready", "address", "last"),
     )
 
     def __init__(self, layout: Layout, new: NewArrays, own: Any) -> None:
@@ -181,6 +184,7 @@ class LentArrays:
         # The number of those that were made, and how many new arrays are sent before the next look.
         self._made = self._left = 0
         self.address = 0
+        self.last: LentArray | None = None
 
     @staticmethod
     def are_lent(layout: Layout) -> bool:
@@ -199,11 +203,12 @@ class LentArrays:
                 self._collect()
             if not self._ready:
                 self._left = (self._left or _BATCH) - 1
+                self.last = None
                 array = self._new.take()
                 kind = self._layout.kind
                 self.address = kind.address(array) - kind.extent(self._layout).before
                 return array
-        one = self._ready.pop()
+        self.last = one = self._ready.pop()
         lent.append(one)
         self.address = one.address
         return one.lend()
@@ -248,11 +253,6 @@ def mark_work(users: Iterable[StreamUser], own: Any, events: dict[Any, Any]) -> 
             stream.record(event)
             marks.append(event)
     return marks
-
-
-def _references(links: list[Any]) -> int:
-    """Return the reference count of the array among the links."""
-    return getrefcount(links[1])
 
 
 def _nothing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 import threading
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from headrace import CountCondition, Operator
 from headrace._runtime.lifecycle import stop_timeout
 from headrace.core import ParameterError, StuckError
+from headrace.core.control import RunControl
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source, wait_until
@@ -153,6 +155,60 @@ def test_the_error_that_ended_the_run_is_raised_with_a_note_about_what_is_stuck(
     )
     assert [type(error) for error in caught.value.other_errors] == [StuckError]  # type: ignore[attr-defined]
     let_go(app)
+
+
+def test_an_error_that_the_run_is_about_to_report_is_listed_once(is_over: threading.Event) -> None:
+    """The run is given up while it goes through its errors, and has some of them twice."""
+    both, may_end = threading.Barrier(2), threading.Event()
+
+    class Slow(Exception):
+        def __str__(self) -> str:
+            if threading.current_thread().name == "App run":
+                is_over.set()
+                assert may_end.wait(PATIENCE)
+            return f"error of {self.args[0]}"
+
+    def body(op: Step, i: Any, o: Any) -> None:
+        both.wait(PATIENCE)
+        raise Slow(op.name)
+
+    def compose(app: Any) -> None:
+        for name in ("one", "other"):
+            app.add_operator(Step(app, CountCondition(app, 1), body=body, name=name))
+
+    app: Any = App(
+        compose, lambda app: EventBasedScheduler(app, clock=ManualClock(app), worker_thread_number=2)
+    )
+    app.stop_timeout = "1ms"
+    with pytest.raises(Slow) as caught:
+        app.run()
+    others = caught.value.other_errors  # type: ignore[attr-defined]
+    assert [type(error) for error in others] == [Slow, StuckError]
+    assert sorted(record.message for record in app.outcome.errors[:2]) == ["error of one", "error of other"]
+    assert len(app.outcome.errors) == 3
+    may_end.set()
+    wait_until(lambda: not app._controls, "the end of the run")
+
+
+def test_the_run_and_whoever_gives_it_up_may_take_the_same_error_from_outside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Contested(deque[BaseException]):
+        """The other thread takes the last error after this one has seen it."""
+
+        def __bool__(self) -> bool:
+            return True
+
+    begin = RunControl.begin
+
+    def begin_contested(control: RunControl, engine: Any) -> None:
+        control.errors = Contested([LookupError("from outside")])
+        begin(control, engine)
+
+    monkeypatch.setattr(RunControl, "begin", begin_contested)
+    with pytest.raises(LookupError, match="from outside") as caught:
+        run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), name="one")))
+    assert not hasattr(caught.value, "other_errors")
 
 
 def test_a_stop_that_does_not_return_is_given_up_too(is_over: threading.Event) -> None:

@@ -299,6 +299,40 @@ def test_a_producer_that_waits_for_much_room_keeps_nobody_out_of_a_queue_that_is
     assert app.dropped() == {}
 
 
+def test_a_producer_runs_when_the_consumer_that_was_to_make_room_finds_none_itself(
+    scheduler: MakeScheduler,
+) -> None:
+    """`small` does not overtake `huge` while the consumer is ready. But the consumer has no room for what it emits
+    until `small` has emitted what the last operator waits for."""
+    joined: list[Any] = []
+
+    def compose(app: App) -> None:
+        def send(op: Step, i: Any, o: Any) -> None:
+            o.emit("small", "out")
+            o.emit("go", "go")
+
+        def join(op: Step, i: Any, o: Any) -> None:
+            joined.append((i.receive("in"), i.receive("go")))
+
+        consumer = Step(
+            app,
+            inputs=["in"],
+            outputs=["out"],
+            body=lambda op, i, o: o.emit(i.receive("in")),
+            name="consumer",
+        )
+        last = Step(app, inputs=["in", "go"], body=join, name="last")
+        small = Step(app, CountCondition(app, 1), outputs=["out", "go"], body=send, name="small")
+        for producer in (burst(app, "large", 3, 1), burst(app, "huge", 4, 1), small):
+            app.add_flow(producer, consumer, {("out", "in")}, size=4)
+        app.add_flow(consumer, last, {("out", "in")})
+        app.add_flow(source(app, (), name="other"), last, {("out", "in")})  # so that it is shared
+        app.add_flow(small, last, {("go", "go")})
+
+    run(compose, scheduler)
+    assert [go for _, go in joined] == ["go"]
+
+
 def test_a_producer_that_has_nothing_to_emit_keeps_nobody_out() -> None:
     """It needs much room, but first of all a message that never comes."""
     filled = threading.Event()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace._runtime.compiled import is_compiled
-from headrace._runtime.scheduling.room_sharing import RoomLine
+from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
 
 pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled, a line takes requests of nodes only")
 
@@ -98,3 +98,18 @@ def test_one_that_needs_no_room_any_more_leaves_its_room_to_others(is_promised: 
     assert request.node.blockers == 0
     line.queue.clear()
     assert line.has_room("other", 4)
+
+
+def test_a_consumer_that_finds_no_room_itself_does_not_keep_others_from_overtaking() -> None:
+    """It was about to empty its queue, and waits now."""
+    before, behind = Line(waiting=2, is_emptied=True), Line(waiting=4)
+    before.add("large", 3)
+    before.add("small", 1)
+    assert before.promise() == []
+    consumer: Any = SimpleNamespace(node=before.line.state.consumer, places=1, line=behind.line)
+    consumer.is_promised = consumer.running = False
+    room = SharedRoom()
+    room.requests, room.emptied = [consumer], [before.line]
+    assert not room.reserve(is_paused=False)
+    assert not consumer.node.busy
+    assert before.woken == ["small"]

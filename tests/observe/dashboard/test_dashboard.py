@@ -18,6 +18,7 @@ from headrace import CountCondition, Subgraph
 from headrace.core.control import RunControl
 from headrace.gpu import sim
 from headrace.observe import Dashboard, Watcher, watch
+from headrace.observe.figures.recent_figures import CELL
 from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests._web.clients import ask, connect, get, token, until
 from tests.harness import App, Consumer, Producer, Step
@@ -198,15 +199,17 @@ def test_every_interval_and_every_line_of_the_log_is_sent_once(shared: Watched) 
         return found
 
     found = talk(shared, action)
-    starts = [
-        (operator, start)
+    intervals = [
+        (operator, start, length)
         for message in found
         for operator, is_gpu, rows in message["line"]
-        for start in rows[::4]
+        for start, length in zip(rows[::4], rows[1::4], strict=True)
         if not is_gpu
     ]
+    assert len(intervals) >= 60
+    # Many computes that become known at once are summed up in cells. Two such pieces can meet in a cell.
+    starts = [interval[:2] for interval in intervals if interval[2] != CELL // 1000]
     assert len(starts) == len(set(starts))
-    assert len(starts) >= 60
     lines = [line for message in found for line in message["log"] if line[2] == "test.log"]
     assert {(level, text) for _, level, _, text in lines} == {("WARNING", HOSTILE_LINE)}
     times = [time for time, *_ in lines]

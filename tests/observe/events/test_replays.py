@@ -165,6 +165,15 @@ def test_the_time_on_the_device_is_that_of_each_operators_own_kernels() -> None:
         assert not tracker.statistics.operator(name).gpu.is_bound
 
 
+def test_each_replay_is_timed_at_an_ordinary_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader comes seldom. If only the first replays were timed, the start would stand for all of the run."""
+    monkeypatch.setattr(SimulatedTime, "is_sampled", property(lambda _: True, lambda *_: None))
+
+    _, collects, _ = observed(lambda app: chain(app, 60, 10 * MS))
+    assert all(time > 0 for time in collects.gpu_times("two"))
+    assert all(bool(value) for each in collects.of("two") for value in each.is_timed)
+
+
 def test_operators_side_by_side_and_joined_are_timed_one_by_one() -> None:
     _, collects, _ = observed(branches)
     for name, length in (("a", 1), ("b", 2), ("c", 4), ("d", 3)):

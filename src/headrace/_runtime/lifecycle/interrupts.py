@@ -7,8 +7,9 @@ and an exception that those raise is
 
 - raised at once, one time in a run, where that is safe: while the application is composed and started, and inside
   `compute` if operators run on this thread;
-- held back everywhere else: while workers finish their computes, and while the operators are stopped. The run
-  begins to stop, a log line reports what it waits for, and `run` raises the exception when everything is stopped.
+- held back everywhere else: while workers finish their computes, while the operators are stopped, and where a lock
+  would stay locked (`waits.shielded`). The run begins to stop, a log line reports what it waits for, and `run`
+  raises the exception when everything is stopped.
 
 SIGTERM ends a process at once, unless the program handles it. During a run it acts like Ctrl-C, and `run` raises
 ``SystemExit(143)``, the exit status that a shell shows for a process ended by SIGTERM. The alternative, to send the
@@ -23,6 +24,8 @@ import signal
 import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+from headrace import waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,18 +76,20 @@ class Interrupts:
                 signal.signal(number, self._previous[number])
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        is_shielded = waits.is_shielded(frame)
         try:
             previous = self._previous[number]
             if previous is signal.SIG_DFL:
                 raise SystemExit(128 + number)
-            previous(number, frame)
+            # If that is the handler of a run around this one, it leaves it to this one to hold back the exception.
+            previous(number, None if is_shielded else frame)
         except BaseException as error:
             self._stop()
             is_first, self.first = self.first is None, self.first or error
             if is_first:
                 self._since = monotonic()
-            was_held, self.held = self.held, True
-            if not was_held:
+            if not (self.held or is_shielded):
+                self.held = True
                 raise
             self._log(is_first, signal.Signals(number).name)
 

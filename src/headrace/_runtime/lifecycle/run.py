@@ -205,8 +205,10 @@ class _Life:
         )
         logging.getLogger("headrace.watchdog").error("%s", stuck)
         self._take_outside_errors("and while stopping")
-        # Copies: the run may go on to change its own.
-        errors: list[BaseException] = [*self.errors, *(() if engine is None else engine.errors)]
+        # Copies: the run may go on to change its own. It may be moving the engine's to its own, so those come first
+        # here: each is found once or twice.
+        of_engine = () if engine is None else tuple(engine.errors)
+        errors = list({id(error): error for error in (*self.errors, *of_engine)}.values())
         if errors:
             add_note(errors[0], f"and the run did not stop: {type(stuck).__name__}: {stuck}")
         errors.append(stuck)
@@ -364,7 +366,11 @@ class _Life:
         """Add the errors with which other threads let the run fail."""
         errors = self.control.errors
         while errors:
-            self._add(errors.popleft(), when)
+            try:
+                error = errors.popleft()
+            except IndexError:  # the run and whoever gives it up take them, on two threads
+                return
+            self._add(error, when)
 
     def _attempt(self, step: TearDownStep) -> None:
         self._doing = step.doing

@@ -41,7 +41,8 @@ class Envelope:
     extra
         What few messages have: further fences, a timestamp, metadata. None if there is nothing of it.
     record
-        What keeps the data alive, if several receivers share the message (`streams.held_frames`).
+        What keeps the data alive, if several receivers share the message (`streams.held_frames`); or the allocation
+        that the data, an array, is on, if its sender knows that.
     """
 
     __slots__ = ("data", "event", "extra", "fences", "number", "record", "work")

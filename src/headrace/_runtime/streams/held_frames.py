@@ -69,12 +69,17 @@ class HeldFrames:
         unsorted = self.unsorted
         if len(unsorted) > 1:
             self.received += sort_allocations(unsorted, self._user)
-        elif type(unsorted[0]) is Allocation:  # of one message, as a rule
-            pool = unsorted[0].pool
-            unsorted.pop().add_user(self._user)
-            pool.collect()
+            return
+        owner = unsorted.pop()
+        if type(owner) is Allocation:  # of one message, as a rule
+            if self._user not in owner.users:  # as `Allocation.add_user`
+                owner.users.append(self._user)
+            collect = owner.pool.collect
+            owner = None  # or it would not come back
+            if collect is not None:
+                collect()
         else:
-            self.received.append(unsorted.pop())
+            self.received.append(owner)
 
     def keep_once(self) -> None:
         """Keep the received owners once if they are all the same: that of a producer that reuses one buffer."""

@@ -288,7 +288,8 @@ def sort_allocations(owners: list[Any], user: StreamUser) -> list[Any]:
     owner = None  # or this variable would hold the last one
     # Those that nobody holds any more have come back: their events are recorded here, where nothing is locked.
     for pool in pools.values():
-        pool.collect()
+        if pool.collect is not None:
+            pool.collect()
     return kept
 
 

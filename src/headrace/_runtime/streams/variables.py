@@ -21,6 +21,8 @@ _ENDS = (
     "headrace._runtime.lifecycle.run",
     "headrace._runtime.scheduling.threads",
 )
+# What the import system puts into a module. A loader may lead to all of a program: pytest's, to every test.
+_OF_IMPORTS = ("__builtins__", "__loader__", "__spec__")
 
 
 def variables_of_compute() -> list[dict[str, Any]]:
@@ -31,7 +33,13 @@ def variables_of_compute() -> list[dict[str, Any]]:
 def modules_of_compute() -> list[dict[str, Any]]:
     """Return the variables of the modules of those functions, except headrace's."""
     found = {id(frame.f_globals): frame.f_globals for frame in _frames()}
-    return [module for module in found.values() if not module.get("__name__", "").startswith(_PACKAGE)]
+    modules = [
+        dict(module) for module in found.values() if not module.get("__name__", "").startswith(_PACKAGE)
+    ]
+    for module in modules:
+        for name in _OF_IMPORTS:
+            module.pop(name, None)
+    return modules
 
 
 def modules_of(operator: Operator) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace import waits
 from headrace.gpu.sim.objects import CUDAError
 
 Bytes = NDArray[np.uint8]
@@ -88,6 +89,7 @@ class MemoryPool:
         spans = (Span(self, memory, self._allocations.get(id(memory))) for memory in map(_whole, arrays))
         return [span for span in spans if span.number is not None]
 
+    @waits.shielded
     def free(self, memory: Bytes, queue: object) -> None:
         """Free memory in the order of a stream; the lock may be held, by this thread or another."""
         self._freed.append((memory, queue))

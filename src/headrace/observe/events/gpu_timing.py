@@ -37,7 +37,7 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace import gpu
+from headrace import gpu, waits
 from headrace._runtime import Envelope
 from headrace.observe.events.sampling import ALWAYS, Sampling
 
@@ -152,6 +152,7 @@ class Timer:
                     return
                 self._read_first(is_last)
 
+    @waits.shielded
     def read_some(self) -> None:
         """Read the times of the oldest pieces of work, if they are complete and nobody else reads."""
         if not self._reading.acquire(blocking=False):

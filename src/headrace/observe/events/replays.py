@@ -69,6 +69,7 @@ class ReplayWatch:
         watchers: Sequence[Watcher],
     ) -> None:
         self._segment = segment
+        self.name = segment.name
         self._now = now
         self._device_time = device_time
         self._watchers = watchers
@@ -254,10 +255,8 @@ class _Launches:
         graphs = self._graphs
         if graphs:
             graph = graphs[0]  # the one that was launched longest ago
-            if not time.is_sampled and graph.unread:
-                with gpu.on_device(time.device_id):
-                    for member in self.members:
-                        member.read_times()
+            if graph.unread and (not time.is_sampled or graph.is_done):
+                self._read(time)
             if not graph.unread:
                 graphs.rotate(-1)
                 return graph
@@ -271,6 +270,15 @@ class _Launches:
             graph = _TimedGraph(self.launches, time, None)
         graphs.append(graph)
         return graph
+
+    def _read(self, time: DeviceTime) -> None:
+        """Read the times of earlier launches: the reader comes too seldom for two graphs."""
+        try:
+            with gpu.on_device(time.device_id):
+                for member in self.members:
+                    member.read_times()
+        except Exception:  # the device has failed: the reader finds out
+            _log.debug("no GPU times for a replay of %r", self.watch.name, exc_info=True)
 
 
 class _TimedGraph:
@@ -305,6 +313,11 @@ class _TimedGraph:
         stream.stream.record(self._done)
         self.unread.extend([None] * len(self._spans))
         return {place: (*events, self._done, self.unread, True) for place, events in self._spans.items()}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the device has completed the last launch."""
+        return bool(self._done.is_done)
 
     def close(self) -> None:
         """Release the graph; the device has finished."""

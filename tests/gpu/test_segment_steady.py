@@ -1,0 +1,242 @@
+"""A segment whose frames are one array after another, like the last one, and what may come between them.
+
+The arrays are like those of CuPy, as in `test_segment_lent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from headrace._runtime.compiled import is_compiled
+from headrace.capture.replay import Replay
+from tests.gpu.segment_programs import (
+    COUNT,
+    Sink,
+    Source,
+    Work,
+    affine,
+    both,
+    chain,
+    launch,
+    run_with,
+    slowly,
+)
+from tests.gpu.test_segment_lent import Array, as_array, pass_on, simulated_pipelines  # noqa: F401 (a fixture)
+from tests.harness.application import event_based
+
+pytestmark = [
+    pytest.mark.usefixtures("simulated_pipelines"),
+    pytest.mark.parametrize("options", [{}, {"outputs": "ring", "slots": 4}], ids=["copy", "ring"]),
+]
+FRAMES = 60
+
+
+@pytest.fixture
+def general() -> Iterator[list[Any]]:
+    """The frames that go the general way."""
+    found: list[Any] = []
+    replay = Replay.replay
+
+    def noting(self: Replay, *args: Any) -> None:
+        found.append(args[0])
+        replay(self, *args)
+
+    if is_compiled():
+        pytest.skip("compiled classes cannot be patched")
+    with mock.patch.object(Replay, "replay", noting):
+        yield found
+
+
+class Scales(Work):
+    """Emits ``times * frame + 1``; what comes first in a compute is up to the test."""
+
+    def __init__(
+        self, fragment: Any, *args: Any, first: Callable[..., Any] = lambda *_: None, **kwargs: Any
+    ) -> None:
+        self.first = first
+        super().__init__(fragment, *args, body=_scale, **kwargs)
+
+    def setup(self, spec: Any) -> None:
+        super().setup(spec)
+        spec.param("times", 2)
+
+
+def _scale(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    self.first(self, context)
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    count = frame.shape[0] // 4
+    made = self.pool.allocate_tensor((count,), "int32", "device", stream=stream)
+    launch(stream, affine, made, frame, count, self.times, 1)
+    op_output.emit(as_array(made), "out")
+
+
+class Reads(Work):
+    """Reads arrays slowly, and drops them before the device has read them."""
+
+    def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(fragment, *args, body=_read, **kwargs)
+
+
+def _read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+    frame = op_input.receive("in")
+    stream = op_input.receive_cuda_stream("in")
+    count = frame.shape[0] // 4
+    made = self.pool.allocate_tensor((count,), "int32", "device", stream=stream)
+    launch(stream, slowly, made, frame, count)
+    op_output.emit(made, "out")
+
+
+def program(
+    options: dict[str, Any], between: Callable[[Any, int], Any] = lambda stage, number: None, **source: Any
+) -> Callable[[Any], None]:
+    """Return what composes a source, a segment of one stage, a reader and a sink.
+
+    `between` is called with the stage before each frame is sent.
+    """
+
+    def compose(app: Any) -> None:
+        stage = Scales(app, name="stage")
+
+        def make(frame: Any, number: int) -> Array:
+            between(stage, number)
+            return as_array(frame)
+
+        chain(
+            app,
+            Source(app, frames=FRAMES, name="source", **{"make": make, **source}),
+            stage,
+            Reads(app, name="reader"),
+            Sink(app, name="sink"),
+        )
+        app.capture(stage, check_every=None, **options)
+
+    return compose
+
+
+def test_most_frames_go_the_short_way(options: dict[str, Any], general: list[Any]) -> None:
+    timed: list[int] = []
+    note_time = Replay.note_time
+
+    def noting(self: Replay, nanoseconds: int) -> None:
+        timed.append(nanoseconds)
+        note_time(self, nanoseconds)
+
+    with mock.patch.object(Replay, "note_time", noting):
+        ran = both(program(options))
+    assert ran.segment.replayed >= FRAMES - 8
+    assert len(general) <= 4 * 2  # of each graph the first one, and the one after it is known
+    assert 17 <= len(timed) <= 22  # the first ones, and then one in 17
+
+
+def test_messages_inside_are_counted_as_without_capture(options: dict[str, Any]) -> None:
+    def compose(app: Any) -> None:
+        app.count_messages = True
+        stages = [Scales(app, name=f"stage {number}") for number in range(2)]
+        source = Source(app, frames=FRAMES, make=as_array, name="source")
+        chain(app, source, *stages, Reads(app, name="reader"), Sink(app, name="sink"))
+        app.capture(*stages, check_every=None, **options)
+
+    expected = run_with(compose, "off").app.outcome.operators
+    assert both(compose).app.outcome.operators == expected
+    assert expected["stage 1"].received == {"in": FRAMES}
+
+
+def test_a_parameter_that_is_set_between_two_frames_counts_at_once(options: dict[str, Any]) -> None:
+    def between(stage: Any, number: int) -> None:
+        if number in (20, 21, 40):
+            stage.times = number
+
+    both(program(options, between))
+
+
+def test_a_knob_that_is_set_between_two_frames_counts_at_once(
+    options: dict[str, Any], general: list[Any]
+) -> None:
+    """The frame goes the general way, which writes it; those after it do not."""
+    written: list[int] = []
+    write = Replay._write_knobs
+
+    def noting(self: Replay, own: Any) -> None:
+        written.append(self.replayed)
+        write(self, own)
+
+    def compose(app: Any) -> None:
+        stage = Scales(app, first=lambda self, context: context.knob("gain", "float32", 1), name="stage")
+
+        def make(frame: Any, number: int) -> Array:
+            if number == 30:
+                stage.set_knob("gain", 2.0)
+            return as_array(frame)
+
+        source = Source(app, frames=FRAMES, make=make, name="source")
+        chain(app, source, stage, Reads(app, name="reader"), Sink(app, name="sink"))
+        app.capture(stage, check_every=None, **options)
+
+    with mock.patch.object(Replay, "_write_knobs", noting):
+        ran = run_with(compose)
+    assert len([number for number in written if number > 10]) == 1
+    assert ran.segment.replayed - len(general) > FRAMES // 2
+
+
+def test_frames_of_another_shape_come_between(options: dict[str, Any]) -> None:
+    counts = [COUNT if number % 20 < 15 else COUNT // 2 for number in range(FRAMES)]
+    both(program(options, counts=counts))
+
+
+@pytest.mark.parametrize("details", [True, "timestamps"])
+def test_metadata_and_timestamps_come_and_go(options: dict[str, Any], details: Any) -> None:
+    def compose(app: Any) -> None:
+        def make(frame: Any, number: int) -> Array:
+            source.details = details if number % 20 > 12 else False  # of the next frame
+            return as_array(frame)
+
+        source = Source(app, frames=FRAMES, make=make, name="source")
+        stage = Scales(app, name="stage")
+        chain(app, source, stage, Reads(app, name="reader"), Sink(app, name="sink"))
+        app.capture(stage, check_every=None, **options)
+
+    both(compose)
+
+
+def test_a_replay_that_differs_is_still_found(options: dict[str, Any]) -> None:
+    times = [2]
+
+    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        made = self.new(stream)
+        launch(stream, affine, made, frame, COUNT, times[0], 1)
+        op_output.emit(as_array(made), "out")
+
+    def compose(app: Any) -> None:
+        times[0] = 2
+        stage = Work(app, body=body, name="stage")
+
+        def make(frame: Any, number: int) -> Array:
+            times[0] = 2 if number < 40 else 3
+            return as_array(frame)
+
+        source = Source(app, frames=FRAMES, make=make, name="source")
+        chain(app, source, stage, Reads(app, name="reader"), Sink(app, name="sink"))
+        app.capture(stage, check_every=0, **options)
+
+    with pytest.warns(UserWarning, match="a replay differs from a compute"):
+        ran = both(compose)
+    assert ran.segment.state == "eager"
+
+
+def test_several_receivers_and_several_workers(options: dict[str, Any]) -> None:
+    def compose(app: Any) -> None:
+        stage = Scales(app, name="stage")
+        chain(app, Source(app, frames=FRAMES, make=as_array, name="source"), stage)
+        for number in range(3):
+            chain(app, stage, Reads(app, name=f"reader {number}"), Sink(app, name=f"sink {number}"))
+        app.capture(stage, check_every=None, **options)
+
+    both(compose)
+    both(compose, scheduler=event_based)

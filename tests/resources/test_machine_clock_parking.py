@@ -1,0 +1,22 @@
+"""A worker that waits in a machine's time learns of its permit."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from headrace._runtime.scheduling.parker import Parker
+from headrace.resources.machine_clock import MachineClock
+
+
+def test_a_permit_that_comes_as_the_time_is_over_is_not_lost() -> None:
+    parker = Parker(SimpleNamespace())  # type: ignore[arg-type]
+
+    def wait(is_ready: Any, seconds: Any, outside: bool) -> bool:
+        result: bool = is_ready()  # the time is over
+        parker.unpark()
+        is_ready()  # another look, as the wait ends
+        return result
+
+    clock = SimpleNamespace(machine=SimpleNamespace(wait=wait))
+    assert MachineClock.park(clock, parker, 0.1)  # type: ignore[arg-type]
