@@ -45,7 +45,7 @@ from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_han
 from headrace._runtime.streams.lifetimes import Lifetimes
 from headrace._runtime.streams.order import Order, note_ordered, wait_for
 from headrace._runtime.streams.output_streams import OutputStreams
-from headrace._runtime.streams.owners import add_owners, is_memory
+from headrace._runtime.streams.owners import add_memory, add_owners
 from headrace._runtime.streams.placement import Placement
 from headrace._runtime.streams.run_streams import source_of
 from headrace._runtime.streams.steady_compute import steady_compute
@@ -255,9 +255,9 @@ class NodeStreams:
         found: list[Any] = [dict(vars(holder)) for holder in holders]
         found += [attributes_of_class(type(operator)), modules_of(operator), operator.metadata]
         owners: list[Any] = []
-        add_owners(found, owners, _MANY)
         # Nothing else: another object that the operator releases may have to be gone at once, as a file.
-        return [owner for owner in owners if is_memory(owner)]
+        add_memory(found, owners, _MANY)
+        return owners
 
     def _leave_branch(self, state: list[Any]) -> None:
         """Work on a stream of the operator's own from now on, unless the pool has none left."""

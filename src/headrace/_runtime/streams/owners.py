@@ -34,6 +34,7 @@ from headrace.core.metadata import MetadataDictionary
 from headrace.gpu.allocation import Allocation, StreamUser, allocation_at, in_use
 from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.libraries import (
+    ANY_LIBRARY,
     NEVER_ALLOCATED,
     Library,
     find_library,
@@ -94,8 +95,45 @@ def add_owners(data: Any, owners: list[Any], most: int = _MOST) -> None:
         once(inside, _visitors, owners, most, PLAIN, {id(data)})
 
 
+def add_memory(data: Any, owners: list[Any], most: int) -> None:
+    """Add the owners of the arrays in an object to a list, and no other object whose destruction has an effect."""
+    once((data,), _memory_visitors, owners, most, PLAIN)
+
+
+class _MemoryVisitors(dict[type, Visitor]):
+    """How each type is handled by `add_memory`."""
+
+    def __missing__(self, kind: type) -> Visitor:
+        """Find the function for a type, and remember it."""
+        visit = _visitors[kind]
+        try:
+            keeps = kind in owner_sizes or visit in (_mapping, _leaf) or _is_array(kind)
+        except Exception:  # a class whose attributes cannot be read
+            keeps = False
+        if not keeps:
+            visit = _whole if visit is _collection else _passing(visit)
+        self[kind] = visit
+        return visit
+
+
+_memory_visitors = _MemoryVisitors()
+
+
+def _is_array(kind: type) -> bool:
+    return find_library(kind) is not ANY_LIBRARY or any(hasattr(kind, name) for name in _ARRAYS)
+
+
+def _passing(visit: Visitor) -> Visitor:
+    return lambda data, owners: visit(data, [])
+
+
+def _whole(data: Any, owners: list[Any]) -> tuple[Any, ...]:
+    return tuple(data)
+
+
 def _forget() -> None:
     _visitors.clear()
+    _memory_visitors.clear()
     _arrays.clear()
     array_owners.clear()
 
@@ -291,12 +329,6 @@ def sort_allocations(owners: list[Any], user: StreamUser) -> list[Any]:
         if pool.collect is not None:
             pool.collect()
     return kept
-
-
-def is_memory(owner: Any) -> bool:
-    """Return whether an owner is memory for arrays, and not another object whose destruction has an effect."""
-    kind = type(owner)
-    return kind in owner_sizes or kind is Allocation or any(hasattr(kind, name) for name in _ARRAYS)
 
 
 def size_of_all(owners: list[Any]) -> int:
