@@ -368,7 +368,7 @@ def test_what_the_first_frame_happens_to_leave_as_it_was(outputs: str) -> None:
         source = Work(app, CountCondition(app, 20), body=emit, begin=prepare, inputs=(), name="source")
         member = Work(app, body=body, name="member")
         chain(app, source, member, Sink(app, name="sink"))
-        app.capture(member, outputs=outputs)
+        app.capture(member, outputs=outputs, slots=4)
 
     ran = both(compose)
     assert is_captured(ran, 20)
