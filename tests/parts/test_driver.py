@@ -29,6 +29,7 @@ LIVE = """
 import json
 import os
 import signal
+import sys
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -88,13 +89,19 @@ class Plant(Application):
         self.add_flow(Edge(self, "edge"), Server(self, "server", on_loss="restart"), {("numbers", "scale")})
 
 
+def say(*words):
+    # Print in one piece: the driver passes on the lines of the parts meanwhile.
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")
+    sys.stdout.flush()
+
+
 def refuse(setter, *given):
     try:
         setter(*given)
     except (ParameterError, ValueError) as error:
-        print(type(error).__name__, str(error), *(note.splitlines()[0] for note in getattr(error, "__notes__", ())))
+        say(type(error).__name__, str(error), *(note.splitlines()[0] for note in getattr(error, "__notes__", ())))
     else:
-        print("was not refused:", given)
+        say("was not refused:", given)
 
 
 def wait_for(file):
@@ -124,25 +131,25 @@ wait_for("computed")
 refuse(scale.set_knob, "offzet", 1)
 while 'headrace_link_messages_total{application="Plant"' not in (figures := ask("/metrics")):
     scale.set_knob("offset", 2)
-print(*(line.rpartition("}")[0] for line in figures.splitlines() if line.startswith("headrace_computes_total")))
+say(*(line.rpartition("}")[0] for line in figures.splitlines() if line.startswith("headrace_computes_total")))
 app.pause()
-print(app.wait_until_paused(), ask("/ready"))
+say(app.wait_until_paused(), ask("/ready"))
 before = app.progress()
 app.step(3)
 app.wait_until_paused()
 app.step(1, "edge.numbers")  # one of the two can compute, and lets the other do so
 app.step(1, "server.scale")
 after = app.wait_until_paused() and app.progress()
-print(*(sum(each.computes.values()) for each in (before, after)), *before.computes)
+say(*(sum(each.computes.values()) for each in (before, after)), *before.computes)
 refuse(scale.fragment.remove_flow, scale, scale)
 app.resume()
-print(ask("/ready"))
+say(ask("/ready"))
 scale.set_live("gain", 7)
 wait_for("struck")
 scale.set_live("gain", 8)
 open("plant.yaml", "w").write("scale: {gain: 9}")
 os.kill(os.getpid(), signal.SIGHUP)
-print(future.result().ended_by)
+say(future.result().ended_by)
 """
 
 
