@@ -21,7 +21,7 @@ from tests.limits import (  # noqa: F401
     pytest_report_to_serializable,
     pytest_runtest_protocol,
 )
-from tests.workers import import_some, pytest_xdist_make_scheduler  # noqa: F401
+from tests.workers import import_some, pytest_xdist_auto_num_workers, pytest_xdist_make_scheduler  # noqa: F401
 
 os.environ.setdefault("HEADRACE_DEVICE", "sim")
 
