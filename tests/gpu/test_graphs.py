@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from headrace import gpu
-from headrace.gpu.capture import captured_frontier, captured_nodes, instantiate_with_records
+from headrace.gpu.capture import captured_frontier, captured_nodes, graph_builder, instantiate_with_records
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import add, mark_sms, slow_write, spin
 
 COUNT = 256
+KEPT: list[Any] = []
+"""Builders of invalidated captures. When cuda.core's is collected, it destroys whatever graph is at an address that
+the driver has freed (see headrace.gpu.cuda.graph_builder), so they stay."""
 MS = 1_000_000  # nanoseconds
 
 
@@ -28,6 +31,7 @@ def building(stream: Any, mode: str = "relaxed") -> Iterator[Any]:
     except BaseException:
         with suppress(Exception):
             builder.close()
+        KEPT.append(builder)
         raise
     builder.end_building()
 
@@ -427,10 +431,46 @@ def test_what_cannot_be_captured_invalidates_the_capture(
     assert gpu.is_capturing(stream)
     with pytest.raises(bench.names.CUDAError, match="CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"):
         builder.close()
-    del builder
+    KEPT.append(builder)
     assert not gpu.is_capturing(stream)
     write(bench, stream, data[0], 3)
     assert (bench.read(data[0], stream) == 3).all()
+
+
+def test_a_builder_of_an_invalidated_capture_leaves_the_graphs_of_others_alone(
+    bench: Bench, stream: Any, data: Any
+) -> None:
+    for _ in range(10):
+        failed = graph_builder(stream)
+        failed.begin_building("relaxed")
+        write(bench, stream, data[0], 1)
+        with pytest.raises(bench.names.CUDAError, match="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"):
+            stream.sync()
+        with pytest.raises(bench.names.CUDAError, match="CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"):
+            failed.close()
+        assert not gpu.is_capturing(stream)
+        others = []
+        for value in range(2, 12):
+            builder = graph_builder(gpu.StreamHandle(stream))
+            builder.begin_building("relaxed")
+            write(bench, stream, data[0], value)
+            builder.end_building()
+            others.append(builder.graph_definition)
+            builder.close()
+        del failed
+        for value, definition in enumerate(others, 2):
+            definition.instantiate().launch(stream)
+            assert (bench.read(data[0], stream) == value).all()
+
+
+def test_a_builder_that_was_closed_has_ended_its_capture(bench: Bench, stream: Any, data: Any) -> None:
+    builder = graph_builder(stream)
+    builder.begin_building("relaxed")
+    write(bench, stream, data[0], 1)
+    builder.close()
+    builder.close()
+    assert not gpu.is_capturing(stream)
+    assert not bench.read(data[0], stream).any()
 
 
 def test_an_allocation_on_a_capturing_stream_is_refused_and_the_capture_goes_on(

@@ -23,7 +23,7 @@ from headrace._runtime import (
 from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
 from headrace.capture.graph import Graph
 from headrace.capture.refusal import Refusal, refusal_of
-from headrace.gpu.capture import RecordedAddresses, captured_nodes
+from headrace.gpu.capture import RecordedAddresses, captured_nodes, graph_builder
 from headrace.gpu.executables import AddressTable, Executables
 from headrace.tensor.device_arrays import span_of
 from headrace.tensor.host_values import HostValueUsed
@@ -115,7 +115,7 @@ def _capture(
     kept: list[Any] = [memory, received]
     flow = DetailsFlow(group.inner)
     addresses = RecordedAddresses(own.handle)
-    builder = origin.stream.create_graph_builder()
+    builder = graph_builder(origin)
     try:
         builder.begin_building("relaxed")
         addresses.begin(origin)

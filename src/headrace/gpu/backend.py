@@ -29,6 +29,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 Device: TypeAlias = Any
 Event: TypeAlias = Any
 Graph: TypeAlias = Any
+GraphBuilder: TypeAlias = Any
 
 Callback = Callable[[Exception | None], object]
 
@@ -216,6 +217,10 @@ class Backend(Protocol):
     def is_capturing(self, stream: SupportsStream) -> bool:
         """Return whether a stream captures its work for a graph."""
         return False
+
+    def graph_builder(self, stream: Any) -> GraphBuilder:
+        """Return what captures the work of a stream."""
+        return stream.create_graph_builder()
 
     def captured_nodes(self, stream: SupportsStream) -> int:
         """Return the number of nodes that a capture has recorded so far."""

@@ -1,6 +1,7 @@
 """Stream capture: what cuda.core lacks for graphs.
 
-cuda.core records graphs by capture (``Stream.create_graph_builder``). An event that is recorded while its stream
+cuda.core records graphs by capture (``Stream.create_graph_builder``); :func:`graph_builder` does so without the
+damage that an invalidated capture does there. An event that is recorded while its stream
 captures orders the nodes of the graph and is nothing else: it can be neither queried nor timed. An *external*
 record is a node of the graph, so every launch of the graph records the event, and its time can be read. Likewise an
 external wait is a node that waits for work outside the graph.
@@ -31,6 +32,18 @@ def is_capturing(stream: SupportsStream) -> bool:
         A stream of any device.
     """
     return backend_of(stream).is_capturing(stream)
+
+
+def graph_builder(stream: SupportsStream) -> sim.GraphBuilder:
+    """Return a builder that captures the work of a stream, and that an invalid capture does not harm.
+
+    Parameters
+    ----------
+    stream : Stream or StreamHandle
+        A stream of any device.
+    """
+    builder: sim.GraphBuilder = backend_of(stream).graph_builder(getattr(stream, "stream", stream))
+    return builder
 
 
 def captured_nodes(stream: SupportsStream) -> int:

@@ -23,6 +23,12 @@ class CudaCapture(Backend):
         check_status(status, "whether a stream captures cannot be determined")
         return bool(state != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
+    def graph_builder(self, stream: Any) -> Any:
+        """Return what captures the work of a stream."""
+        from headrace.gpu.cuda.graph_builder import CudaGraphBuilder
+
+        return CudaGraphBuilder(stream)
+
     def captured_nodes(self, stream: SupportsStream) -> int:
         """Return the number of nodes that a capture has recorded so far."""
         from cuda.bindings import driver
