@@ -84,6 +84,8 @@ class InputContext:
         self._announce = announce
         self.announces = announce is not None
         self._is_watched = announce is not None or self._streams is not None
+        for port in self.ports:
+            port.find_whether_steady(self.announces)
 
     def watch(self, streams: NodeStreams | None) -> None:
         """Pass every received message to `streams`; None ends this."""
@@ -108,7 +110,9 @@ class InputContext:
             port = self._by_name[name]
             take = port.take
             receipt = port.log
-            if receipt is not None and take is port.noted:
+            if receipt is None:
+                item = take()
+            elif take is port.noted:
                 item = receipt.take_item()
                 rows, log = receipt.receipts, receipt.log
                 rows.append(AT_START)
@@ -122,6 +126,21 @@ class InputContext:
         except KeyError:
             self._node.operator.fragment._report_mistake(self._unknown(name))
             return None
+        steady = port.steady
+        if steady is not None and type(item) is Envelope and item.extra is None and port.item is NOTHING:
+            # A copy of `NodeStreams.received` for the usual message between operators that handle streams, an array
+            # with a fence: without it, a compute of `benchmarks.gpu_chain` takes 6 % more bytecodes.
+            data = item.data
+            if type(data) is port.kind and not in_use:
+                fences = item.fences
+                if fences is not None and item.number > fences.completed and fences.stream is not port.own:
+                    port.own.wait(item.event)  # type: ignore[union-attr]
+                port.item = item
+                try:
+                    steady.append(port.owner_of(data))
+                except Exception:  # a sparse tensor has no owner
+                    add_owners(data, port.unsorted)
+                return data
         if self._is_watched:
             if self.announces:
                 self._announce(self._node, port.queues)  # type: ignore[misc]

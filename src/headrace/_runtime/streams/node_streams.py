@@ -647,6 +647,7 @@ class NodeStreams:
             port.kept = held.received if held.is_on and not port.is_noted else None
             port.unsorted = held.unsorted
             port.shared = None if port.kept is None or not has_other_receivers(port) else held.shared
+            port.find_whether_steady(self.node.input.announces)
 
     def _must_have_received(self, port: InputPort, caller: str) -> None:
         if self._state is _OFF:
