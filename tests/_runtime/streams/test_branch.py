@@ -14,8 +14,9 @@ import pytest
 
 from headrace import CountCondition, gpu, op
 from headrace._runtime.compiled import is_compiled
-from headrace._runtime.streams import lifetimes
+from headrace._runtime.streams import branch_frames, lifetimes
 from headrace._runtime.streams.branch import Branch, Member
+from headrace._runtime.streams.branch_frames import BranchFrames
 from headrace._runtime.streams.run_streams import RunStreams
 from headrace.conditions import CudaStreamCondition, MemoryAvailableCondition
 from headrace.gpu import sim
@@ -672,3 +673,131 @@ def test_an_operator_that_waits_for_the_gpu_shares_no_stream(scheduler: MakeSche
     assert app.seen == right_sums(FRAMES)
     others = {stream for name, seen in app.streams.items() if name != "join" for stream in seen}
     assert others.isdisjoint(app.streams["join"])
+
+
+# What they hand to each other is kept together (`branch_frames`).
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """The looks together, which begin early and come often."""
+    if is_compiled():
+        pytest.skip("compiled modules cannot be patched")
+    looks: list[bool] = []
+    look = BranchFrames.look
+
+    def look_and_tell(self: Any, timestamp: int) -> bool:
+        looks.append(look(self, timestamp))
+        return looks[-1]
+
+    monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
+    monkeypatch.setattr(branch_frames, "_STEP", 1)
+    monkeypatch.setattr(branch_frames, "_MOST", 3)
+    monkeypatch.setattr(BranchFrames, "look", look_and_tell)
+    return looks
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3, 5])
+def test_frames_are_right_while_they_are_kept_together(soon: list[bool], workers: int) -> None:
+    make = partial(event_based, workers=workers) if workers else greedy
+    app = run(partial(compose_net, seconds=0.0, frames=2 * FRAMES), make)
+    assert app.seen == right_sums(2 * FRAMES)
+    assert len({stream for seen in app.streams.values() for stream in seen}) == 1
+    assert soon
+    if workers < 2:  # otherwise, another one may have launched work that the device has not begun
+        assert len(soon) > FRAMES
+        assert all(soon)
+
+
+@pytest.mark.parametrize("workers", [0, 2, 5])
+def test_they_part_from_what_they_keep_together(soon: list[bool], workers: int) -> None:
+    make = partial(event_based, workers=workers) if workers else greedy
+
+    def seconds(name: str, ticks: int) -> float:
+        return 0.0 if ticks < FRAMES else MS
+
+    app = run(partial(compose_row, seconds=seconds, frames=3 * FRAMES), make)
+    assert app.seen == right(3 * FRAMES)
+    assert True in soon
+    assert len({seen[-1] for seen in app.streams.values()}) == len(ROW)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_frames_are_right_while_they_keep_together_and_alone_in_turn(
+    soon: list[bool], scheduler: MakeScheduler, seed: int
+) -> None:
+    choose = random.Random(seed)
+    paces = [0.0, 0.0, *(choose.choice([0.0, 0.0, 0.01 * MS, MS]) for _ in range(16))]
+
+    def seconds(name: str, ticks: int) -> float:
+        return paces[ticks // 20 % 18] * choose.choice([0.2, 1])
+
+    app = run(partial(compose_row, seconds=seconds, frames=6 * FRAMES), scheduler)
+    assert app.seen == right(6 * FRAMES)
+    assert soon
+
+
+def test_memory_that_was_made_elsewhere_lives_while_the_shared_stream_reads_it(
+    soon: list[bool], scheduler: MakeScheduler
+) -> None:
+    """The stream that it was made on would use it again as soon as the last receiver lets go of it."""
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        made = frame(common)
+        launch(common, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        common.stream.sync()
+        op_output.emit(made, "out")
+        here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
+
+    def pass_on(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit(op_input.receive("in"), "out")
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        read_frame(here.stream, 0.01 * MS, op_input.receive("in"), seen)
+
+    def compose(app: Any) -> None:
+        first = Step(app, CountCondition(app, 3 * FRAMES), outputs=["out"], body=make, name="first")
+        middle = Step(app, inputs=["in"], outputs=["out"], body=pass_on, name="middle")
+        app.add_flow(first, middle)
+        app.add_flow(middle, Step(app, inputs=["in"], body=read, name="last"))
+
+    common = gpu.StreamHandle(gpu.Device(0).create_stream())
+    seen: list[int] = []
+    run(compose, scheduler)
+    assert seen == list(range(1, 3 * FRAMES + 1))
+    assert soon
+
+
+def test_an_operator_that_fails_while_they_keep_together_ends_the_run(
+    soon: list[bool], scheduler: MakeScheduler
+) -> None:
+    def fail(op_input: Any, operator: Any) -> None:
+        if operator.ticks == FRAMES:
+            raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        run(partial(compose_row, seconds=0.0, frames=2 * FRAMES, ask=fail), scheduler)
+    assert soon
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_what_is_kept_together_costs_the_driver_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    records: list[Any] = []
+    record = sim.Stream.record
+
+    def record_and_note(self: Any, *args: Any) -> Any:
+        records.append(None)
+        return record(self, *args)
+
+    monkeypatch.setattr(sim.Stream, "record", record_and_note)
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(branch_frames, "monotonic_ns", lambda: 0)
+    before: list[int] = []
+
+    def ask(op_input: Any, operator: Any) -> None:
+        if operator.name == "two" and operator.ticks in (400, 800):
+            before.append(len(records))
+
+    app = run(partial(compose_row, seconds=0.0, frames=900, ask=ask))
+    assert app.seen == right(900)
+    assert before[1] - before[0] <= 400 * 5 / 25  # of 2,000 computes

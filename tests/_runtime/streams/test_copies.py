@@ -367,9 +367,7 @@ def ordering_in_general(patch: pytest.MonkeyPatch) -> None:
 def computing_in_general(patch: pytest.MonkeyPatch) -> None:
     """Computes are what `NodeStreams._watched_compute` is, with `Lifetimes.note_compute` at the end."""
 
-    def steady_compute(
-        node: Any, compute: Any, current: Any, allocation: Any, found: Any, observer: Any
-    ) -> Any:
+    def steady_compute(node: Any, compute: Any, current: Any, allocation: Any, found: Any, *_: Any) -> Any:
         def general(op_input: Any, op_output: Any, context: Any) -> None:
             if current is not None:
                 if get_ident() != allocation.current_on:

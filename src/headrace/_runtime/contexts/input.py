@@ -157,11 +157,11 @@ class InputContext:
                 # 3 % more bytecodes.
                 if type(item) is port.kind:
                     try:
-                        owner = port.memory_of(item) if in_use else port.owner_of(item)
-                        if in_use and type(owner) is Allocation:
-                            port.unsorted.append(owner)
+                        if in_use:
+                            owner = port.memory_of(item)
+                            (port.unsorted if type(owner) is Allocation else kept).append(owner)
                         else:
-                            kept.append(owner)
+                            kept.append(port.owner_of(item))
                     except Exception:  # a sparse tensor has no owner
                         add_owners(item, port.unsorted)
                     return item
