@@ -91,26 +91,7 @@ class OutputContext:
             self._node.operator.fragment._report_mistake(error)
             return
         fences = port.fences
-        if fences is not None and type(data) not in _CHANGED_TYPES and not port.pending:
-            # A copy of `stamping`, because every compute of an operator with a stream does this: without it, one of
-            # `benchmarks.gpu_chain` takes 3 % more bytecodes and a call more.
-            number = fences.last + 1
-            if number > fences.reach:
-                fences.add_event()
-            events = fences.events
-            event = events[number % len(events)]
-            fences.record(event)
-            fences.last = number
-            message = Envelope()
-            message.data = data
-            message.fences = fences
-            message.event = event
-            message.number = number
-            message.work = None
-            message.extra = None
-            message.record = None
-            data = message
-        else:
+        if fences is None or type(data) in _CHANGED_TYPES or port.pending:
             stamp = port.stamp_object
             if type(data) in _CHANGED_TYPES:
                 if type(data) is dict:
@@ -125,6 +106,24 @@ class OutputContext:
                 if port.pending:
                     port.settle()  # type: ignore[misc]
                 data = stamp(data)
+        else:
+            # A copy of `stamping`, because every compute of an operator with a stream does this: without it, one of
+            # `benchmarks.gpu_chain` takes 3 % more bytecodes and a call more.
+            number = fences.last + 1
+            if number > fences.reach:
+                fences.add_event()
+            event = fences.events[number % fences.count]
+            fences.record(event)
+            fences.last = number
+            message = Envelope()
+            message.data = data
+            message.fences = fences
+            message.event = event
+            message.number = number
+            message.work = None
+            message.extra = None
+            message.record = None
+            data = message
         if acq_timestamp != -1 or self.has_details:
             data = self._with_details(data, acq_timestamp)
         elif port.log is not None and port.queues is port.noted:
