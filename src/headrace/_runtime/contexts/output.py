@@ -107,8 +107,8 @@ class OutputContext:
                     port.settle()  # type: ignore[misc]
                 data = stamp(data)
         else:
-            # A copy of `stamping`, because every compute of an operator with a stream does this: without it, one of
-            # `benchmarks.gpu_chain` takes 3 % more bytecodes and a call more.
+            # A copy of `stamping`, because every compute of an operator with a stream does this: without it, one
+            # takes 1 to 3 % longer.
             number = fences.last + 1
             if number > fences.reach:
                 fences.add_event()
@@ -136,7 +136,15 @@ class OutputContext:
                 emission.number += 1
                 behind.append(data)
                 return
-        for queue in port.queues:
+        queues = port.queues
+        if len(queues) == 1:  # an iterator over one takes 80 ns longer
+            queue = queues[0]
+            if len(queue) < queue.capacity:
+                queue.append(data)
+            else:
+                queue.offer(data)
+            return
+        for queue in queues:
             if len(queue) < queue.capacity:
                 queue.append(data)
             else:

@@ -275,6 +275,7 @@ class Engine:
             for state in node.input_states:
                 state.find_whether_sole()
         for node in self.nodes:
+            node.find_link()
             for state in node.input_states:
                 if state.line is None:
                     state.update_producers(self.pausing.is_paused)
@@ -427,6 +428,28 @@ class Engine:
         `finish` sees that; and a thread that takes the lock meanwhile makes up for it (`LendableLock`).
         """
         node.remaining = remaining = node.remaining - 1
+        link = node.link
+        if link is not None and goes_on and remaining and not node.has_extra_work:
+            # A copy of what follows for a node with one output, and one input or none, from which a message passes
+            # directly: without it, and so with iterators over both, a compute of an explicit chain takes 2 to 5 %
+            # longer.
+            feed, consumer = node.feed, link.consumer
+            if (
+                (feed is None or not (feed.queue or feed.available or feed.watched or not feed.min_size))
+                and (feed is None or feed.affordable)
+                and not (link.available or link.watched or consumer.busy or consumer.is_guarded)
+                and len(link.queue) >= link.min_size
+                and consumer.blockers == 1
+                and consumer.sweep != node.sweep
+                and not (self.inbox or self.timed or self.held)
+            ):
+                consumer.busy = True
+                consumer.sweep = node.sweep
+                if node.blockers:
+                    node.busy = False
+                else:
+                    node.ready_queue.later.append(node)
+                return consumer
         if not remaining:
             self.retire(node)
         following: Node | None = None
