@@ -62,7 +62,9 @@ def test_a_message_that_is_not_received_waits_and_the_sender_with_it(
     )  # never more than the queue holds, and never a compute without a message
 
 
-def test_a_stage_that_sends_without_receiving_computes_again_for_its_message(scheduler: MakeScheduler) -> None:
+def test_a_stage_that_sends_without_receiving_computes_again_for_its_message(
+    scheduler: MakeScheduler,
+) -> None:
     taken: list[Any] = []
 
     def compose(app: App) -> None:
