@@ -267,14 +267,16 @@ class NodeStreams:
             and not (in_use or member.stays or member.keeps_alone)
         )
         if not (is_steady and is_quiet and self.outputs.is_only) or stream is None:
-            if self.outputs.is_bare:
-                self._keep_alone()
+            self._keep_alone()
+            return
+        frames = self.run.frames_of(member.branch, stream)
+        if frames.is_heavy:
+            self._keep_alone()
             return
         if self.outputs.is_bare:  # it has no inputs, or it would not be here
             return
         self.outputs.is_bare = True
         if self._ports:
-            frames = self.run.frames_of(member.branch, stream)
             frames.begin(self.lifetimes, self.node.clock.timestamp())
             self.lifetimes.handed_on = frames
             self._go_steady()
