@@ -71,6 +71,7 @@ ALLOWED = {
     ("operators/inference.py", "_call_together"): "the futures are done",
     ("parts/control.py", "Channel._ready"): "limited as `waits` says, and repeated",
     ("parts/values.py", "Values.set"): "the future is done",
+    ("parts/worker.py", "Worker._await"): "the future is done",
     ("operators/inference.py", "InferenceOp.stop"): "the threads are idle: every compute waits for its calls",
     ("topics/service_thread.py", "ServiceThread.wait"): "a thread of its own, which `wake` ends",
     ("video/v4l2_device.py", "VideoDevice.wait"): "a thread of its own, which `wake` ends",

@@ -13,6 +13,7 @@ import pytest
 
 from headrace import CountCondition
 from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling import engine, unreceived
 from headrace.capture.replay import Replay
 from headrace.capture.slots import SlotAvailable
 from headrace.conditions import PeriodicCondition
@@ -244,6 +245,31 @@ def test_several_receivers_and_several_workers(options: dict[str, Any]) -> None:
 
     both(compose)
     both(compose, scheduler=event_based)
+
+
+def test_a_segment_is_not_taken_for_an_operator_that_receives_nothing(options: Any) -> None:
+    if is_compiled():
+        pytest.skip("compiled modules cannot be patched")
+    looks: list[str] = []
+    untaken: list[str] = []
+    look = unreceived.look_for_unreceived
+
+    def look_and_tell(nodes: Any, ready_queue: Any) -> None:
+        for node in nodes:
+            for take in [port.take for port in node.input.ports]:
+                looks.append(node.name)
+                if isinstance(take, unreceived._Untaken) and node.computes > take.since + 1:
+                    untaken.append(node.name)
+        look(nodes, ready_queue)
+
+    with (
+        mock.patch.object(engine, "SWEEPS", 3),
+        mock.patch.object(engine, "look_for_unreceived", look_and_tell),
+    ):
+        ran = run_with(program(options))
+    assert ran.segment.replayed >= FRAMES - 8
+    assert looks.count("segment") > FRAMES / 8
+    assert untaken == []
 
 
 def compose_holding(app: Any, options: dict[str, Any], details: Any, begins: int, ends: int) -> None:

@@ -496,6 +496,50 @@ class TestEnds:
             assert isinstance(end.failure, PeerLost)
             assert "edge.out -> server.in" in str(end.failure)
 
+    def test_a_peer_that_is_said_to_be_lost_is_lost_after_what_it_sent(self) -> None:
+        link = Bytes()
+        link.deliver()
+        told = Mock()
+        link.receiver._on_event = told
+        for value in range(3):
+            assert link.sender.send(Parcel(np.full(70_000, value, np.uint8)))
+        for message in link.ahead.wire:  # it has arrived, and was not read
+            link.back.inbox += message
+        link.receiver.lose(PeerLost("server"))
+        told.assert_called_once_with()
+        assert str(link.receiver.failure) == "server"
+        assert link.back.is_reset
+        assert link.loop.links == [link.sender]
+        taken = [link.receiver.take() for _ in range(3)]
+        assert [parcel is not None and parcel.data[0] for parcel in taken] == [0, 1, 2]
+        link.receiver.lose(PeerLost("again"))
+        link.receiver.close()
+        assert str(link.receiver.failure) == "server"
+        told.assert_called_once_with()
+
+    @pytest.mark.parametrize("reads", [True, False])
+    def test_a_peer_that_has_said_its_last_is_not_lost_any_more(self, reads: bool) -> None:
+        link = Bytes()
+        link.deliver()
+        link.sender.end()
+        link.back.inbox += b"".join(link.ahead.wire)
+        if reads:
+            link.receiver.serve(True, False)
+        link.receiver.lose(PeerLost("edge"))
+        assert link.receiver.has_ended
+        assert link.receiver.failure is None
+        link.receiver.close()
+
+    def test_a_closed_end_does_not_wait_for_a_peer_that_is_said_to_be_lost(self) -> None:
+        link = Bytes()
+        link.deliver()
+        link.sender.close()
+        assert link.ahead.is_closed
+        assert not link.ahead.is_reset
+        link.sender.lose(PeerLost("server"))
+        assert link.ahead.is_reset
+        assert link.sender.failure is None
+
     def test_an_abort_is_read_although_the_peer_left_without_reading(self) -> None:
         link = Pair()
         link.receiver.abort(ValueError("full"), "server")

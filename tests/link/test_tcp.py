@@ -5,11 +5,13 @@ from __future__ import annotations
 import select
 import socket
 import struct
+from time import monotonic
 
 import numpy as np
 import pytest
 
 from headrace.core.errors import ProtocolError
+from headrace.link import lingering
 from headrace.link.carrier import CarrierClosed
 from headrace.link.lingering import linger
 from headrace.link.tcp import TcpCarrier
@@ -102,6 +104,18 @@ def test_a_closed_connection_whose_peer_does_not_read_ends_in_time():
     near, far = tcp_sockets()
     before = descriptors()
     linger(near, 0.0)
+    wait_for_descriptors(before - 1)
+    far.close()
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_closed_connection_whose_peer_is_lost_is_waited_for_no_longer(kind):
+    near, far = CARRIERS[kind]()
+    before = descriptors()
+    near.close(4 * PATIENCE)
+    assert lingering._longest() > monotonic() + PATIENCE
+    near.reset()
+    assert lingering._longest() == 0.0
     wait_for_descriptors(before - 1)
     far.close()
 

@@ -27,10 +27,21 @@ from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import control
 from headrace.parts.agent import Agent, AgentServer, parse_address, serve, worker_host
-from headrace.parts.control import Cancel, Channel, Gone, Printed, Refused, RunOver, Starting, StartPart
+from headrace.parts.control import (
+    Cancel,
+    Channel,
+    Gone,
+    Lost,
+    Printed,
+    Refused,
+    RunOver,
+    Starting,
+    StartPart,
+    Stop,
+)
 from headrace.parts.remote import AGENT, Reception, RemoteProcess
 from headrace.parts.remote_driver import Agents, RemoteDriver
-from headrace.parts.supervision import SILENCE, Part, Supervisor
+from headrace.parts.supervision import SILENCE, Part, State, Supervisor
 from headrace.parts.token import token_for
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import environment_of_programs
@@ -213,12 +224,18 @@ def test_a_killed_worker_takes_its_processes_along(capfd: pytest.CaptureFixture[
     assert "PartLost: part 'b': the connection to its process at " in lines(capfd)[1]
 
 
-def test_ctrl_c_at_a_worker_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
-    """It comes from the terminal to the worker, which passes it on to its processes."""
+@pytest.mark.parametrize(("what", "status"), [("worker@run", 130), ("termworker@run", 143)])
+def test_a_signal_to_a_worker_ends_the_run(what: str, status: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """It comes to the worker alone, which passes it on to its processes: they stop, and tell the driver."""
     with worker("--fragments", "b") as other:
-        assert drive("worker@run", options=("--worker", "--fragments", "a")) == 130
-        other.communicate(timeout=PATIENCE)
-    assert other.returncode == 130
+        assert drive(what, options=("--worker", "--fragments", "a", "--log-level", "info")) == status
+        _, err = other.communicate(timeout=PATIENCE)
+    assert other.returncode == status
+    assert "Traceback" not in err
+    err = lines(capfd)[1]
+    assert "Traceback" not in err
+    # Part a may be the first to say so: part b has told it.
+    assert re.search("all parts are stopped: (part 'b' was interrupted|PeerAborted: .*'b' failed)", err)
 
 
 def test_a_killed_driver_takes_all_along() -> None:
@@ -629,6 +646,40 @@ def test_a_driver_does_without_hosts_that_are_cut_off(cut: str) -> None:
     assert str(driver.supervisor.failure).startswith(
         "part 'b': its process at 10.0.0.2:80 was cut off before "
     )
+
+
+@pytest.mark.parametrize("how", ["cut off", "cut off, as the system says", "frozen"])
+def test_the_others_are_told_of_a_process_that_is_cut_off_or_frozen(how: str) -> None:
+    """Their links would wait for it, each until its own time is over."""
+    driver = _WithoutProcesses(agents())
+    process = connected(driver, is_cut="system" in how)
+    driver.supervisor.parts["b"].state = State.RUNNING
+    other = driver._processes["a"] = RemoteProcess("a", 8)
+    driver._processes["c"] = RemoteProcess("c", 9)  # which has not connected
+    driver.supervisor.parts["a"] = Part("a", state=State.RUNNING)
+    other.channel = channel = FakeChannel()  # type: ignore[assignment]
+    if how == "frozen":
+        driver.supervisor.parts["b"].heard_at = 1.0
+        driver._carry_out(driver.supervisor.tick(100.0))
+    elif "system" in how:
+        driver._on_closed(process)
+    else:
+        process.channel.left = None  # type: ignore[union-attr]
+        driver._look()
+    assert channel.sent == [Lost("b"), Stop()]
+    assert process.channel.sent == ["closed"]  # type: ignore[union-attr]
+
+
+def test_the_others_are_not_told_of_a_process_whose_connection_was_closed() -> None:
+    """What it has sent may still be under way to them, and the end of its links after that."""
+    driver = _WithoutProcesses(agents())
+    process = connected(driver)
+    driver.supervisor.parts["b"].state = State.RUNNING
+    other = driver._processes["a"] = RemoteProcess("a", 8)
+    driver.supervisor.parts["a"] = Part("a", state=State.RUNNING)
+    other.channel = channel = FakeChannel()  # type: ignore[assignment]
+    driver._on_closed(process)
+    assert channel.sent == [Stop()]
 
 
 def test_an_agent_that_is_refused_raises_the_reason(served: Callable[[Agent, object], Any]) -> None:

@@ -21,13 +21,27 @@ import pytest
 from headrace.core.errors import GraphError
 from headrace.core.ports import IOSpec
 from headrace.link.board import Board
+from headrace.link.handshake import make_token
 from headrace.link.terms import Terms
+from headrace.parts import link_port
 from headrace.parts import worker as worker_module
-from headrace.parts.control import Ask, Assignment, Beat, Channel, Composed, Connect, Ended, SetValue, Stop
+from headrace.parts.control import (
+    Ask,
+    Assignment,
+    Beat,
+    Channel,
+    Composed,
+    Connect,
+    Ended,
+    Lost,
+    SetValue,
+    Stop,
+)
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
 from headrace.parts.supervision import Part, State, Supervisor
 from headrace.parts.worker import BEAT, PartControl, Speech, Worker, terms_of
+from tests.harness import PATIENCE
 
 
 class _Channel:
@@ -279,7 +293,7 @@ def test_a_part_does_not_wait_for_ever_for_the_link_of_one_that_was_lost(
     waiting = _Awaiting(monkeypatch, lambda look: None)
     waiting.worker._join(waiting.worker.cut)
     assert waiting.looks == 100
-    assert "part 'a' did not connect" in str(waiting.linked[0].failure)
+    assert "part 'a' could not be connected" in str(waiting.linked[0].failure)
 
 
 def test_a_part_that_waits_for_a_link_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,6 +302,50 @@ def test_a_part_that_waits_for_a_link_is_stopped(monkeypatch: pytest.MonkeyPatch
     waiting.worker._join(waiting.worker.cut)
     assert waiting.looks == 10
     assert [link.failure for link in waiting.linked] == [None]
+
+
+@pytest.mark.parametrize("lost", ["a", "c"])
+def test_a_part_waits_no_longer_for_the_link_of_one_that_the_driver_has_lost(
+    lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(Lost(lost)))
+    waiting.worker._join(waiting.worker.cut)
+    assert waiting.looks == (3 if lost == "a" else 100)
+    waiting.worker._has_begun = False
+    waiting.tell(Connect((FLOW.name,), (1,), (("127.0.0.1", 3),)))  # it was started again
+    assert waiting.worker._lost == {lost} - {"a"}
+
+
+def test_a_part_waits_no_longer_for_a_host_that_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To which a connection may take ten seconds; one that comes too late is closed."""
+    answers, closed = threading.Event(), threading.Event()
+
+    def attempt(*given: Any, **options: Any) -> Any:
+        assert answers.wait(PATIENCE)
+        return SimpleNamespace(close=closed.set)
+
+    monkeypatch.setattr(link_port, "connect", attempt)
+    port = link_port.LinkPort("127.0.0.1", make_token())
+    waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(Lost("b")))
+    waiting.worker._port = port
+    waiting.worker.cut.part = "a"
+    waiting.worker.cut.outgoing, waiting.worker.cut.incoming = (FLOW,), ()
+    waiting.worker._join(waiting.worker.cut)
+    assert waiting.looks == 3
+    assert "part 'b' could not be connected" in str(waiting.linked[0].failure)
+    answers.set()
+    assert closed.wait(PATIENCE)
+    port._listener.close()
+
+
+def test_a_part_gives_up_the_links_with_one_that_the_driver_has_lost() -> None:
+    made = _worker(_Channel())
+    lost: list[tuple[str, str]] = []
+    for part, name in (("a", "one"), ("b", "two"), ("a", "three")):
+        link = SimpleNamespace(lose=lambda error, name=name: lost.append((name, str(error))))
+        made._links[name] = part, link
+    made._handle(Lost("a"), [])
+    assert lost == [(name, f"link '{name}': part 'a' is frozen, or cut off") for name in ("one", "three")]
 
 
 def test_a_part_that_waits_for_a_link_hears_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:

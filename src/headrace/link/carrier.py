@@ -95,4 +95,7 @@ class Carrier(Protocol):
         """
 
     def reset(self) -> None:
-        """Close the descriptor, and let the peer know at once: what it has not received is lost."""
+        """Close the descriptor, and let the peer know at once: what it has not received is lost.
+
+        After `close`, let go of what waits for the peer.
+        """

@@ -80,6 +80,29 @@ class End:
                 self._release_if_done()
         self._after_lock()
 
+    def lose(self, error: PeerLost) -> None:
+        """Abandon a peer that is known to be lost, though nobody says so here; what it has sent is received.
+
+        After `close`, nobody waits any more until the peer has read what was sent.
+        """
+        tell = False
+        with self._lock:
+            if not self._is_released:
+                tell = self._read_rest()
+                if self.failure is None and not self._machine.peer_ended:
+                    self._fail(error)
+                    tell = True
+                self._is_peer_gone = True
+                self._loop.remove(self)
+            self._carrier.reset()
+            self._release_if_done()
+            tell = tell and not self._is_closing
+        try:
+            if tell:
+                self._on_event()
+        finally:
+            self._after_lock()
+
     # What the loop calls.
 
     def fileno(self) -> int:
@@ -177,6 +200,14 @@ class End:
         ) as error:  # of a carrier, or of a system without memory: the loop has others to serve
             self._break(LinkError(f"link {self.terms.name!r}: {type(error).__name__}: {error}"))
             tell = True
+        return tell
+
+    def _read_rest(self) -> bool:
+        """Accept all that has arrived; return whether the program has to be told."""
+        tell, received = False, -1
+        while not self._is_peer_gone and self._machine.received != received:
+            received = self._machine.received
+            tell = self._read(monotonic()) or tell
         return tell
 
     def _reads_on(self) -> bool:

@@ -29,8 +29,11 @@ _unsent: dict[
 ] = {}  # until when to wait for carriers that have something to send, by their identity
 
 
-def linger(connection: socket.socket, seconds: float) -> None:
-    """Close a connection once the peer has read everything, or after so many seconds; return at once."""
+def linger(connection: socket.socket, seconds: float) -> _Lingering:
+    """Close a connection once the peer has read everything, or after so many seconds; return at once.
+
+    What is returned can end earlier: `end` closes the connection, from any thread.
+    """
     lingering = _Lingering(connection, monotonic() + seconds)
     try:
         lingering.connection.shutdown(socket.SHUT_WR)
@@ -39,6 +42,7 @@ def linger(connection: socket.socket, seconds: float) -> None:
         lingering.loop.add(lingering)
     except OSError:  # the peer is gone, or there is no descriptor for the loop
         lingering.end()
+    return lingering
 
 
 def note_unsent(carrier: object, seconds: float | None) -> None:

@@ -187,6 +187,11 @@ class LinkEnd:
         self._in = 0
         self._next_beat = now + silence * BEAT
 
+    @property
+    def received(self) -> int:
+        """The messages that were received."""
+        return self._in
+
     def hello(self) -> Message:
         """Return the first message."""
         return self._message(Kind.HELLO, self.role.encode() + b"\n" + self._terms)

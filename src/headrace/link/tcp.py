@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
+from typing import Any
 
 from headrace.link.carrier import Buffer, CarrierClosed, Received
 from headrace.link.lingering import linger, note_unsent
@@ -55,6 +56,7 @@ class TcpCarrier:
         self._is_broken = False  # nothing can be sent any more
         self._is_noted = False  # a process that exits waits for this carrier
         self._end: str | None = None
+        self._lingering: Any = None
 
     @property
     def max_bulk(self) -> int:
@@ -167,12 +169,15 @@ class TcpCarrier:
         """Forget what was not sent, and close the connection once the peer has read what was (`lingering`)."""
         self._waiting.clear()
         if self._end is None and not self._is_broken and self._socket.fileno() >= 0:
-            linger(self._socket, self._silence if patience is None else max(patience, _TO_CLOSE))
+            seconds = self._silence if patience is None else max(patience, _TO_CLOSE)
+            self._lingering = linger(self._socket, seconds)
         self._socket.close()
         note_unsent(self, None)
 
     def reset(self) -> None:
-        """Close the connection by a reset, which does not wait for what was not acknowledged."""
+        """Close the connection by a reset, which waits for no acknowledgement; also after `close`."""
+        if self._lingering is not None:
+            self._lingering.end()
         self._is_broken = True
         with suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE_BY_RESET)

@@ -40,7 +40,7 @@ _CHUNK = 1 << 16
 _UNANSWERED = 2350  # ms for which a beat, one of two in a second, stays unanswered by a host that is cut off
 _LOOK = 1.0  # seconds between two looks whether the other host answers
 _OVERDUE = 1.25  # seconds since it was heard of; keepalive asks for an answer after each second (`link.tcp`)
-_CUT_OFF = 2.7  # seconds; it has not answered two questions
+_CUT_OFF = 2.5  # seconds; it has not answered two questions, the second for half a second
 _LEAST = 0.2
 _LAST_HEARD = struct.Struct("=52xII")  # tcpi_last_data_recv and tcpi_last_ack_recv, in the TCP_INFO of Linux
 
@@ -110,6 +110,13 @@ class Connect:
     addresses: tuple[Address, ...] = ()
     is_last: bool = True
     """Whether all ends have come with it; a message takes so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A part is lost, and its links do not end by themselves: its process is frozen, or its host is cut off."""
+
+    part: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,9 +60,23 @@ class LinkPort:
         assert not isinstance(address, str)
         return address
 
-    def send_to(self, address: Address, flow: str, epoch: int) -> Carrier:
-        """Connect a flow with the process of its receiver."""
-        return connect(address, Purpose(_LINK, flow, epoch), self._token, encrypted=self._encrypted)
+    def send_to(self, address: Address, flow: str, epoch: int) -> Future[Carrier]:
+        """Connect a flow with the process of its receiver; return a future of the link.
+
+        A host that is cut off keeps the thread of an attempt waiting, and nobody else.
+        """
+        coming: Future[Carrier] = Future()
+
+        def attempt() -> None:
+            purpose = Purpose(_LINK, flow, epoch)
+            try:
+                _bring(coming, connect(address, purpose, self._token, encrypted=self._encrypted))
+            except BaseException as error:
+                if coming.set_running_or_notify_cancel():
+                    coming.set_exception(error)
+
+        threading.Thread(target=attempt, name="headrace link", daemon=True).start()
+        return coming
 
     def arrival(self, flow: str, epoch: int) -> Future[Carrier]:
         """Return a future of the link of a flow into this part."""
@@ -78,4 +92,12 @@ class LinkPort:
         return partial(self._take, purpose)
 
     def _take(self, purpose: Purpose, carrier: Carrier) -> None:
-        self._link(purpose).set_result(carrier)
+        _bring(self._link(purpose), carrier)
+
+
+def _bring(coming: Future[Carrier], carrier: Carrier) -> None:
+    """Hand over a link, unless nobody wants it any more."""
+    if coming.set_running_or_notify_cancel():
+        coming.set_result(carrier)
+    else:
+        carrier.close()

@@ -32,6 +32,7 @@ from headrace.parts.control import (
     Composed,
     Connect,
     Gone,
+    Lost,
     Printed,
     Refused,
     RunOver,
@@ -300,7 +301,14 @@ class RemoteDriver(Driver):
 
     def _cut_off(self, process: RemoteProcess) -> None:
         process.reason = f"its process at {process.where} was cut off"
+        self._tell_lost(process)
         self._on_exit(process, None)
+
+    def _tell_lost(self, lost: RemoteProcess) -> None:
+        """Let the others wait no longer for a process: their links would notice later that it says nothing."""
+        for process in self._processes.values():
+            if process is not lost and process.channel is not None:
+                process.channel.post(Lost(lost.part))
 
     def _on_starting(self, starting: Starting) -> None:
         """Let the time of a process pass: it was started."""
@@ -340,6 +348,8 @@ class RemoteDriver(Driver):
         if is_current and self._is_starting(process) and not (process.is_gone or process.channel.is_cut):
             self._reap(process)
             process.channel = None
+        elif process.channel.is_cut:
+            self._cut_off(process)
         else:
             self._on_exit(process, None)
 
@@ -355,6 +365,7 @@ class RemoteDriver(Driver):
             self._on_exit(process, None)
 
     def _kill(self, process: RemoteProcess) -> None:
+        self._tell_lost(process)
         if self.supervisor.parts[process.part].is_killed:
             self._on_exit(process, None)
         else:  # another one takes its place

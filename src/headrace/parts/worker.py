@@ -64,6 +64,7 @@ from headrace.parts.control import (
     Ended,
     EndIdle,
     Idle,
+    Lost,
     Paused,
     Printed,
     Request,
@@ -316,6 +317,9 @@ class Worker:
         # From now on: operators may open as many files as the system allows.
         self._nowhere = os.open(os.devnull, os.O_WRONLY)
         self._ends: dict[str, tuple[socket.socket | Address, int]] = {}
+        # By flow: the part at the other end, and the link, also if it was closed and its peer reads the rest.
+        self._links: dict[str, tuple[str, Any]] = {}
+        self._lost: set[str] = set()  # parts, until there is an end of a new link with them
         self._is_linked = threading.Event()
         self._has_begun = False
         self._has_started = False
@@ -434,32 +438,49 @@ class Worker:
 
     def _connect(self, name: str, end: socket.socket | Address, epoch: int) -> None:
         cut: Cut = self.cut
-        flow = next(flow for flow in (*cut.outgoing, *cut.incoming) if flow.name == name)
+        flow = next(flow for flow in self._flows if flow.name == name)
         terms = terms_of(flow, epoch)
         kind: Any = Sender if flow.source == cut.part else Receiver
         carrier: Any
         if isinstance(end, socket.socket):
             carrier = UnixCarrier(end) if end.family == socket.AF_UNIX else _tcp_carrier(end)
         else:
-            assert self._port is not None
-            if kind is Sender:
-                carrier = self._port.send_to(end, name, epoch)
-            else:
-                carrier = self._await(self._port, flow, epoch)
-        cut.connect(name, kind(carrier, terms, cut.listener(name)))
+            port = self._port
+            assert port is not None
+            coming = port.send_to(end, name, epoch) if kind is Sender else port.arrival(name, epoch)
+            carrier = self._await(coming, flow)
+        link = kind(carrier, terms, cut.listener(name))
+        self._links[name] = self._peer(flow), link
+        cut.connect(name, link)
 
-    def _await(self, port: LinkPort, flow: CutFlow, epoch: int) -> Any:
-        """Wait for a link and return its carrier; fail if it does not come: its part may be lost.
+    def _await(self, coming: Future[Any], flow: CutFlow) -> Any:
+        """Wait for a link and return its carrier; fail if it does not come, or if its part is lost.
 
         Its time is that of an attempt to connect, or a second if the run is to end. It is counted in looks: a
         process that was stopped meanwhile has not had it.
         """
-        arrival, looks = port.arrival(flow.name, epoch), 0
-        while not waits.wait_for_futures([arrival], 1.0 / _LOOKS):
+        peer, looks = self._peer(flow), 0
+        while not waits.wait_for_futures([coming], 1.0 / _LOOKS):
             looks += 1
-            if looks >= (_LOOKS if self._is_stopped else _CONNECTING * _LOOKS):
-                raise PeerLost(f"link {flow.name!r}: part {flow.source!r} did not connect")
-        return arrival.result()
+            if peer in self._lost or looks >= (_LOOKS if self._is_stopped else _CONNECTING * _LOOKS):
+                coming.cancel()
+                raise PeerLost(f"link {flow.name!r}: part {peer!r} could not be connected")
+        return coming.result()
+
+    @property
+    def _flows(self) -> tuple[CutFlow, ...]:
+        return (*self.cut.outgoing, *self.cut.incoming)
+
+    def _peer(self, flow: CutFlow) -> str:
+        """Return the part at the other end of a flow."""
+        return flow.target if flow.source == self.cut.part else flow.source
+
+    def _lose(self, part: str) -> None:
+        """Abandon the links with a part that is lost, as the driver says."""
+        self._lost.add(part)
+        for name, (peer, link) in list(self._links.items()):
+            if peer == part:
+                link.lose(PeerLost(f"link {name!r}: part {part!r} is frozen, or cut off"))
 
     @property
     def _is_stopped(self) -> bool:
@@ -467,11 +488,10 @@ class Worker:
 
     def _connect_absent(self, flow: CutFlow) -> None:
         """Let a flow be as its peer has left it: ended, or failed if the others go on without that part."""
-        cut: Cut = self.cut
-        peer = flow.target if flow.source == cut.part else flow.source
+        peer = self._peer(flow)
         is_lost = self._on_loss(peer) == GO_ON
         failure = PeerLost(f"link {flow.name!r}: part {peer!r} is gone") if is_lost else None
-        cut.connect(flow.name, AbsentLink(failure))
+        self.cut.connect(flow.name, AbsentLink(failure))
 
     def _on_loss(self, part: str) -> str:
         """Return what becomes of the run if a part is lost."""
@@ -490,8 +510,7 @@ class Worker:
         """Handle that a link has failed, by the policy of the part at its other end."""
         _log.info("%s", error)  # when it was noticed
         cut: Cut = self.cut
-        peer = flow.target if flow.source == cut.part else flow.source
-        policy = self._on_loss(peer)
+        policy = self._on_loss(self._peer(flow))
         if isinstance(error, PeerLost) and policy == GO_ON:
             cut.end_flow(flow.name)
         elif not (isinstance(error, PeerLost) and policy == RESTART):
@@ -557,6 +576,7 @@ class Worker:
     def _handle(self, message: Any, ends: list[socket.socket]) -> None:
         match message:
             case Connect(flows, epochs, addresses, is_last):
+                self._lost -= {self._peer(each) for each in self._flows if each.name in flows}
                 with self._lock:
                     if self._has_begun and addresses:
                         late = list(zip(flows, addresses, epochs, strict=True))
@@ -574,6 +594,8 @@ class Worker:
                 self.channel.post(TellTime(asked, time.perf_counter_ns(), clock_name()))
             case Cancel():
                 os.kill(os.getpid(), signal.SIGINT)
+            case Lost(part):
+                self._lose(part)
             case Stop():
                 if self.control is not None:
                     self.control.stop()

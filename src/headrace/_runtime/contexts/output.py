@@ -103,7 +103,28 @@ class OutputContext:
         if stamp is not None:
             if port.pending:
                 port.settle()  # type: ignore[misc]
-            data = stamp(data)
+            fences = port.fences
+            if fences is None:
+                data = stamp(data)
+            else:
+                # A copy of `stamping`, because every compute of an operator with a stream does this: without it,
+                # one of `benchmarks.gpu_chain` takes 3 % more bytecodes and a call more.
+                number = fences.last + 1
+                if number > fences.reach:
+                    fences.add_event()
+                events = fences.events
+                event = events[number % len(events)]
+                fences.record(event)
+                fences.last = number
+                message = Envelope()
+                message.data = data
+                message.fences = fences
+                message.event = event
+                message.number = number
+                message.work = None
+                message.extra = None
+                message.record = None
+                data = message
         if acq_timestamp != -1 or self.has_details:
             data = self._with_details(data, acq_timestamp)
         elif port.log is not None and port.queues is port.noted:

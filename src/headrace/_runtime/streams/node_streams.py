@@ -718,6 +718,7 @@ class NodeStreams:
             port.unsorted = held.unsorted
             is_shared = port.kept is not None and frames is None and has_other_receivers(port)
             port.shared = held.shared if is_shared else None
+            port.find_whether_steady(self.node.input.announces)
 
     def _must_have_received(self, port: InputPort, caller: str) -> None:
         if self._state is _OFF:

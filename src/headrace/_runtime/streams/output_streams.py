@@ -104,10 +104,12 @@ class OutputStreams:
         for name, stream in streams.items():
             port = node.output.ports[name]
             port.stream = stream
+            port.fences = None
             if stream is not None:
                 fences = order.fences_on(stream)
                 is_used_alone = all(reader.fences is fences for reader in self._lifetimes.readers)
                 port.stamp = stamping(fences) if is_used_alone else self._joining(fences)
+                port.fences = fences if is_used_alone and not is_handed_on else None
                 port.pending = order.pending
                 port.settle = self._settling(stream)
             else:

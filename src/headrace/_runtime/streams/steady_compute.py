@@ -58,6 +58,21 @@ def steady_compute(
     frames, timestamp = lifetimes.handed_on, node.clock.timestamp
     received = [] if frames is None else frames.received
     first, *others = node.input.ports or [_NO_INPUT]  # most operators have one input
+    if current is None and log is None and frames is None and not others:
+
+        def compute_alone(op_input: Any, op_output: Any, context: Any) -> None:
+            # `compute_steadily` for an operator that handles streams itself: a fifth of its bytecodes less.
+            try:
+                compute(op_input, op_output, context)
+            finally:
+                first.item = NOTHING
+                end(fences.last + 1)
+                if len(numbers) >= reader.look_at:
+                    look()
+                elif unsorted:
+                    sort()
+
+        return compute_alone
     # The thread of the last compute, if the device stays current there; whether there is no other thread; and what
     # is current on that thread. A thread that has left the run remembers no libraries, so another one with its
     # number is not taken for it.
