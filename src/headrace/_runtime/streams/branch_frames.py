@@ -12,9 +12,12 @@ Frames that nobody refers to live until the stream has completed a fence after t
 few milliseconds have passed, as in `lifetimes`.
 
 It ends when a look finds that the device has not completed the fence of the look before, or when the branch splits:
-`look_at` is 0 from then on, so that each operator looks at the end of its next compute, takes what is in the list
-into its own keeping, and goes its own way (`NodeStreams`). It ends for good when the frames are so large that they
-have to be looked at more often.
+`look_at` is 0 from then on, so that each operator looks at the end of its next compute, and keeps what it receives
+by itself (`NodeStreams`). It ends for good when the frames are so large that they have to be looked at more often.
+
+What is here stays here until the shared stream has completed its work on it (`settle`): nobody knows which operator
+received a frame, holds it or is about to read it. An operator that begins to use another stream also keeps all of
+it by itself (`copy_to`), since it may read a frame there.
 """
 
 from __future__ import annotations
@@ -79,8 +82,8 @@ class BranchFrames:
     """
 
     __slots__ = (
-        *("_before", "_branch", "_bytes", "_counted", "_fences", "_held", "_lock", "_looked", "_member"),
-        *("_released", "_teller", "is_heavy", "look_at", "received"),
+        *("_before", "_branch", "_bytes", "_counted", "_fences", "_held", "_keepers", "_lock", "_looked"),
+        *("_member", "_released", "_teller", "is_heavy", "look_at", "received"),
     )
 
     def __init__(self, branch: Branch, stream: ManagedStream, watch: Watch) -> None:
@@ -96,6 +99,7 @@ class BranchFrames:
         # How many entries are older than the last look, how many have been counted, and their bytes.
         self._before = self._counted = self._bytes = 0
         self._looked = 0
+        self._keepers = 0  # operators that keep what they receive here
         self._member: Member | None = None
         self._teller: Keeper | None = None
 
@@ -104,6 +108,7 @@ class BranchFrames:
         """Let an operator keep what it receives here from now on, and what it keeps so far."""
         held = keeper.held
         with self._lock:
+            self._keepers += 1
             self.received += held.received
             held.received.clear()
             for reader in keeper.readers:
@@ -117,6 +122,14 @@ class BranchFrames:
                 self.look_at = len(self.received) + self._for_all(_STEP)
 
     @waits.shielded
+    def end(self) -> None:
+        """Note that an operator keeps what it receives by itself again."""
+        with self._lock:
+            self._keepers -= 1
+            if not self._keepers:
+                self.look_at = 0
+
+    @waits.shielded
     def look(self, timestamp: int) -> bool:
         """Look at what was received, if it is time for that; return whether the operators go on like this."""
         if not self._lock.acquire(blocking=False):
@@ -127,8 +140,29 @@ class BranchFrames:
             self._lock.release()
 
     @waits.shielded
+    def settle(self, timestamp: int) -> bool:
+        """Release what nobody needs, for an operator that keeps alone; return whether nothing is left."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if not self.look_at:
+                return self._settle()
+            if monotonic_ns() - self._looked > _MOST_NS:  # those that keep it receive little
+                self._look(timestamp)
+            return False
+        finally:
+            self._lock.release()
+
+    @waits.shielded
+    def copy_to(self, held: HeldFrames) -> None:
+        """Let an operator also keep what is kept here and may be held."""
+        with self._lock:
+            held.received += {id(owner): owner for owner in self.received[:]}.values()
+            held.watched.update(self._held.watched)
+
+    @waits.shielded
     def hand_over(self, held: HeldFrames) -> None:
-        """Let one operator keep everything that is kept here."""
+        """Let one operator keep everything that is kept here, because the streams have finished."""
         with self._lock:
             held.received += take_each_once(self.received, len(self.received))
             if self._released is not None:
@@ -149,6 +183,19 @@ class BranchFrames:
     def _for_all(self, of_each: int) -> int:
         """Return what there is for all operators."""
         return of_each * self._branch.members
+
+    def _settle(self) -> bool:
+        held, fences = self._held, self._fences
+        if not fences.has_passed(fences.last):
+            return False
+        self._released = None
+        self._before = self._counted = self._bytes = 0
+        held.received += take_each_once(self.received, len(self.received))
+        if held.received or held.watched:
+            self._released = held.look()
+        if self._released:
+            fences.insert()
+        return not (self._released or held.watched)
 
     def _look(self, timestamp: int) -> bool:
         received = self.received
