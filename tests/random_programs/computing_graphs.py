@@ -5,8 +5,8 @@ others, change frames in place that nobody else has, and compare frames with wha
 So a kernel that runs too early, or on memory that was given to another frame, shows as a wrong number.
 
 The operators name no stream, so they share streams and part. What is not in `plain_graphs`: messages that are
-arrays of a library, which have ways of their own; several receivers of these; memory of an allocator; changes in place;
-state in various places; operators that wait for the device; a device that becomes slow, and a host that does.
+arrays of a library, which have ways of their own; several receivers of these; memory of an allocator; changes in
+place; state in various places; operators that wait for the device; a device that becomes slow, and a host that does.
 """
 
 from __future__ import annotations
