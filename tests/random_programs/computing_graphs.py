@@ -6,7 +6,7 @@ So a kernel that runs too early, or on memory that was given to another frame, s
 
 The operators name no stream, so they share streams and part. What is not in `plain_graphs`: messages that are
 arrays of a library, which have ways of their own; several receivers of these; memory of an allocator; changes in
-place; state in various places; operators that wait for the device; a device that becomes slow, and a host that does.
+place; state in various places; operators that wait for the device; a device that becomes slow, and such a host.
 """
 
 from __future__ import annotations
