@@ -105,6 +105,7 @@ EXCEPT = {
     ("headrace/application/runner.py", "headrace.parts.remote_driver"),
     ("headrace/application/runner.py", "headrace.cluster.ray_hosting"),
     ("headrace/cli/run.py", "headrace.parts.agent"),
+    ("headrace/cli/run.py", "headrace.parts.remote_driver"),
     ("headrace/core/__init__.py", "headrace.application"),
     ("headrace/compat/holoscan/__main__.py", "headrace.cli"),
 }

@@ -38,11 +38,12 @@ def strike(what: str) -> None:
                 with open(f"/proc/{pid}/comm") as name, open(f"/proc/{pid}/cmdline") as command:
                     if name.read().strip() != "fork server" and "fork_server" in command.read():
                         os.kill(int(pid), signal.SIGKILL)
-    elif action == "worker":
-        usual: Any = signal.getsignal(signal.SIGINT)
+    elif action in ("worker", "termworker"):
+        number = signal.SIGINT if action == "worker" else signal.SIGTERM
+        usual: Any = signal.getsignal(number)
         is_told = threading.Event()  # a pause could begin after the signal
-        signal.signal(signal.SIGINT, lambda *given: (is_told.set(), usual(*given)))
-        os.kill(os.getppid(), signal.SIGINT)
+        signal.signal(number, lambda *given: (is_told.set(), usual(*given)))
+        os.kill(os.getppid(), number)
         waits.wait(is_told)  # in parts: the signal may come between the look at it and the wait
     elif action == "exit":
         os._exit(7)

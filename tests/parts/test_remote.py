@@ -224,12 +224,18 @@ def test_a_killed_worker_takes_its_processes_along(capfd: pytest.CaptureFixture[
     assert "PartLost: part 'b': the connection to its process at " in lines(capfd)[1]
 
 
-def test_ctrl_c_at_a_worker_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
-    """It comes from the terminal to the worker, which passes it on to its processes."""
+@pytest.mark.parametrize(("what", "status"), [("worker@run", 130), ("termworker@run", 143)])
+def test_a_signal_to_a_worker_ends_the_run(what: str, status: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """It comes to the worker alone, which passes it on to its processes: they stop, and tell the driver."""
     with worker("--fragments", "b") as other:
-        assert drive("worker@run", options=("--worker", "--fragments", "a")) == 130
-        other.communicate(timeout=PATIENCE)
-    assert other.returncode == 130
+        assert drive(what, options=("--worker", "--fragments", "a", "--log-level", "info")) == status
+        _, err = other.communicate(timeout=PATIENCE)
+    assert other.returncode == status
+    assert "Traceback" not in err
+    err = lines(capfd)[1]
+    assert "Traceback" not in err
+    # Part a may be the first to say so: part b has told it.
+    assert re.search("all parts are stopped: (part 'b' was interrupted|PeerAborted: .*'b' failed)", err)
 
 
 def test_a_killed_driver_takes_all_along() -> None:

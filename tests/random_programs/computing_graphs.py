@@ -1,12 +1,12 @@
 """Random graphs that compute on frames of a library, beside a model that computes the same in plain Python.
 
 Every frame knows what its memory holds once the work that was launched so far is done. Kernels compute frames from
-others, change frames in place that nobody else has, and compare frames with what they should hold, a while later. So
-a kernel that runs too early, or on memory that was given to another frame, shows as a wrong number.
+others, change frames in place that nobody else has, and compare frames with what they should hold, a while later.
+So a kernel that runs too early, or on memory that was given to another frame, shows as a wrong number.
 
-The operators name no stream, so they share streams and part. What is not in `plain_graphs`: messages that are arrays
-of a library, which have ways of their own; several receivers of these; memory of an allocator; changes in place;
-state in various places; operators that wait for the device; a device that becomes slow, and a host that does.
+The operators name no stream, so they share streams and part. What is not in `plain_graphs`: messages that are
+arrays of a library, which have ways of their own; several receivers of these; memory of an allocator; changes in
+place; state in various places; operators that wait for the device; a device that becomes slow, and such a host.
 """
 
 from __future__ import annotations

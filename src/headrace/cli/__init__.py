@@ -66,7 +66,8 @@ def _run_and_flush(arguments: Sequence[str] | None) -> int:
     status = 0
     try:
         try:
-            status = _run(list(sys.argv[1:] if arguments is None else arguments))
+            words = sys.argv[1:] if arguments is None else arguments
+            status = _run(list(words), is_whole_process=arguments is None)
         finally:
             _flush()
     except KeyboardInterrupt:  # before the program runs, as in an import
@@ -155,7 +156,7 @@ def _help_in(docstring: str | None) -> dict[str, Any]:
     return {"description": description, "epilog": f"examples:\n{examples}" if examples else ""}
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], is_whole_process: bool) -> int:
     command = next((word for word in words if not word.startswith("-")), None)
     module: Any = import_module(COMMANDS[command][0]) if command in COMMANDS else None
     rest: list[str] = []
@@ -170,6 +171,7 @@ def _run(words: list[str]) -> int:
         hint = "; the program's own arguments go after --" if takes_arguments else ""
         options.commands[command].error(f"unrecognized arguments: {' '.join(unknown or rest)}{hint}")
     options.arguments = rest
+    options.is_whole_process = is_whole_process
     options.error = options.commands[command].error
     status: int = module.main(options)
     return status

@@ -139,11 +139,11 @@ class Agent:
         process = self.processes.get(part)
         return process is not None and process.poll() is None
 
-    def interrupt(self) -> bool:
-        """Pass on Ctrl-C; return whether there is a process that it may end."""
+    def interrupt(self, number: int) -> bool:
+        """Pass on a signal; return whether there is a process that it may end."""
         running = [process for part, process in self.processes.items() if self._runs(part)]
         for process in running:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
         return bool(running)
 
     def close(self) -> None:
@@ -173,18 +173,22 @@ class AgentServer:
         self._is_over = False
 
     def run(self) -> None:
-        """Start what the driver says; the first Ctrl-C is passed on to the processes."""
-        was_interrupted = False
+        """Start what the driver says; the first Ctrl-C or SIGTERM is passed on to the processes.
+
+        They end as after a signal of their own: operators stop, and the driver learns of it, which ends the run.
+        """
+        interrupt: BaseException | None = None
         self._selector.register(self._channel, selectors.EVENT_READ, self._on_message)
         try:
             while not self._is_over:
                 try:
                     for key, _ in self._selector.select(self._look()):
                         key.data()
-                except KeyboardInterrupt:
-                    if was_interrupted or not self._agent.interrupt():
+                except (KeyboardInterrupt, SystemExit) as error:
+                    number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
+                    if interrupt is not None or not self._agent.interrupt(number):
                         raise
-                    was_interrupted = True
+                    interrupt = error
         finally:
             self._agent.close()
             for key in list(self._selector.get_map().values()):
@@ -192,8 +196,8 @@ class AgentServer:
                     os.close(key.fd)
             self._selector.close()
             self._channel.close()
-        if was_interrupted:
-            raise KeyboardInterrupt
+        if interrupt is not None:
+            raise interrupt
 
     def _look(self) -> float:
         """Return the seconds until the next look whether the driver can be reached."""

@@ -404,9 +404,7 @@ class Driver:
     def _carry_out(self, actions: list[Action]) -> None:
         if self.supervisor.is_stopping and not self._has_told_end:
             self._has_told_end = True
-            why = self.supervisor.failure
-            text = "" if why is None else f": {type(why).__name__}: {message_of(why)}"
-            _log.info("all parts are stopped%s", text, extra=fields_of(self._application))
+            _log.info("all parts are stopped%s", _reason(self.supervisor), extra=fields_of(self._application))
         for action in actions:
             match action:
                 case Spawn(part, _):
@@ -628,6 +626,17 @@ class Driver:
             restarts,
             supervisor.lost,
         )
+
+
+def _reason(supervisor: Supervisor) -> str:
+    """Return why all parts are stopped, for the log; a signal says nothing of the part that it came to."""
+    why = supervisor.failure
+    if why is None:
+        return ""
+    part = next(name for name, error, _ in supervisor.failures if error is why)
+    if part and isinstance(why, (KeyboardInterrupt, SystemExit)):
+        return f": part {part!r} was interrupted"
+    return f": {type(why).__name__}: {message_of(why)}"
 
 
 def _connected() -> tuple[socket.socket, socket.socket]:

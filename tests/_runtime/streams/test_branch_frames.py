@@ -160,6 +160,63 @@ def test_it_begins_again_where_it_ended(kept: Kept) -> None:
     assert alive(frames) == STEP
 
 
+def test_what_was_kept_together_is_released_when_the_stream_has_completed_its_work(kept: Kept) -> None:
+    frames = kept.receive(MOST)
+    held = [frames[0]()]
+    assert kept.look()
+    assert not kept.frames.settle(kept.now)  # they still keep together, and have looked just now
+    frames += kept.receive(MOST)
+    assert not kept.look()
+    assert not kept.frames.settle(kept.now)  # the fence of the last look is not complete
+    kept.stream.done = kept.stream.recorded
+    assert not kept.frames.settle(kept.now)
+    assert alive(frames) == 2 * MOST
+    kept.stream.done = kept.stream.recorded
+    assert not kept.frames.settle(kept.now)
+    assert alive(frames) == 1
+    held.clear()
+    for _ in range(2):
+        assert alive(frames) == 1
+        is_over = kept.frames.settle(kept.now)
+        kept.stream.done = kept.stream.recorded
+    assert (alive(frames), is_over) == (0, True)
+
+
+def test_frames_are_released_although_those_that_keep_together_receive_nothing(kept: Kept) -> None:
+    frames = kept.receive(STEP - 1)
+    for _ in range(3):
+        assert not kept.frames.settle(kept.now)
+        assert alive(frames) == STEP - 1
+        kept.now += 20_000_000
+        kept.stream.done = kept.stream.recorded
+    assert not kept.frames.settle(kept.now)
+    assert alive(frames) == 0
+    assert kept.frames.look_at > 0
+
+
+def test_it_ends_with_the_last_operator_that_keeps_there(kept: Kept) -> None:
+    kept.frames.begin(kept.keeper, 0)
+    kept.frames.end()
+    assert kept.frames.look_at > 0
+    kept.frames.end()
+    assert kept.frames.look_at == 0
+
+
+def test_an_operator_may_also_keep_by_itself_what_is_kept_together(kept: Kept) -> None:
+    frames = kept.receive(MOST)
+    held = frames[0]()
+    for _ in range(2):
+        assert kept.look()
+        kept.stream.done = kept.stream.recorded
+        frames += kept.receive(MOST)
+    kept.frames.received += kept.frames.received[:]
+    kept.frames.copy_to(kept.held)
+    assert len(kept.held.received) == len(set(kept.held.received)) == 2 * MOST
+    assert [each.owner for each in kept.held.watched.values()] == [held]
+    assert len(kept.frames.received) == 4 * MOST
+    assert kept.frames._held.watched == kept.held.watched
+
+
 def test_what_an_operator_keeps_so_far_comes_along(kept: Kept) -> None:
     own, released, watched = Memory(), Memory(), Memory()
     kept.held.received.append(own)
@@ -203,13 +260,32 @@ def test_a_frame_with_several_receivers_is_released_as_others(kept: Kept) -> Non
     assert not kept.frames._held.watched
 
 
-@pytest.mark.parametrize(("size", "pace"), [(1 << 20, 0), (16, 1_000_000)])
-def test_a_look_comes_soon_if_frames_are_large_or_rare(kept: Kept, size: int, pace: int) -> None:
+def test_a_look_comes_soon_if_frames_are_rare(kept: Kept) -> None:
     for _ in range(STEP):
-        kept.receive(1, size)
-        kept.now += pace
+        kept.receive(1)
+        kept.now += 1_000_000
     assert kept.look()
     assert kept.stream.recorded == 1
+
+
+def test_a_look_comes_soon_if_frames_are_not_small(kept: Kept) -> None:
+    kept.receive(2 * STEP - 1, 200 << 10)
+    assert kept.look()
+    assert kept.stream.recorded == 1
+    assert not kept.frames.is_heavy
+
+
+@pytest.mark.parametrize("size", [1 << 20, None])
+def test_it_ends_for_good_if_frames_are_large_or_of_unknown_size(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, size: int | None
+) -> None:
+    if size is None:
+        monkeypatch.delitem(owner_sizes, Memory)
+    frames = kept.receive(STEP, size or 16)
+    assert not kept.look()
+    assert (kept.frames.is_heavy, kept.frames.look_at) == (True, 0)
+    kept.frames.hand_over(kept.held)
+    assert alive(frames) == STEP
 
 
 def test_small_frames_are_looked_at_seldom(kept: Kept) -> None:

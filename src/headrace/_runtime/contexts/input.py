@@ -126,22 +126,33 @@ class InputContext:
         except KeyError:
             self._node.operator.fragment._report_mistake(self._unknown(name))
             return None
-        steady = port.steady
-        if steady is not None and type(item) is Envelope and item.extra is None and port.item is NOTHING:
-            # A copy of `NodeStreams.received` for the usual message between operators that handle streams, an array
-            # with a fence: without it, a compute of `benchmarks.gpu_chain` takes 6 % more bytecodes.
-            data = item.data
-            if type(data) is port.kind and not in_use:
-                fences = item.fences
-                if fences is not None and item.number > fences.completed and fences.stream is not port.own:
-                    port.own.wait(item.event)  # type: ignore[union-attr]
-                port.item = item
-                try:
-                    steady.append(port.owner_of(data))
-                except Exception:  # a sparse tensor has no owner
-                    add_owners(data, port.unsorted)
-                return data
         if self._is_watched:
+            steady = port.steady
+            if steady is not None and port.item is NOTHING and not in_use:
+                # A copy of `NodeStreams.received` for the usual messages: an array with a fence between operators
+                # that handle streams, and an array alone between those that share a stream. Without it, a compute
+                # of `benchmarks.gpu_chain` takes 6 % more bytecodes, and one on a shared stream 3 %.
+                if type(item) is port.kind:
+                    port.item = item
+                    try:
+                        steady.append(port.owner_of(item))
+                    except Exception:  # a sparse tensor has no owner
+                        add_owners(item, port.unsorted)
+                    return item
+                if type(item) is Envelope and item.extra is None and type(item.data) is port.kind:
+                    data, fences = item.data, item.fences
+                    if (
+                        fences is not None
+                        and item.number > fences.completed
+                        and fences.stream is not port.own
+                    ):
+                        port.own.wait(item.event)  # type: ignore[union-attr]
+                    port.item = item
+                    try:
+                        steady.append(port.owner_of(data))
+                    except Exception:
+                        add_owners(data, port.unsorted)
+                    return data
             if self.announces:
                 self._announce(self._node, port.queues)  # type: ignore[misc]
             # A copy of `NodeStreams.received`, `wait_for` and `_open` for an array with at most one fence: most
@@ -153,18 +164,6 @@ class InputContext:
                     port.item = item
                 else:
                     port.add(item)
-                # A copy of `keep` for an array without a fence: without it, a compute on a shared stream takes
-                # 3 % more bytecodes.
-                if type(item) is port.kind:
-                    try:
-                        if in_use:
-                            owner = port.memory_of(item)
-                            (port.unsorted if type(owner) is Allocation else kept).append(owner)
-                        else:
-                            kept.append(port.owner_of(item))
-                    except Exception:  # a sparse tensor has no owner
-                        add_owners(item, port.unsorted)
-                    return item
                 if type(item) is Envelope:
                     if item.extra is None:
                         own = port.own

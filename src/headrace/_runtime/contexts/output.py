@@ -90,40 +90,40 @@ class OutputContext:
             error = no_such_port(self._node.name, "output", name, self._node.output_queues)
             self._node.operator.fragment._report_mistake(error)
             return
-        fences = port.fences
-        if fences is None or type(data) in _CHANGED_TYPES or port.pending:
-            stamp = port.stamp_object
-            if type(data) in _CHANGED_TYPES:
-                if type(data) is dict:
-                    data = self._convert_dict(data)
-                if type(data) in _TENSOR_TYPES or (type(data) is dict and Tensor in map(type, data.values())):
-                    data = self._as_tensors(data, name, port)
-                    if port.stream is not None and len(port.queues) > 1:
-                        self._send_to_each(data, port, acq_timestamp)
-                        return
-                    stamp = None
-            if stamp is not None:
-                if port.pending:
-                    port.settle()  # type: ignore[misc]
+        stamp = port.stamp_object
+        if type(data) in _CHANGED_TYPES:
+            if type(data) is dict:
+                data = self._convert_dict(data)
+            if type(data) in _TENSOR_TYPES or (type(data) is dict and Tensor in map(type, data.values())):
+                data = self._as_tensors(data, name, port)
+                if port.stream is not None and len(port.queues) > 1:
+                    self._send_to_each(data, port, acq_timestamp)
+                    return
+                stamp = None
+        if stamp is not None:
+            if port.pending:
+                port.settle()  # type: ignore[misc]
+            fences = port.fences
+            if fences is None:
                 data = stamp(data)
-        else:
-            # A copy of `stamping`, because every compute of an operator with a stream does this: without it, one
-            # takes 1 to 3 % longer.
-            number = fences.last + 1
-            if number > fences.reach:
-                fences.add_event()
-            event = fences.events[number % fences.count]
-            fences.record(event)
-            fences.last = number
-            message = Envelope()
-            message.data = data
-            message.fences = fences
-            message.event = event
-            message.number = number
-            message.work = None
-            message.extra = None
-            message.record = None
-            data = message
+            else:
+                # A copy of `stamping`, because every compute of an operator with a stream does this: without it,
+                # one takes 1 to 3 % longer.
+                number = fences.last + 1
+                if number > fences.reach:
+                    fences.add_event()
+                event = fences.events[number % fences.count]
+                fences.record(event)
+                fences.last = number
+                message = Envelope()
+                message.data = data
+                message.fences = fences
+                message.event = event
+                message.number = number
+                message.work = None
+                message.extra = None
+                message.record = None
+                data = message
         if acq_timestamp != -1 or self.has_details:
             data = self._with_details(data, acq_timestamp)
         elif port.log is not None and port.queues is port.noted:

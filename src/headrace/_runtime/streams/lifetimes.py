@@ -175,8 +175,6 @@ class Lifetimes:
             self._added = []
         self._counted = self._counted_shared = self._bytes = 0
         held = self.held
-        if self.handed_on is not None:
-            self.handed_on.hand_over(held)
         released: list[Any] | None = None
         if held.received or held.watched or held.shared or held.unsorted:
             released = held.look()
@@ -222,8 +220,6 @@ class Lifetimes:
 
     def clear(self) -> None:
         """Release all frames but those that the program holds, because the streams have finished."""
-        if self.handed_on is not None:
-            self.handed_on.hand_over(self.held)
         self.held.look()
         for reader in self.readers:
             reader.clear()

@@ -63,6 +63,7 @@ from headrace.gpu.lasting_stream import LastingStream
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.emitted_work import EmittedWork
+    from headrace._runtime.streams.branch_frames import BranchFrames
     from headrace._runtime.streams.knobs import Knobs
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace._runtime.streams.running_operator import RunningOperator
@@ -248,13 +249,13 @@ class NodeStreams:
         has_others = len(self.lifetimes.readers) > 1 or not self.outputs.is_only
         is_kept = member.stays or (self._current is not None and self._current.is_read)
         if is_kept or has_others or node.operator is member.branch.first:
-            self.lifetimes.after_look = None
+            self.lifetimes.after_look = self._settle_branch
             return
         try:
             state = self._find_state()
         except RuntimeError:  # another thread has changed a dict meanwhile: at the next look, then
             return
-        self.lifetimes.after_look = None
+        self.lifetimes.after_look = self._settle_branch
         self._leave_branch(state)
 
     def _keep_together(self, keeps_up: bool, member: Member) -> None:
@@ -266,9 +267,12 @@ class NodeStreams:
             and self.lifetimes.readers[0].is_quiet
             and not (in_use or member.stays or member.keeps_alone)
         )
-        if not (is_steady and is_quiet and self.outputs.is_only) or stream is None:
-            if self.outputs.is_bare:
-                self._keep_alone()
+        frames = self._kept_together()
+        is_heavy = frames is not None and frames.is_heavy
+        if stream is None or is_heavy or not (is_steady and is_quiet and self.outputs.is_only):
+            self._keep_alone()
+            if frames is not None:
+                frames.settle(self.node.clock.timestamp())
             return
         if self.outputs.is_bare:  # it has no inputs, or it would not be here
             return
@@ -288,11 +292,21 @@ class NodeStreams:
         held = self.lifetimes.held
         frames, self.lifetimes.handed_on = self.lifetimes.handed_on, None
         if frames is not None:
-            frames.hand_over(held)
+            frames.end()
         if held.unsorted and self._member is not None:
             self._member.keeps_alone = True
             held.sort()
         self._update_outputs()
+
+    def _kept_together(self) -> BranchFrames | None:
+        """Return what the operators of the branch have kept together, if they have."""
+        return None if self._member is None else self.run.branch_frames.get(self._member.branch)
+
+    def _settle_branch(self, keeps_up: bool) -> None:
+        """Release what the operators of the branch kept together, after a look, as long as there is something."""
+        frames = self._kept_together()
+        if frames is None or frames.settle(self.node.clock.timestamp()):
+            self.lifetimes.after_look = None
 
     def _find_state(self) -> list[Any]:
         """Return the owners of the memory that the operator holds between two computes."""
@@ -318,6 +332,9 @@ class NodeStreams:
         held.unsorted += state
         if held.unsorted:
             held.sort()
+        frames = self._kept_together()
+        if frames is not None:
+            frames.copy_to(held)
         self.run.manage(own)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, own, shared)
@@ -366,6 +383,9 @@ class NodeStreams:
         """Release all frames but those that the program holds, because the streams have finished."""
         self._forget_items()
         self.order.close()
+        frames = self._kept_together()
+        if frames is not None:
+            frames.hand_over(self.lifetimes.held)
         self.lifetimes.clear()
 
     def close(self) -> None:
@@ -664,6 +684,9 @@ class NodeStreams:
             self._keep_late()
         lifetimes.add_reader(fences)
         self._end_steady()
+        frames = self._kept_together()
+        if frames is not None:
+            frames.copy_to(lifetimes.held)
         self.run.manage(managed)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, managed)

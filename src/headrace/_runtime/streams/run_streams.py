@@ -64,7 +64,7 @@ class RunStreams:
         # The branches of the operators that share a stream.
         self.branches: dict[Operator, Branch] = {}
         # What the operators of a branch hand to each other, once they keep it together.
-        self._frames: dict[Branch, BranchFrames] = {}
+        self.branch_frames: dict[Branch, BranchFrames] = {}
 
     @property
     def has_device(self) -> bool:
@@ -131,9 +131,9 @@ class RunStreams:
         from headrace._runtime.streams.branch_frames import BranchFrames
 
         with self._lock:
-            if branch not in self._frames:
-                self._frames[branch] = BranchFrames(branch, stream, self.watch)
-            return self._frames[branch]
+            if branch not in self.branch_frames:
+                self.branch_frames[branch] = BranchFrames(branch, stream, self.watch)
+            return self.branch_frames[branch]
 
     def use(self, source: StreamSource) -> StreamLease:
         """Return this run's lease of a source; the run closes it at its end."""
