@@ -208,7 +208,7 @@ def main() -> None:
         f"{report.circumstances(machine())}; load {os.getloadavg()[0]:.1f}\n\n"
         f"`sudo python -m benchmarks.parts_cable --rounds {options.rounds}`\n\n"
         f"{(__doc__ or '').split(chr(10) * 2)[2].rstrip()}\n"
-        f"Allowed: {LIMIT:g} s to notice.\n\n" + report.table(columns, rows),
+        f"Allowed: {LIMIT:g} s to the end of both commands.\n\n" + report.table(columns, rows),
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from headrace import Application, Operator, OperatorSpec
 from headrace.core.errors import GraphError
 from headrace.core.ports import IOSpec
 from headrace.link.board import Board
@@ -127,7 +128,7 @@ def test_a_driver_is_told_when_something_is_wrong_and_when_it_is_not_any_more(
     channel = _Channel()
     made: Any = _worker(channel, Board.from_peer(*shared))
     os.close(shared[0])
-    made.control = SimpleNamespace(engine=object())
+    made.control = SimpleNamespace(engine=SimpleNamespace(watchdog=object()))
     made.cut = SimpleNamespace(
         application=None, idleness=SimpleNamespace(relieve=lambda: None, was_idle=False)
     )
@@ -144,6 +145,35 @@ def test_a_driver_is_told_when_something_is_wrong_and_when_it_is_not_any_more(
     made.tick(3.8)
     made.tick(4.8)
     assert channel.sent == [Beat(("operator 'slow' has computed for 3.0 s",)), Beat()]
+
+
+@pytest.mark.parametrize("has_deadline", [True, False])
+def test_a_part_looks_for_late_computes_if_an_operator_has_a_deadline(
+    has_deadline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[Any] = []
+    monkeypatch.setattr(worker_module, "stuck_operators", lambda app: looked_at.append(app) or [])
+
+    class Watched(Operator):
+        def setup(self, spec: OperatorSpec) -> None:
+            if has_deadline:
+                spec.deadline("1h")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            made: Any = _worker(_Channel())
+            made.control = SimpleNamespace(engine=self.fragment._engine)
+            idleness = SimpleNamespace(relieve=lambda: None, was_idle=False)
+            made.cut = SimpleNamespace(application=self.fragment, idleness=idleness)
+            made.tick(1.0)
+            self.fragment.stop_execution()
+
+    class Plant(Application):
+        def compose(self) -> None:
+            self.add_operator(Watched(self, name="watched"))
+
+    plant = Plant()
+    plant.run()
+    assert looked_at == [plant] * has_deadline
 
 
 def test_what_is_offered_to_a_driver_that_reads_nothing_is_not_sent() -> None:
