@@ -25,6 +25,7 @@ from headrace.gpu import sim
 from headrace.observe import Watcher, watch
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
+from headrace.tensor.libraries import owner_sizes
 from tests.harness import (
     MS,
     MakeScheduler,
@@ -492,6 +493,7 @@ def test_a_tracked_run_has_the_streams_and_the_order_of_an_untracked_one(
 ) -> None:
     # On a busy machine, a look would come earlier in one of the runs, and record an event more.
     monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(branch_frames, "monotonic_ns", lambda: 0)
     orders: list[Any] = []
     for name in ("record", "wait"):
         usual = getattr(sim.Stream, name)
@@ -695,6 +697,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
     monkeypatch.setattr(branch_frames, "_STEP", 1)
     monkeypatch.setattr(branch_frames, "_MOST", 3)
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
     monkeypatch.setattr(BranchFrames, "look", look_and_tell)
     return looks
 
@@ -909,6 +912,7 @@ def test_what_is_kept_together_costs_the_driver_next_to_nothing(monkeypatch: pyt
     monkeypatch.setattr(sim.Stream, "record", record_and_note)
     monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
     monkeypatch.setattr(branch_frames, "monotonic_ns", lambda: 0)
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
     before: list[int] = []
 
     def ask(op_input: Any, operator: Any) -> None:
@@ -918,3 +922,17 @@ def test_what_is_kept_together_costs_the_driver_next_to_nothing(monkeypatch: pyt
     app = run(partial(compose_row, seconds=0.0, frames=900, ask=ask))
     assert app.seen == right(900)
     assert before[1] - before[0] <= 400 * 5 / 25  # of 2,000 computes
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+@pytest.mark.parametrize("size", [8, 1 << 30])
+def test_large_frames_are_not_kept_together(
+    soon: list[bool], monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: size)
+    app = run(partial(compose_net, seconds=0.0, frames=3 * FRAMES))
+    assert app.seen == right_sums(3 * FRAMES)
+    if size == 8:
+        assert len(soon) > FRAMES
+    else:
+        assert len(soon) <= len(app.streams)  # each operator ends it at most once

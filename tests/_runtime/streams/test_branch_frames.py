@@ -260,13 +260,32 @@ def test_a_frame_with_several_receivers_is_released_as_others(kept: Kept) -> Non
     assert not kept.frames._held.watched
 
 
-@pytest.mark.parametrize(("size", "pace"), [(1 << 20, 0), (16, 1_000_000)])
-def test_a_look_comes_soon_if_frames_are_large_or_rare(kept: Kept, size: int, pace: int) -> None:
+def test_a_look_comes_soon_if_frames_are_rare(kept: Kept) -> None:
     for _ in range(STEP):
-        kept.receive(1, size)
-        kept.now += pace
+        kept.receive(1)
+        kept.now += 1_000_000
     assert kept.look()
     assert kept.stream.recorded == 1
+
+
+def test_a_look_comes_soon_if_frames_are_not_small(kept: Kept) -> None:
+    kept.receive(2 * STEP - 1, 200 << 10)
+    assert kept.look()
+    assert kept.stream.recorded == 1
+    assert not kept.frames.is_heavy
+
+
+@pytest.mark.parametrize("size", [1 << 20, None])
+def test_it_ends_for_good_if_frames_are_large_or_of_unknown_size(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, size: int | None
+) -> None:
+    if size is None:
+        monkeypatch.delitem(owner_sizes, Memory)
+    frames = kept.receive(STEP, size or 16)
+    assert not kept.look()
+    assert (kept.frames.is_heavy, kept.frames.look_at) == (True, 0)
+    kept.frames.hand_over(kept.held)
+    assert alive(frames) == STEP
 
 
 def test_small_frames_are_looked_at_seldom(kept: Kept) -> None:

@@ -109,10 +109,10 @@ class InputContext:
         try:
             port = self._by_name[name]
             take = port.take
-            receipt = port.log
-            if receipt is None:
+            if port.log is None:
                 item = take()
             elif take is port.noted:
+                receipt = port.log
                 item = receipt.take_item()
                 rows, log = receipt.receipts, receipt.log
                 rows.append(AT_START)

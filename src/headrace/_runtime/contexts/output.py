@@ -112,8 +112,7 @@ class OutputContext:
                 number = fences.last + 1
                 if number > fences.reach:
                     fences.add_event()
-                events = fences.events
-                event = events[number % len(events)]
+                event = fences.events[number % fences.count]
                 fences.record(event)
                 fences.last = number
                 message = Envelope()

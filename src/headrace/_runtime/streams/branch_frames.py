@@ -13,9 +13,11 @@ few milliseconds have passed, as in `lifetimes`.
 
 It ends when a look finds that the device has not completed the fence of the look before, or when the branch splits:
 `look_at` is 0 from then on, so that each operator looks at the end of its next compute, and keeps what it receives
-by itself (`NodeStreams`). What is here stays here until the shared stream has completed its work on it (`settle`):
-nobody knows which operator received a frame, holds it or is about to read it. An operator that begins to use
-another stream also keeps all of it by itself (`copy_to`), since it may read a frame there.
+by itself (`NodeStreams`). It ends for good when the frames are so large that they have to be looked at more often.
+
+What is here stays here until the shared stream has completed its work on it (`settle`): nobody knows which operator
+received a frame, holds it or is about to read it. An operator that begins to use another stream also keeps all of
+it by itself (`copy_to`), since it may read a frame there.
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.streams.watch import Watch
 
-# For each operator of the branch: entries until the bytes are counted, and the most entries between two looks.
+# For each operator of the branch: entries until the bytes are counted, the most entries between two looks, and the
+# most bytes, of which there may be three times as many: since the last look, before it, and released.
 _STEP, _MOST = 12, 48
-_MOST_BYTES = 8 << 20
+_MOST_BYTES = 4 << 20
 _MOST_NS = 10_000_000
 
 
@@ -74,16 +77,19 @@ class BranchFrames:
         than once.
     look_at
         The number of entries at which an operator calls `look` at the end of its compute.
+    is_heavy
+        Whether the frames were found to be large.
     """
 
     __slots__ = (
         *("_before", "_branch", "_bytes", "_counted", "_fences", "_held", "_keepers", "_lock", "_looked"),
-        *("_member", "_released", "_teller", "look_at", "received"),
+        *("_member", "_released", "_teller", "is_heavy", "look_at", "received"),
     )
 
     def __init__(self, branch: Branch, stream: ManagedStream, watch: Watch) -> None:
         self.received: list[Any] = []
         self.look_at = 0
+        self.is_heavy = False
         self._branch = branch
         self._lock = threading.Lock()
         self._fences = Fences(stream)
@@ -113,7 +119,7 @@ class BranchFrames:
                 self._teller = keeper
                 self._member = Member(self._branch, -self._branch.computes, timestamp)
                 self._looked = monotonic_ns()
-                self.look_at = len(self.received) + self._entries(_STEP)
+                self.look_at = len(self.received) + self._for_all(_STEP)
 
     @waits.shielded
     def end(self) -> None:
@@ -174,7 +180,8 @@ class BranchFrames:
         """Return the number of frames for one of the operators, and 0 for the others."""
         return len(self.received) + len(self._released or ()) if keeper is self._teller else 0
 
-    def _entries(self, of_each: int) -> int:
+    def _for_all(self, of_each: int) -> int:
+        """Return what there is for all operators."""
         return of_each * self._branch.members
 
     def _settle(self) -> bool:
@@ -196,9 +203,9 @@ class BranchFrames:
         self._bytes += size_of_all(received[self._counted : count])
         self._counted = count
         now = monotonic_ns()
-        is_early = count < self._entries(_MOST) and now - self._looked <= _MOST_NS
-        if is_early and self._bytes <= _MOST_BYTES:
-            self.look_at = count + self._entries(_STEP)
+        is_early = count < self._for_all(_MOST) and now - self._looked <= _MOST_NS
+        if is_early and self._bytes <= self._for_all(_MOST_BYTES):
+            self.look_at = count + self._for_all(_STEP)
             return True
         fences, member = self._fences, self._member
         assert member is not None
@@ -216,5 +223,6 @@ class BranchFrames:
         self._before = self._counted = count = len(received)
         self._bytes = size_of_all(received[:count])
         self._looked = now
-        self.look_at = count + self._entries(_STEP)
-        return True
+        self.is_heavy = self._bytes * _STEP > _MOST_BYTES * count  # looks at every step would not do
+        self.look_at = 0 if self.is_heavy else count + self._for_all(_STEP)
+        return not self.is_heavy

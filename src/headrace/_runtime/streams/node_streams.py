@@ -267,10 +267,10 @@ class NodeStreams:
             and self.lifetimes.readers[0].is_quiet
             and not (in_use or member.stays or member.keeps_alone)
         )
-        if not (is_steady and is_quiet and self.outputs.is_only) or stream is None:
-            if self.outputs.is_bare:
-                self._keep_alone()
-            frames = self._kept_together()
+        frames = self._kept_together()
+        is_heavy = frames is not None and frames.is_heavy
+        if stream is None or is_heavy or not (is_steady and is_quiet and self.outputs.is_only):
+            self._keep_alone()
             if frames is not None:
                 frames.settle(self.node.clock.timestamp())
             return
