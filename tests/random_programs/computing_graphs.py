@@ -6,7 +6,7 @@ So a kernel that runs too early, or on memory that was given to another frame, s
 
 The operators name no stream, so they share streams and part. What is not in `plain_graphs`: messages that are
 arrays of a library, which have ways of their own; several receivers of these; memory of an allocator; changes in
-place; state in various places; operators that wait for the device; a device that becomes slow, and such a host.
+place; state in various places; operators that wait for the device; a device that keeps up for a while.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Computing(Operator):
         self.input_names, self.random, self.turns = inputs, Random(seed), 0
         random = self.random
         self.wrap, _ = self.wrapper = random.choice(WRAPPERS)
-        self.holds = random.choice([0, 0, 0, 1, 2, 9])
+        self.holds = random.choice([0, 0, 0, 1, 2, 9, 60])
         self.has_state = random.random() < 0.3
         self.passes = random.choice([0.0, 0.0, 0.5, 1.0])
         self.changes = random.choice([0.0, 0.5, 1.0])
@@ -184,14 +184,15 @@ class Computing(Operator):
         random, work, stream = self.random, app.work, here.stream
         self.turns += 1
         self.seen.add(int(stream))
-        if self.seconds:
+        if not work.slowness:
+            stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+        elif self.seconds:
             app.machine.sleep(self.seconds)
         arrays = self._receive(op_input)
         kept: deque[Any] = deque(self.kept)
-        for array in (*arrays, *kept):
-            if random.random() < 0.5:
-                work.compare(stream, array)
         candidates = [*arrays, *kept]
+        for array in random.sample(candidates, min(len(candidates), random.choice([0, 1, 2, 4]))):
+            work.compare(stream, array)
         chosen = random.sample(candidates, min(len(candidates), random.choice([0, 1, 1, 2, 3])))
         for array in chosen:
             if array.is_sole and random.random() < self.changes:
@@ -207,9 +208,12 @@ class Computing(Operator):
         kept.extend(array for array in arrays if random.random() < 0.7)
         if self.has_state and not any(array.is_sole for array in kept):
             kept.append(work.make(stream, [], None))
-        random.shuffle(kept)
+        if self.holds < 60:
+            random.shuffle(kept)
         while len(kept) > self.holds + self.has_state:
-            kept.popleft()
+            oldest = kept.popleft()
+            if random.random() < 0.5:
+                work.compare(stream, oldest)
         self._emit(op_output, result, kept)
         self.kept = kept if random.random() < 0.5 else list(kept)
 
@@ -317,14 +321,14 @@ class Work:
 
 
 class RandomComputing(Application):
-    """A random graph; the device is slow from some frame on."""
+    """A random graph; the device keeps up for a while, and then it does not."""
 
     def __init__(self, seed: int, count: int, scheduler: Callable[[Any], Any], machine: sim.Machine) -> None:
         super().__init__([])
         self.random, self.count, self.make_scheduler = Random(seed), count, scheduler
         self.machine, self.work = machine, Work(seed)
-        self.slow_from = self.random.choice([0, 0, count // 4, count // 2])
-        self.slowness = self.random.choice([0.02, 0.1, 1, 1])
+        self.paces = self.random.choices([0.0, 0.0, 0.02, 0.1, 1.0], k=self.random.choice([1, 2, 3, 6]))
+        self.paces[0] = self.random.choice([0.0, 0.0, self.paces[0]])
         in_module.clear()
 
     def compose(self) -> None:
@@ -353,6 +357,8 @@ class RandomComputing(Application):
         for place in range(size):
             inputs = [f"from {source} {port}" for target, port, source in flows if target == place]
             self._make(inputs + [f"back {source}" for target, source in back if target == place])
+        for operator in random.sample(self.made, size):  # the first one of a branch keeps its stream
+            self.add_operator(operator)
         for target, port, source in flows:
             self.add_flow(self.made[source], self.made[target], {(port, f"from {source} {port}")})
         for target, source in back:
@@ -361,20 +367,18 @@ class RandomComputing(Application):
 
     def _make(self, inputs: list[str]) -> Computing:
         arguments: list[Any] = [] if inputs else [CountCondition(self, self.count)]
-        if self.random.random() < 0.8:
+        if self.random.random() < 0.75:
             arguments.append(self.streams)
         name, seed = f"op{len(self.made)}", self.random.randrange(1 << 30)
         kind = type("Computing", (Computing,), {})
         self.made.append(kind(self, *arguments, inputs=inputs, seed=seed, name=name))
-        self.add_operator(self.made[-1])
         return self.made[-1]
 
     def change(self, operator: Computing) -> None:
-        """In some computes of the first operator, make the device slow, or change the graph."""
+        """In the computes of the first operator, choose how slow the device is, or change the graph."""
         if operator is not self.made[0]:
             return
-        if operator.turns == self.slow_from:
-            self.work.slowness = self.slowness
+        self.work.slowness = self.paces[operator.turns * len(self.paces) // (self.count + 1)]
         if operator.turns in self.changes_at:
             with suppress(GraphError):  # one of them may have ended
                 self._change(self.random, self.random.choice(self.made))

@@ -664,6 +664,10 @@ class NodeStreams:
         for port in self._ports:
             self._order_each(port, own)
 
+    def follow_graph(self) -> None:
+        """Send and receive as the flows of the operator are now, between two computes."""
+        self._update_outputs()
+
     def use(self, managed: ManagedStream) -> None:
         """Expect work of the operator on a stream that it did not request."""
         self._use(managed)
