@@ -431,7 +431,7 @@ class Engine:
         link = node.link
         if link is not None and goes_on and remaining and not node.has_extra_work:
             # A copy of what follows for a node with one output, and one input or none, from which a message passes
-            # directly: without it, and so with iterators over both, a compute of an explicit chain takes 2 to 5 %
+            # directly: without it, and so with iterators over both, a compute of an explicit chain takes 2 to 9 %
             # longer.
             feed, consumer = node.feed, link.consumer
             if (
