@@ -66,7 +66,7 @@ ALLOWED = {
     ("gpu/cuda/callbacks.py", "_WaiterThreads.add"): "the queue has no limit",
     ("gpu/cuda/callbacks.py", "_WaiterThreads.stop"): "the queue has no limit",
     ("_web/live_server.py", "LiveServer.__init__"): "the future is done",
-    ("gpu/sim/timeline.py", "Timeline._run_next_user_code"): "takes the lock back, as a `with` would",
+    ("gpu/sim/timeline.py", "Timeline._regain_lock"): "takes the lock back, as a `with` would",
     ("gpu/sim/timeline.py", "Timeline.notify"): "limited; a signal handler may be the caller",
     ("operators/inference.py", "_call_together"): "the futures are done",
     ("parts/control.py", "Channel._ready"): "limited as `waits` says, and repeated",

@@ -11,8 +11,12 @@ from unittest import mock
 
 import pytest
 
+from headrace import CountCondition
 from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling import engine, unreceived
 from headrace.capture.replay import Replay
+from headrace.capture.slots import SlotAvailable
+from headrace.conditions import PeriodicCondition
 from tests.gpu.segment_programs import (
     COUNT,
     Sink,
@@ -128,6 +132,7 @@ def test_most_frames_go_the_short_way(options: dict[str, Any], general: list[Any
 
     with mock.patch.object(Replay, "note_time", noting):
         ran = both(program(options))
+    print("VAL", ran.segment.replayed)
     assert ran.segment.replayed >= FRAMES - 8
     assert len(general) <= 4 * 2  # of each graph the first one, and the one after it is known
     assert 17 <= len(timed) <= 22  # the first ones, and then one in 17
@@ -240,3 +245,76 @@ def test_several_receivers_and_several_workers(options: dict[str, Any]) -> None:
 
     both(compose)
     both(compose, scheduler=event_based)
+
+
+def test_a_segment_is_not_taken_for_an_operator_that_receives_nothing(options: Any) -> None:
+    if is_compiled():
+        pytest.skip("compiled modules cannot be patched")
+    looks: list[str] = []
+    untaken: list[str] = []
+    look = unreceived.look_for_unreceived
+
+    def look_and_tell(nodes: Any, ready_queue: Any) -> None:
+        for node in nodes:
+            for take in [port.take for port in node.input.ports]:
+                looks.append(node.name)
+                if isinstance(take, unreceived._Untaken) and node.computes > take.since + 1:
+                    untaken.append(node.name)
+        look(nodes, ready_queue)
+
+    with (
+        mock.patch.object(engine, "SWEEPS", 3),
+        mock.patch.object(engine, "look_for_unreceived", look_and_tell),
+    ):
+        ran = run_with(program(options))
+    assert ran.segment.replayed >= FRAMES - 8
+    assert looks.count("segment") > FRAMES / 8
+    assert untaken == []
+
+
+def compose_holding(app: Any, options: dict[str, Any], details: Any, begins: int, ends: int) -> None:
+    """Compose a segment whose receiver holds all that it received from one frame to another, for 10 ms at most."""
+
+    def hold(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        op_input.receive_cuda_stream("in")
+        self.received += 1
+        if begins <= self.received < ends:
+            self.held.append(frame)
+
+    def begin(self: Any) -> None:
+        self.received, self.held = 0, []
+
+    def free(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        holder.held.clear()
+
+    holder = Work(app, body=hold, begin=begin, outputs=(), name="holder")
+    conditions = PeriodicCondition(app, "10ms"), CountCondition(app, FRAMES)
+    app.add_operator(Work(app, *conditions, body=free, inputs=(), outputs=(), name="free"))
+    source = Source(app, frames=FRAMES, details=details, make=as_array, name="source")
+    stage = Scales(app, name="stage")
+    chain(app, source, stage, holder)
+    app.capture(stage, check_every=None, **options)
+
+
+@pytest.mark.parametrize("begins", [0, FRAMES // 2])
+@pytest.mark.parametrize("details", [False, "timestamps"])
+def test_a_frame_waits_for_a_slot_and_is_replayed(options: dict[str, Any], details: Any, begins: int) -> None:
+    """Frames of both ways take slots: those with a timestamp go the general one."""
+    ran = run_with(lambda app: compose_holding(app, options, details, begins, FRAMES))
+    assert (ran.segment.frames, ran.segment.replayed) == (FRAMES, FRAMES - 1)
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled classes cannot be patched")
+def test_slots_are_asked_for_only_while_there_is_none(options: dict[str, Any]) -> None:
+    asked: list[int] = []
+    is_there = SlotAvailable.is_there
+
+    def noting(self: SlotAvailable) -> bool:
+        asked.append(1)
+        return is_there(self)
+
+    with mock.patch.object(SlotAvailable, "is_there", noting):
+        ran = run_with(lambda app: compose_holding(app, options, False, 20, 24))
+    assert ran.segment.replayed == FRAMES - 1
+    assert len(asked) < 5

@@ -26,7 +26,7 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
     """Return the compute of a segment for frames of an entry, which has one input and one output."""
     node, own, buffers, version = segment.node, replay.own, state.buffers, segment.version
     port, to = node.input.ports[0], node.output.ports[""]
-    take, matches, knobs, now = port.take, entry.matches, version.knobs, node.clock.timestamp
+    matches, knobs, now = entry.matches, version.knobs, node.clock.timestamp
     allocation, lifetimes = node.streams.allocation, node.streams.lifetimes
     is_always, has_slots = allocation.stays_current, entry.slots is not None
     received, unsorted, sort = lifetimes.held.received, lifetimes.held.unsorted, lifetimes.held.sort
@@ -38,7 +38,7 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
             segment.compute(op_input, op_output, context)
             return
         began = perf_counter_ns() if replay.replayed >= replay.timed_at else 0
-        item = take()
+        item = port.take()
         graph: Any = None
         if (
             version.number == segment.seen_version

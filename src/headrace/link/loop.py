@@ -121,6 +121,7 @@ class LinkLoop:
         if self._latest is not None:
             self._latest.stop()
 
+    @waits.shielded
     def wait_instead(self) -> _Watch | None:
         """Return where this thread can wait instead of the loop's, until it calls `end`; None if another does."""
         serving = self._serving
@@ -257,6 +258,7 @@ class _Watch:
     def remove(self, descriptor: int) -> None:
         self._epoll.unregister(descriptor)
 
+    @waits.shielded
     def begin(self) -> bool:
         """Return whether this thread may wait here, which no other one does; it calls `end` afterwards."""
         if not self._is_taken.acquire(blocking=False):
@@ -266,6 +268,7 @@ class _Watch:
         self.end()
         return False
 
+    @waits.shielded
     def end(self) -> None:
         self._is_taken.release()
         if self.is_closed:
@@ -276,6 +279,7 @@ class _Watch:
         if wake is not None:
             os.eventfd_write(wake.descriptor, 1)
 
+    @waits.shielded
     def close(self) -> None:
         """Close the descriptors, when nobody waits here any more."""
         self.is_closed = True

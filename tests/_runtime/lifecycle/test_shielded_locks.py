@@ -5,21 +5,30 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace import waits
+from headrace import CountCondition, waits
 from headrace._runtime import Interrupts
+from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling import parker as parkers
+from headrace._runtime.scheduling.parker import Parker
+from headrace._runtime.scheduling.ready_queue import ReadyQueue
+from headrace.conditions import PeriodicCondition
+from headrace.gpu import sim
 from headrace.gpu.sim.memory_pool import MemoryPool
+from headrace.link.loop import _Watch
 from headrace.link.terms import Parcel
+from headrace.observe import progress_line
 from headrace.observe.events.gpu_timing import Timer
 from headrace.parts.control import Beat, Channel
 from headrace.resources.block_store import BlockStore
 from headrace.resources.memory_sources import PlainMemory
+from headrace.schedulers import Run, Scheduler
 from tests.harness import App, Step, greedy
 from tests.link.pipes import Pair
 
@@ -107,6 +116,22 @@ def read_gpu_times(lock: Any) -> None:
     Timer.read_some(timer)
 
 
+def wait_for_messages(lock: Any) -> None:
+    watch = _Watch({})
+    watch._is_taken = lock
+    park_at(watch)
+    watch.close()
+    assert watch._wake is None
+
+
+def park_at(watch: Any) -> None:
+    """Wait for messages as the worker on the main thread, which has a permit."""
+    waiting: Any = SimpleNamespace(find_messages=lambda: watch if watch.begin() else None)
+    parker = Parker(ReadyQueue(), handles_signals=True, waiting=waiting)
+    parker.unpark()
+    parker.park(1.0)
+
+
 @pytest.mark.parametrize(
     "take",
     [
@@ -115,6 +140,7 @@ def read_gpu_times(lock: Any) -> None:
         free_simulated_memory,
         give_back_a_block,
         read_gpu_times,
+        wait_for_messages,
     ],
 )
 def test_a_lock_that_was_taken_without_waiting_is_released(take: Any) -> None:
@@ -185,3 +211,138 @@ def test_a_run_inside_a_compute_ends_as_well() -> None:
     with pytest.raises(KeyboardInterrupt):
         app.run()
     assert computes == ["outer", "inner"]
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_an_interrupt_at_the_beginning_of_a_wait_for_messages_lets_others_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parkers, "monotonic", lambda: signal.raise_signal(signal.SIGINT))
+    watch = _Watch({})
+    with computing(), pytest.raises(KeyboardInterrupt):
+        park_at(watch)
+    assert watch.begin()
+    watch.end()
+    watch.close()
+
+
+def test_an_interrupt_while_the_progress_line_begins_leaves_the_line_to_the_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lock = InterruptedLock()
+    monkeypatch.setattr(progress_line, "_LINE", lock)
+    monkeypatch.setattr(progress_line, "is_wanted", lambda: True)
+    monkeypatch.setattr(progress_line, "_line_of", lambda fragment: nullcontext())
+    monkeypatch.setenv("HEADRACE_PROGRESS", "1")
+    with pytest.raises(KeyboardInterrupt):
+        App(lambda app: app.add_operator(Step(app, CountCondition(app, 1), name="step")), greedy).run()
+    assert lock.interrupts == 1
+    assert not lock.locked()
+
+
+class CountedLock(InterruptedLock):
+    """A lock; Ctrl-C comes when it has been taken and released so many times in all."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+        self.release = self._release  # type: ignore[assignment]
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        is_taken = self._lock.acquire(blocking, timeout)
+        if is_taken:
+            self._count()
+        return is_taken
+
+    def _release(self) -> None:
+        self._lock.release()
+        self._count()
+
+    def _count(self) -> None:
+        self.at -= 1
+        if self.at == 0:
+            self.interrupts += 1
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_an_interrupt_beside_the_code_of_a_simulated_kernel_leaves_its_device_usable(
+    at: int, machine: sim.Machine
+) -> None:
+    """The device releases its lock before the code, and takes it afterwards."""
+    timeline = machine.timeline
+    stream = sim.Device(0).create_stream()
+    done: list[int] = []
+    usual = timeline.lock
+
+    class Lock(CountedLock):
+        acquire, __enter__, __exit__ = usual.acquire, usual.__enter__, usual.__exit__
+
+        def _release(self) -> None:
+            usual.release()
+            self._count()
+
+    class Late(Lock):
+        def __init__(self) -> None:
+            super().__init__(1)
+            self.release = usual.release
+
+        def acquire(self, *args: Any) -> bool:  # type: ignore[override]
+            usual.acquire(*args)
+            self._count()
+            return True
+
+    def launch() -> None:
+        config, kernel = sim.LaunchConfig(grid=1, block=1), sim.Kernel("k", 1e-3, lambda: done.append(1))
+        sim.launch(stream, config, kernel)
+        stream.sync()
+
+    lock: Any = Lock(1) if at == 1 else Late()
+    with computing() as stopped:
+        timeline.lock = lock
+        try:
+            launch()
+        finally:
+            timeline.lock = usual
+    launch()
+    assert (lock.interrupts, done, stopped) == (1, [1, 1], ["app"])
+
+
+class OwnScheduler(Scheduler):
+    """Runs everything on the thread of the run, with the given lock of the engine."""
+
+    lock: Any
+
+    def execute(self, run: Run) -> None:
+        run._engine.lock._lock = self.lock  # type: ignore[attr-defined]
+        with run.worker() as worker:
+            while True:
+                node = worker.take()
+                if node is not None:
+                    worker.run(node)
+                elif not worker.wait():
+                    return
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled classes cannot be patched")
+@pytest.mark.parametrize("at", range(1, 33))
+def test_an_interrupt_leaves_the_engine_of_a_scheduler_of_the_programs_own_unlocked(at: int) -> None:
+    """It takes the lock for each step on the main thread; threads beside it would wait for it for ever."""
+    lock = CountedLock(at)
+
+    def scheduler(app: Any, **settings: Any) -> Scheduler:
+        made = OwnScheduler(app, **settings)
+        made.lock = lock
+        return made
+
+    def compose(app: Any) -> None:
+        conditions = CountCondition(app, 3), PeriodicCondition(app, "10ms")  # in between, it waits
+        source = Step(
+            app, *conditions, outputs=["out"], body=lambda op, i, o: o.emit(1, "out"), name="source"
+        )
+        app.add_flow(source, Step(app, inputs=["in"], body=lambda op, i, o: i.receive("in"), name="sink"))
+
+    with pytest.raises(KeyboardInterrupt):
+        App(compose, scheduler).run()
+    assert lock.interrupts == 1
+    assert not lock.locked()

@@ -62,6 +62,24 @@ def test_a_message_that_is_not_received_waits_and_the_sender_with_it(
     )  # never more than the queue holds, and never a compute without a message
 
 
+def test_a_stage_that_sends_without_receiving_computes_again_for_its_message(
+    scheduler: MakeScheduler,
+) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        def receive_every_other(op: Step, i: Any, o: Any) -> None:
+            o.emit(i.receive() if op.ticks % 2 == 0 else "none")
+
+        between = stage(app, "between", receive_every_other)
+        app.add_flow(source(app, [1, 2, 3]), between)
+        app.add_flow(between, sink(app, taken))
+
+    app = run(compose, scheduler)
+    assert taken == ["none", 1, "none", 2, "none", 3]
+    assert app.undelivered() == {}
+
+
 def test_a_sender_waits_for_its_room_while_too_few_messages_are_left(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+from collections import deque
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +15,17 @@ import pytest
 
 from headrace import CountCondition, gpu, op
 from headrace._runtime.compiled import is_compiled
-from headrace._runtime.streams import lifetimes
+from headrace._runtime.streams import branch_frames, lifetimes
 from headrace._runtime.streams.branch import Branch, Member
+from headrace._runtime.streams.branch_frames import BranchFrames
 from headrace._runtime.streams.run_streams import RunStreams
 from headrace.conditions import CudaStreamCondition, MemoryAvailableCondition
+from headrace.core import ConditionType
 from headrace.gpu import sim
 from headrace.observe import Watcher, watch
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
+from headrace.tensor.libraries import owner_sizes
 from tests.harness import (
     MS,
     MakeScheduler,
@@ -489,6 +493,7 @@ def test_a_tracked_run_has_the_streams_and_the_order_of_an_untracked_one(
 ) -> None:
     # On a busy machine, a look would come earlier in one of the runs, and record an event more.
     monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(branch_frames, "monotonic_ns", lambda: 0)
     orders: list[Any] = []
     for name in ("record", "wait"):
         usual = getattr(sim.Stream, name)
@@ -672,3 +677,262 @@ def test_an_operator_that_waits_for_the_gpu_shares_no_stream(scheduler: MakeSche
     assert app.seen == right_sums(FRAMES)
     others = {stream for name, seen in app.streams.items() if name != "join" for stream in seen}
     assert others.isdisjoint(app.streams["join"])
+
+
+# What they hand to each other is kept together (`branch_frames`).
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """The looks together, which begin early and come often."""
+    if is_compiled():
+        pytest.skip("compiled modules cannot be patched")
+    looks: list[bool] = []
+    look = BranchFrames.look
+
+    def look_and_tell(self: Any, timestamp: int) -> bool:
+        looks.append(look(self, timestamp))
+        return looks[-1]
+
+    monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
+    monkeypatch.setattr(branch_frames, "_STEP", 1)
+    monkeypatch.setattr(branch_frames, "_MOST", 3)
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
+    monkeypatch.setattr(BranchFrames, "look", look_and_tell)
+    return looks
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3, 5])
+def test_frames_are_right_while_they_are_kept_together(soon: list[bool], workers: int) -> None:
+    make = partial(event_based, workers=workers) if workers else greedy
+    app = run(partial(compose_net, seconds=0.0, frames=2 * FRAMES), make)
+    assert app.seen == right_sums(2 * FRAMES)
+    assert len({stream for seen in app.streams.values() for stream in seen}) == 1
+    assert soon
+    if workers < 2:  # otherwise, another one may have launched work that the device has not begun
+        assert len(soon) > FRAMES
+        assert all(soon)
+
+
+@pytest.mark.parametrize("workers", [0, 2, 5])
+def test_they_part_from_what_they_keep_together(soon: list[bool], workers: int) -> None:
+    make = partial(event_based, workers=workers) if workers else greedy
+
+    def seconds(name: str, ticks: int) -> float:
+        return 0.0 if ticks < FRAMES else MS
+
+    app = run(partial(compose_row, seconds=seconds, frames=3 * FRAMES), make)
+    assert app.seen == right(3 * FRAMES)
+    assert True in soon
+    assert len({seen[-1] for seen in app.streams.values()}) == len(ROW)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_frames_are_right_while_they_keep_together_and_alone_in_turn(
+    soon: list[bool], scheduler: MakeScheduler, seed: int
+) -> None:
+    choose = random.Random(seed)
+    paces = [0.0, 0.0, *(choose.choice([0.0, 0.0, 0.01 * MS, MS]) for _ in range(16))]
+
+    def seconds(name: str, ticks: int) -> float:
+        return paces[ticks // 20 % 18] * choose.choice([0.2, 1])
+
+    app = run(partial(compose_row, seconds=seconds, frames=6 * FRAMES), scheduler)
+    assert app.seen == right(6 * FRAMES)
+    assert soon
+
+
+def test_memory_that_was_made_elsewhere_lives_while_the_shared_stream_reads_it(
+    soon: list[bool], scheduler: MakeScheduler
+) -> None:
+    """The stream that it was made on would use it again as soon as the last receiver lets go of it."""
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        made = frame(common)
+        launch(common, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        common.stream.sync()
+        op_output.emit(made, "out")
+        here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
+
+    def pass_on(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit(op_input.receive("in"), "out")
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        read_frame(here.stream, 0.01 * MS, op_input.receive("in"), seen)
+
+    def compose(app: Any) -> None:
+        first = Step(app, CountCondition(app, 3 * FRAMES), outputs=["out"], body=make, name="first")
+        middle = Step(app, inputs=["in"], outputs=["out"], body=pass_on, name="middle")
+        app.add_flow(first, middle)
+        app.add_flow(middle, Step(app, inputs=["in"], body=read, name="last"))
+
+    common = gpu.StreamHandle(gpu.Device(0).create_stream())
+    seen: list[int] = []
+    run(compose, scheduler)
+    assert seen == list(range(1, 3 * FRAMES + 1))
+    assert soon
+
+
+@pytest.mark.parametrize("quick", range(150, 158))
+def test_what_one_operator_holds_lives_although_another_one_leaves(
+    soon: list[bool], quick: int, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who ends the keeping together depends on when the device falls behind, and is about to leave as a rule.
+
+    The first operator holds memory that was made on a stream elsewhere, which uses it again as soon as it is free.
+    It stays on the shared stream, where it reads what it held long after the other one has left.
+    """
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(branch_frames, "monotonic_ns", lambda: 0)
+    wrong: list[tuple[int, int]] = []
+    streams: set[int] = set()
+
+    def look(number: int, data: Any, seconds: float) -> None:
+        def compare(source: Any) -> None:
+            if int(source.view("int64")[0]) != number:
+                wrong.append((number, int(source.view("int64")[0])))
+
+        launch(here.stream, seconds, compare, data)
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.name == "elsewhere":
+            self.fragment.seconds = 0.0 if self.ticks <= quick else MS
+        number = self.ticks if self.name == "elsewhere" else 1
+        made = frame(here.stream)
+        launch(here.stream, self.fragment.seconds / 20, lambda out: write(out, number), made)
+        op_output.emit((number, made), "out")
+
+    def hold(self: Any, op_input: Any, op_output: Any) -> None:
+        keep_up(self)
+        held = vars(self).setdefault("held", deque())
+        held.append(op_input.receive("in"))
+        if len(held) > 90:
+            look(*held.popleft(), 3 * self.fragment.seconds)
+        if self.ticks % 8 == 1:
+            op_output.emit(self.ticks, "out")
+
+    def leave(self: Any, op_input: Any, op_output: Any) -> None:
+        keep_up(self)
+        streams.add(int(here.stream))
+        op_input.receive("more")
+        look(*op_input.receive("in"), self.fragment.seconds / 20)
+
+    def keep_up(self: Any) -> None:
+        if not self.fragment.seconds:
+            here.stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+
+    def compose(app: Any) -> None:
+        app.seconds = 0.0
+        pool, other = CudaStreamPool(app, stream_flags=1), CudaStreamPool(app, stream_flags=1)
+        count = CountCondition(app, 500), CountCondition(app, 500)
+        elsewhere = Step(app, count[0], other, outputs=["out"], body=make, name="elsewhere")
+        first = Step(app, pool, inputs=["in"], outputs=["out"], body=hold, name="first")
+        source = Step(app, count[1], pool, outputs=["out"], body=make, name="source")
+        leaves = Step(app, pool, inputs=["in"], body=leave, name="leaves", setup=also_more)
+        app.add_operator(first)  # which keeps the stream, therefore
+        app.add_flow(elsewhere, first)
+        app.add_flow(source, leaves)
+        app.add_flow(first, leaves, {("out", "more")})
+
+    def also_more(spec: Any) -> None:
+        spec.input("more", size=3).condition(ConditionType.NONE)
+
+    run(compose, scheduler)
+    assert wrong == []
+    assert len(streams) == 2
+    assert True in soon
+
+
+@pytest.mark.parametrize("begins", [150, 157])
+def test_what_an_operator_holds_lives_while_a_further_stream_reads_it(
+    soon: list[bool], scheduler: MakeScheduler, begins: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was received while frames were kept together, for the shared stream alone."""
+    monkeypatch.setattr(branch_frames, "monotonic_ns", itertools.count(0, 1_000_000_000).__next__)
+    wrong: list[int] = []
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        made = frame(here.stream)
+        launch(here.stream, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        here.stream.stream.sync()
+        op_output.emit(made, "out")
+
+    def read_late(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        here.stream.stream.sync()
+        held = vars(self).setdefault("held", deque())
+        held.append(op_input.receive("in"))
+        if self.ticks >= begins:
+            mine = getattr(context, "allocate_cuda_" + "stream")("mine")
+            context.synchronize_streams([here.stream], mine)
+            number = self.ticks - len(held) + 1
+            launch(
+                mine,
+                MS,
+                lambda source: wrong.extend({int(source.view("int64")[0])} - {number}),
+                held.popleft(),
+            )
+        else:  # later, the shared stream would be ordered after the further one
+            op_output.emit(self.ticks, "out")
+
+    def compose(app: Any) -> None:
+        pool, other = CudaStreamPool(app, stream_flags=1), CudaStreamPool(app, stream_flags=1)
+        elsewhere = Step(app, CountCondition(app, 250), other, outputs=["out"], body=make, name="elsewhere")
+        reads = Step(app, pool, inputs=["in"], outputs=["out"], body=read_late, name="reads")
+        last = Step(app, pool, inputs=["in"], body=lambda op, i, o: i.receive("in"), name="last")
+        reads.max_in_flight = 100
+        app.add_flow(elsewhere, reads)
+        app.add_flow(reads, last)
+
+    run(compose, scheduler)
+    assert wrong == []
+    assert True in soon
+
+
+def test_an_operator_that_fails_while_they_keep_together_ends_the_run(
+    soon: list[bool], scheduler: MakeScheduler
+) -> None:
+    def fail(op_input: Any, operator: Any) -> None:
+        if operator.ticks == FRAMES:
+            raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        run(partial(compose_row, seconds=0.0, frames=2 * FRAMES, ask=fail), scheduler)
+    assert soon
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_what_is_kept_together_costs_the_driver_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    records: list[Any] = []
+    record = sim.Stream.record
+
+    def record_and_note(self: Any, *args: Any) -> Any:
+        records.append(None)
+        return record(self, *args)
+
+    monkeypatch.setattr(sim.Stream, "record", record_and_note)
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(branch_frames, "monotonic_ns", lambda: 0)
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
+    before: list[int] = []
+
+    def ask(op_input: Any, operator: Any) -> None:
+        if operator.name == "two" and operator.ticks in (400, 800):
+            before.append(len(records))
+
+    app = run(partial(compose_row, seconds=0.0, frames=900, ask=ask))
+    assert app.seen == right(900)
+    assert before[1] - before[0] <= 400 * 5 / 25  # of 2,000 computes
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+@pytest.mark.parametrize("size", [8, 1 << 30])
+def test_large_frames_are_not_kept_together(
+    soon: list[bool], monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: size)
+    app = run(partial(compose_net, seconds=0.0, frames=3 * FRAMES))
+    assert app.seen == right_sums(3 * FRAMES)
+    if size == 8:
+        assert len(soon) > FRAMES
+    else:
+        assert len(soon) <= len(app.streams)  # each operator ends it at most once

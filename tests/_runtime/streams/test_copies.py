@@ -26,6 +26,7 @@ from headrace._runtime.compiled import is_compiled
 from headrace._runtime.messages.ports import NOTHING
 from headrace._runtime.streams import lifetimes, node_streams
 from headrace._runtime.streams.node_streams import NodeStreams
+from headrace._runtime.streams.output_streams import OutputStreams
 from headrace.core import MetadataPolicy
 from headrace.gpu import sim
 from headrace.gpu.ambient import thread
@@ -348,9 +349,21 @@ def receiving_in_general(patch: pytest.MonkeyPatch) -> None:
     def update_inputs(streams: NodeStreams) -> None:
         update(streams)
         for port in streams._ports:
-            port.kept = port.shared = None
+            port.kept = port.shared = port.steady = None
 
     patch.setattr(NodeStreams, "_update_inputs", update_inputs)
+
+
+def emitting_in_general(patch: pytest.MonkeyPatch) -> None:
+    """`emit` calls what `OutputStreams` gave the port."""
+    update = OutputStreams.update
+
+    def update_outputs(outputs: OutputStreams) -> None:
+        update(outputs)
+        for port in outputs._node.output.ports.values():
+            port.fences = None
+
+    patch.setattr(OutputStreams, "update", update_outputs)
 
 
 def ordering_in_general(patch: pytest.MonkeyPatch) -> None:
@@ -367,9 +380,7 @@ def ordering_in_general(patch: pytest.MonkeyPatch) -> None:
 def computing_in_general(patch: pytest.MonkeyPatch) -> None:
     """Computes are what `NodeStreams._watched_compute` is, with `Lifetimes.note_compute` at the end."""
 
-    def steady_compute(
-        node: Any, compute: Any, current: Any, allocation: Any, found: Any, observer: Any
-    ) -> Any:
+    def steady_compute(node: Any, compute: Any, current: Any, allocation: Any, found: Any, *_: Any) -> Any:
         def general(op_input: Any, op_output: Any, context: Any) -> None:
             if current is not None:
                 if get_ident() != allocation.current_on:
@@ -414,6 +425,7 @@ def all_in_general(patch: pytest.MonkeyPatch) -> None:
 
 WAYS = [
     receiving_in_general,
+    emitting_in_general,
     ordering_in_general,
     computing_in_general,
     observing_in_general,

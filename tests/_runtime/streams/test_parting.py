@@ -14,12 +14,13 @@ from headrace import CountCondition, PeriodicCondition, op
 from headrace._runtime.compiled import is_compiled
 from headrace._runtime.streams import node_streams
 from headrace._runtime.streams.owners import add_memory
+from headrace._runtime.streams.watch import Watch
 from headrace.core import ConditionType, Resource
 from headrace.gpu import sim
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
 from tests._runtime.streams.test_branch import FRAMES, ROW, Plain, here, right, stage
-from tests.harness import MS, MakeScheduler, Step, frame, launch, run, write
+from tests.harness import MS, MakeScheduler, Step, frame, launch, read_frame, run, write
 from tests.harness.libraries import fresh_registry
 
 
@@ -441,3 +442,38 @@ def test_what_else_an_operator_holds_is_destroyed_as_soon_as_it_is_released(sche
 
     app: Any = run(compose, scheduler)
     assert (len(set(app.streams["last"])), found) == (2, [True])
+
+
+# Graphs that change.
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled classes cannot be patched")
+def test_what_a_new_receiver_also_gets_is_not_taken_for_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receivers of a message share the record that keeps it alive; those that hold a frame look for one."""
+    looked_for: list[Any] = []
+    begin = Watch.begin
+
+    def note(self: Watch, *args: Any) -> Any:
+        looked_for.append(args)
+        return begin(self, *args)
+
+    def compose(app: Any) -> None:
+        def sender(self: Any, op_input: Any, op_output: Any) -> None:
+            if self.ticks == 20:
+                app.add_flow(first, Step(app, inputs=["in"], body=receiver, name="new"))
+            made = frame(here.stream)
+            launch(here.stream, 0.0, write, made, self.ticks)
+            op_output.emit(made, "out")
+
+        def receiver(self: Any, op_input: Any, op_output: Any) -> None:
+            read_frame(here.stream, 0.0, op_input.receive("in"), seen)
+
+        first = Step(app, CountCondition(app, 200), outputs=["out"], body=sender, name="first")
+        app.add_flow(first, Step(app, inputs=["in"], body=receiver, name="one"))
+
+    seen: list[int] = []
+    monkeypatch.setattr(Watch, "begin", note)
+    run(compose)
+    assert set(seen) == set(range(1, 201))
+    assert len(seen) > 300
+    assert len(looked_for) < len(seen) / 2

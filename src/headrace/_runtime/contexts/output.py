@@ -103,7 +103,27 @@ class OutputContext:
         if stamp is not None:
             if port.pending:
                 port.settle()  # type: ignore[misc]
-            data = stamp(data)
+            fences = port.fences
+            if fences is None:
+                data = stamp(data)
+            else:
+                # A copy of `stamping`, because every compute of an operator with a stream does this: without it,
+                # one takes 1 to 3 % longer.
+                number = fences.last + 1
+                if number > fences.reach:
+                    fences.add_event()
+                event = fences.events[number % fences.count]
+                fences.record(event)
+                fences.last = number
+                message = Envelope()
+                message.data = data
+                message.fences = fences
+                message.event = event
+                message.number = number
+                message.work = None
+                message.extra = None
+                message.record = None
+                data = message
         if acq_timestamp != -1 or self.has_details:
             data = self._with_details(data, acq_timestamp)
         elif port.log is not None and port.queues is port.noted:
@@ -116,7 +136,15 @@ class OutputContext:
                 emission.number += 1
                 behind.append(data)
                 return
-        for queue in port.queues:
+        queues = port.queues
+        if len(queues) == 1:  # an iterator over one takes 80 ns longer
+            queue = queues[0]
+            if len(queue) < queue.capacity:
+                queue.append(data)
+            else:
+                queue.offer(data)
+            return
+        for queue in queues:
             if len(queue) < queue.capacity:
                 queue.append(data)
             else:

@@ -317,7 +317,7 @@ def connect_anew(engine: Engine, supplies: Supplies) -> None:
     for node in engine.nodes:
         if node.faults is not None:
             node.faults.follow()
-        node.streams.outputs.update()
+        node.streams.follow_graph()
         requests = [request for queue in node.inputs for request in queue.state.requests]
         node.serves_others = any(request.node.ready_queue is not node.ready_queue for request in requests)
     engine.count_blockers()

@@ -173,7 +173,7 @@ def stamping(fences: Fences) -> Callable[[Any], Envelope]:
         number = fences.last + 1
         if number > fences.reach:
             fences.add_event()
-        event = events[number % len(events)]
+        event = events[number % fences.count]
         fences.record(event)
         fences.last = number
         message = Envelope()

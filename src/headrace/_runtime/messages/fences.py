@@ -44,6 +44,8 @@ class Fences:
         The numbers of the last fence and of the last fence known to be complete.
     events
         All events, always in the same list; that of a fence is at its number modulo their count.
+    count
+        Their number.
     reach
         Fences up to this number can reuse these events, because the next event to record is no longer needed.
     record
@@ -56,6 +58,7 @@ class Fences:
         "_behind",
         "_lent",
         "completed",
+        "count",
         "events",
         "is_over",
         "last",
@@ -71,6 +74,7 @@ class Fences:
         self.completed = 0
         self.is_over = False
         self.events: list[Any] = []
+        self.count = 0
         self.reach = 0
         # Events that a callback waits for. Any thread may append.
         self._lent: list[Any] = []
@@ -79,19 +83,18 @@ class Fences:
 
     def insert(self) -> Any:
         """Insert a fence after the work submitted so far, and return its event."""
-        # `stamping` in `envelope` has a copy.
+        # `stamping` in `envelope` and `OutputContext.emit` have copies.
         number = self.last + 1
         if number > self.reach:
             self.add_event()
-        events = self.events
-        event = events[number % len(events)]
+        event = self.events[number % self.count]
         self.record(event)
         self.last = number
         return event
 
     def event(self, number: int) -> Any:
         """Return the event of a fence that may be incomplete."""
-        return self.events[number % len(self.events)]
+        return self.events[number % self.count]
 
     def update(self, least: int) -> None:
         """Query which fences are complete; fences before `least` are not worth a query.
@@ -106,7 +109,7 @@ class Fences:
             return
         number = max(last - behind, least)
         further = 0
-        while not events[number % len(events)].is_done:
+        while not events[number % self.count].is_done:
             if number == least:
                 return
             further = 2 * further or 1
@@ -125,7 +128,7 @@ class Fences:
 
     def _complete(self, number: int) -> None:
         self.completed = number
-        self.reach = number + len(self.events)
+        self.reach = number + self.count
         # Only now: a thread that lends an event and then finds its fence incomplete relies on this order.
         if self._lent:
             self._replace_lent()
@@ -141,8 +144,7 @@ class Fences:
 
     def _replace_lent(self) -> None:
         """Replace lent events whose fences are complete with new ones."""
-        events, lent = self.events, self._lent
-        count = len(events)
+        events, lent, count = self.events, self._lent, self.count
         for number in range(self.last - count + 1, self.completed + 1):
             if events[number % count] in lent:
                 events[number % count] = self.stream.create_event()
@@ -157,9 +159,10 @@ class Fences:
         if self.last == self.reach:
             # In the order of their fences, the new one last; then each at its number modulo their new count.
             events, number = self.events, self.last + 1
-            oldest = number % len(events) if events else 0
+            oldest = number % self.count if events else 0
             in_order = [*events[oldest:], *events[:oldest], self.stream.create_event()]
-            newest = number % len(in_order)
+            self.count = len(in_order)
+            newest = number % self.count
             events[:] = [*in_order[-1 - newest :], *in_order[: -1 - newest]]
             self.reach = number
 

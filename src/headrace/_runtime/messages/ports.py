@@ -15,6 +15,7 @@ from headrace.core.ports import IOSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.logs import EmissionLog, ReceiptLog
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.queue import Queue
@@ -50,6 +51,8 @@ class InputPort:
         Whether `NodeStreams.note` must also handle each message.
     kept
         Where the owner of a received array is kept, if `receive` has nothing else to do than that and a wait.
+    steady
+        The same list, if `receive` also announces nothing and the messages have no other receivers.
     unsorted
         Where it is kept instead, if it may be an allocation.
     shared
@@ -87,7 +90,7 @@ class InputPort:
             "name",
             "noted",
         ),
-        *("own", "owner_of", "queues", "received_in", "shared", "take", "unsorted"),
+        *("own", "owner_of", "queues", "received_in", "shared", "steady", "take", "unsorted"),
     )
 
     def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
@@ -114,6 +117,7 @@ class InputPort:
         self.kept: list[Any] | None = None
         self.unsorted: list[Any] = []
         self.shared: list[Any] | None = None
+        self.steady: list[Any] | None = None
         self.kind: Any = None
         self.owner_of: Callable[[Any], Any] = _itself
         self.memory_of: Callable[[Any], Any] = _itself
@@ -139,6 +143,10 @@ class InputPort:
     def _bringing(self, take: Callable[[], Any]) -> Callable[[], Any]:
         function = self._bring
         return take if function is None else lambda: function(take())
+
+    def find_whether_steady(self, announces: bool) -> None:
+        """Find `steady`, after a change of the others; `announces` is whether a receive announces its room."""
+        self.steady = None if announces or self.shared is not None else self.kept
 
     def add(self, item: Any) -> None:
         """Add a received item to those that this compute received before."""
@@ -248,6 +256,8 @@ class OutputPort:
         Returns the message to send for emitted tensors; None if they are sent as they are.
     stamp_object
         The same for other objects; None also if the receiver works on the stream of the sender.
+    fences
+        The fences of which `stamp_object` inserts one, if it does nothing else: `emit` then does it itself.
     pending, settle
         The received work that the stream is not ordered after yet, and the function that orders it.
     noted, log
@@ -256,13 +266,14 @@ class OutputPort:
         one that finds as many waiting as `room` of the log says.
     """
 
-    __slots__ = ("log", "noted", "pending", "queues", "settle", "stamp", "stamp_object", "stream")
+    __slots__ = ("fences", "log", "noted", "pending", "queues", "settle", "stamp", "stamp_object", "stream")
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:
         self.queues = queues
         self.stream: ManagedStream | None = None
         self.stamp: Callable[[Any], Any] | None = None
         self.stamp_object: Callable[[Any], Any] | None = None
+        self.fences: Fences | None = None
         self.pending: dict[Any, Any] = {}
         self.settle: Callable[[], None] | None = None
         self.noted: Any = None

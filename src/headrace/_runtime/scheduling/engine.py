@@ -275,6 +275,7 @@ class Engine:
             for state in node.input_states:
                 state.find_whether_sole()
         for node in self.nodes:
+            node.find_link()
             for state in node.input_states:
                 if state.line is None:
                     state.update_producers(self.pausing.is_paused)
@@ -427,18 +428,39 @@ class Engine:
         `finish` sees that; and a thread that takes the lock meanwhile makes up for it (`LendableLock`).
         """
         node.remaining = remaining = node.remaining - 1
+        link = node.link
+        if link is not None and goes_on and remaining and not node.has_extra_work:
+            # A copy of what follows for a node with one output, and one input or none, from which a message passes
+            # directly: without it, and so with iterators over both, a compute of an explicit chain takes 2 to 5 %
+            # longer.
+            feed, consumer = node.feed, link.consumer
+            if (
+                (feed is None or not (feed.queue or feed.available or feed.watched or not feed.min_size))
+                and (feed is None or feed.affordable)
+                and not (link.available or link.watched or consumer.busy or consumer.is_guarded)
+                and len(link.queue) >= link.min_size
+                and consumer.blockers == 1
+                and consumer.sweep != node.sweep
+                and not (self.inbox or self.timed or self.held)
+            ):
+                consumer.busy = True
+                consumer.sweep = node.sweep
+                if node.blockers:
+                    node.busy = False
+                else:
+                    node.ready_queue.later.append(node)
+                return consumer
         if not remaining:
             self.retire(node)
         following: Node | None = None
         for state in node.input_states:
-            waiting = len(state.queue)
             if state.available:
-                if waiting < state.min_size:
+                if len(state.queue) < state.min_size:
                     state.available = False
                     node.blockers += 1
-            elif waiting or not state.min_size:
+            elif state.queue or not state.min_size:
                 state.note_waiting()
-            if not state.affordable and waiting <= state.room:
+            if not state.affordable and len(state.queue) <= state.room:
                 # A copy of `update_producers` and `enqueue_if_ready`. Without it and the one below, a step of
                 # `benchmarks.chain` takes 7 % longer.
                 state.affordable = True
@@ -458,12 +480,12 @@ class Engine:
                     goes_on
                     and state.is_sole
                     and consumer.blockers == 1
-                    and consumer.sweep != consumer.ready_queue.sweep
+                    and consumer.sweep != node.sweep  # they share a ready queue
                     and not (consumer.busy or consumer.is_guarded or node.has_extra_work or state.watched)
                     and not (self.inbox or self.timed or self.held)
                 ):
                     consumer.busy = True
-                    consumer.sweep = consumer.ready_queue.sweep
+                    consumer.sweep = node.sweep
                     following = consumer
                     continue
                 state.available = True

@@ -20,6 +20,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headrace import waits
+
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
 
@@ -112,3 +114,12 @@ class LendableLock:
 
     def __exit__(self, *details: object) -> None:
         self._lock.release()
+
+
+# A scheduler of a program's own may take it on the main thread, where Ctrl-C raises. Not as a decorator, by which a
+# call of the compiled method would take longer.
+for _method in (
+    *(LendableLock.acquire, LendableLock.try_acquire, LendableLock.release),
+    *(LendableLock.__enter__, LendableLock.__exit__),
+):
+    waits.shielded(_method)

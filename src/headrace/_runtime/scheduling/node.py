@@ -48,9 +48,20 @@ class Node(RunningOperator):
     """
 
     __slots__ = (
-        *("awaited", "blockers", "busy", "counts", "ending", "engine", "evaluated", "faults", "granted"),
+        *(
+            "awaited",
+            "blockers",
+            "busy",
+            "counts",
+            "ending",
+            "engine",
+            "evaluated",
+            "faults",
+            "feed",
+            "granted",
+        ),
         *("input_states", "is_closing", "is_fed_elsewhere", "is_guarded", "is_measured", "joined", "joining"),
-        *("measured_by", "output_states"),
+        *("link", "measured_by", "output_states"),
         *("place", "ready_queue", "routing", "serves_others", "shared_room", "slow", "stop_requested"),
         *("sweep", "wants_alone"),
     )
@@ -64,6 +75,9 @@ class Node(RunningOperator):
         # The states of its queues, for the hot path.
         self.input_states: tuple[QueueState, ...] = ()
         self.output_states: tuple[QueueState, ...] = ()
+        # The state of its only output, if messages may pass directly, and that of its only input (`find_link`).
+        self.link: QueueState | None = None
+        self.feed: QueueState | None = None
         # Conditions that are evaluated before each compute, if there are any.
         self.evaluated: EvaluatedConditions | None = None
         # The room that it shares with other producers, if any.
@@ -274,6 +288,12 @@ class Node(RunningOperator):
             if self in nodes and not self.is_closing:
                 nodes.remove(self)
                 self.busy = False
+
+    def find_link(self) -> None:
+        """Find `link` and `feed`, when it is known which queues are the only ones between two nodes."""
+        inputs, outputs = self.input_states, self.output_states
+        self.link = outputs[0] if len(outputs) == 1 and outputs[0].is_sole and len(inputs) < 2 else None
+        self.feed = inputs[0] if inputs else None
 
     def update_guard(self) -> None:
         """Determine whether there is anything to check before it runs."""

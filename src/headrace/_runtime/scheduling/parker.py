@@ -114,12 +114,12 @@ class Parker:
         messages = None if find is None or (seconds is not None and seconds < self._soon) else find()
         if waiting is None or messages is None:
             return self.wait_for_permit(seconds)
-        self._messages = (
-            messages  # before it looks for a permit: one that comes afterwards comes with a wake-up
-        )
-        until = None if seconds is None else monotonic() + seconds
         is_over = False
-        try:
+        try:  # at once: an interrupt would let nobody wait there any more
+            self._messages = (
+                messages  # before it looks for a permit: one that comes afterwards comes with a wake-up
+            )
+            until = None if seconds is None else monotonic() + seconds
             while not self.take():
                 left = None if until is None else until - monotonic()
                 if left is not None and left < messages.shortest:

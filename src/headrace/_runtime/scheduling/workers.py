@@ -81,6 +81,8 @@ def run_workers(
         node.serves_others = any(producer.ready_queue is not node.ready_queue for producer in producers)
         for state in node.input_states:
             state.find_whether_sole()
+    for node in engine.nodes:
+        node.find_link()
     run = run_alone if len(places) == 1 else _run_beside_others
     workers = [
         WorkerThread(partial(_work, engine, place, run), engine.clock, f"headrace worker {number}")

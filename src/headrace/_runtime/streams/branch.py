@@ -105,6 +105,11 @@ class Branch:
             self.is_split = True
 
     @property
+    def members(self) -> int:
+        """The number of operators that have begun to compute."""
+        return len(self._nodes)
+
+    @property
     def computes(self) -> int:
         """The number of computes of all operators so far."""
         return self._granted - sum([node.remaining for node in self._nodes])
@@ -113,7 +118,7 @@ class Branch:
 class Member:
     """How many spans of computes in a row one operator of a branch has found in which streams of their own pay."""
 
-    __slots__ = ("_at", "_before", "_is_behind", "_remaining", "_spans", "branch", "stays")
+    __slots__ = ("_at", "_before", "_is_behind", "_remaining", "_spans", "branch", "keeps_alone", "stays")
 
     def __init__(self, branch: Branch, remaining: int, timestamp: int) -> None:
         self.branch = branch
@@ -124,6 +129,8 @@ class Member:
         self._is_behind = False
         # Whether the operator was given the handle of the stream.
         self.stays = False
+        # Whether it received memory of headrace's own allocators, which need not be kept.
+        self.keeps_alone = False
 
     def is_to_split(self, keeps_up: bool, remaining: int, timestamp: int) -> bool:
         """Note whether a look has found that the device keeps up; return whether the branch is split."""

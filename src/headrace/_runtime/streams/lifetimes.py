@@ -36,12 +36,13 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu
 from headrace._runtime.streams.held_frames import HeldFrames
 from headrace._runtime.streams.owners import size_of_all
-from headrace._runtime.streams.watch import Watched
+from headrace._runtime.streams.watch import owners_in
 from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.managed_stream import ManagedStream
+    from headrace._runtime.streams.branch_frames import BranchFrames
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace._runtime.streams.running_operator import RunningOperator
 
@@ -66,6 +67,8 @@ class Lifetimes:
         The unfinished computes on each stream that may read received frames.
     full
         A stream with the maximum number of unfinished computes; the engine then throttles the operator.
+    handed_on
+        What the operator keeps with the others of its branch, while it does; None otherwise.
     after_look
         Called after each look of an operator with one stream, with whether the device keeps up.
     """
@@ -73,7 +76,7 @@ class Lifetimes:
     __slots__ = (
         "after_look",
         *("_added", "_bytes", "_counted", "_counted_shared", "_limit", "_looked", "_node", "_streams"),
-        *("full", "held", "readers"),
+        *("full", "handed_on", "held", "readers"),
     )
 
     def __init__(self, run: RunStreams, node: RunningOperator) -> None:
@@ -82,6 +85,7 @@ class Lifetimes:
         self.held = HeldFrames(run.watch, self._streams)
         self.readers: list[InFlight] = []
         self.full: InFlight | None = None
+        self.handed_on: BranchFrames | None = None
         self.after_look: Callable[[bool], None] | None = None
         # Those that this compute added.
         self._added: list[InFlight] = []
@@ -211,6 +215,7 @@ class Lifetimes:
             + len(self.held.received)
             + len(self.held.unsorted)
             + len(self.held.shared)
+            + (0 if self.handed_on is None else self.handed_on.count_for(self))
         )
 
     def clear(self) -> None:
@@ -280,6 +285,11 @@ class InFlight:
         self._earlier: deque[tuple[int, list[Any]]] = deque()
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether the device has kept up for as many looks as it takes to put looks off as far as possible."""
+        return self._patience == _MOST_COMPUTES
+
+    @property
     def is_full(self) -> bool:
         """Whether the maximum number of computes is unfinished."""
         return len(self.numbers) >= self._limit
@@ -333,10 +343,14 @@ class InFlight:
 
     def released_bytes(self) -> int:
         """Return the bytes of the frames that the last look found released, and that the next one lets go."""
-        frames = self._frames
-        return (
-            size_of_all([each.owner if type(each) is Watched else each for each in frames]) if frames else 0
-        )
+        return size_of_all(owners_in(self._frames)) if self._frames else 0
+
+    def take_frames(self) -> list[Any]:
+        """Return the frames that are kept alive, which somebody else keeps from now on."""
+        frames = self.frames
+        self._earlier.clear()
+        self._frames = None
+        return frames
 
     def may_put_off(self) -> bool:
         """Return whether the next look may come some computes later, because the device has kept up."""

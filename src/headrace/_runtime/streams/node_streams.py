@@ -63,6 +63,7 @@ from headrace.gpu.lasting_stream import LastingStream
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.emitted_work import EmittedWork
+    from headrace._runtime.streams.branch_frames import BranchFrames
     from headrace._runtime.streams.knobs import Knobs
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace._runtime.streams.running_operator import RunningOperator
@@ -84,6 +85,7 @@ class NodeStreams:
             "_member",
             "_placement",
             "_ports",
+            "_received",
             "_state",
             "_steady",
             "allocation",
@@ -114,6 +116,7 @@ class NodeStreams:
         self.given: dict[str, Any] = {}
         self.knobs: Knobs | None = None
         self._ports = node.input.ports
+        self._received = self.lifetimes.held.received  # where the owners of what is received are kept
         self._compute: Callable[..., None] = node.operator.compute
         # During the first compute, the attributes of the operator and its given knobs when it began.
         self.first_values: tuple[dict[str, Any], dict[str, Any]] | None = None
@@ -187,20 +190,26 @@ class NodeStreams:
             is_usual = self.checker is None and len(self.lifetimes.readers) == 1
             # Something may have been put around the compute meanwhile.
             if self._state is _ON and is_usual and self.node.compute == self._watched_compute:
-                self._steady = self.node.compute = steady_compute(
-                    self.node,
-                    self._compute,
-                    self._current,
-                    self.allocation,
-                    self.lifetimes,
-                    self.run.observer,
-                )
+                self._go_steady()
+
+    def _go_steady(self) -> None:
+        """Go the short way in the next compute."""
+        self._steady = self.node.compute = steady_compute(
+            self.node,
+            self._compute,
+            self._current,
+            self.allocation,
+            self.lifetimes,
+            self.run.observer,
+            self._end_steady,
+        )
 
     def _end_steady(self) -> None:
         """Go the general way in the next compute, because the streams of the operator or its compute changed."""
         if self._steady is not None and self.node.compute is self._steady:
             self.node.compute = self._watched_compute
         self._steady = None
+        self._keep_alone()
 
     def _begin_unusual(self) -> None:
         """Begin the first compute, or the first that is watched again."""
@@ -235,18 +244,69 @@ class NodeStreams:
         assert member is not None
         node = self.node
         if not member.is_to_split(keeps_up, node.remaining, node.clock.timestamp()):
+            self._keep_together(keeps_up, member)
             return
         has_others = len(self.lifetimes.readers) > 1 or not self.outputs.is_only
         is_kept = member.stays or (self._current is not None and self._current.is_read)
         if is_kept or has_others or node.operator is member.branch.first:
-            self.lifetimes.after_look = None
+            self.lifetimes.after_look = self._settle_branch
             return
         try:
             state = self._find_state()
         except RuntimeError:  # another thread has changed a dict meanwhile: at the next look, then
             return
-        self.lifetimes.after_look = None
+        self.lifetimes.after_look = self._settle_branch
         self._leave_branch(state)
+
+    def _keep_together(self, keeps_up: bool, member: Member) -> None:
+        """Keep what is received together with the others of the branch, if the device keeps up."""
+        stream = self.allocation.own
+        is_steady = self._steady is not None and self.node.compute is self._steady
+        is_quiet = (
+            keeps_up
+            and self.lifetimes.readers[0].is_quiet
+            and not (in_use or member.stays or member.keeps_alone)
+        )
+        frames = self._kept_together()
+        is_heavy = frames is not None and frames.is_heavy
+        if stream is None or is_heavy or not (is_steady and is_quiet and self.outputs.is_only):
+            self._keep_alone()
+            if frames is not None:
+                frames.settle(self.node.clock.timestamp())
+            return
+        if self.outputs.is_bare:  # it has no inputs, or it would not be here
+            return
+        self.outputs.is_bare = True
+        if self._ports:
+            frames = self.run.frames_of(member.branch, stream)
+            frames.begin(self.lifetimes, self.node.clock.timestamp())
+            self.lifetimes.handed_on = frames
+            self._go_steady()
+        self._update_outputs()
+
+    def _keep_alone(self) -> None:
+        """Keep what the operator receives by itself from now on."""
+        if not self.outputs.is_bare:
+            return
+        self.outputs.is_bare = False
+        held = self.lifetimes.held
+        frames, self.lifetimes.handed_on = self.lifetimes.handed_on, None
+        if frames is not None:
+            frames.end()
+        if held.unsorted and self._member is not None:
+            self._member.keeps_alone = True
+            held.sort()
+        self._update_outputs()
+
+    def _kept_together(self) -> BranchFrames | None:
+        """Return what the operators of the branch have kept together, if they have."""
+        return None if self._member is None else self.run.branch_frames.get(self._member.branch)
+
+    def _settle_branch(self, keeps_up: bool) -> None:
+        """Release what the operators of the branch kept together, after a look, as long as there is something."""
+        frames = self._kept_together()
+        if frames is None or frames.settle(self.node.clock.timestamp()):
+            self.lifetimes.after_look = None
 
     def _find_state(self) -> list[Any]:
         """Return the owners of the memory that the operator holds between two computes."""
@@ -272,6 +332,9 @@ class NodeStreams:
         held.unsorted += state
         if held.unsorted:
             held.sort()
+        frames = self._kept_together()
+        if frames is not None:
+            frames.copy_to(held)
         self.run.manage(own)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, own, shared)
@@ -320,6 +383,9 @@ class NodeStreams:
         """Release all frames but those that the program holds, because the streams have finished."""
         self._forget_items()
         self.order.close()
+        frames = self._kept_together()
+        if frames is not None:
+            frames.hand_over(self.lifetimes.held)
         self.lifetimes.clear()
 
     def close(self) -> None:
@@ -387,12 +453,12 @@ class NodeStreams:
             if port.is_noted:
                 self.note(port, item)
             if held.is_on:
-                kept = held.unsorted if in_use else held.received
+                kept = held.unsorted if in_use else self._received
                 add_owners(item.data, kept)
                 if item.details is not None:
                     add_owners(item.details.metadata, kept)
         elif held.is_on:
-            add_owners(item, held.unsorted if in_use else held.received)
+            add_owners(item, held.unsorted if in_use else self._received)
 
     def received_unwatched(self, port: InputPort, item: Any) -> None:
         """Watch an operator again if a received item has a fence."""
@@ -598,6 +664,10 @@ class NodeStreams:
         for port in self._ports:
             self._order_each(port, own)
 
+    def follow_graph(self) -> None:
+        """Send and receive as the flows of the operator are now, between two computes."""
+        self._update_outputs()
+
     def use(self, managed: ManagedStream) -> None:
         """Expect work of the operator on a stream that it did not request."""
         self._use(managed)
@@ -618,6 +688,9 @@ class NodeStreams:
             self._keep_late()
         lifetimes.add_reader(fences)
         self._end_steady()
+        frames = self._kept_together()
+        if frames is not None:
+            frames.copy_to(lifetimes.held)
         self.run.manage(managed)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, managed)
@@ -641,12 +714,15 @@ class NodeStreams:
 
     def _update_inputs(self) -> None:
         """Update what a receive has to do at each port."""
-        held = self.lifetimes.held
+        held, frames = self.lifetimes.held, self.lifetimes.handed_on
+        self._received = held.received if frames is None else frames.received
         for port in self._ports:
             port.is_noted = port.own is None or not self.outputs.is_only
-            port.kept = held.received if held.is_on and not port.is_noted else None
+            port.kept = self._received if held.is_on and not port.is_noted else None
             port.unsorted = held.unsorted
-            port.shared = None if port.kept is None or not has_other_receivers(port) else held.shared
+            is_shared = port.kept is not None and frames is None and has_other_receivers(port)
+            port.shared = held.shared if is_shared else None
+            port.find_whether_steady(self.node.input.announces)
 
     def _must_have_received(self, port: InputPort, caller: str) -> None:
         if self._state is _OFF:

@@ -44,11 +44,13 @@ class OutputStreams:
     ----------
     chosen
         The stream that was chosen for each output; `choose` does that.
+    is_bare
+        Whether the operators of the branch keep what they hand to each other together.
     is_only
         Whether the operator's own stream orders all emitted messages.
     """
 
-    __slots__ = ("_allocation", "_lifetimes", "_node", "_order", "_run", "chosen", "is_only")
+    __slots__ = ("_allocation", "_lifetimes", "_node", "_order", "_run", "chosen", "is_bare", "is_only")
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class OutputStreams:
         self._order = order
         self._lifetimes = lifetimes
         self.chosen: dict[str, ManagedStream] = {}
-        self.is_only = False
+        self.is_bare = self.is_only = False
 
     def choose(self, port: str, stream: ManagedStream) -> None:
         """Choose the stream for messages emitted at an output; `update` puts it into effect."""
@@ -102,18 +104,22 @@ class OutputStreams:
         for name, stream in streams.items():
             port = node.output.ports[name]
             port.stream = stream
+            port.fences = None
             if stream is not None:
                 fences = order.fences_on(stream)
                 is_used_alone = all(reader.fences is fences for reader in self._lifetimes.readers)
                 port.stamp = stamping(fences) if is_used_alone else self._joining(fences)
+                port.fences = fences if is_used_alone and not is_handed_on else None
                 port.pending = order.pending
                 port.settle = self._settling(stream)
             else:
                 has_work = order.has_received or bool(self._lifetimes.readers)
                 port.stamp = self._carry if has_work else None
                 port.pending = {}
-            if is_handed_on:  # the receivers of a message share the record that keeps it alive
-                port.stamp_object = make_envelope if len(port.queues) > 1 else None
+            if (
+                is_handed_on
+            ):  # the receivers of a message share the record that keeps it alive, if each keeps it
+                port.stamp_object = make_envelope if len(port.queues) > 1 and not self.is_bare else None
             else:
                 port.stamp_object = port.stamp
 

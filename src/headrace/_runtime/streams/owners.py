@@ -344,6 +344,13 @@ def size_of_all(owners: list[Any]) -> int:
     return sum([size_of_all([owner]) for owner in owners])
 
 
+def take_each_once(owners: list[Any], count: int) -> list[Any]:
+    """Remove the first owners of a list, to which other threads may append, and return each of them once."""
+    first = owners[:count]
+    del owners[:count]
+    return list(dict(zip(map(id, first), first, strict=True)).values())
+
+
 # Whether the program still holds an owner.
 
 

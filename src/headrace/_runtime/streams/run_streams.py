@@ -21,6 +21,7 @@ from headrace.gpu.current_device import remember_current
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
     from headrace._runtime.streams.branch import Branch
+    from headrace._runtime.streams.branch_frames import BranchFrames
     from headrace._runtime.streams.placement import Placement
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
@@ -62,6 +63,8 @@ class RunStreams:
         self.placements: dict[Operator, Placement] = {}
         # The branches of the operators that share a stream.
         self.branches: dict[Operator, Branch] = {}
+        # What the operators of a branch hand to each other, once they keep it together.
+        self.branch_frames: dict[Branch, BranchFrames] = {}
 
     @property
     def has_device(self) -> bool:
@@ -122,6 +125,15 @@ class RunStreams:
             return False
         branch = self.branches[operator]
         return all(self.branches.get(receiver) is branch for receiver in receivers)
+
+    def frames_of(self, branch: Branch, stream: ManagedStream) -> BranchFrames:
+        """Return what keeps together what the operators of a branch hand to each other on its stream."""
+        from headrace._runtime.streams.branch_frames import BranchFrames
+
+        with self._lock:
+            if branch not in self.branch_frames:
+                self.branch_frames[branch] = BranchFrames(branch, stream, self.watch)
+            return self.branch_frames[branch]
 
     def use(self, source: StreamSource) -> StreamLease:
         """Return this run's lease of a source; the run closes it at its end."""

@@ -1,7 +1,8 @@
 """The compute of an operator in its steady state: it works on one stream.
 
 This is `NodeStreams._watched_compute` for the usual operator, with what happens in every compute written out, and
-nothing else: its stream is made current, and what it received is looked at after every few computes (`lifetimes`).
+nothing else: its stream is made current, and what it received is looked at after every few computes: by itself
+(`lifetimes`), or by one operator for all that share its stream (`branch_frames`).
 What an observer writes down of a compute is written here (`ComputeLog`).
 """
 
@@ -35,10 +36,12 @@ def steady_compute(
     allocation: StreamAllocation,
     lifetimes: Lifetimes,
     observer: Observer | None,
+    leave: Callable[[], None],
 ) -> Callable[..., None]:
     """Return a compute that keeps what it received alive, for an operator that uses one stream.
 
-    With `current`, that stream is current in the compute. Otherwise the operator handles streams itself.
+    With `current`, that stream is current in the compute. Otherwise the operator handles streams itself. `leave` is
+    called to keep what it receives by itself again.
     """
     log = None if observer is None else observer.log_of(node, compute)
     now: Callable[[], Any] = int
@@ -52,7 +55,24 @@ def steady_compute(
     fences, numbers = reader.fences, reader.numbers
     end, look = numbers.append, lifetimes.look_unless_early
     sort, unsorted = lifetimes.held.sort, lifetimes.held.unsorted
+    frames, timestamp = lifetimes.handed_on, node.clock.timestamp
+    received = [] if frames is None else frames.received
     first, *others = node.input.ports or [_NO_INPUT]  # most operators have one input
+    if current is None and log is None and frames is None and not others:
+
+        def compute_alone(op_input: Any, op_output: Any, context: Any) -> None:
+            # `compute_steadily` for an operator that handles streams itself: a fifth of its bytecodes less.
+            try:
+                compute(op_input, op_output, context)
+            finally:
+                first.item = NOTHING
+                end(fences.last + 1)
+                if len(numbers) >= reader.look_at:
+                    look()
+                elif unsorted:
+                    sort()
+
+        return compute_alone
     # The thread of the last compute, if the device stays current there; whether there is no other thread; and what
     # is current on that thread. A thread that has left the run remembers no libraries, so another one with its
     # number is not taken for it.
@@ -100,10 +120,14 @@ def steady_compute(
             if others:
                 for port in others:
                     port.item = NOTHING
-            end(fences.last + 1)
-            if len(numbers) >= reader.look_at:
-                look()
-            elif unsorted:
-                sort()
+            if frames is not None:
+                if unsorted or (len(received) >= frames.look_at and not frames.look(timestamp())):
+                    leave()
+            else:
+                end(fences.last + 1)
+                if len(numbers) >= reader.look_at:
+                    look()
+                elif unsorted:
+                    sort()
 
     return compute_steadily

@@ -343,7 +343,7 @@ class Timeline:
         due, code, then = self._user_code.popleft()
         interrupt: BaseException | None = None
         started = time.monotonic_ns()
-        self.lock.release()
+        self._release_lock()
         try:
             code()
         except Exception:
@@ -352,9 +352,19 @@ class Timeline:
             interrupt = error
         finally:
             del code  # and what it references, while the lock is released
-            took = time.monotonic_ns() - started
-            self.lock.acquire()
+            took = self._regain_lock(started)
         self._user_code_ended(due, took, None if self._stopped else then, interrupt)
+
+    @waits.shielded
+    def _release_lock(self) -> None:
+        self.lock.release()
+
+    @waits.shielded
+    def _regain_lock(self, started: int) -> int:
+        """Return the nanoseconds since a time, and acquire the lock."""
+        took = time.monotonic_ns() - started
+        self.lock.acquire()
+        return took
 
     def _user_code_ended(
         self, due: int, took: int, then: Callable[[], None] | None, interrupt: BaseException | None

@@ -1,0 +1,42 @@
+"""Random graphs of operators that share streams, keep what they receive together, and part: no number is wrong."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from headrace._runtime.compiled import is_compiled
+from headrace._runtime.streams import branch_frames, lifetimes
+from headrace.gpu import sim
+from headrace.tensor import register_library
+from tests.harness import event_based, greedy
+from tests.harness.libraries import fresh_registry
+from tests.limits import examples
+from tests.random_programs.computing_graphs import ArrayLibrary, RandomComputing
+
+SCHEDULERS = [greedy, *[partial(event_based, workers=workers) for workers in (1, 2, 3, 5)]]
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators that share a stream keep what they receive together after a few computes, and look often."""
+    if not is_compiled():  # compiled modules cannot be patched
+        monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
+        monkeypatch.setattr(branch_frames, "_STEP", 1)
+        monkeypatch.setattr(branch_frames, "_MOST", 3)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("seed", range(examples(40)))
+def test_what_operators_on_shared_streams_compute_is_what_a_model_computes(
+    seed: int, machine: sim.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh_registry(monkeypatch)
+    register_library(ArrayLibrary())
+    app = RandomComputing(seed, 120, SCHEDULERS[seed % len(SCHEDULERS)], machine)
+    if seed % 3 == 0:
+        app.track()
+    app.run()
+    assert app.work.mistakes == []
+    assert app.work.compared
