@@ -25,7 +25,7 @@ from headrace.cli import main
 from headrace.core.errors import AuthenticationError, GraphError, PartLost, PeerLost
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
-from headrace.parts import control
+from headrace.parts import control, remote_driver
 from headrace.parts.agent import Agent, AgentServer, parse_address, serve, worker_host
 from headrace.parts.control import (
     Cancel,
@@ -446,6 +446,7 @@ class _WithoutProcesses(RemoteDriver):
     def __init__(self, hosting: Agents, *channels: Any) -> None:
         self._hosting = hosting
         self._look_at = float("inf")
+        self._ending = {}
         self._agents = list(channels)
         self._selector: Any = SimpleNamespace(unregister=lambda channel: None)
         self._processes = {"b": RemoteProcess("b", 7)}
@@ -670,7 +671,41 @@ def test_the_others_are_told_of_a_process_that_is_cut_off_or_frozen(how: str) ->
     assert process.channel.sent == ["closed"]  # type: ignore[union-attr]
 
 
-def test_the_others_are_not_told_of_a_process_whose_connection_was_closed() -> None:
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_process_is_lost_soon_after_its_worker_also_if_its_connection_does_not_end(
+    ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that is not heard any more cannot say it: what it has sent before is not acknowledged."""
+    now = 10.0
+    monkeypatch.setattr(remote_driver, "monotonic", lambda: now)
+    hosting, channel = agents(), FakeChannel()
+    driver = _WithoutProcesses(hosting, channel)
+    assert hosting.add_agent("b", channel, "host one")  # type: ignore[arg-type]
+    hosting.start("b", 7)
+    process = connected(driver)
+    driver.supervisor.parts["b"].state = State.RUNNING
+    channel.take = lambda: None  # type: ignore[attr-defined]
+    channel.wants_write = False  # type: ignore[attr-defined]
+    driver._watch = lambda *_: None  # type: ignore[method-assign]
+    driver._on_agent(channel)  # type: ignore[arg-type]
+    assert driver._next_time() == pytest.approx(10.3)
+    now = 10.2
+    assert driver._look() == pytest.approx(0.1)
+    assert driver.supervisor.failure is None
+    if ends:
+        driver._on_closed(process)
+    now = 10.31
+    assert driver._look() == (
+        pytest.approx(0.19) if ends else 1.0
+    )  # and the links of the process have their time
+    assert driver._processes == {}
+    (lost,) = driver.supervisor.failures
+    assert ends or str(lost[1]) == "part 'b': its process at  was cut off while it ran"
+
+
+def test_the_others_are_not_told_at_once_of_a_process_whose_connection_was_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What it has sent may still be under way to them, and the end of its links after that."""
     driver = _WithoutProcesses(agents())
     process = connected(driver)
@@ -678,8 +713,14 @@ def test_the_others_are_not_told_of_a_process_whose_connection_was_closed() -> N
     other = driver._processes["a"] = RemoteProcess("a", 8)
     driver.supervisor.parts["a"] = Part("a", state=State.RUNNING)
     other.channel = channel = FakeChannel()  # type: ignore[assignment]
+    now = 10.0
+    monkeypatch.setattr(remote_driver, "monotonic", lambda: now)
     driver._on_closed(process)
+    assert driver._look() == pytest.approx(0.3)
     assert channel.sent == [Stop()]
+    now = 10.31  # the end may not come: the other host does not hear this one
+    assert driver._look() == 1.0
+    assert channel.sent == [Stop(), Lost("b")]
 
 
 def test_an_agent_that_is_refused_raises_the_reason(served: Callable[[Agent, object], Any]) -> None:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headrace.parts")
 _LOOK = 1.0  # seconds
+_SOON = 0.3  # seconds from the end of an agent to that of its processes, or of a process to that of its links
 _INHERITED = ("HEADRACE_", "HOLOSCAN_")
 _OF_THE_HOST = frozenset(
     (
@@ -124,6 +125,9 @@ class RemoteDriver(Driver):
         self._look_at = 0.0
         # Processes that connected before the driver had noticed that the former ones are gone.
         self._early: dict[str, socket.socket] = {}
+        self._ending: dict[
+            Any, float
+        ] = {}  # processes of which something has ended, and until when the rest has
         self._measured: dict[Any, OffsetMeasurement] = {}
         self._clock = clock_name()
         super().__init__(*arguments)
@@ -171,7 +175,15 @@ class RemoteDriver(Driver):
         for channel in list(self._agents):
             if looks[channel] is None:
                 self._lose_agent(channel, "is cut off")
-        return min((seconds for seconds in looks.values() if seconds is not None), default=_LOOK)
+        now = monotonic()
+        for process in [each for each, until in self._ending.items() if now >= until]:
+            del self._ending[process]
+            if self._processes.get(process.part) == process:
+                self._cut_off(process)
+            elif self.supervisor.is_stopping:  # and no other process has taken its place
+                self._tell_lost(process)
+        left = [until - now for until in self._ending.values()]
+        return min((*left, *(seconds for seconds in looks.values() if seconds is not None)), default=_LOOK)
 
     def _give_up_agents(self, now: float) -> None:
         """Do without agents that do not answer, because they are frozen."""
@@ -271,7 +283,7 @@ class RemoteDriver(Driver):
     def _on_agent(self, channel: Channel) -> None:
         messages = self._take(channel)
         if messages is None:
-            self._lose_agent(channel, "is gone")
+            self._lose_agent(channel, "is gone", has_ended=True)
             return
         for message, _ in messages:
             if isinstance(message, Gone):
@@ -280,8 +292,12 @@ class RemoteDriver(Driver):
                 self._hosting.note_answer(channel)
                 self._on_starting(message)
 
-    def _lose_agent(self, channel: Channel, how: str) -> None:
-        """Do without an agent; others may start the parts that it was to start."""
+    def _lose_agent(self, channel: Channel, how: str, has_ended: bool = False) -> None:
+        """Do without an agent; others may start the parts that it was to start.
+
+        If it has ended, so have its processes, and their links. If their host does not hear this one any more, a
+        connection that has something left to send does not end. That of the agent has nothing.
+        """
         self._selector.unregister(channel)
         self._agents.remove(channel)
         channel.close()
@@ -292,12 +308,18 @@ class RemoteDriver(Driver):
             if process.channel is not None:
                 if channel.is_cut:  # it ends with its agent
                     self._cut_off(process)
+                elif has_ended:
+                    self._expect_end(process)
             elif process.was_attached:  # nobody says how it ended
                 self._on_exit(process, None)
             else:
                 self.supervisor.parts[part].heard_at = None
                 self._hosting.start(part, process.number)
         self._tell_at = monotonic() + self.PATIENCE
+
+    def _expect_end(self, process: RemoteProcess) -> None:
+        self._ending[process] = monotonic() + _SOON
+        self._look_at = min(self._look_at, self._ending[process])
 
     def _cut_off(self, process: RemoteProcess) -> None:
         process.reason = f"its process at {process.where} was cut off"
@@ -351,6 +373,8 @@ class RemoteDriver(Driver):
         elif process.channel.is_cut:
             self._cut_off(process)
         else:
+            if is_current and self.supervisor.parts[process.part].state < State.REPORTED:
+                self._expect_end(process)
             self._on_exit(process, None)
 
     def _on_exit(self, process: Any, _: Any) -> None:
