@@ -120,7 +120,11 @@ def test_an_end_receives_what_is_left_and_counts_what_it_leaves(scheduler: MakeS
 
     outcome = run(compose, scheduler).outcome
     # The join takes three at 'b' with one at 'a', and cannot go on with the fourth.
-    assert left == [(False, True, 1, (3,), None)]
+    ((a_has_ended, b_has_ended, one, rest, two),) = left
+    assert (a_has_ended, b_has_ended, rest) == (False, True, (3,))
+    # A worker beside it may be late with the next one, or send another one as soon as there is room.
+    received = [number for number in (one, two) if number is not None]
+    assert received == [1] or (scheduler is not greedy and received in ([], [1, 2]))
     assert (outcome.ended_by, outcome.undelivered) == ("finished", {"join.a": 1})
 
 
