@@ -972,3 +972,22 @@ def test_operators_that_hand_on_no_memory_wait_for_the_device_and_part(
     assert True in soon
     assert behind < 3 * 5 * 48  # of 3,000 computes of three operators
     assert len({seen[-1] for seen in streams.values()}) == 3
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_at_no_time_are_more_large_frames_kept_than_in_the_long_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(branch_frames, "monotonic_ns", lambda: 0)
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 1 << 20)
+    in_use: list[int] = []
+    allocate = sim.memory_pool.MemoryPool.allocate
+
+    def allocate_and_note(self: Any, *args: Any) -> Any:
+        in_use.append(self.in_use)
+        return allocate(self, *args)
+
+    monkeypatch.setattr(sim.memory_pool.MemoryPool, "allocate", allocate_and_note)
+    app = run(partial(compose_row, seconds=0.0, frames=8 * FRAMES))
+    assert app.seen == right(8 * FRAMES)
+    half = len(in_use) // 2
+    assert max(in_use[:half]) == max(in_use[half:])

@@ -222,8 +222,9 @@ def test_what_an_operator_keeps_so_far_comes_along(kept: Kept) -> None:
     kept.held.received.append(own)
     record = kept.watch.begin(watched)
     kept.held.watched[id(watched)] = record
-    kept.keeper.readers = [SimpleNamespace(take_frames=lambda: [released, kept.watch.begin(released)])]
-    kept.frames.begin(kept.keeper, 0)
+    frames = [released, kept.watch.begin(released)]
+    kept.keeper.readers = [SimpleNamespace(frames=frames, take_frames=lambda: frames)]
+    assert kept.frames.begin(kept.keeper, 0)
     assert kept.frames.received == [own, released, released]
     assert (kept.held.received, kept.held.watched) == ([], {})
     kept.frames.hand_over(kept.held)
@@ -286,6 +287,14 @@ def test_it_ends_for_good_if_frames_are_large_or_of_unknown_size(
     assert (kept.frames.is_heavy, kept.frames.look_at) == (True, 0)
     kept.frames.hand_over(kept.held)
     assert alive(frames) == STEP
+
+
+def test_an_operator_with_large_frames_keeps_them_by_itself(kept: Kept) -> None:
+    small, large = kept.watch.begin(Memory()), Memory(1 << 20)
+    kept.held.received.append(small.owner)
+    kept.keeper.readers = [SimpleNamespace(frames=[small, large])]
+    assert not kept.frames.begin(kept.keeper, 0)
+    assert (kept.frames.received, kept.held.received) == ([], [small.owner])
 
 
 def test_small_frames_are_looked_at_seldom(kept: Kept) -> None:

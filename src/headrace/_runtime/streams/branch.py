@@ -129,7 +129,7 @@ class Member:
         self._is_behind = False
         # Whether the operator was given the handle of the stream.
         self.stays = False
-        # Whether it received memory of headrace's own allocators, which need not be kept.
+        # Whether it received large frames, or memory of headrace's own allocators, which need not be kept.
         self.keeps_alone = False
 
     def is_to_split(self, keeps_up: bool, remaining: int, timestamp: int) -> bool:

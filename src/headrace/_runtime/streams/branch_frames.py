@@ -15,6 +15,7 @@ the device may fall behind them, too.
 It ends when a look finds that the device has not completed the fence of the look before, or when the branch splits:
 `look_at` is 0 from then on, so that each operator looks at the end of its next compute, and keeps what it receives
 by itself (`NodeStreams`). It ends for good when the frames are so large that they have to be looked at more often.
+An operator that receives such frames does not begin with it: twice as many would be kept until the first look.
 
 What is here stays here until the shared stream has completed its work on it (`settle`): nobody knows which operator
 received a frame, holds it or is about to read it. An operator that begins to use another stream also keeps all of
@@ -48,6 +49,10 @@ _MOST_NS = 10_000_000
 
 class Reader(Protocol):
     """What an operator keeps until its stream has completed its work (`lifetimes.InFlight`)."""
+
+    @property
+    def frames(self) -> list[Any]:
+        """The frames that are kept alive."""
 
     def take_frames(self) -> list[Any]:
         """Return the frames that are kept alive, which somebody else keeps from now on."""
@@ -105,9 +110,13 @@ class BranchFrames:
         self._teller: Keeper | None = None
 
     @waits.shielded
-    def begin(self, keeper: Keeper, timestamp: int) -> None:
-        """Let an operator keep what it receives here from now on, and what it keeps so far."""
+    def begin(self, keeper: Keeper, timestamp: int) -> bool:
+        """Let an operator keep here what it receives from now on and keeps so far, unless that is large."""
         held = keeper.held
+        brought = owners_in([frame for reader in keeper.readers for frame in reader.frames])
+        if _are_large(size_of_all(brought), len(brought)):
+            return False
+        del brought
         with self._lock:
             self._keepers += 1
             self.received += held.received
@@ -121,6 +130,7 @@ class BranchFrames:
                 self._member = Member(self._branch, -self._branch.computes, timestamp)
                 self._looked = monotonic_ns()
                 self.look_at = len(self.received) + self._for_all(_STEP)
+        return True
 
     @waits.shielded
     def end(self) -> None:
@@ -232,6 +242,11 @@ class BranchFrames:
         self._before = self._counted = count = len(received)
         self._bytes = size_of_all(received[:count])
         self._looked = now
-        self.is_heavy = self._bytes * _STEP > _MOST_BYTES * count  # looks at every step would not do
+        self.is_heavy = _are_large(self._bytes, count)
         self.look_at = 0 if self.is_heavy else count + self._for_all(_STEP)
         return not self.is_heavy
+
+
+def _are_large(size: int, count: int) -> bool:
+    """Return whether frames are so large that looks at every step would not do."""
+    return size * _STEP > _MOST_BYTES * count

@@ -276,12 +276,14 @@ class NodeStreams:
             return
         if self.outputs.is_bare:  # it has no inputs, or it would not be here
             return
-        self.outputs.is_bare = True
         if self._ports:
             frames = self.run.frames_of(member.branch, stream)
-            frames.begin(self.lifetimes, self.node.clock.timestamp())
+            if not frames.begin(self.lifetimes, self.node.clock.timestamp()):
+                member.keeps_alone = True
+                return
             self.lifetimes.handed_on = frames
             self._go_steady()
+        self.outputs.is_bare = True
         self._update_outputs()
 
     def _keep_alone(self) -> None:
