@@ -991,3 +991,36 @@ def test_at_no_time_are_more_large_frames_kept_than_in_the_long_run(monkeypatch:
     assert app.seen == right(8 * FRAMES)
     half = len(in_use) // 2
     assert max(in_use[:half]) == max(in_use[half:])
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+@pytest.mark.parametrize("asking", [ROW[1:2], ROW[2:4], ROW[1:4]])
+def test_the_frames_in_flight_are_those_in_use_whoever_keeps_them(
+    monkeypatch: pytest.MonkeyPatch, asking: tuple[str, ...]
+) -> None:
+    """From a moment on, some of them use another stream, and keep what they receive by themselves."""
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(branch_frames, "monotonic_ns", lambda: 0)
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
+    told: list[tuple[int, int]] = []
+    in_use: list[int] = []
+    allocate = sim.memory_pool.MemoryPool.allocate
+
+    def allocate_and_note(self: Any, *args: Any) -> Any:
+        in_use.append(self.in_use // 8)
+        return allocate(self, *args)
+
+    def ask(op_input: Any, operator: Any) -> None:
+        context = operator._node.context
+        if operator.ticks == 6 * FRAMES and operator.name in asking:
+            getattr(context, "allocate_cuda_" + "stream")("mine")
+        if operator.name == "two":
+            kept = [each._node.context.frames_in_flight for each in operator.fragment.graph]
+            told.append((sum(kept), in_use[-1]))
+
+    monkeypatch.setattr(sim.memory_pool.MemoryPool, "allocate", allocate_and_note)
+    run(partial(compose_row, seconds=0.0, frames=12 * FRAMES, ask=ask))
+    assert all(
+        number >= used - 4 for number, used in told
+    )  # three hold one frame each, and one is on its way
+    assert max(used for _, used in told) > 4 * FRAMES

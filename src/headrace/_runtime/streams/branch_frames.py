@@ -107,7 +107,7 @@ class BranchFrames:
         self._looked = 0
         self._keepers = 0  # operators that keep what they receive here
         self._member: Member | None = None
-        self._teller: Keeper | None = None
+        self._teller: Keeper | None = None  # the first of them, which may have left
 
     @waits.shielded
     def begin(self, keeper: Keeper, timestamp: int) -> bool:
@@ -125,8 +125,9 @@ class BranchFrames:
                 self.received += owners_in(reader.take_frames())
             self._held.watched.update(held.watched)
             held.watched.clear()
-            if not self.look_at:
+            if self._teller is None:
                 self._teller = keeper
+            if not self.look_at:
                 self._member = Member(self._branch, -self._branch.computes, timestamp)
                 self._looked = monotonic_ns()
                 self.look_at = len(self.received) + self._for_all(_STEP)

@@ -69,6 +69,8 @@ class Lifetimes:
         A stream with the maximum number of unfinished computes; the engine then throttles the operator.
     handed_on
         What the operator keeps with the others of its branch, while it does; None otherwise.
+    told
+        The same once it has done so: one of them tells how many frames there are, as long as there are any.
     after_look
         Called after each look of an operator with one stream, with whether the device keeps up.
     """
@@ -76,7 +78,7 @@ class Lifetimes:
     __slots__ = (
         "after_look",
         *("_added", "_bytes", "_counted", "_counted_shared", "_limit", "_looked", "_node", "_streams"),
-        *("full", "handed_on", "held", "readers"),
+        *("full", "handed_on", "held", "readers", "told"),
     )
 
     def __init__(self, run: RunStreams, node: RunningOperator) -> None:
@@ -86,6 +88,7 @@ class Lifetimes:
         self.readers: list[InFlight] = []
         self.full: InFlight | None = None
         self.handed_on: BranchFrames | None = None
+        self.told: BranchFrames | None = None
         self.after_look: Callable[[bool], None] | None = None
         # Those that this compute added.
         self._added: list[InFlight] = []
@@ -215,7 +218,7 @@ class Lifetimes:
             + len(self.held.received)
             + len(self.held.unsorted)
             + len(self.held.shared)
-            + (0 if self.handed_on is None else self.handed_on.count_for(self))
+            + (0 if self.told is None else self.told.count_for(self))
         )
 
     def clear(self) -> None:

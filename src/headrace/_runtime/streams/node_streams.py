@@ -281,7 +281,7 @@ class NodeStreams:
             if not frames.begin(self.lifetimes, self.node.clock.timestamp()):
                 member.keeps_alone = True
                 return
-            self.lifetimes.handed_on = frames
+            self.lifetimes.handed_on = self.lifetimes.told = frames
             self._go_steady()
         self.outputs.is_bare = True
         self._update_outputs()
