@@ -167,6 +167,30 @@ def test_a_step_of_an_operator_without_messages_waits_for_them(
     assert one.computes == [*before, "source", "middle", "sink"]
 
 
+def test_a_step_does_not_go_on_with_the_message_that_it_sends(scheduler: MakeScheduler) -> None:
+    """No operator waits for a time, so nothing but the pause holds the receiver back."""
+    made: list[Step] = []
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        made.extend((source(app, [1, 2, 3]), through(app, name="middle"), sink(app, taken)))
+        app.add_flow(made[0], made[1])
+        app.add_flow(made[1], made[2])
+        app.pause()
+
+    app = App(compose, scheduler)
+    future = app.run_async()
+    while not app.wait_until_paused(0.01):
+        pass
+    for expected in range(1, 6):
+        app.step()
+        assert app.wait_until_paused(SECONDS)
+        assert sum(each.ticks for each in made) == expected
+    app.resume()
+    future.result(SECONDS)
+    assert taken == [1, 2, 3]
+
+
 def test_a_run_that_was_not_paused_is_paused_by_a_step(scheduler: MakeScheduler) -> None:
     app = App(lambda app: app.add_operator(Step(app, name="it")), scheduler)
     future = app.run_async()
