@@ -36,6 +36,7 @@ from tests.harness import (
     launch,
     read_frame,
     run,
+    source,
     write,
 )
 from tests.harness.libraries import fresh_registry
@@ -690,8 +691,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     looks: list[bool] = []
     look = BranchFrames.look
 
-    def look_and_tell(self: Any, timestamp: int) -> bool:
-        looks.append(look(self, timestamp))
+    def look_and_tell(self: Any, timestamp: int, is_due: bool = False) -> bool:
+        looks.append(look(self, timestamp, is_due))
         return looks[-1]
 
     monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
@@ -936,3 +937,38 @@ def test_large_frames_are_not_kept_together(
         assert len(soon) > FRAMES
     else:
         assert len(soon) <= len(app.streams)  # each operator ends it at most once
+
+
+def test_operators_that_hand_on_no_memory_wait_for_the_device_and_part(
+    soon: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would never look if they looked for what they received alone."""
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(branch_frames, "monotonic_ns", lambda: 0)
+    streams: dict[str, list[int]] = {}
+    launched = behind = 0
+    done: list[None] = []
+
+    def work(self: Any, op_input: Any, op_output: Any) -> None:
+        nonlocal launched, behind
+        stream, is_quick = here.stream, self.ticks <= 3 * FRAMES
+        streams.setdefault(self.name, []).append(int(stream))
+        if is_quick:
+            stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+        launch(stream, 0.0 if is_quick else MS, lambda out: done.append(None), frame(stream))
+        launched += 1
+        behind = max(behind, launched - len(done))
+        op_output.emit(op_input.receive("in"), "out")
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, stream_flags=1)
+        before = source(app, range(20 * FRAMES))
+        for name in ROW[1:-1]:
+            after = Step(app, pool, inputs=["in"], outputs=["out"], body=work, name=name)
+            app.add_flow(before, after)
+            before = after
+
+    run(compose)
+    assert True in soon
+    assert behind < 3 * 5 * 48  # of 3,000 computes of three operators
+    assert len({seen[-1] for seen in streams.values()}) == 3

@@ -9,7 +9,8 @@ and looks for itself (`lifetimes`). For a graph of ten short stages that takes 6
 A look takes the frames that came before the look before. By then they have passed through the branch as a rule.
 Frames that nobody refers to live until the stream has completed a fence after that; the others are watched
 (`held_frames`). The bytes of the frames are counted now and then, and a look comes as soon as there are many or a
-few milliseconds have passed, as in `lifetimes`.
+few milliseconds have passed, as in `lifetimes`. Operators that hand on nothing to keep look after as many computes:
+the device may fall behind them, too.
 
 It ends when a look finds that the device has not completed the fence of the look before, or when the branch splits:
 `look_at` is 0 from then on, so that each operator looks at the end of its next compute, and keeps what it receives
@@ -130,12 +131,15 @@ class BranchFrames:
                 self.look_at = 0
 
     @waits.shielded
-    def look(self, timestamp: int) -> bool:
-        """Look at what was received, if it is time for that; return whether the operators go on like this."""
+    def look(self, timestamp: int, is_due: bool = False) -> bool:
+        """Look at what was received, if it is time for that; return whether the operators go on like this.
+
+        It is time in any case if it `is_due`: there was no look in many computes of an operator.
+        """
         if not self._lock.acquire(blocking=False):
             return True  # another operator is about it
         try:
-            return self.look_at > 0 and self._look(timestamp)
+            return self.look_at > 0 and self._look(timestamp, is_due)
         finally:
             self._lock.release()
 
@@ -172,6 +176,11 @@ class BranchFrames:
             self._held.watched.clear()
             self._before = self._counted = self._bytes = 0
 
+    @property
+    def looks(self) -> int:
+        """The number of looks so far."""
+        return self._fences.last
+
     def streams(self) -> tuple[ManagedStream, ...]:
         """Return the stream of the branch."""
         return (self._fences.stream,)
@@ -197,14 +206,14 @@ class BranchFrames:
             fences.insert()
         return not (self._released or held.watched)
 
-    def _look(self, timestamp: int) -> bool:
+    def _look(self, timestamp: int, is_due: bool = False) -> bool:
         received = self.received
         count = len(received)
         self._bytes += size_of_all(received[self._counted : count])
         self._counted = count
         now = monotonic_ns()
         is_early = count < self._for_all(_MOST) and now - self._looked <= _MOST_NS
-        if is_early and self._bytes <= self._for_all(_MOST_BYTES):
+        if is_early and not is_due and self._bytes <= self._for_all(_MOST_BYTES):
             self.look_at = count + self._for_all(_STEP)
             return True
         fences, member = self._fences, self._member

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.running_operator import RunningOperator
 
 _modules = sys.modules
+_COMPUTES = 48  # of an operator, after which there has been a look for all at least, as in `lifetimes`
 # The input of an operator without one.
 _NO_INPUT = InputPort(IOSpec("", IOSpec.IOType.INPUT, IOSpec.ANY_SIZE), ())
 
@@ -80,6 +81,8 @@ def steady_compute(
     here = Current()
     libraries: Any = None
     set_streams: Any = None
+    # How many computes are left, and how many looks there were when they were counted.
+    left, looks = _COMPUTES, 0
 
     def make_current(current: LastingStream) -> None:
         nonlocal known, is_always, here, libraries, set_streams
@@ -91,6 +94,7 @@ def steady_compute(
         known, is_always = allocation.current_on, allocation.stays_current
 
     def compute_steadily(op_input: Any, op_output: Any, context: Any) -> None:
+        nonlocal left, looks
         if current is not None:
             if (
                 (is_always or get_ident() == known)
@@ -121,8 +125,13 @@ def steady_compute(
                 for port in others:
                     port.item = NOTHING
             if frames is not None:
-                if unsorted or (len(received) >= frames.look_at and not frames.look(timestamp())):
+                left -= 1
+                if unsorted:
                     leave()
+                elif not left or len(received) >= frames.look_at:
+                    if not frames.look(timestamp(), not left and frames.looks == looks):
+                        leave()
+                    left, looks = _COMPUTES, frames.looks
             else:
                 end(fences.last + 1)
                 if len(numbers) >= reader.look_at:
