@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.running_operator import RunningOperator
 
 _modules = sys.modules
-_COMPUTES = 48  # of an operator, after which there has been a look for all at least, as in `lifetimes`
+_COMPUTES = 48  # of an operator; if there was no look for all in so many, it looks itself
 # The input of an operator without one.
 _NO_INPUT = InputPort(IOSpec("", IOSpec.IOType.INPUT, IOSpec.ANY_SIZE), ())
 
@@ -126,10 +126,10 @@ def steady_compute(
                     port.item = NOTHING
             if frames is not None:
                 left -= 1
-                if unsorted:
+                if unsorted or (len(received) >= frames.look_at and not frames.look(timestamp())):
                     leave()
-                elif not left or len(received) >= frames.look_at:
-                    if not frames.look(timestamp(), not left and frames.looks == looks):
+                elif not left:
+                    if frames.looks == looks and not frames.look(timestamp(), True):
                         leave()
                     left, looks = _COMPUTES, frames.looks
             else:
