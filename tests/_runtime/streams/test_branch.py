@@ -1024,3 +1024,41 @@ def test_the_frames_in_flight_are_those_in_use_whoever_keeps_them(
         number >= used - 4 for number, used in told
     )  # three hold one frame each, and one is on its way
     assert max(used for _, used in told) > 4 * FRAMES
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+@pytest.mark.parametrize("hands_on", ["frames", "numbers"])
+def test_operators_keep_alone_as_long_as_the_device_is_behind(
+    monkeypatch: pytest.MonkeyPatch, hands_on: str
+) -> None:
+    """The last fences of each are from before they kept together, and do not show that the device keeps up."""
+    now = itertools.count(0, 20_000_000).__next__  # a look is never early
+    monkeypatch.setattr(lifetimes, "monotonic_ns", now)
+    monkeypatch.setattr(branch_frames, "monotonic_ns", now)
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
+    begun: list[None] = []
+    begin = BranchFrames.begin
+
+    def begin_and_note(self: Any, *args: Any) -> bool:
+        begun.append(None)
+        return begin(self, *args)
+
+    def work(self: Any, op_input: Any, op_output: Any) -> None:
+        data, stream, is_quick = op_input.receive("in"), here.stream, self.ticks <= 6 * FRAMES
+        if is_quick:
+            stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+        result = frame(stream)
+        launch(stream, 0.0 if is_quick else 0.02 * MS, lambda out: None, result)  # too short for them to part
+        op_output.emit(result if hands_on == "frames" else data, "out")
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, stream_flags=1)
+        before = source(app, range(20 * FRAMES))
+        for name in ROW[1:-1]:
+            after = Step(app, pool, inputs=["in"], outputs=["out"], body=work, name=name)
+            app.add_flow(before, after)
+            before = after
+
+    monkeypatch.setattr(BranchFrames, "begin", begin_and_note)
+    run(compose)
+    assert len(begun) == 3  # each of them once

@@ -355,6 +355,10 @@ class InFlight:
         self._frames = None
         return frames
 
+    def doubt(self) -> None:
+        """Put no looks off until it is known again that the device keeps up."""
+        self._patience = 0
+
     def may_put_off(self) -> bool:
         """Return whether the next look may come some computes later, because the device has kept up."""
         return len(self.numbers) - self._left + _COMPUTES <= self._patience

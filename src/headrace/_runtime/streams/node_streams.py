@@ -268,8 +268,11 @@ class NodeStreams:
             and not (in_use or member.stays or member.keeps_alone)
         )
         frames = self._kept_together()
-        is_heavy = frames is not None and frames.is_heavy
-        if stream is None or is_heavy or not (is_steady and is_quiet and self.outputs.is_only):
+        # One without inputs joins the others, if they keep together.
+        is_out = (
+            frames is not None and frames.is_heavy if self._ports else frames is None or not frames.look_at
+        )
+        if stream is None or is_out or not (is_steady and is_quiet and self.outputs.is_only):
             self._keep_alone()
             if frames is not None:
                 frames.settle(self.node.clock.timestamp())
@@ -295,6 +298,7 @@ class NodeStreams:
         frames, self.lifetimes.handed_on = self.lifetimes.handed_on, None
         if frames is not None:
             frames.end()
+            self.lifetimes.readers[0].doubt()  # the last fence that it knows of is an old one
         if held.unsorted and self._member is not None:
             self._member.keeps_alone = True
             held.sort()
