@@ -39,6 +39,7 @@ from tests.harness import (
     source,
     write,
 )
+from tests.harness.internals import node_of
 from tests.harness.libraries import fresh_registry
 from tests.observe.loggers.test_data_loggers import AsyncListing
 
@@ -1024,3 +1025,27 @@ def test_the_frames_in_flight_are_those_in_use_whoever_keeps_them(
         number >= used - 4 for number, used in told
     )  # three hold one frame each, and one is on its way
     assert max(used for _, used in told) > 4 * FRAMES
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("size", [8, 1 << 30])
+def test_an_operator_without_inputs_sends_as_its_receivers_keep(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """The receivers of a frame share its record if each of them keeps it by itself."""
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: size)
+    bare: list[bool] = []
+
+    def compose(app: Any) -> None:
+        compose_net(app, seconds=0.0, frames=3 * FRAMES)
+        (first,) = [operator for operator in app.graph.get_nodes() if operator.name == "first"]
+        body = first._body
+
+        def note(self: Any, op_input: Any, op_output: Any) -> None:
+            body(self, op_input, op_output)
+            bare.append(node_of(self).streams.outputs.is_bare)
+
+        first._body = note
+
+    assert run(compose).seen == right_sums(3 * FRAMES)
+    assert bare[-1] is (size == 8)
