@@ -39,6 +39,7 @@ from tests.harness import (
     source,
     write,
 )
+from tests.harness.internals import node_of
 from tests.harness.libraries import fresh_registry
 from tests.observe.loggers.test_data_loggers import AsyncListing
 
@@ -1062,3 +1063,27 @@ def test_operators_keep_alone_as_long_as_the_device_is_behind(
     monkeypatch.setattr(BranchFrames, "begin", begin_and_note)
     run(compose)
     assert len(begun) == 3  # each of them once
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("size", [8, 1 << 30])
+def test_an_operator_without_inputs_sends_as_its_receivers_keep(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """The receivers of a frame share its record if each of them keeps it by itself."""
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: size)
+    bare: list[bool] = []
+
+    def compose(app: Any) -> None:
+        compose_net(app, seconds=0.0, frames=3 * FRAMES)
+        (first,) = [operator for operator in app.graph.get_nodes() if operator.name == "first"]
+        body = first._body
+
+        def note(self: Any, op_input: Any, op_output: Any) -> None:
+            body(self, op_input, op_output)
+            bare.append(node_of(self).streams.outputs.is_bare)
+
+        first._body = note
+
+    assert run(compose).seen == right_sums(3 * FRAMES)
+    assert bare[-1] is (size == 8)

@@ -268,11 +268,10 @@ class NodeStreams:
             and not (in_use or member.stays or member.keeps_alone)
         )
         frames = self._kept_together()
-        # One without inputs joins the others, if they keep together.
-        is_out = (
-            frames is not None and frames.is_heavy if self._ports else frames is None or not frames.look_at
-        )
-        if stream is None or is_out or not (is_steady and is_quiet and self.outputs.is_only):
+        # One without inputs follows the others, whose frames it sends.
+        is_apart = not (self._ports or (frames is not None and frames.look_at))
+        is_heavy = frames is not None and frames.is_heavy
+        if stream is None or is_heavy or is_apart or not (is_steady and is_quiet and self.outputs.is_only):
             self._keep_alone()
             if frames is not None:
                 frames.settle(self.node.clock.timestamp())
