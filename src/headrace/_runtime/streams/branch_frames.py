@@ -3,8 +3,8 @@
 Operators of a branch (`branch`) work on one stream. As long as the device keeps up with the host, they keep what
 they receive in one list for all of them, and look at it together. So a frame costs its receiver an entry in the
 list, and a look, with its event and its query, serves all operators. Otherwise each operator counts its computes
-and looks for itself (`lifetimes`). For a graph of ten short stages that takes 682 bytecodes a compute in place of
-555; on the default stream, where nothing is kept, it is 470.
+and looks for itself (`lifetimes`). In a graph of ten short stages that took 682 bytecodes a compute, and 555
+together; on the default stream, where nothing is kept, it was 470.
 
 A look takes the frames that came before the look before. By then they have passed through the branch as a rule.
 Frames that nobody refers to live until the stream has completed a fence after that; the others are watched
