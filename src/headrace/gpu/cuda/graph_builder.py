@@ -1,13 +1,18 @@
-"""The capture of a stream into a graph that is ours from the beginning.
+"""The capture of a stream into a graph that is destroyed once.
 
-cuda.core's GraphBuilder owns the graph that the driver makes for a capture. If the capture is invalidated, the
-driver destroys that graph when the capture is ended. The builder does not know, and destroys it once more when it
-is collected (cuda.core 1.2), which damages the heap: now and then the process ends with ``free(): invalid size``.
-A capture into an existing graph leaves that graph alone, whatever becomes of the capture.
+When a capture that was invalidated is ended, the driver destroys its graph, whether it was made for the capture or
+given to it (driver 580). cuda.core's objects do not know that. They destroy the graph once more when they are
+collected: its builder, which owns the graph from the beginning, and a definition that the capture was given. If
+another graph has been made at the same address meanwhile, it is that one which is gone, and its owner destroys it
+again: now and then the process ended with ``free(): invalid size``.
+
+So a capture is given a definition of ours, and if it was invalidated, the definition is never collected. That costs
+a small object for each frame that cannot be recorded.
 """
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from headrace.gpu.cuda.capture import check_status
@@ -45,6 +50,8 @@ class CudaGraphBuilder:
 
         self._is_capturing = False
         status, _ = driver.cuStreamEndCapture(self._stream.handle)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.graph_definition))
         check_status(status, "the capture of a stream cannot be ended")
 
     def close(self) -> None:
