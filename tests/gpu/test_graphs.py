@@ -16,8 +16,8 @@ from tests.gpu.kernels import add, mark_sms, slow_write, spin
 
 COUNT = 256
 KEPT: list[Any] = []
-"""Builders of invalidated captures. When cuda.core's is collected, it destroys whatever graph is at an address that
-the driver has freed (see headrace.gpu.cuda.graph_builder), so they stay."""
+"""Builders of invalidated captures. When cuda.core's is collected, it destroys whatever is at an address that the
+driver has freed (see headrace.gpu.cuda.graph_builder): a run of these tests ended with a segmentation fault."""
 MS = 1_000_000  # nanoseconds
 
 
@@ -28,12 +28,12 @@ def building(stream: Any, mode: str = "relaxed") -> Iterator[Any]:
     builder.begin_building(mode)
     try:
         yield builder
+        builder.end_building()
     except BaseException:
         with suppress(Exception):
             builder.close()
         KEPT.append(builder)
         raise
-    builder.end_building()
 
 
 def write(bench: Bench, stream: Any, target: Any, value: int, nanoseconds: int = 1000) -> None:
@@ -506,7 +506,7 @@ def test_two_captures_cannot_be_merged(bench: Bench, stream: Any, data: Any) -> 
     for builder in builders:
         with suppress(bench.names.CUDAError):
             builder.close()
-    del builder, builders
+    KEPT.extend(builders)
     assert not gpu.is_capturing(stream)
     assert not gpu.is_capturing(other)
 
@@ -539,6 +539,7 @@ def test_builders_say_what_is_wrong(bench: Bench, stream: Any) -> None:
         stream.create_graph_builder().begin_building()
     with suppress(bench.names.CUDAError):
         builder.close()
+    KEPT.append(builder)
 
 
 def test_a_builder_cannot_be_used_again(bench: Bench, stream: Any) -> None:
