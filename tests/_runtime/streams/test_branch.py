@@ -21,7 +21,7 @@ from headrace._runtime.streams.branch_frames import BranchFrames
 from headrace._runtime.streams.run_streams import RunStreams
 from headrace.conditions import CudaStreamCondition, MemoryAvailableCondition
 from headrace.core import ConditionType
-from headrace.gpu import sim
+from headrace.gpu import allocation, sim
 from headrace.observe import Watcher, watch
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
@@ -75,6 +75,8 @@ class Plain(Library):
 def library(monkeypatch: pytest.MonkeyPatch, machine: sim.Machine) -> None:
     fresh_registry(monkeypatch)
     register_library(Plain())
+    for address in list(allocation.in_use):  # of an earlier test; memory of allocators is not kept together
+        monkeypatch.delitem(allocation.in_use, address)
 
 
 def stage(self: Any, op_input: Any, op_output: Any) -> None:
