@@ -12,7 +12,8 @@ Frames that nobody refers to live until the stream has completed a fence after t
 few milliseconds have passed, as in `lifetimes`. Operators that hand on nothing to keep look after as many computes:
 the device may fall behind them, too.
 
-It ends when a look finds that the device has not completed the fence of the look before, or when the branch splits:
+It ends when a look finds that the device has not completed the fence of the look before, when the branch splits, or
+when the operators are to find out whether it should (`Member.probes`):
 `look_at` is 0 from then on, so that each operator looks at the end of its next compute, and keeps what it receives
 by itself (`NodeStreams`). It ends for good when the frames are so large that they have to be looked at more often.
 An operator that receives such frames does not begin with it: twice as many would be kept until the first look.
@@ -128,7 +129,10 @@ class BranchFrames:
             if self._teller is None:
                 self._teller = keeper
             if not self.look_at:
-                self._member = Member(self._branch, -self._branch.computes, timestamp)
+                if self._member is None:
+                    self._member = Member(self._branch, -self._branch.computes, timestamp)
+                else:
+                    self._member.begin_span(-self._branch.computes, timestamp)
                 self._looked = monotonic_ns()
                 self.look_at = len(self.received) + self._for_all(_STEP)
         return True
@@ -230,7 +234,8 @@ class BranchFrames:
         fences, member = self._fences, self._member
         assert member is not None
         keeps_up = fences.has_passed(fences.last)
-        if member.is_to_split(keeps_up, -self._branch.computes, timestamp) or not keeps_up:
+        is_split = member.is_to_split(keeps_up, -self._branch.computes, timestamp)
+        if is_split or not keeps_up or member.probes:  # which each operator does by itself
             self.look_at = 0
             return False
         self._released = None
