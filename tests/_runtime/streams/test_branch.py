@@ -812,7 +812,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
     monkeypatch.setattr(branch_frames, "_STEP", 1)
-    monkeypatch.setattr(branch_frames, "_MOST", 3)
+    monkeypatch.setattr(branch_frames, "_ENOUGH", 3)
     monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
     monkeypatch.setattr(BranchFrames, "look", look_and_tell)
     return looks
@@ -1138,7 +1138,7 @@ def test_the_frames_in_flight_are_those_in_use_whoever_keeps_them(
     assert all(
         number >= used - 4 for number, used in told
     )  # three hold one frame each, and one is on its way
-    assert max(used for _, used in told) > 4 * FRAMES
+    assert max(used for _, used in told) > 3 * FRAMES
 
 
 @pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")

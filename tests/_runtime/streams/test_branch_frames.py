@@ -19,7 +19,7 @@ from headrace._runtime.streams.watch import Watch
 from headrace.tensor.libraries import owner_sizes
 
 MEMBERS = 2
-STEP, MOST = 12 * MEMBERS, 48 * MEMBERS
+STEP, MOST = 12 * MEMBERS, 96
 
 
 class Memory:
