@@ -284,10 +284,17 @@ class SomeFences:
     """Fences that the device has passed after a compute, or not."""
 
     def __init__(self, is_busy: bool) -> None:
-        self.last, self.is_busy = 0, is_busy
+        self.last, self.is_busy, self.is_current = 0, is_busy, False
+
+    def make_device_current(self) -> None:
+        self.is_current = True
 
     def insert(self) -> None:
+        assert self.is_current
         self.last += 1
+
+    def probe(self, member: Member, compute: Any = lambda *_: None) -> None:
+        member.probing(compute, self, self.make_device_current)(None, None, None)  # type: ignore[arg-type]
 
     def has_passed(self, number: int) -> bool:
         assert number == self.last > 0
@@ -311,7 +318,7 @@ class Spans:
         self.now += 1_000 * microseconds * len(self.nodes)
         if self.member.probes:
             self.probes += 1
-            self.member.probing(lambda *_: None, fences)(None, None, None)  # type: ignore[arg-type]
+            fences.probe(self.member)
 
     def span(self, microseconds: int, is_behind: bool = False, is_busy: bool = False) -> bool:
         for computes in (6, 2):  # the device is found behind every other time
@@ -383,7 +390,7 @@ def test_a_probe_ends_with_an_error() -> None:
 
     row = Spans()
     with pytest.raises(RuntimeError, match="on purpose"):
-        row.member.probing(fails, SomeFences(False))(None, None, None)  # type: ignore[arg-type]
+        SomeFences(False).probe(row.member, fails)
     assert not row.branch.enter(), "nobody else computes"
 
 

@@ -205,13 +205,16 @@ class Member:
         self._found = self._missed = 0
         return is_busy
 
-    def probing(self, compute: Callable[..., None], fences: Fences) -> Callable[..., None]:
+    def probing(
+        self, compute: Callable[..., None], fences: Fences, make_device_current: Callable[[], None]
+    ) -> Callable[..., None]:
         """Return a compute with a probe: whether the device is busy with the work before it, or others compute."""
         branch = self.branch
 
         def compute_with_probe(op_input: Any, op_output: Any, context: Any) -> None:
             is_shared = branch.enter()
             try:
+                make_device_current()
                 fences.insert()
                 number = fences.last
                 compute(op_input, op_output, context)

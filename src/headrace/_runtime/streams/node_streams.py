@@ -205,7 +205,8 @@ class NodeStreams:
             self._end_steady,
         )
         if member is not None and member.probes:
-            steady = member.probing(steady, self.lifetimes.readers[0].fences)
+            fences = self.lifetimes.readers[0].fences
+            steady = member.probing(steady, fences, self.allocation.make_own_current)
         self._steady = self.node.compute = steady
 
     def _end_steady(self) -> None:
