@@ -210,9 +210,25 @@ PLANTS = [
     Plant(
         "an operator whose first compute is slow counts as slow",
         _WORKERS,
-        "judge(node.slow, parker not in node.measured_by, wall",
-        "judge(node.slow, False, wall",
+        "judge(slow, parker not in node.measured_by, wall",
+        "judge(slow, False, wall",
         "slow-at-first-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "an operator is slow after one compute that the host held up",
+        _ENGINE,
+        "        node.slow = slower(node.slow)\n",
+        "        node.slow = 16\n",
+        "late-once-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "a compute whose worker was replaced counts twice",
+        _WORKERS,
+        "judge(slow, parker not in node.measured_by, wall",
+        "judge(node.slow, parker not in node.measured_by, wall",
+        "late-once-2",
         (_WRONG,),
     ),
     Plant(
@@ -229,7 +245,7 @@ PLANTS = [
         _LOCK,
         "                state.note_waiting()  # others may run now, and must find the queue as it is\n",
         "                pass\n",
-        "received-late-2",
+        "received-late-3",
         (_ERROR, _MISJUDGED),
     ),
     Plant(

@@ -15,6 +15,7 @@ from headrace import Condition, ConditionType, CountCondition, IOSpec, PeriodicC
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from headrace.core import SchedulingStatusType
 from headrace.resources import RealtimeClock, SyntheticClock
+from tests.harness.internals import node_of
 
 from .bindings import PATIENCE_NS, Throttle
 from .scenario import Scenario, World
@@ -133,6 +134,37 @@ def _check_slow_at_first(world: World) -> None:
 
 
 _add((2,), Scenario("slow-at-first", _slow_at_first, check=_check_slow_at_first))
+
+
+def _late_once(world: World) -> None:
+    """Two operators whose computes are short, but for two that the host holds up; one of them is measured."""
+    world.notes["together"] = []
+
+    def body(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.work(90_000)
+        is_late = op.name == "one" and op.ticks in (10, 40)
+        if is_late:
+            world.notes["late"] = True
+            world.control.sleep(3 * MS)
+        if op.ticks > 2 and {"one", "two"} <= world.inside and "late" not in world.notes:
+            world.notes["together"].append(op.ticks)
+        if is_late:
+            del world.notes["late"]
+        node_of(op).is_measured |= op.ticks == 39
+
+    world.op("one", CountCondition(world.app, 60), body=body)
+    world.op("two", CountCondition(world.app, 120), body=body)
+
+
+def _check_late_once(world: World) -> None:
+    counts = [world.count(name) for name in ("one", "two")]
+    assert counts == [60, 120], f"computes: {counts}"
+    if world.is_on_time:
+        together = world.notes["together"]
+        assert not together, f"short computes ran at the same time: {together}"
+
+
+_add((2,), Scenario("late-once", _late_once, check=_check_late_once))
 
 
 def _mixed(world: World) -> None:

@@ -15,6 +15,12 @@ a while (`waiting`). A slow node is always measured. It counts as slow until it 
 many operators do their work in every tenth compute only. An unknown node counts as slow, so that slow nodes run in
 parallel from the first compute on.
 
+One slow compute of a short node only makes it *suspected*: it is always measured, too, but not handed over. It is
+slow if it is slow again among the next 16. The host may have been in the way the first time: it ran another program
+on that core, or mapped memory. On two cores that other programs took a third of the time, for 3 ms each, chains of
+computes of 11 and 21 µs were handed over 11 and 31 times in 1,000 computes when one slow compute was enough, and 1.5
+and 4 times since.
+
 If a node that is handed over anyway is slow the first time that a worker runs it, that says nothing, either: it may
 have compiled a kernel, or made CUDA ready for this thread. Otherwise, each worker could make a short node count as
 slow 16 times over, and each hand-over costs more than its compute.
@@ -26,7 +32,10 @@ UNKNOWN = 1
 """`Node.slow` before the first compute."""
 
 SLOW = 16
-"""`Node.slow` after a slow compute."""
+"""`Node.slow` after a slow compute of a node that is not short."""
+
+SUSPECTED = -16
+"""`Node.slow` after a slow compute of a short node."""
 
 # Nanoseconds. Waking a worker takes tens of microseconds.
 _LONG = 200_000
@@ -39,7 +48,7 @@ _BLOCKED_BESIDE_OTHERS = 500_000
 
 
 def judge(slow: int, is_first: bool, wall: int, own: int, whole: int) -> int:
-    """Return for how many more short computes a node counts as slow.
+    """Return for how many more short computes a node counts as slow; as a negative number, as suspected.
 
     Parameters
     ----------
@@ -52,7 +61,12 @@ def judge(slow: int, is_first: bool, wall: int, own: int, whole: int) -> int:
     """
     limit = _BLOCKED if whole - own < _ALONE else _BLOCKED_BESIDE_OTHERS
     if own > _LONG or wall - whole > limit:
-        return slow if is_first and slow else SLOW
+        return slow if is_first and slow else slower(slow)
     if wall - own > limit:
         return slow  # others computed meanwhile, perhaps with the interpreter lock
-    return max(slow - 1, 0)
+    return slow - 1 if slow > 0 else min(slow + 1, 0)
+
+
+def slower(slow: int) -> int:
+    """Return the same after a slow compute."""
+    return SLOW if slow else SUSPECTED

@@ -235,7 +235,8 @@ def _run_streak(engine: Engine, parker: Parker, node: Node) -> None:
 
 def _compute_measured(engine: Engine, parker: Parker, node: Node) -> None:
     """Run a node and measure how long it takes (`pace`); if it is slow, let other workers run meanwhile."""
-    if node.slow:
+    slow = node.slow
+    if slow > 0:
         node.input.announce_room(engine.announce_room)
         engine.hand_over(node)
     wall, own, whole = perf_counter_ns(), thread_time_ns(), process_time_ns()
@@ -243,7 +244,8 @@ def _compute_measured(engine: Engine, parker: Parker, node: Node) -> None:
         engine.compute_with_extra_work(node)
     finally:
         whole, own, wall = process_time_ns() - whole, thread_time_ns() - own, perf_counter_ns() - wall
-        node.slow = judge(node.slow, parker not in node.measured_by, wall, own, whole)
+        # From what it was before, so that a compute counts once if its worker was replaced (`overtake`).
+        node.slow = judge(slow, parker not in node.measured_by, wall, own, whole)
         node.measured_by.add(parker)
         if not node.slow:
             node.is_measured = False
