@@ -224,6 +224,22 @@ PLANTS = [
         (_WRONG,),
     ),
     Plant(
+        "a compute whose core another program takes counts as one that blocks",
+        _WORKERS,
+        "        has_waited = not waited or times_waited() != waited\n",
+        "        has_waited = True\n",
+        "held-up-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "no compute blocks on a system that does not count waits",
+        _WORKERS,
+        "has_waited = not waited or times_waited()",
+        "has_waited = times_waited()",
+        "uncounted-2",
+        (_WRONG,),
+    ),
+    Plant(
         "a compute whose worker was replaced counts twice",
         _WORKERS,
         "judge(slow, parker not in node.measured_by, wall",
