@@ -19,8 +19,8 @@ parallel from the first compute on.
 One slow compute of a short node only makes it *suspected*: it is always measured, too, but not handed over. It is
 slow if it is slow again among the next 16. The host may have been in the way the first time: it ran another program
 on that core, or mapped memory. On two cores that other programs took a third of the time, for 3 ms each, chains of
-computes of 11 and 21 µs were handed over 11 and 31 times in 1,000 computes when one slow compute was enough, 1.5 and
-4 times when two were needed, and hardly ever since the waits of a thread count, too.
+computes of 11 and 21 µs were handed over 11 and 31 times in 1,000 computes when one slow compute was enough, 1.5
+and 4 times when two were needed, and hardly ever since the waits of a thread count, too.
 
 If a node that is handed over anyway is slow the first time that a worker runs it, that says nothing, either: it may
 have compiled a kernel, or made CUDA ready for this thread. Otherwise, each worker could make a short node count as
