@@ -103,6 +103,7 @@ _REPLACED = (
     "perf_counter_ns",
     "process_time_ns",
     "thread_time_ns",
+    "times_waited",
     "monotonic_ns",
     "monotonic",
 )

@@ -25,7 +25,7 @@ from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.notes import note
-from headrace._runtime.scheduling.pace import judge
+from headrace._runtime.scheduling.pace import judge, times_waited
 from headrace._runtime.scheduling.parker import Parker
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace._runtime.scheduling.threads import WorkerThread
@@ -235,15 +235,19 @@ def _run_streak(engine: Engine, parker: Parker, node: Node) -> None:
 
 def _compute_measured(engine: Engine, parker: Parker, node: Node) -> None:
     """Run a node and measure how long it takes (`pace`); if it is slow, let other workers run meanwhile."""
-    if node.slow:
+    slow = node.slow
+    if slow > 0:
         node.input.announce_room(engine.announce_room)
         engine.hand_over(node)
+    waited = times_waited()
     wall, own, whole = perf_counter_ns(), thread_time_ns(), process_time_ns()
     try:
         engine.compute_with_extra_work(node)
     finally:
         whole, own, wall = process_time_ns() - whole, thread_time_ns() - own, perf_counter_ns() - wall
-        node.slow = judge(node.slow, parker not in node.measured_by, wall, own, whole)
+        has_waited = not waited or times_waited() != waited
+        # From what it was before, so that a compute counts once if its worker was replaced (`overtake`).
+        node.slow = judge(slow, parker not in node.measured_by, wall, own, whole, has_waited)
         node.measured_by.add(parker)
         if not node.slow:
             node.is_measured = False
