@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from headrace.gpu import array_libraries
 from headrace.gpu.array_libraries import StreamLibrary
 from headrace.gpu.stream_handle import StreamHandle, SupportsStream
 
-_modules = sys.modules
+_modules: Final = sys.modules
 
 
 class Current:
