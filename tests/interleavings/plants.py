@@ -166,7 +166,9 @@ PLANTS = [
         "a worker on standby takes two computes of one operator for one that takes long",
         _WAITING,
         "            if goes_on:\n                watched, computes = node, node.remaining\n"
-        "                node.is_measured = True\n            elif lock.try_acquire():\n"
+        "                node.is_measured = True\n"
+        "                patience = min(patience * _GROWTH, _MOST_PATIENCE)\n"
+        "            elif lock.try_acquire():\n"
         "                if ready_queue.current is watched and watched.remaining == computes:\n",
         "            if goes_on and node is not watched:\n"
         "                watched, computes = node, node.remaining\n"
@@ -244,7 +246,7 @@ PLANTS = [
         _WORKERS,
         "judge(slow, parker not in node.measured_by, wall",
         "judge(node.slow, parker not in node.measured_by, wall",
-        "late-once-2",
+        "late-measured-2",
         (_WRONG,),
     ),
     Plant(

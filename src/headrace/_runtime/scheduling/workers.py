@@ -13,8 +13,7 @@ Before the runner begins a compute that is slow (`pace`), it releases the lock, 
 that are left, and is not the runner any more. After that compute it goes on as the runner, unless there is one.
 
 A short compute may turn out to be slow. Therefore a parked worker stands by as long as nodes are ready: it looks
-every millisecond whether the runner is still in the same compute, and takes its place if so
-(`waiting`).
+every few milliseconds whether the runner is still in the same compute, and takes its place if so (`waiting`).
 """
 
 from __future__ import annotations
