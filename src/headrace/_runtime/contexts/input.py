@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace._runtime.messages.envelope import Details, Envelope
 from headrace._runtime.messages.ports import AT_START, EMPTY, NOTHING, InputPort, no_such_port, parts_of
@@ -18,7 +18,8 @@ from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
 from headrace._runtime.streams.watch import Watched
 from headrace.core.ports import INPUT_EXEC
-from headrace.gpu.allocation import Allocation, in_use
+from headrace.gpu.allocation import Allocation
+from headrace.gpu.allocation import in_use as allocations_in_use
 from headrace.tensor.tensor_map import MAPPINGS
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.core.errors import PortError
     from headrace.gpu import StreamHandle
+
+
+in_use: Final = allocations_in_use
 
 
 class InputContext:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.queue import Batch
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.queue import Queue
 
-NOTHING = object()
+NOTHING: Final = object()
 """The `item` of an input at which nothing was received."""
-EMPTY = Batch()
+EMPTY: Final = Batch()
 """The `item` of an input at which `receive` found no message."""
 
-AT_START = 1 << 62
+AT_START: Final = 1 << 62
 """In the rows of an observed input, the time of a message that is received: when the compute started."""
 
 _POP = IOSpec.QueuePolicy.POP

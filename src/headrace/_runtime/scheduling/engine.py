@@ -436,9 +436,9 @@ class Engine:
             # queue, since its node would be guarded; and the sender, which was ready, has had room.
             feed, consumer = node.feed, link.consumer
             if (
-                (feed is None or not (feed.queue or feed.available or not feed.min_size))
+                (feed is None or not (feed.queue or feed.available))
                 and not (link.available or consumer.busy or consumer.is_guarded)
-                and len(link.queue) >= link.min_size
+                and link.queue
                 and consumer.blockers == 1
                 and consumer.sweep != node.sweep
                 and not (self.inbox or self.timed or self.held)

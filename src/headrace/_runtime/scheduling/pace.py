@@ -29,7 +29,7 @@ slow 16 times over, and each hand-over costs more than its compute.
 
 from __future__ import annotations
 
-from resource import RUSAGE_THREAD, getrusage
+import resource
 
 UNKNOWN = 1
 """`Node.slow` before the first compute."""
@@ -39,6 +39,8 @@ SLOW = 16
 
 SUSPECTED = -16
 """`Node.slow` after a slow compute of a short node."""
+
+_OF_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # which only Linux has
 
 # Nanoseconds. Waking a worker takes tens of microseconds.
 _LONG = 200_000
@@ -52,7 +54,7 @@ _BLOCKED_BESIDE_OTHERS = 500_000
 
 def times_waited() -> int:
     """Return how often this thread has given up its core by itself; always 0 if the system does not count that."""
-    return getrusage(RUSAGE_THREAD).ru_nvcsw
+    return 0 if _OF_THREAD is None else resource.getrusage(_OF_THREAD).ru_nvcsw
 
 
 def judge(slow: int, is_first: bool, wall: int, own: int, whole: int, has_waited: bool) -> int:
