@@ -157,8 +157,8 @@ PLANTS = [
     Plant(
         "the runner of a queue stays the runner when it parks",
         _WORKERS,
-        "            ready_queue.runner = None\n            return\n",
-        "            return\n",
+        "                ready_queue.runner = None\n                return\n",
+        "                return\n",
         "chain-2",
         (_LOST, _SPIN, _HANG, _LEAK, Kind.LIVELOCK),
     ),
@@ -297,6 +297,22 @@ PLANTS = [
         "        pass\n",
         "slow-chain-2",
         (_LOST, _HANG, _WRONG, _SPIN),
+    ),
+    Plant(
+        "a worker whose compute fails leaves the lock lent",
+        _WORKERS,
+        "            lock.take_back(node)\n",
+        "            pass\n",
+        "failure-2",
+        (_ERROR, _LEAK, _HANG, _LOST, Kind.LIVELOCK),
+    ),
+    Plant(
+        "a worker whose compute fails goes on without the lock",
+        _LOCK,
+        "        if token is not node:\n            self.regain(token)\n",
+        "",
+        "failure-2",
+        (_ERROR, _LEAK, _HANG, _LOST, _EARLY),
     ),
     Plant(
         "a worker whose token is gone goes on without the lock",
