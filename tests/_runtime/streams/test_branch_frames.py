@@ -74,7 +74,7 @@ class Kept:
         self.branch = Branch(SimpleNamespace(), True)  # type: ignore[arg-type]
         self.nodes = [SimpleNamespace(remaining=10**6) for _ in range(MEMBERS)]
         for node in self.nodes:
-            self.branch.join(node, lambda: None)
+            self.branch.join(node, [], lambda: None)
         managed = ManagedStream(self.stream, 0, self.stream.create_event)
         self.watch = Watch()
         self.frames = BranchFrames(self.branch, managed, self.watch)
