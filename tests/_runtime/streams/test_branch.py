@@ -283,6 +283,13 @@ def test_a_row_overlaps_although_one_of_it_waits_for_the_device(machine: sim.Mac
     assert machine.now / MS / (4 * FRAMES) <= 3  # five, if nothing overlapped
 
 
+def keep_in_machine_time(monkeypatch: pytest.MonkeyPatch, machine: sim.Machine) -> None:
+    """Let looks at what operators keep, which is small, depend on the time of the device."""
+    for module in (lifetimes, branch_frames):
+        monkeypatch.setattr(module, "monotonic_ns", lambda: int(machine.now * 1e9))
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
+
+
 class SomeFences:
     """Fences that the device has passed after a compute, or not."""
 
@@ -412,12 +419,7 @@ def test_operators_that_wait_on_several_threads_part_however_often_each_computes
 ) -> None:
     """They probe at different times."""
 
-    def now() -> int:
-        return int(machine.now * 1e9)
-
-    monkeypatch.setattr(lifetimes, "monotonic_ns", now)
-    monkeypatch.setattr(branch_frames, "monotonic_ns", now)
-    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
+    keep_in_machine_time(monkeypatch, machine)
     seen: dict[str, list[int]] = {"often": [], "seldom": []}
     streams: dict[str, list[int]] = {"often": [], "seldom": []}
 
@@ -477,19 +479,37 @@ def test_a_slow_host_does_not_part_a_row(
     assert app.seen == right(8 * FRAMES)
 
 
-def test_a_slow_source_does_not_part_a_row(machine: sim.Machine) -> None:
+def compose_slow_source(app: Any, machine: sim.Machine, **more: Any) -> None:
+    """Compose a row of computes that take 20 µs of the host, at 30 frames a second."""
+
     def launch_soon(self: Any, op_input: Any, op_output: Any) -> None:
         stage(self, op_input, op_output)
         machine.sleep(0.02 * MS)
 
-    def compose(app: Any) -> None:
-        bodies = dict.fromkeys(ROW, launch_soon)
-        compose_row(app, seconds=0.01 * MS, frames=8 * FRAMES, bodies=bodies)
-        first = next(operator for operator in app.graph if operator.name == "first")
-        first.add_arg(PeriodicCondition(app, "33ms"))
+    compose_row(app, bodies=dict.fromkeys(ROW, launch_soon), **more)
+    first = next(operator for operator in app.graph if operator.name == "first")
+    first.add_arg(PeriodicCondition(app, "33ms"))
 
-    app = run(compose)
+
+def test_a_slow_source_does_not_part_a_row(machine: sim.Machine) -> None:
+    app = run(partial(compose_slow_source, machine=machine, seconds=0.01 * MS, frames=8 * FRAMES))
     assert len({seen[-1] for seen in app.streams.values()}) == 1
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_all_operators_that_kept_together_probe(
+    monkeypatch: pytest.MonkeyPatch, machine: sim.Machine
+) -> None:
+    """The kernels become long when each of them would rest. At looks, the device always keeps up."""
+
+    def seconds(name: str, ticks: int) -> float:
+        return 0.01 * MS if ticks <= 2 * FRAMES else 5 * MS
+
+    keep_in_machine_time(monkeypatch, machine)
+    app = run(partial(compose_slow_source, machine=machine, seconds=seconds, frames=5 * FRAMES))
+    assert app.seen == right(5 * FRAMES)
+    assert len({seen[2 * FRAMES] for seen in app.streams.values()}) == 1
+    assert len({seen[-1] for seen in app.streams.values()}) == len(ROW)
 
 
 @pytest.mark.parametrize("hasty", ROW[1:])

@@ -190,11 +190,22 @@ class Member:
             self.probes = False
         return branch.is_split
 
+    def begin_probes(self, remaining: int, timestamp: int) -> None:
+        """Begin a span with probes, rested or not: all operators of the branch do."""
+        self.probes = True
+        self._resting = self._found = self._missed = 0
+        self.begin_span(remaining, timestamp)
+
+    def rest(self) -> None:
+        """End probes that found nothing, and rest for longer than the last time."""
+        self.probes = False
+        self._resting, self._rest = self._rest, min(2 * self._rest, _RESTS[1])
+
     def _is_busy(self, is_slow: bool) -> bool:
         """Return whether the probes of a slow span found the device busy; if there were none, begin with them."""
         is_busy = is_slow and self._found > self._missed
         if self.probes and not is_busy:
-            self._resting, self._rest = self._rest, min(2 * self._rest, _RESTS[1])
+            self.rest()
         elif self._resting:
             self._resting -= 1
         self.probes = is_slow and not self._resting

@@ -316,6 +316,8 @@ class NodeStreams:
         if frames is not None:
             frames.end()
             self.lifetimes.readers[0].doubt()  # the last fence that it knows of is an old one
+            if frames.are_to_probe and self._member is not None:
+                self._member.begin_probes(self.node.remaining, self.node.clock.timestamp())
         if held.unsorted and self._member is not None:
             self._member.keeps_alone = True
             held.sort()
