@@ -75,7 +75,7 @@ class Kept:
         self.branch = Branch(SimpleNamespace(), True)  # type: ignore[arg-type]
         self.nodes = [SimpleNamespace(remaining=10**6) for _ in range(MEMBERS)]
         for node in self.nodes:
-            self.branch.join(node, lambda: None)
+            self.branch.join(node, [], lambda: None)
         managed = ManagedStream(self.stream, 0, self.stream.create_event)
         self.watch = Watch()
         self.frames = BranchFrames(self.branch, managed, self.watch)
@@ -149,8 +149,22 @@ def test_it_ends_when_the_operators_are_to_probe(kept: Kept) -> None:
             assert kept.frames.look_at == 0
             kept.frames.begin(kept.keeper, kept.timestamp)
             kept.frames.end()
-    assert ends == [0, 9, 26]
+    assert ends == [0, 8, 24]
     assert not kept.branch.is_split
+
+
+def test_it_goes_on_after_probes_however_many_frames_a_compute_receives(kept: Kept) -> None:
+    kept.receive(MOST)
+    kept.timestamp += MOST * 61_000
+    assert not kept.look()
+    assert kept.frames.are_to_probe
+    kept.frames.begin(kept.keeper, kept.timestamp)
+    assert not kept.frames.are_to_probe
+    for _ in range(6):
+        kept.receive(MOST)
+        kept.nodes[0].remaining += MOST - 1
+        kept.stream.done = kept.stream.recorded
+        assert kept.look()
 
 
 def test_it_ends_when_the_branch_splits(kept: Kept) -> None:

@@ -146,6 +146,8 @@ class BranchFrames:
                 if self._member is None:
                     self._member = Member(self._branch, -self._branch.computes, timestamp)
                 else:
+                    if self._member.probes:  # those of the operators found nothing
+                        self._member.rest()
                     self._member.begin_span(-self._branch.computes, timestamp)
                 self._looked = monotonic_ns()
                 self.look_at = len(self.received) + self._for_all(_STEP)
@@ -204,6 +206,11 @@ class BranchFrames:
             held.watched.update(self._held.watched)
             self._held.watched.clear()
             self._forget_counts()
+
+    @property
+    def are_to_probe(self) -> bool:
+        """Whether the operators are to find out if the branch should split."""
+        return self._member is not None and self._member.probes
 
     @property
     def looks(self) -> int:
