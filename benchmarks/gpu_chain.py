@@ -108,7 +108,15 @@ class Sink(Operator):
         times.append(time.perf_counter())  # the device is done by now
 
 
-class PlainSource(Source):
+class PlainSource(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+
+    def start(self) -> None:
+        self.input = cupy.zeros(SIZE, cupy.float32)
+        self.buffer = cupy.zeros(SIZE, cupy.float32)
+        self.sent = 0
+
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         if self.sent >= WARM_UP and self.sent % BLOCK == 0:
             times.append(time.perf_counter())
@@ -117,15 +125,33 @@ class PlainSource(Source):
         op_output.emit(self.buffer, "out")
 
 
-class PlainStage(Stage):
+class PlainStage(Operator):
+    capturable = True
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        spec.output("out")
+
+    def start(self) -> None:
+        self.buffer = cupy.zeros(SIZE, cupy.float32)
+
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         cupy.add(op_input.receive("in"), 1, out=self.buffer)
         op_output.emit(self.buffer, "out")
 
 
-class PlainSink(Sink):
+class PlainSink(Operator):
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+
+    def start(self) -> None:
+        self.buffer = cupy.zeros(SIZE, cupy.float32)
+
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         cupy.add(op_input.receive("in"), 1, out=self.buffer)
+
+    def stop(self) -> None:
+        times.append(time.perf_counter())  # the device is done by now
 
 
 KINDS = ((Source, Stage, Sink), (PlainSource, PlainStage, PlainSink))  # that handle streams, and plain ones

@@ -361,6 +361,29 @@ class Inherited(ByHand):
     def helper(self) -> None: ...
 
 
+class Replaced(ByHand):
+    def setup(self, spec: Any) -> None:
+        super().setup(spec)
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(op_input.receive("in") + 1, "out")
+
+
+class Called(ByHand):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        super().compute(op_input, op_output, context)
+
+
+class CalledByName(ByHand):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        ByHand.compute(self, op_input, op_output, context)
+
+
+class CalledByBase(Called):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        super().compute(op_input, op_output, context)
+
+
 class InMethod(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         self.help(context)
@@ -410,11 +433,15 @@ class PlainCode(Operator):
     [
         *(
             (kind, {}, True)
-            for kind in (ByHand, Inherited, InMethod, InProperty, InFunction, InClosure, Decorated)
+            for kind in (
+                *(ByHand, Inherited, Called, CalledByName, CalledByBase, InMethod, InProperty),
+                *(InFunction, InClosure, Decorated),
+            )
         ),
         *((Given, {"function": function}, True) for function in (asks, partial(asks, 1), lambda i: asks(i))),
         (Given, {"function": len}, False),
         (PlainCode, {}, False),
+        (Replaced, {}, False),
     ],
 )
 def test_operators_that_name_a_method_that_gives_a_stream_handle_streams(

@@ -16,7 +16,7 @@ than necessary, but never too short.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.managed_stream import ManagedStream
 
 # With this many incomplete fences, their state is checked before another event is created.
-_MANY = 64
+_MANY: Final = 64
 
 
 class Fences:

@@ -62,8 +62,8 @@ class Node(RunningOperator):
         ),
         *("input_states", "is_closing", "is_fed_elsewhere", "is_guarded", "is_measured", "joined", "joining"),
         *("link", "measured_by", "output_states"),
-        *("place", "ready_queue", "routing", "serves_others", "shared_room", "slow", "stop_requested"),
-        *("sweep", "wants_alone"),
+        *("place", "ready_queue", "resumes", "routing", "serves_others", "shared_room", "slow"),
+        *("stop_requested", "sweep", "wants_alone"),
     )
 
     def __init__(self, engine: Any, operator: Operator) -> None:
@@ -95,6 +95,8 @@ class Node(RunningOperator):
         self.place = 0
         # What orders its computes among others, or chooses its flows, if anything does.
         self.routing: Routing | None = None
+        # Whether it may go on without a new message (`resume`).
+        self.resumes = False
         # Its end, if its operator has one.
         self.ending: Ending | None = None
         # The start value of `remaining`, so that the number of computes needs no counter of its own.
@@ -103,8 +105,9 @@ class Node(RunningOperator):
         # Changed in its compute.
         # Whether its next compute is to take place while no other does (`alone`).
         self.wants_alone = False
-        # For how many more short computes it counts as slow (`pace`), and whether its next compute is measured. The
-        # worker on standby changes them too, `slow` under the lock. Without several workers they have no meaning.
+        # For how many more short computes it counts as slow, or as suspected if negative (`pace`), and whether its
+        # next compute is measured. The worker on standby changes them too, `slow` under the lock. Without several
+        # workers they have no meaning.
         self.slow = UNKNOWN
         self.is_measured = True
         # The workers that have measured it.
@@ -174,6 +177,7 @@ class Node(RunningOperator):
         """Return what keeps the node ready between the values that its function yields."""
         from headrace._runtime.scheduling.resume import Resume
 
+        self.resumes = True
         return Resume(self)
 
     def receiver(self, port: str) -> Receiver:
@@ -292,7 +296,9 @@ class Node(RunningOperator):
     def find_link(self) -> None:
         """Find `link` and `feed`, when it is known which queues are the only ones between two nodes."""
         inputs, outputs = self.input_states, self.output_states
-        self.link = outputs[0] if len(outputs) == 1 and outputs[0].is_sole and len(inputs) < 2 else None
+        # A receiver that waits for one message, and a sender that waits for one before each compute.
+        is_direct = len(outputs) == 1 and outputs[0].min_size == 1 and not self.resumes
+        self.link = outputs[0] if is_direct and outputs[0].is_sole and len(inputs) < 2 else None
         self.feed = inputs[0] if inputs else None
 
     def update_guard(self) -> None:

@@ -20,7 +20,7 @@ If many frames are watched, they are checked less often, so that a look pays for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace._runtime.streams.owners import MANY_BYTES, only_kept, size_of_all, sort_allocations
 from headrace._runtime.streams.watch import Watch, Watched, no_longer_held, still_held
@@ -29,7 +29,7 @@ from headrace.gpu.allocation import Allocation
 if TYPE_CHECKING:
     from headrace.gpu.allocation import StreamUser
 
-_CHECKS = 32
+_CHECKS: Final = 32
 
 
 class HeldFrames:

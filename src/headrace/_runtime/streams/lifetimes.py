@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace import gpu
 from headrace._runtime.streams.held_frames import HeldFrames
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace._runtime.streams.running_operator import RunningOperator
 
-_COMPUTES = 6  # between two looks
+_COMPUTES: Final = 6  # between two looks
 # For looks that are put off: the most computes, bytes received and nanoseconds between two, and the least limit.
-_MOST_COMPUTES = 48
-_MOST_BYTES = 8 << 20
-_MOST_NS = 10_000_000
-_LEAST_LIMIT = 8
+_MOST_COMPUTES: Final = 48
+_MOST_BYTES: Final = 8 << 20
+_MOST_NS: Final = 10_000_000
+_LEAST_LIMIT: Final = 8
 
 
 class Lifetimes:

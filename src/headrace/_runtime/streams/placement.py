@@ -14,8 +14,8 @@ Operators that are connected share one stream until streams of their own pay (`f
 ``stream_per = "branch"`` those of a chain do, for good.
 
 Whether an operator handles streams itself is read from the names in its code and in the functions that it refers
-to. If a call is hidden from this, the operator's plain code runs on its own stream as well, which is also the
-stream that the call returns.
+to, but not in a method that a subclass replaces and does not call. If a call is hidden from this, the operator's
+plain code runs on its own stream as well, which is also the stream that the call returns.
 """
 
 from __future__ import annotations
@@ -151,8 +151,7 @@ def handles_streams(operator: Operator) -> bool:
 
 def _names_any(operator: Operator, sought: set[str], in_objects: bool = False) -> bool:
     """Return whether the code of an operator, and with `in_objects` of its objects, names any of some functions."""
-    kinds = type(operator).__mro__[: -len(Operator.__mro__)]
-    members = [*(member for kind in kinds for member in vars(kind).values()), *vars(operator).values()]
+    members = [*_members_of(type(operator)), *vars(operator).values()]
     if operator.is_function:
         members = [operator.declared.function]  # type: ignore[attr-defined]
     if in_objects:
@@ -173,6 +172,25 @@ def _names_any(operator: Operator, sought: set[str], in_objects: bool = False) -
             reached += [method for value in reached for method in _methods_of(value)]
         waiting += [found for value in reached for found in _functions_in(value)]
     return False
+
+
+def _members_of(kind: type[Operator]) -> list[Any]:
+    """Return what a class and its bases define, without replaced members that nothing calls."""
+    kinds = kind.__mro__[: -len(Operator.__mro__)]
+    bases = {"super", *(base.__name__ for base in kinds)}
+    found: list[Any] = []
+    replaced: set[str] = set()
+    called: set[str] = set()  # by functions that name `super` or a base
+    for base in kinds:
+        members = [member for name, member in vars(base).items() if name not in replaced or name in called]
+        for member in members:
+            for function in _functions_in(member):
+                names = _names(function.__code__)
+                if not bases.isdisjoint(names):
+                    called |= names
+        found += members
+        replaced |= vars(base).keys()
+    return found
 
 
 def _methods_of(value: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace._runtime.messages.ports import NOTHING, InputPort
 from headrace.core.ports import IOSpec
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.lifetimes import Lifetimes
     from headrace._runtime.streams.running_operator import RunningOperator
 
-_modules = sys.modules
-_COMPUTES = 48  # of an operator; if there was no look for all in so many, it looks itself
+_modules: Final = sys.modules
+_COMPUTES: Final = 48  # of an operator; if there was no look for all in so many, it looks itself
 # The input of an operator without one.
 _NO_INPUT = InputPort(IOSpec("", IOSpec.IOType.INPUT, IOSpec.ANY_SIZE), ())
 
