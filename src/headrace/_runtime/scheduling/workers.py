@@ -44,13 +44,14 @@ if TYPE_CHECKING:
 def run_alone(engine: Engine, parker: Parker) -> None:
     """Run until the engine is finished, on this thread, which is the only worker."""
     ready_queue, waiting = parker.ready_queue, engine.waiting
-    following: Node | None = None
+    node: Node | None = None  # which runs next
     while True:
-        node = engine.take(ready_queue) if following is None else following
         if node is None:
-            if not waiting.wait(parker, None):
-                return
-            continue
+            node = engine.take(ready_queue)
+            if node is None:
+                if not waiting.wait(parker, None):
+                    return
+                continue
         try:
             if node.has_extra_work:
                 engine.compute_with_extra_work(node)
@@ -61,7 +62,7 @@ def run_alone(engine: Engine, parker: Parker) -> None:
         except BaseException as error:
             note(error, "compute", node.operator)
             raise
-        following = engine.finish(node, True)
+        node = engine.finish(node, True)
 
 
 def run_workers(
