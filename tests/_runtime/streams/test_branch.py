@@ -15,6 +15,7 @@ import pytest
 
 from headrace import CountCondition, PeriodicCondition, gpu, op
 from headrace._runtime.compiled import is_compiled
+from headrace._runtime.messages.ports import NOTHING
 from headrace._runtime.streams import branch_frames, lifetimes
 from headrace._runtime.streams.branch import Branch, Member
 from headrace._runtime.streams.branch_frames import BranchFrames
@@ -189,7 +190,9 @@ def test_all_messages_have_fences_before_an_operator_leaves() -> None:
     found: list[tuple[str, bool]] = []
     branch: Any = Branch(Any, may_split=True)  # type: ignore[arg-type]
     for name in ("one", "two"):
-        branch.join(SimpleNamespace(remaining=-1), lambda name=name: found.append((name, branch.is_split)))
+        branch.join(
+            SimpleNamespace(remaining=-1), [], lambda name=name: found.append((name, branch.is_split))
+        )
     branch.split()
     assert found == [("one", False), ("two", False)]
     assert branch.is_split
@@ -280,6 +283,13 @@ def test_a_row_overlaps_although_one_of_it_waits_for_the_device(machine: sim.Mac
     assert machine.now / MS / (4 * FRAMES) <= 3  # five, if nothing overlapped
 
 
+def keep_in_machine_time(monkeypatch: pytest.MonkeyPatch, machine: sim.Machine) -> None:
+    """Let looks at what operators keep, which is small, depend on the time of the device."""
+    for module in (lifetimes, branch_frames):
+        monkeypatch.setattr(module, "monotonic_ns", lambda: int(machine.now * 1e9))
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
+
+
 class SomeFences:
     """Fences that the device has passed after a compute, or not."""
 
@@ -293,8 +303,8 @@ class SomeFences:
         assert self.is_current
         self.last += 1
 
-    def probe(self, member: Member, compute: Any = lambda *_: None) -> None:
-        member.probing(compute, self, self.make_device_current)(None, None, None)  # type: ignore[arg-type]
+    def probe(self, member: Member, compute: Any, ports: Any) -> None:
+        member.probing(compute, ports, self, self.make_device_current)(None, None, None)  # type: ignore[arg-type]
 
     def has_passed(self, number: int) -> bool:
         assert number == self.last > 0
@@ -307,10 +317,14 @@ class Spans:
     def __init__(self) -> None:
         self.branch: Any = Branch(Any, may_split=True)  # type: ignore[arg-type]
         self.nodes = [SimpleNamespace(remaining=left) for left in (-1, 400, 500, -1, 600)]
-        for node in self.nodes:
-            self.branch.join(node, list)
+        self.ports = [[SimpleNamespace(item=NOTHING)] for _ in self.nodes]
+        for node, ports in zip(self.nodes, self.ports, strict=True):
+            self.branch.join(node, ports, list)
         self.member = Member(self.branch, self.nodes[0].remaining, 0)
         self.now = self.probes = 0
+        # Called before a compute of the member that probes, and in it.
+        self.before: Any = lambda: None
+        self.during: Any = lambda: None
 
     def compute(self, microseconds: int, fences: SomeFences) -> None:
         for node in self.nodes:
@@ -318,7 +332,13 @@ class Spans:
         self.now += 1_000 * microseconds * len(self.nodes)
         if self.member.probes:
             self.probes += 1
-            fences.probe(self.member)
+            self.before()
+            fences.probe(self.member, self.receive, self.ports[0])
+
+    def receive(self, *_: Any) -> None:
+        self.ports[0][0].item = 1
+        self.during()
+        self.ports[0][0].item = NOTHING
 
     def span(self, microseconds: int, is_behind: bool = False, is_busy: bool = False) -> bool:
         for computes in (6, 2):  # the device is found behind every other time
@@ -376,22 +396,56 @@ def test_a_span_behind_ends_probes_but_not_the_row() -> None:
 def test_a_row_parts_when_others_compute_meanwhile() -> None:
     """Operators that wait for the device on several threads."""
 
-    row = Spans()
-    assert not row.branch.enter(), "one computes, alone"
-    for _ in range(5):
-        split = row.span(61)
-    assert split
-    assert not row.branch.leave()
+    def begin() -> None:
+        row.ports[3][0].item = 1
+
+    def end() -> None:
+        row.ports[3][0].item = NOTHING
+
+    def compute() -> None:
+        row.nodes[3].remaining -= 1
+
+    for before, during in ((begin, end), (end, begin), (end, compute), (end, end)):
+        row = Spans()
+        row.before, row.during = before, during
+        for _ in range(5):
+            split = row.span(90)
+        assert split is (during is not before)
 
 
-def test_a_probe_ends_with_an_error() -> None:
-    def fails(*_: Any) -> None:
-        raise RuntimeError("on purpose")
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_operators_that_wait_on_several_threads_part_however_often_each_computes(
+    monkeypatch: pytest.MonkeyPatch, machine: sim.Machine
+) -> None:
+    """They probe at different times."""
 
-    row = Spans()
-    with pytest.raises(RuntimeError, match="on purpose"):
-        SomeFences(False).probe(row.member, fails)
-    assert not row.branch.enter(), "nobody else computes"
+    keep_in_machine_time(monkeypatch, machine)
+    seen: dict[str, list[int]] = {"often": [], "seldom": []}
+    streams: dict[str, list[int]] = {"often": [], "seldom": []}
+
+    def first(self: Any, op_input: Any, op_output: Any) -> None:
+        made = frame(here.stream)
+        launch(here.stream, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        op_output.emit(made, "often")
+        if self.ticks % 2 == 0:
+            op_output.emit(made, "seldom")
+
+    def wait(self: Any, op_input: Any, op_output: Any) -> None:
+        streams[self.name].append(int(here.stream))
+        read_frame(here.stream, 5 * MS, op_input.receive("in"), seen[self.name])
+        machine.sleep(0.02 * MS)
+        here.stream.stream.sync()
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, stream_flags=1)
+        period, count = PeriodicCondition(app, "33ms"), CountCondition(app, 4 * FRAMES)
+        sends = Step(app, period, count, pool, outputs=list(seen), body=first, name="first")
+        for name in seen:
+            app.add_flow(sends, Step(app, pool, inputs=["in"], body=wait, name=name), {(name, "in")})
+
+    run(compose, event_based)
+    assert seen == {"often": list(range(1, 4 * FRAMES + 1)), "seldom": list(range(2, 4 * FRAMES + 1, 2))}
+    assert streams["often"][-1] != streams["seldom"][-1]
 
 
 @pytest.mark.parametrize(("device", "streams"), [(10, 1), (20, 1), (40, len(ROW)), (100, len(ROW))])
@@ -425,19 +479,37 @@ def test_a_slow_host_does_not_part_a_row(
     assert app.seen == right(8 * FRAMES)
 
 
-def test_a_slow_source_does_not_part_a_row(machine: sim.Machine) -> None:
+def compose_slow_source(app: Any, machine: sim.Machine, **more: Any) -> None:
+    """Compose a row of computes that take 20 µs of the host, at 30 frames a second."""
+
     def launch_soon(self: Any, op_input: Any, op_output: Any) -> None:
         stage(self, op_input, op_output)
         machine.sleep(0.02 * MS)
 
-    def compose(app: Any) -> None:
-        bodies = dict.fromkeys(ROW, launch_soon)
-        compose_row(app, seconds=0.01 * MS, frames=8 * FRAMES, bodies=bodies)
-        first = next(operator for operator in app.graph if operator.name == "first")
-        first.add_arg(PeriodicCondition(app, "33ms"))
+    compose_row(app, bodies=dict.fromkeys(ROW, launch_soon), **more)
+    first = next(operator for operator in app.graph if operator.name == "first")
+    first.add_arg(PeriodicCondition(app, "33ms"))
 
-    app = run(compose)
+
+def test_a_slow_source_does_not_part_a_row(machine: sim.Machine) -> None:
+    app = run(partial(compose_slow_source, machine=machine, seconds=0.01 * MS, frames=8 * FRAMES))
     assert len({seen[-1] for seen in app.streams.values()}) == 1
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_all_operators_that_kept_together_probe(
+    monkeypatch: pytest.MonkeyPatch, machine: sim.Machine
+) -> None:
+    """The kernels become long when each of them would rest. At looks, the device always keeps up."""
+
+    def seconds(name: str, ticks: int) -> float:
+        return 0.01 * MS if ticks <= 2 * FRAMES else 5 * MS
+
+    keep_in_machine_time(monkeypatch, machine)
+    app = run(partial(compose_slow_source, machine=machine, seconds=seconds, frames=5 * FRAMES))
+    assert app.seen == right(5 * FRAMES)
+    assert len({seen[2 * FRAMES] for seen in app.streams.values()}) == 1
+    assert len({seen[-1] for seen in app.streams.values()}) == len(ROW)
 
 
 @pytest.mark.parametrize("hasty", ROW[1:])

@@ -36,9 +36,12 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace._runtime.messages.ports import NOTHING
+
 if TYPE_CHECKING:
     from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.managed_stream import ManagedStream
+    from headrace._runtime.messages.ports import InputPort
     from headrace.core.operator import Operator
 
 _SPAN = 8  # computes of an operator, at least; while the device is behind, looks come after two and after six
@@ -50,7 +53,7 @@ _RESTS = 8, 512  # spans without probes after the first that found nothing, and 
 
 
 class Computing(Protocol):
-    """An operator in a run (`RunningOperator`): the number of computes left, which falls by one with each."""
+    """An operator in a run (`RunningOperator`): the number of computes left, which falls by one after each."""
 
     remaining: int
 
@@ -73,9 +76,9 @@ class Branch:
     """
 
     __slots__ = (
-        "_computing",
         "_granted",
         "_nodes",
+        "_ports",
         "_send_fences",
         "first",
         "is_open",
@@ -92,16 +95,17 @@ class Branch:
         self.is_open = False
         self.stream: ManagedStream | None = None
         self.lock = threading.Lock()
-        # Of the operators that have begun to compute: what makes each send fences, the nodes, and the sum of the
-        # computes that they had left then.
+        # Of the operators that have begun to compute: what makes each send fences, the nodes, their inputs, and the
+        # sum of the computes that they had left then.
         self._send_fences: list[Callable[[], None]] = []
         self._nodes: list[Computing] = []
+        self._ports: list[list[InputPort]] = []
         self._granted = 0
-        self._computing = 0  # of those that probe
 
-    def join(self, node: Computing, send_fences: Callable[[], None]) -> None:
-        """Note that an operator begins to compute, and what makes it send its messages with fences."""
+    def join(self, node: Computing, ports: list[InputPort], send_fences: Callable[[], None]) -> None:
+        """Note that an operator begins to compute, its inputs, and what makes it send its messages with fences."""
         with self.lock:
+            self._ports.append(ports)
             self._send_fences.append(send_fences)
             self._nodes.append(node)
             self._granted += node.remaining
@@ -113,17 +117,9 @@ class Branch:
                 send_fences()
             self.is_split = True
 
-    def enter(self) -> bool:
-        """Note that a compute of an operator that probes begins; return whether there are others meanwhile."""
-        with self.lock:
-            self._computing += 1
-            return self._computing > 1
-
-    def leave(self) -> bool:
-        """Note that it ends; return whether there are others meanwhile."""
-        with self.lock:
-            self._computing -= 1
-            return self._computing > 0
+    def others_compute(self, own: list[InputPort]) -> bool:
+        """Return whether an operator with other inputs has received something in a compute that has not ended."""
+        return any(port.item is not NOTHING for ports in self._ports if ports is not own for port in ports)
 
     @property
     def members(self) -> int:
@@ -194,11 +190,22 @@ class Member:
             self.probes = False
         return branch.is_split
 
+    def begin_probes(self, remaining: int, timestamp: int) -> None:
+        """Begin a span with probes, rested or not: all operators of the branch do."""
+        self.probes = True
+        self._resting = self._found = self._missed = 0
+        self.begin_span(remaining, timestamp)
+
+    def rest(self) -> None:
+        """End probes that found nothing, and rest for longer than the last time."""
+        self.probes = False
+        self._resting, self._rest = self._rest, min(2 * self._rest, _RESTS[1])
+
     def _is_busy(self, is_slow: bool) -> bool:
         """Return whether the probes of a slow span found the device busy; if there were none, begin with them."""
         is_busy = is_slow and self._found > self._missed
         if self.probes and not is_busy:
-            self._resting, self._rest = self._rest, min(2 * self._rest, _RESTS[1])
+            self.rest()
         elif self._resting:
             self._resting -= 1
         self.probes = is_slow and not self._resting
@@ -206,23 +213,30 @@ class Member:
         return is_busy
 
     def probing(
-        self, compute: Callable[..., None], fences: Fences, make_device_current: Callable[[], None]
+        self,
+        compute: Callable[..., None],
+        ports: list[InputPort],
+        fences: Fences,
+        make_device_current: Callable[[], None],
     ) -> Callable[..., None]:
         """Return a compute with a probe: whether the device is busy with the work before it, or others compute."""
         branch = self.branch
 
         def compute_with_probe(op_input: Any, op_output: Any, context: Any) -> None:
-            is_shared = branch.enter()
-            try:
-                make_device_current()
-                fences.insert()
-                number = fences.last
-                compute(op_input, op_output, context)
-                is_shared = is_shared or not fences.has_passed(number)
-            finally:
-                if branch.leave() or is_shared:
-                    self._found += 1
-                else:
-                    self._missed += 1
+            computes = branch.computes
+            others_compute = branch.others_compute(ports)
+            make_device_current()
+            fences.insert()
+            number = fences.last
+            compute(op_input, op_output, context)
+            if (
+                others_compute
+                or branch.computes != computes  # this compute counts only after its end
+                or branch.others_compute(ports)
+                or not fences.has_passed(number)
+            ):
+                self._found += 1
+            else:
+                self._missed += 1
 
         return compute_with_probe

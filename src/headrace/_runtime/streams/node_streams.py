@@ -206,7 +206,7 @@ class NodeStreams:
         )
         if member is not None and member.probes:
             fences = self.lifetimes.readers[0].fences
-            steady = member.probing(steady, fences, self.allocation.make_own_current)
+            steady = member.probing(steady, self._ports, fences, self.allocation.make_own_current)
         self._steady = self.node.compute = steady
 
     def _end_steady(self) -> None:
@@ -241,7 +241,7 @@ class NodeStreams:
         self._current = LastingStream(handle)
         branch, node = self.run.branches.get(self.node.operator), self.node
         if branch is not None and branch.may_split and branch.stream is own:
-            branch.join(node, self.outputs.send_fences)
+            branch.join(node, self._ports, self.outputs.send_fences)
             self._member = Member(branch, node.remaining, node.clock.timestamp())
             self.is_unusual = True
             self.lifetimes.after_look = self._look_at_branch
@@ -316,6 +316,8 @@ class NodeStreams:
         if frames is not None:
             frames.end()
             self.lifetimes.readers[0].doubt()  # the last fence that it knows of is an old one
+            if frames.are_to_probe and self._member is not None:
+                self._member.begin_probes(self.node.remaining, self.node.clock.timestamp())
         if held.unsorted and self._member is not None:
             self._member.keeps_alone = True
             held.sort()
