@@ -303,8 +303,8 @@ class SomeFences:
         assert self.is_current
         self.last += 1
 
-    def probe(self, member: Member, compute: Any, ports: Any) -> None:
-        member.probing(compute, ports, self, self.make_device_current)(None, None, None)  # type: ignore[arg-type]
+    def probe(self, member: Member, compute: Any) -> None:
+        member.probing(compute, self, self.make_device_current)(None, None, None)  # type: ignore[arg-type]
 
     def has_passed(self, number: int) -> bool:
         assert number == self.last > 0
@@ -333,7 +333,7 @@ class Spans:
         if self.member.probes:
             self.probes += 1
             self.before()
-            fences.probe(self.member, self.receive, self.ports[0])
+            fences.probe(self.member, self.receive)
 
     def receive(self, *_: Any) -> None:
         self.ports[0][0].item = 1
@@ -370,6 +370,7 @@ def test_a_row_parts_when_probes_find_the_device_busy() -> None:
     assert is_split(*[busy] * 5), "the first of them only begins with probes"
     assert not is_split(*[idle] * 2000), "the host is slow, or the source"
     assert not is_split(*[busy] * 4, idle, *[busy] * 4)
+    assert not is_split(*[busy] * 4, (59, False, True)), "a quick span does not count"
 
 
 def test_probes_that_find_nothing_become_rare() -> None:

@@ -117,9 +117,10 @@ class Branch:
                 send_fences()
             self.is_split = True
 
-    def others_compute(self, own: list[InputPort]) -> bool:
-        """Return whether an operator with other inputs has received something in a compute that has not ended."""
-        return any(port.item is not NOTHING for ports in self._ports if ports is not own for port in ports)
+    @property
+    def is_in_compute(self) -> bool:
+        """Whether an operator has received something in a compute that has not ended."""
+        return any(port.item is not NOTHING for ports in self._ports for port in ports)
 
     @property
     def members(self) -> int:
@@ -210,26 +211,22 @@ class Member:
         return is_busy
 
     def probing(
-        self,
-        compute: Callable[..., None],
-        ports: list[InputPort],
-        fences: Fences,
-        make_device_current: Callable[[], None],
+        self, compute: Callable[..., None], fences: Fences, make_device_current: Callable[[], None]
     ) -> Callable[..., None]:
         """Return a compute with a probe: whether the device is busy with the work before it, or others compute."""
         branch = self.branch
 
         def compute_with_probe(op_input: Any, op_output: Any, context: Any) -> None:
-            computes = branch.computes
-            others_compute = branch.others_compute(ports)
+            computes, is_shared = branch.computes, branch.is_in_compute
             make_device_current()
             fences.insert()
             number = fences.last
             compute(op_input, op_output, context)
+            # The engine has yet to count this compute.
             if (
-                others_compute
-                or branch.computes != computes  # this compute counts only after its end
-                or branch.others_compute(ports)
+                is_shared
+                or branch.computes != computes
+                or branch.is_in_compute
                 or not fences.has_passed(number)
             ):
                 self._found += 1
