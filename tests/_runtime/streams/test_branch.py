@@ -303,8 +303,8 @@ class SomeFences:
         assert self.is_current
         self.last += 1
 
-    def probe(self, member: Member, compute: Any, ports: Any) -> None:
-        member.probing(compute, ports, self, self.make_device_current)(None, None, None)  # type: ignore[arg-type]
+    def probe(self, member: Member, compute: Any) -> None:
+        member.probing(compute, self, self.make_device_current)(None, None, None)  # type: ignore[arg-type]
 
     def has_passed(self, number: int) -> bool:
         assert number == self.last > 0
@@ -333,7 +333,7 @@ class Spans:
         if self.member.probes:
             self.probes += 1
             self.before()
-            fences.probe(self.member, self.receive, self.ports[0])
+            fences.probe(self.member, self.receive)
 
     def receive(self, *_: Any) -> None:
         self.ports[0][0].item = 1
@@ -370,6 +370,7 @@ def test_a_row_parts_when_probes_find_the_device_busy() -> None:
     assert is_split(*[busy] * 5), "the first of them only begins with probes"
     assert not is_split(*[idle] * 2000), "the host is slow, or the source"
     assert not is_split(*[busy] * 4, idle, *[busy] * 4)
+    assert not is_split(*[busy] * 4, (59, False, True)), "a quick span does not count"
 
 
 def test_probes_that_find_nothing_become_rare() -> None:
@@ -385,11 +386,34 @@ def test_probes_that_find_nothing_become_rare() -> None:
     assert split, "the device has become busy"
 
 
-def test_a_span_behind_ends_probes_but_not_the_row() -> None:
+def test_a_row_parts_when_the_device_is_behind_or_probes_find_it_busy() -> None:
+    """Probes go on while the device is behind, unless the computes are short."""
+    assert is_split(*[(61, True), (61, False, True)] * 3)
+    assert not is_split(*[(61, True, True), (61, False, False)] * 40), "each span counts its own probes"
     row = Spans()
     row.span(61)
-    assert row.member.probes
     row.span(61, True)
+    assert row.member.probes
+    row.span(24, True)
+    assert not row.member.probes
+
+
+def test_probes_that_all_begin_count_from_then_on() -> None:
+    row = Spans()
+    for _ in range(2):
+        row.span(61)
+    assert not row.member.probes, "it rests"
+    for _ in range(100):
+        row.compute(10, SomeFences(False))  # together
+    row.member.begin_probes(row.nodes[0].remaining, row.now)
+    assert [row.span(61, False, True) for _ in range(4)] == [False] * 3 + [True]
+
+
+def test_probes_end_when_the_row_parts() -> None:
+    row = Spans()
+    row.span(61)
+    row.branch.split()
+    assert row.member.is_to_split(True, row.nodes[0].remaining, row.now)
     assert not row.member.probes
 
 

@@ -117,9 +117,10 @@ class Branch:
                 send_fences()
             self.is_split = True
 
-    def others_compute(self, own: list[InputPort]) -> bool:
-        """Return whether an operator with other inputs has received something in a compute that has not ended."""
-        return any(port.item is not NOTHING for ports in self._ports if ports is not own for port in ports)
+    @property
+    def is_in_compute(self) -> bool:
+        """Whether an operator has received something in a compute that has not ended."""
+        return any(port.item is not NOTHING for ports in self._ports for port in ports)
 
     @property
     def members(self) -> int:
@@ -158,8 +159,6 @@ class Member:
         self.keeps_alone = False
         self.probes = False
         self._spans = 0
-        # The probes of this span that found the device busy, and those that did not.
-        self._found = self._missed = 0
         # How many spans to rest after the next one whose probes find nothing, and how many are left.
         self._rest, self._resting = _RESTS[0], 0
         self.begin_span(remaining, timestamp)
@@ -170,6 +169,8 @@ class Member:
         # behind since.
         self._remaining, self._before, self._at = remaining, self.branch.computes, timestamp
         self._is_behind = False
+        # The probes since that found the device busy, and those that did not.
+        self._found = self._missed = 0
 
     def is_to_split(self, keeps_up: bool, remaining: int, timestamp: int) -> bool:
         """Note whether a look has found that the device keeps up; return whether the branch is split."""
@@ -177,11 +178,9 @@ class Member:
         self._is_behind = self._is_behind or not keeps_up
         if self._remaining - remaining >= _SPAN:
             least = _PAYS_BEHIND_NS if self._is_behind else _PAYS_NS
-            pays = timestamp - self._at > least * (branch.computes - self._before)
-            if self._is_behind:
-                self.probes = False
-            else:
-                pays = self._is_busy(pays)
+            is_slow = timestamp - self._at > least * (branch.computes - self._before)
+            pays = is_slow if self._is_behind else self._is_busy(is_slow)
+            self.probes = self.probes and is_slow
             self._spans = self._spans + 1 if pays else 0
             self.begin_span(remaining, timestamp)
             if self._spans >= _SPANS and not branch.is_split:
@@ -193,7 +192,7 @@ class Member:
     def begin_probes(self, remaining: int, timestamp: int) -> None:
         """Begin a span with probes, rested or not: all operators of the branch do."""
         self.probes = True
-        self._resting = self._found = self._missed = 0
+        self._resting = 0
         self.begin_span(remaining, timestamp)
 
     def rest(self) -> None:
@@ -208,31 +207,26 @@ class Member:
             self.rest()
         elif self._resting:
             self._resting -= 1
-        self.probes = is_slow and not self._resting
-        self._found = self._missed = 0
+        self.probes = not self._resting
         return is_busy
 
     def probing(
-        self,
-        compute: Callable[..., None],
-        ports: list[InputPort],
-        fences: Fences,
-        make_device_current: Callable[[], None],
+        self, compute: Callable[..., None], fences: Fences, make_device_current: Callable[[], None]
     ) -> Callable[..., None]:
         """Return a compute with a probe: whether the device is busy with the work before it, or others compute."""
         branch = self.branch
 
         def compute_with_probe(op_input: Any, op_output: Any, context: Any) -> None:
-            computes = branch.computes
-            others_compute = branch.others_compute(ports)
+            computes, is_shared = branch.computes, branch.is_in_compute
             make_device_current()
             fences.insert()
             number = fences.last
             compute(op_input, op_output, context)
+            # The engine has yet to count this compute.
             if (
-                others_compute
-                or branch.computes != computes  # this compute counts only after its end
-                or branch.others_compute(ports)
+                is_shared
+                or branch.computes != computes
+                or branch.is_in_compute
                 or not fences.has_passed(number)
             ):
                 self._found += 1

@@ -206,7 +206,7 @@ class NodeStreams:
         )
         if member is not None and member.probes:
             fences = self.lifetimes.readers[0].fences
-            steady = member.probing(steady, self._ports, fences, self.allocation.make_own_current)
+            steady = member.probing(steady, fences, self.allocation.make_own_current)
         self._steady = self.node.compute = steady
 
     def _end_steady(self) -> None:
