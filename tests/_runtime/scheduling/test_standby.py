@@ -87,9 +87,9 @@ def test_it_looks_more_and_more_seldom_and_leaves_the_lock_to_a_runner_that_goes
     world.meanwhile = [world.go_on] * 50
     assert world.stand_by()
     assert world.replaced == []
-    assert (world.waited[0], max(world.waited), world.waited[-1]) == (1e-3, 8e-3, 8e-3)
+    assert (world.waited[0], max(world.waited), world.waited[-1]) == (1e-3, 4e-3, 4e-3)
     for number, waited in enumerate(world.waited):
-        assert waited == pytest.approx(min(1e-3 + sum(world.waited[:number]) / 8, 8e-3))
+        assert waited == pytest.approx(min(1e-3 + sum(world.waited[:number]) / 8, 4e-3))
 
 
 def test_it_has_a_compute_of_the_runner_measured_at_each_look() -> None:

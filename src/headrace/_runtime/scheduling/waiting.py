@@ -68,9 +68,9 @@ _LONGEST = 1.0  # seconds that a node waits to compute alone
 # A look takes the interpreter lock from the runner, and costs 50 to 80 µs of CPU time if computes release the lock.
 # With a look every millisecond, computes of 8 µs with four such calls took 1.09 times as long as with the greedy
 # scheduler, and 1.03 times since looks become rarer. If one compute is slow after a time of short ones, the other
-# nodes wait for two looks: a quarter of that time, but 2 ms at least and 16 ms at most.
+# nodes wait for two looks: a quarter of that time, but 2 ms at least and 8 ms at most.
 _GROWTH = 1.125
-_MOST_PATIENCE = 8e-3  # seconds
+_MOST_PATIENCE = 4e-3  # seconds
 
 # The results of `_decide`.
 _WAIT = "wait"
