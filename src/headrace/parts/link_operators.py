@@ -532,7 +532,7 @@ class SendToPart(LinkOperator):
         at_once = _SentAtOnce(self, queue)
         for feeder in queue.feeders:
             for port in feeder.output.ports.values():
-                port.queues = tuple([at_once if each is queue else each for each in port.queues])
+                port.connect(tuple([at_once if each is queue else each for each in port.queues]))
 
     @waits.shielded
     def send_at_once(self, message: Any) -> bool:
