@@ -198,9 +198,9 @@ def drop(hook: str, rule: str) -> Callable[[], None]:
 
     def act() -> None:
         do(
-            "ip netns exec hr-receiver nft add table ip faults",
-            f"ip netns exec hr-receiver nft add chain ip faults c {{ type filter hook {hook} priority 0 ; }}",
-            f"ip netns exec hr-receiver nft add rule ip faults c {rule}",
+            "ip netns exec hr-receiver nft add table ip faults ; "
+            f"add chain ip faults c {{ type filter hook {hook} priority 0 ; }} ; "
+            f"add rule ip faults c {rule}"
         )
 
     return act

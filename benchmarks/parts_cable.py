@@ -24,6 +24,7 @@ from pathlib import Path
 from benchmarks import report
 from benchmarks.common import machine
 from benchmarks.link_faults import SENDER, down, drop, network
+from headrace.parts.agent import DEFAULT_PORT
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 3.0  # seconds
@@ -82,6 +83,8 @@ FAULTS: dict[str, Callable[[], None]] = {
     "cable pulled (veth down)": down,
     "packets to the worker dropped": drop("input", "drop"),
     "packets from the worker dropped": drop("output", "drop"),
+    "links: packets to the worker dropped": drop("input", f"tcp sport != {DEFAULT_PORT} drop"),
+    "links: packets from the worker dropped": drop("output", f"tcp dport != {DEFAULT_PORT} drop"),
 }
 NOTICED = "cut off", "is gone", "said nothing", "Connection reset", "timed out", "No route"
 

@@ -9,7 +9,9 @@ row of four stages that each spin for 100 µs: with a stream for each, the GPU w
 
 Each graph is also written by hand, as a loop of CuPy code: on the default stream, and with a stream for each stage,
 which records an event after its work and waits for those of its inputs. That is the price of several streams that
-no program avoids. The loop does not keep arrays alive for other streams.
+no program avoids. The loop does not keep arrays alive for other streams. Its streams are non-blocking, that is, not
+ordered with the default stream. Those of headrace are ordered with it unless their pool says otherwise, so one
+column has such a pool. One more by hand is a single stream that is ordered with the default stream.
 """
 
 from __future__ import annotations
@@ -24,17 +26,19 @@ import cupy
 
 from benchmarks.report import circumstances, publish, table
 from headrace import Application, CountCondition, GreedyScheduler, Operator, gpu
+from headrace.resources import CudaStreamPool
 
 # Each stage makes its events in the first few hundred frames.
 SIZE, WARM, FRAMES, ROUNDS = 1_024, 300, 400, 3
-BY_HAND = ("by hand, default stream", "by hand, a stream each")
+BY_HAND = ("by hand, default stream", "by hand, one blocking stream", "by hand, a stream each")
 MODES = {
     "default stream": "auto",
     "shared until behind": "auto",
+    "shared, non-blocking": "auto",
     "a stream per operator": "operator",
     "a stream per branch": "branch",
 }
-DEFAULT = "default stream"
+DEFAULT, NON_BLOCKING = "default stream", "shared, non-blocking"
 SPIN = cupy.RawKernel(
     """extern "C" __global__ void spin(long long ns) {
     long long begin, now;
@@ -88,12 +92,14 @@ class Graph(Application):
     def compose(self) -> None:
         self.scheduler(GreedyScheduler(self))
         self.stream_per = MODES[self.mode]
+        pools = [CudaStreamPool(self, stream_flags=1)] if self.mode == NON_BLOCKING else []
         made: list[Stage] = []
         for number, (inputs, microseconds) in enumerate(self.stages):
             counts = [] if inputs else [CountCondition(self, WARM + FRAMES)]
             stage = Stage(
                 self,
                 *counts,
+                *pools,
                 microseconds=microseconds,
                 inputs=len(inputs),
                 is_on_default=self.mode == DEFAULT,
@@ -124,6 +130,7 @@ def random_stages(seed: int, longest: float) -> list[tuple[list[int], float]]:
 def by_hand(stages: list[tuple[list[int], float]], streams: list[Any]) -> float:
     """Return the microseconds per frame of a loop of CuPy code, on the default stream unless there are others."""
     currents = [cupy.cuda.Stream.from_external(stream) for stream in streams]
+    has_several = len(streams) > 1
     events = [gpu.Device().create_event() for _ in streams]
     zeros = [cupy.zeros(SIZE, cupy.float32) for _ in stages]
     times = [cupy.int64(1_000 * microseconds) for _, microseconds in stages]
@@ -134,7 +141,8 @@ def by_hand(stages: list[tuple[list[int], float]], streams: list[Any]) -> float:
         results: list[Any] = []
         for number, (inputs, _) in enumerate(stages):
             if streams:
-                currents[number].use()
+                currents[number if has_several else 0].use()
+            if has_several:
                 for other in inputs:
                     streams[number].wait(events[other])
             total = zeros[number]
@@ -142,7 +150,7 @@ def by_hand(stages: list[tuple[list[int], float]], streams: list[Any]) -> float:
                 total = total + results[other]
             SPIN((1,), (32,), (times[number],))
             results.append(total + 1)
-            if streams:
+            if has_several:
                 streams[number].record(events[number])
     cupy.cuda.Stream.null.use()
     cupy.cuda.Device().synchronize()
@@ -161,9 +169,11 @@ def measure(stages: list[tuple[list[int], float]]) -> list[float]:
     """Return the microseconds per frame by hand and in each mode."""
     gpu.Device().set_current()
     streams = [gpu.Device().create_stream() for _ in stages]
+    blocking = gpu.Device().create_stream(options=gpu.StreamOptions(nonblocking=False))
     rounds = [
         [
             by_hand(stages, []),
+            by_hand(stages, [blocking]),
             by_hand(stages, streams),
             *(with_headrace(stages, mode) for mode in MODES),
         ]
@@ -187,12 +197,13 @@ def main() -> int:
     graphs["four stages of 100 µs in a row"] = [([], 1.0), *[([place], 100.0) for place in range(4)]]
     rows, slower = [], 0
     for name, stages in graphs.items():
-        hand, hand_own, default, *own = measure(stages)
+        hand, hand_one, hand_own, default, *own = measure(stages)
         slower += own[0] > default
         rows.append(
             [
                 name,
-                *(f"{cost:.0f}" for cost in (hand, hand_own, default, *own)),
+                *(f"{cost:.0f}" for cost in (hand, hand_one, hand_own, default, *own)),
+                f"{hand_one / hand:.2f}",
                 f"{hand_own / hand:.2f}",
                 *(f"{cost / default:.2f}" for cost in own),
             ]
@@ -206,7 +217,13 @@ def main() -> int:
         f"µs per frame, best of {ROUNDS} rounds in turn. `python -m benchmarks.stream_graphs`. The last columns",
         "are shares of the time on the default stream: by hand of that by hand, the others of headrace's.",
         "",
-        table(["", *BY_HAND, *MODES, "by hand", "shared", "per operator", "per branch"], rows),
+        table(
+            [
+                *("", *BY_HAND, *MODES, "by hand, one", "by hand, each"),
+                *("shared", "non-blocking", "per operator", "per branch"),
+            ],
+            rows,
+        ),
     ]
     publish("stream_graphs", "\n".join(text))
     return slower

@@ -10,6 +10,7 @@ import pytest
 
 from headrace import gpu
 from headrace.gpu.ambient import remember_stream
+from headrace.gpu.lasting_stream import Current, LastingStream
 from tests.harness.libraries import stand_in
 
 
@@ -106,3 +107,64 @@ def test_blocks_that_were_never_left_are_undone(current: dict[str, Any]) -> None
         assert gpu.current_stream() is outside
     assert current == {"cupy": "before", "torch": "before"}
     assert gpu.current_stream() is None
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_lasting_stream_is_set_in_a_library_only_if_it_has_another(
+    monkeypatch: pytest.MonkeyPatch, devices: int
+) -> None:
+    """With several devices it is always set: the device may be another one."""
+    calls: list[str] = []
+    now: dict[str, Any] = {"cupy": None, "torch": 0}
+
+    class CupyStream:
+        def use(self) -> None:
+            calls.append("cupy")
+            now["cupy"] = self
+
+        from_external = classmethod(lambda cls, handle: cls())
+
+    def set_torch(stream_id: int, device_index: int, device_type: int) -> None:
+        calls.append("torch")
+        now["torch"] = stream_id
+
+    stand_in(
+        monkeypatch,
+        "cupy",
+        cuda=SimpleNamespace(
+            Stream=CupyStream,
+            get_current_stream=lambda device=-1: now["cupy"],
+            runtime=SimpleNamespace(getDeviceCount=lambda: devices),
+        ),
+    )
+    stand_in(
+        monkeypatch,
+        "torch",
+        Tensor=SimpleNamespace(untyped_storage=None),
+        cuda=SimpleNamespace(
+            ExternalStream=lambda handle: SimpleNamespace(
+                stream_id=int(handle), device_index=0, device_type=1
+            ),
+            is_available=lambda: True,
+            current_stream=None,
+            device_count=lambda: devices,
+        ),
+        _C=SimpleNamespace(
+            _cuda_getDevice=lambda: 0,
+            _cuda_getCurrentStream=lambda device: (now["torch"], device, 1),
+            _cuda_getCurrentRawStream=lambda device: now["torch"],
+            _cuda_setStream=set_torch,
+        ),
+    )
+    lasting = LastingStream(Foreign())
+    lasting.enter(Current())
+    assert sorted(calls) == ["cupy", "torch"]
+    lasting.make_current()
+    assert len(calls) == (2 if devices == 1 else 4)
+    calls.clear()
+    now["torch"] = 5  # by the program
+    lasting.make_current()
+    assert sorted(calls) == (["torch"] if devices == 1 else ["cupy", "torch"])
+    now["cupy"] = CupyStream()
+    lasting.make_current()
+    assert (calls[-1], now["torch"]) == ("cupy" if devices == 1 else calls[-1], 77)

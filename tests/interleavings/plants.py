@@ -157,8 +157,8 @@ PLANTS = [
     Plant(
         "the runner of a queue stays the runner when it parks",
         _WORKERS,
-        "            ready_queue.runner = None\n            return\n",
-        "            return\n",
+        "                ready_queue.runner = None\n                return\n",
+        "                return\n",
         "chain-2",
         (_LOST, _SPIN, _HANG, _LEAK, Kind.LIVELOCK),
     ),
@@ -166,7 +166,9 @@ PLANTS = [
         "a worker on standby takes two computes of one operator for one that takes long",
         _WAITING,
         "            if goes_on:\n                watched, computes = node, node.remaining\n"
-        "                node.is_measured = True\n            elif lock.try_acquire():\n"
+        "                node.is_measured = True\n"
+        "                patience = min(patience * _GROWTH, _MOST_PATIENCE)\n"
+        "            elif lock.try_acquire():\n"
         "                if ready_queue.current is watched and watched.remaining == computes:\n",
         "            if goes_on and node is not watched:\n"
         "                watched, computes = node, node.remaining\n"
@@ -210,9 +212,41 @@ PLANTS = [
     Plant(
         "an operator whose first compute is slow counts as slow",
         _WORKERS,
-        "judge(node.slow, parker not in node.measured_by, wall",
-        "judge(node.slow, False, wall",
+        "judge(slow, parker not in node.measured_by, wall",
+        "judge(slow, False, wall",
         "slow-at-first-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "an operator is slow after one compute that the host held up",
+        _ENGINE,
+        "        node.slow = slower(node.slow)\n",
+        "        node.slow = 16\n",
+        "late-once-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "a compute whose core another program takes counts as one that blocks",
+        _WORKERS,
+        "        has_waited = not waited or times_waited() != waited\n",
+        "        has_waited = True\n",
+        "held-up-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "no compute blocks on a system that does not count waits",
+        _WORKERS,
+        "has_waited = not waited or times_waited()",
+        "has_waited = times_waited()",
+        "uncounted-2",
+        (_WRONG,),
+    ),
+    Plant(
+        "a compute whose worker was replaced counts twice",
+        _WORKERS,
+        "judge(slow, parker not in node.measured_by, wall",
+        "judge(node.slow, parker not in node.measured_by, wall",
+        "late-measured-2",
         (_WRONG,),
     ),
     Plant(
@@ -229,7 +263,7 @@ PLANTS = [
         _LOCK,
         "                state.note_waiting()  # others may run now, and must find the queue as it is\n",
         "                pass\n",
-        "received-late-2",
+        "received-late-3",
         (_ERROR, _MISJUDGED),
     ),
     Plant(
@@ -263,6 +297,22 @@ PLANTS = [
         "        pass\n",
         "slow-chain-2",
         (_LOST, _HANG, _WRONG, _SPIN),
+    ),
+    Plant(
+        "a worker whose compute fails leaves the lock lent",
+        _WORKERS,
+        "            lock.take_back(node)\n",
+        "            pass\n",
+        "failure-2",
+        (_ERROR, _LEAK, _HANG, _LOST, Kind.LIVELOCK),
+    ),
+    Plant(
+        "a worker whose compute fails goes on without the lock",
+        _LOCK,
+        "        if token is not node:\n            self.regain(token)\n",
+        "",
+        "failure-2",
+        (_ERROR, _LEAK, _HANG, _LOST, _EARLY),
     ),
     Plant(
         "a worker whose token is gone goes on without the lock",

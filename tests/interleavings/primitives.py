@@ -12,7 +12,10 @@ __all__ = ["ControlledThreading", "ControlledTime"]
 
 
 class ControlledTime:
-    """Stands in for the module `time`: its clocks show the controller's time, or that which tasks worked."""
+    """Stands in for the module `time`: its clocks show the controller's time, or that which tasks worked.
+
+    Beside them is what counts the waits of a thread (`pace`).
+    """
 
     def __init__(self, control: Controller) -> None:
         self._control = control
@@ -32,6 +35,10 @@ class ControlledTime:
 
     def process_time_ns(self) -> int:
         return sum(task.worked for task in self._control.tasks)
+
+    def times_waited(self) -> int:
+        task = self._control.current
+        return task.waited if task is not None and self._control.counts_waits else 0
 
     def sleep(self, seconds: float) -> None:
         self._control.sleep(round(seconds * 1e9))

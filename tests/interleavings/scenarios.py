@@ -15,6 +15,7 @@ from headrace import Condition, ConditionType, CountCondition, IOSpec, PeriodicC
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from headrace.core import SchedulingStatusType
 from headrace.resources import RealtimeClock, SyntheticClock
+from tests.harness.internals import node_of
 
 from .bindings import PATIENCE_NS, Throttle
 from .scenario import Scenario, World
@@ -135,6 +136,54 @@ def _check_slow_at_first(world: World) -> None:
 _add((2,), Scenario("slow-at-first", _slow_at_first, check=_check_slow_at_first))
 
 
+def _late(world: World, late: tuple[int, ...], hold_up: Callable[[], None], is_measured: bool = True) -> None:
+    """Two operators whose computes are short, but for some that the host holds up."""
+    world.notes["together"] = []
+
+    def body(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.work(90_000)
+        is_late = op.name == "one" and op.ticks in late
+        if is_late:
+            world.notes["late"] = True
+            hold_up()
+        if op.ticks > 2 and {"one", "two"} <= world.inside and "late" not in world.notes:
+            world.notes["together"].append(op.ticks)
+        if is_late:
+            del world.notes["late"]
+        node_of(op).is_measured |= is_measured and op.ticks + 1 == late[-1]
+
+    world.op("one", CountCondition(world.app, 12), body=body)
+    world.op("two", CountCondition(world.app, 36), body=body)
+
+
+def _late_once(world: World) -> None:
+    """One of them, until another worker goes on."""
+    _late(world, (4,), lambda: world.control.sleep(4 * MS), is_measured=False)
+
+
+def _late_and_measured(world: World) -> None:
+    """The same, in a compute that is measured."""
+    _late(world, (4,), lambda: world.control.sleep(4 * MS))
+
+
+def _held_up(world: World) -> None:
+    """Several in a row, by another program on the same core."""
+    _late(world, (4, 5, 6), lambda: world.control.hold_up(600_000))
+
+
+def _check_held_up(world: World) -> None:
+    counts = [world.count(name) for name in ("one", "two")]
+    assert counts == [12, 36], f"computes: {counts}"
+    if world.is_on_time:
+        together = world.notes["together"]
+        assert not together, f"short computes ran at the same time: {together}"
+
+
+_add((2,), Scenario("late-once", _late_once, check=_check_held_up))
+_add((2,), Scenario("late-measured", _late_and_measured, check=_check_held_up))
+_add((2,), Scenario("held-up", _held_up, check=_check_held_up))
+
+
 def _mixed(world: World) -> None:
     """A slow operator beside a short one, which goes on at once on another worker."""
     world.op("short", CountCondition(world.app, 40), body=lambda *args: world.control.work(90_000))
@@ -176,6 +225,15 @@ def _check_turning_slow(world: World) -> None:
 
 
 _add((2,), Scenario("turning-slow", _turning_slow, check=_check_turning_slow))
+
+
+def _uncounted(world: World) -> None:
+    """The same on a system that does not count how often a thread waits."""
+    world.control.counts_waits = False
+    _turning_slow(world)
+
+
+_add((2,), Scenario("uncounted", _uncounted, check=_check_turning_slow))
 
 
 def _mostly_slow(world: World) -> None:

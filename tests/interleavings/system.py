@@ -229,6 +229,9 @@ class End(_File):
         bulk = bytearray(packet[end:]) if header.bulk else None
         return [Received(header, packet[HEADER_SIZE:end], bulk)]
 
+    def look(self) -> float | None:
+        return 3600.0
+
     def close(self, patience: float | None = None) -> None:
         if not self.is_closed:
             self.is_closed = True

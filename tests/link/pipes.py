@@ -57,6 +57,7 @@ class ByteCarrier:
         self.wire: list[bytes] = []  # messages on their way to the peer
         self.inbox = bytearray()
         self.is_cut = False
+        self.left: float | None = 1.0
         self.is_closed = self.is_reset = False
         self.patience: float | None = None
 
@@ -83,6 +84,9 @@ class ByteCarrier:
         if not messages and self.is_cut:
             raise CarrierClosed("it was cut")
         return messages
+
+    def look(self) -> float | None:
+        return self.left
 
     def close(self, patience: float | None = None) -> None:
         self.is_closed = True

@@ -530,6 +530,46 @@ class TestEnds:
         assert link.receiver.failure is None
         link.receiver.close()
 
+    def test_a_peer_whose_host_does_not_answer_is_lost_after_what_it_sent(self) -> None:
+        """Although it was heard a moment ago, as messages of one direction may still pass."""
+        link = Bytes()
+        link.deliver()
+        told = Mock()
+        link.receiver._on_event = told
+        assert link.sender.send(Parcel(1))
+        link.back.inbox += b"".join(link.ahead.wire)
+        now = link.receiver._machine.heard
+        assert link.receiver.tick(now) <= now + 0.5
+        link.back.left = 0.1
+        assert link.receiver.tick(now) == now + 0.1
+        link.back.left = None
+        link.receiver.tick(now)
+        told.assert_called_once_with()
+        assert isinstance(link.receiver.failure, PeerLost)
+        assert str(link.receiver.failure) == (
+            "link 'edge.out -> server.in': the host of the peer has not answered for 2.5 s: it is cut off"
+        )
+        assert link.back.is_reset
+        assert link.loop.links == [link.sender]
+        assert link.receiver.take() == Parcel(1, number=0)
+        link.receiver.close()
+
+    @pytest.mark.parametrize("is_closed", [True, False])
+    def test_a_host_that_does_not_answer_after_the_last_word_is_no_loss(self, is_closed: bool) -> None:
+        link = Bytes()
+        link.deliver()
+        link.sender.end()
+        link.deliver()
+        link.back.left = None
+        if is_closed:
+            link.back.wants_write = True  # so that the connection is still there
+            link.receiver.close()
+            assert not link.back.is_closed
+        link.receiver.tick(link.receiver._machine.heard)
+        assert link.receiver.failure is None
+        assert link.back.is_reset
+        link.receiver.close()
+
     def test_a_closed_end_does_not_wait_for_a_peer_that_is_said_to_be_lost(self) -> None:
         link = Bytes()
         link.deliver()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+import threading
 from time import monotonic
 
 import numpy as np
@@ -18,6 +19,7 @@ from headrace.link.tcp import TcpCarrier
 from headrace.link.wire import Kind, pack_header
 from tests.harness.threads import PATIENCE
 from tests.link.connections import CARRIERS, descriptors, receive, tcp_sockets, wait_for_descriptors
+from tests.link.pipes import HandLoop
 
 STREAMS = ["tcp", "tls"]
 
@@ -105,6 +107,38 @@ def test_a_closed_connection_whose_peer_does_not_read_ends_in_time():
     before = descriptors()
     linger(near, 0.0)
     wait_for_descriptors(before - 1)
+    far.close()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_closed_connection_whose_peer_is_cut_off_is_waited_for_no_longer(answers, monkeypatch):
+    left = [1.0, 0.5 if answers else None]
+    monkeypatch.setattr("headrace.link.reachability.Reachability.look", lambda *_: left.pop(0))
+    monkeypatch.setattr("headrace.link.lingering.default_loop", HandLoop)
+    near, far = tcp_sockets()
+    now = monotonic()
+    waiting = linger(near, 10 * PATIENCE)
+    assert waiting.tick(now) == now + 1.0
+    assert waiting.tick(now) == now + (0.5 if answers else 3600.0)
+    assert (lingering._longest() > 0.0) is answers
+    waiting.end()
+    far.close()
+
+
+def test_a_process_that_is_to_leave_waits_no_longer(monkeypatch):
+    """For a connection that is closed, and for bytes that were not sent."""
+    monkeypatch.setattr(lingering, "_latest", float("inf"))
+    near, far = tcp_sockets()
+    waiting = linger(near, 10 * PATIENCE)
+    lingering.note_unsent(far, 10 * PATIENCE)
+    exiting = threading.Thread(target=lingering.wait)
+    exiting.start()
+    assert lingering._longest() > monotonic() + PATIENCE
+    lingering.leave_soon(0.0)
+    exiting.join(PATIENCE)
+    assert not exiting.is_alive()
+    lingering.note_unsent(far, None)
+    waiting.end()
     far.close()
 
 

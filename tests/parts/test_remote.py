@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from errno import ECONNRESET, EHOSTUNREACH, ETIMEDOUT
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ import pytest
 
 from headrace.cli import main
 from headrace.core.errors import AuthenticationError, GraphError, PartLost, PeerLost
+from headrace.core.outcome import EndedBy
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import control, remote_driver
@@ -30,7 +32,11 @@ from headrace.parts.agent import Agent, AgentServer, parse_address, serve, worke
 from headrace.parts.control import (
     Cancel,
     Channel,
+    Ended,
+    EndFlow,
     Gone,
+    LeaveSoon,
+    LinkLost,
     Lost,
     Printed,
     Refused,
@@ -39,6 +45,7 @@ from headrace.parts.control import (
     StartPart,
     Stop,
 )
+from headrace.parts.failures import Failure
 from headrace.parts.remote import AGENT, Reception, RemoteProcess
 from headrace.parts.remote_driver import Agents, RemoteDriver
 from headrace.parts.supervision import SILENCE, Part, State, Supervisor
@@ -447,11 +454,13 @@ class _WithoutProcesses(RemoteDriver):
         self._hosting = hosting
         self._look_at = float("inf")
         self._ending = {}
+        self._is_cut = False
+        self._lost_links = []
         self._agents = list(channels)
         self._selector: Any = SimpleNamespace(unregister=lambda channel: None)
         self._processes = {"b": RemoteProcess("b", 7)}
         self.supervisor = Supervisor({"b": Part("b")}, (), {})
-        self._application: Any = SimpleNamespace(name="app")
+        self._application: Any = SimpleNamespace(name="app", run_id="run")
         self._has_told_end = True
         self._leave = lambda part: None  # type: ignore[method-assign]
 
@@ -721,6 +730,104 @@ def test_the_others_are_not_told_at_once_of_a_process_whose_connection_was_close
     now = 10.31  # the end may not come: the other host does not hear this one
     assert driver._look() == 1.0
     assert channel.sent == [Stop(), Lost("b")]
+
+
+class _WithLinks(_WithoutProcesses):
+    """A driver whose parts 'a', 'b' and 'c' run, each linked with the next."""
+
+    def __init__(self, **policies: str) -> None:
+        super().__init__(agents())
+        names = ("a", "b", "c")
+        parts = {name: Part(name, policies.get(name, "stop"), State.RUNNING) for name in names}
+        flows: Any = [
+            SimpleNamespace(name=f"{one} -> {other}", source=one, target=other)
+            for one, other in (("a", "b"), ("b", "c"))
+        ]
+        self.supervisor = Supervisor(parts, flows, {})
+        self._processes = {name: RemoteProcess(name, 1) for name in names}
+        for process in self._processes.values():
+            process.channel = FakeChannel()  # type: ignore[assignment]
+        self._numbers = count(2)
+        self._joined = None
+        self._early = {}
+
+    def said_to(self, part: str) -> list[Any]:
+        channel: Any = self._processes[part].channel
+        return list(channel.sent)
+
+    def hear(self, part: str, message: Any) -> None:
+        self._handle(self._processes[part], message)
+
+
+def test_the_part_at_the_other_end_of_a_lost_link_is_told_of_it_at_once() -> None:
+    """The network between the two has failed, and the driver reaches both: the run ends, and nobody waits."""
+    driver = _WithLinks()
+    driver.hear("b", LinkLost("a -> b", 0))
+    assert driver.said_to("a") == [Lost("b", "a -> b", 0)]
+    assert driver.said_to("b") == driver.said_to("c") == []
+    failure = Failure.of(PeerLost("link 'a -> b': it is cut off"))
+    driver.hear("b", Ended(None, failure))
+    assert driver.said_to("a")[1:] == driver.said_to("c") == [Stop(), LeaveSoon()]
+    assert driver.said_to("b") == [LeaveSoon()]
+    driver.hear("a", LinkLost("a -> b", 0))  # which has ended
+    assert driver.said_to("b") == [LeaveSoon()]
+    assert isinstance(driver.supervisor.failure, PeerLost)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_part_that_cannot_be_reached_by_another_is_started_again_if_its_policy_says_so(
+    comes_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at once: if it was killed, its own connection says so soon."""
+    now = 10.0
+    monkeypatch.setattr(remote_driver, "monotonic", lambda: now)
+    driver = _WithLinks(a="restart", b="restart")
+    driver._hosting.start("b", 1)
+    driver.hear("c", LinkLost("b -> c", 0))
+    assert driver.said_to("b") == [Lost("c", "b -> c", 0)]
+    driver.hear("b", LinkLost("a -> b", 0))
+    assert driver.said_to("a") == []  # the part that is started again links itself with it
+    first = driver._processes["b"]
+    if comes_back:
+        driver._on_closed(first)
+    now = 10.31
+    driver._look()
+    assert driver._processes["b"] is not first
+    assert driver.supervisor.restarts == {"b": 1}
+    assert first.channel.sent[-1] == "closed"  # type: ignore[union-attr]
+    driver.supervisor.parts["b"].state = State.RUNNING
+    driver.hear("a", LinkLost("a -> b", 0))  # of the links with the former process
+    now = 10.62
+    driver._look()
+    assert driver.supervisor.restarts == {"b": 1}
+    assert driver.supervisor.failure is None
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_flow_to_a_part_that_has_ended_meanwhile_ends_if_its_link_is_lost(
+    is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The part did without the other one, had nothing left to do, and is not started again."""
+    now = 10.0
+    monkeypatch.setattr(remote_driver, "monotonic", lambda: now)
+    driver = _WithLinks(b="go_on", c="restart")
+    outcome: Any = SimpleNamespace(ended_by=EndedBy.FINISHED)
+    messages = [("c", Ended(outcome)), ("b", LinkLost("b -> c", 0))]
+    for part, message in reversed(messages) if is_late else messages:
+        driver.hear(part, message)
+    now = 10.31
+    driver._look()
+    assert driver.said_to("b") == [EndFlow("b -> c", 0)]
+    assert driver.supervisor.restarts == {}
+    assert driver.supervisor.failure is None
+
+
+def test_a_part_that_is_not_needed_stays_as_it_is_if_a_link_with_it_is_lost() -> None:
+    driver = _WithLinks(a="go_on")
+    driver.hear("b", LinkLost("a -> b", 0))
+    assert driver.said_to("a") == [Lost("b", "a -> b", 0)]
+    assert not driver._is_cut
+    assert driver._ending == {}
 
 
 def test_an_agent_that_is_refused_raises_the_reason(served: Callable[[Agent, object], Any]) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from headrace import Application, Operator, OperatorSpec
-from headrace.core.errors import GraphError
+from headrace.core.errors import GraphError, PeerAborted, PeerLost
 from headrace.core.ports import IOSpec
 from headrace.link.board import Board
 from headrace.link.handshake import make_token
@@ -34,6 +34,9 @@ from headrace.parts.control import (
     Composed,
     Connect,
     Ended,
+    EndFlow,
+    LeaveSoon,
+    LinkLost,
     Lost,
     SetValue,
     Stop,
@@ -376,6 +379,55 @@ def test_a_part_gives_up_the_links_with_one_that_the_driver_has_lost() -> None:
         made._links[name] = part, link
     made._handle(Lost("a"), [])
     assert lost == [(name, f"link '{name}': part 'a' is frozen, or cut off") for name in ("one", "three")]
+
+
+def test_a_part_gives_up_one_link_if_the_part_at_its_other_end_has_lost_it() -> None:
+    made = _worker(_Channel())
+    lost: list[tuple[str, str]] = []
+    for name, epoch in (("one", 0), ("two", 0), ("three", 1)):
+        link = SimpleNamespace(lose=lambda error, name=name: lost.append((name, str(error))))
+        link.terms = SimpleNamespace(epoch=epoch)
+        made._links[name] = "a", link
+    made._handle(Lost("a", "two", 0), [])
+    made._handle(Lost("a", "three", 0), [])  # it was of a process that is gone
+    made._handle(Lost("b", "one", 0), [])
+    assert lost == [("two", "link 'two': part 'a' is frozen, or cut off")]
+    assert made._lost == set()
+
+
+@pytest.mark.parametrize("policy", ["stop", "restart", "go_on"])
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_a_part_tells_a_driver_of_other_hosts_that_a_link_is_lost(policy: str, is_remote: bool) -> None:
+    """Which may reach both parts, and know nothing of it."""
+    channel = _Channel()
+    made, failed, ended = _worker(channel), [], []
+    made._port = SimpleNamespace() if is_remote else None  # type: ignore[assignment]
+    made._epochs = {FLOW.name: 3}
+    fragment = SimpleNamespace(name="a", on_loss=policy)
+    application = SimpleNamespace(fragment_graph=SimpleNamespace(fragments=[fragment]), fail=failed.append)
+    made.cut = SimpleNamespace(part="b", application=application, end_flow=ended.append)
+    made._on_failure(FLOW, PeerAborted("it failed", "a"))
+    made._on_failure(FLOW, PeerLost("it is cut off"))
+    assert channel.sent == ([LinkLost(FLOW.name, 3)] if is_remote else [])
+    assert [str(error) for error in failed] == ["it failed", "it is cut off"][: 2 if policy == "stop" else 1]
+    assert ended == ([FLOW.name] if policy == "go_on" else [])
+
+
+def test_a_flow_whose_link_was_lost_ends_if_the_driver_says_so() -> None:
+    made, ended = _worker(_Channel()), []
+    made._epochs = {FLOW.name: 3}
+    made.cut = SimpleNamespace(end_flow=ended.append)
+    made._handle(EndFlow(FLOW.name, 2), [])
+    assert ended == []
+    made._handle(EndFlow(FLOW.name, 3), [])
+    assert ended == [FLOW.name]
+
+
+def test_a_part_leaves_soon_if_it_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds: list[float] = []
+    monkeypatch.setattr("headrace.link.lingering.leave_soon", seconds.append)
+    _worker(_Channel())._handle(LeaveSoon(), [])
+    assert seconds == [0.1]
 
 
 def test_a_part_that_waits_for_a_link_hears_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:

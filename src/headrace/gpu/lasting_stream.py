@@ -1,9 +1,9 @@
 """LastingStream: the current stream of one compute after the other.
 
 One compute makes its stream current, and the stream stays current until the thread computes on another one, or
-leaves the run: then what was current before the run is restored (`ambient.leave`). So a compute reads nothing and
-restores nothing. It always sets its stream: the program may have set another one, and reading the current stream
-takes as long.
+leaves the run: then what was current before the run is restored (`ambient.leave`). So a compute restores nothing.
+Each library makes sure that its stream is current, in the way that costs it least, since the program may have set
+another one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LastingStream:
     libraries
         The libraries in use.
     make_current
-        Makes the stream current in these libraries, and does nothing else of what `enter` does.
+        Makes the stream current in these libraries if it is not, and does nothing else of what `enter` does.
     is_read
         Whether a program has asked which stream is current, and may have kept it.
     modules

@@ -88,6 +88,9 @@ class Carrier(Protocol):
             If what arrived is not a message.
         """
 
+    def look(self) -> float | None:
+        """Look whether the other host answers; return the seconds until the next look, or None if it is cut off."""
+
     def close(self, patience: float | None = None) -> None:
         """Close the descriptor, and all that was kept; a second call does nothing.
 

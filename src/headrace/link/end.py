@@ -18,6 +18,7 @@ from headrace.link.carrier import Buffer, Carrier, CarrierClosed
 from headrace.link.failures import decode_failure, encode_failure
 from headrace.link.loop import LinkLoop
 from headrace.link.protocol import LinkEnd, Message
+from headrace.link.reachability import CUT_OFF
 from headrace.link.terms import Terms
 from headrace.link.wire import MAX_INLINE, Kind
 
@@ -85,15 +86,8 @@ class End:
 
         After `close`, nobody waits any more until the peer has read what was sent.
         """
-        tell = False
         with self._lock:
-            if not self._is_released:
-                tell = self._read_rest()
-                if self.failure is None and not self._machine.peer_ended:
-                    self._fail(error)
-                    tell = True
-                self._is_peer_gone = True
-                self._loop.remove(self)
+            tell = not self._is_released and self._abandon(error)
             self._carrier.reset()
             self._release_if_done()
             tell = tell and not self._is_closing
@@ -152,11 +146,19 @@ class End:
                 )
                 self._reset()
                 tell = True
-            if self.failure is None:
+            left = self._carrier.look()
+            if left is None and not self._is_peer_gone:
+                error = f"link {self.terms.name!r}: the host of the peer has not answered for {CUT_OFF:g} s"
+                tell = self._abandon(PeerLost(f"{error}: it is cut off")) or tell
+                self._carrier.reset()
+            if self.failure is None and not self._is_peer_gone:
                 for message in self._machine.tick(now):
                     self._post(message)
             self._release_if_done(is_late=self.failure is not None)
-            following = now + _NEVER if self.failure is not None else self._machine.next_tick()
+            if self.failure is not None or left is None:
+                following = now + _NEVER
+            else:
+                following = min(self._machine.next_tick(), now + left)
             tell = tell and not self._is_closing
         self._after_tick()
         if tell:
@@ -208,6 +210,16 @@ class End:
         while not self._is_peer_gone and self._machine.received != received:
             received = self._machine.received
             tell = self._read(monotonic()) or tell
+        return tell
+
+    def _abandon(self, error: PeerLost) -> bool:
+        """Fail unless the peer has ended, and hear it no more; return whether the program has to be told."""
+        tell = self._read_rest()
+        if self.failure is None and not self._machine.peer_ended:
+            self._fail(error)
+            tell = True
+        self._is_peer_gone = True
+        self._loop.remove(self)
         return tell
 
     def _reads_on(self) -> bool:

@@ -19,11 +19,13 @@ from time import monotonic
 
 from headrace import waits
 from headrace.link.loop import default_loop
+from headrace.link.reachability import Reachability
 
 _AT_ONCE = 64  # reads, so that a peer that says much does not keep the links waiting
 _NEVER = 3600.0
 _changed = threading.Condition()
 _lingering: set[_Lingering] = set()
+_latest = float("inf")  # until when to wait at all
 _unsent: dict[
     int, float
 ] = {}  # until when to wait for carriers that have something to send, by their identity
@@ -61,8 +63,17 @@ def wait() -> None:
             waits.wait(_changed, left)
 
 
+def leave_soon(seconds: float) -> None:
+    """Let a process that exits wait for nobody longer than so many seconds from now on."""
+    global _latest
+    with _changed:
+        _latest = monotonic() + seconds
+        _changed.notify_all()
+
+
 def _longest() -> float:
-    return max((*_unsent.values(), *(each.deadline for each in _lingering)), default=0.0)
+    longest = max((*_unsent.values(), *(each.deadline for each in _lingering)), default=0.0)
+    return min(longest, _latest)
 
 
 class _Lingering:
@@ -74,6 +85,7 @@ class _Lingering:
         self.connection.setblocking(False)
         self.deadline = deadline
         self.loop = default_loop()
+        self._reachability = Reachability()
 
     def fileno(self) -> int:
         return self.connection.fileno()
@@ -90,8 +102,9 @@ class _Lingering:
             self.end()
 
     def tick(self, now: float, was_stopped: bool = False) -> float:
-        if now < self.deadline:
-            return self.deadline
+        left = self._reachability.look(self.connection)
+        if left is not None and now < self.deadline:
+            return min(self.deadline, now + left)
         self.end()
         return now + _NEVER
 
@@ -106,7 +119,8 @@ class _Lingering:
 
 def _forget() -> None:
     """Let a forked process wait for nobody: the connections are its parent's."""
-    global _changed
+    global _changed, _latest
+    _latest = float("inf")
     _changed = threading.Condition()
     _unsent.clear()
     while _lingering:

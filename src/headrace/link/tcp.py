@@ -24,6 +24,7 @@ from typing import Any
 
 from headrace.link.carrier import Buffer, CarrierClosed, Received
 from headrace.link.lingering import linger, note_unsent
+from headrace.link.reachability import Reachability
 from headrace.link.stream_reader import StreamReader
 
 _AT_ONCE = 8 << 20  # bytes that one call receives, so that one link does not keep the others waiting
@@ -51,6 +52,7 @@ class TcpCarrier:
         set_timeouts(connected, silence)
         self._socket = connected
         self._silence = silence
+        self._reachability = Reachability()
         self._reader = StreamReader()
         self._waiting: deque[memoryview] = deque()
         self._is_broken = False  # nothing can be sent any more
@@ -154,6 +156,10 @@ class TcpCarrier:
     def _holds_bytes(self) -> bool:
         """Whether there are bytes for which the descriptor will not become readable."""
         return False
+
+    def look(self) -> float | None:
+        """Look whether the other host answers."""
+        return self._reachability.look(self._socket)
 
     def detach(self) -> socket.socket:
         """Return the socket, for something else than a link; only before anything was sent or received."""

@@ -25,6 +25,7 @@ _ANCILLARY = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array("i").itemsize)
 _SENT_WITH = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _RECEIVED_WITH = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+_NEVER = 3600.0  # seconds
 
 
 _new = tuple.__new__  # makes a named tuple without a call of Python
@@ -132,6 +133,10 @@ class UnixCarrier:
             raise
         content = bytearray(packet[end:size]) if bulk else None
         return [_new(Received, (header, bytes(packet[HEADER_SIZE:end]), content, descriptors))]
+
+    def look(self) -> float | None:
+        """Return when to look again, which is never: there is no other host."""
+        return _NEVER
 
     def close(self, patience: float | None = None) -> None:
         """Close the socket and the descriptors of what was not sent."""

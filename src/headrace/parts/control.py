@@ -24,6 +24,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from headrace import waits
+from headrace.link.reachability import Reachability
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
@@ -38,11 +39,6 @@ _HEADER = struct.Struct("<QI")  # the bytes of the pickle, and the number of des
 _MOST_DESCRIPTORS = 250  # Linux passes at most 253 at once
 _CHUNK = 1 << 16
 _UNANSWERED = 2350  # ms for which a beat, one of two in a second, stays unanswered by a host that is cut off
-_LOOK = 1.0  # seconds between two looks whether the other host answers
-_OVERDUE = 1.25  # seconds since it was heard of; keepalive asks for an answer after each second (`link.tcp`)
-_CUT_OFF = 2.5  # seconds; it has not answered two questions, the second for half a second
-_LEAST = 0.2
-_LAST_HEARD = struct.Struct("=52xII")  # tcpi_last_data_recv and tcpi_last_ack_recv, in the TCP_INFO of Linux
 
 Address = tuple[str, int]
 TOKEN = "HEADRACE_TOKEN"
@@ -114,9 +110,27 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A part is lost, and its links do not end by themselves: its process is frozen, or its host is cut off."""
+    """A part is lost, and its links do not end by themselves: its process is frozen, or its host is cut off.
+
+    With a flow, only the link of that flow and this epoch is lost, as the part itself has noticed.
+    """
 
     part: str
+    flow: str = ""
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndFlow:
+    """Let a flow end whose link of this epoch is lost: the part at its other end has ended for good."""
+
+    flow: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveSoon:
+    """Do not wait at the exit for parts that have not read all: the run ends because some cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +229,14 @@ class Beat:
     """The process is alive, with what is wrong with its operators, in words."""
 
     problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLost:
+    """The part at the other end of a flow is lost, as its link says; it may well be alive, and reach the driver."""
+
+    flow: str
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +367,7 @@ class Channel:
         """When something last arrived, even a piece of a message."""
         self.is_cut = False
         """Whether it has ended because the other host cannot be reached."""
-        self._is_overdue = False
+        self._reachability = Reachability()
 
     @classmethod
     def pair(cls) -> tuple[Channel, socket.socket]:
@@ -371,28 +393,13 @@ class Channel:
         return self._connection.fileno()
 
     def look(self) -> float | None:
-        """Look whether the other host answers; return the seconds until the next look, or None if it is cut off.
-
-        The system would notice that as well, but only up to 3.3 s later: its keepalive looks once a second, and its
-        time begins anew with a message.
-        """
-        unheard = self._unheard()
-        was_overdue, self._is_overdue = self._is_overdue, unheard >= _OVERDUE
-        if not self._is_overdue:
-            return _LOOK
-        # Not at the first look: this host itself may have been stopped, and has not heard the answer yet.
-        if was_overdue and unheard >= _CUT_OFF:
-            self.is_cut = True
-            return None
-        return max(_CUT_OFF - unheard, _LEAST)
-
-    def _unheard(self) -> float:
-        """Return the seconds since the other host has sent or answered anything; 0 on one host."""
-        try:
-            found = self._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_HEARD.size)
-        except OSError:  # of a Unix socket, or one that is broken
-            return 0.0
-        return float(min(_LAST_HEARD.unpack(found))) / 1000
+        """Look whether the other host answers; return the seconds until the next look, or None if it is cut off."""
+        left = self._reachability.look(self._connection)
+        self.is_cut |= left is None
+        if self._reachability.is_overdue and not self.is_cut:
+            # A question of keepalive, or its answer, may be lost. A message is sent again until it is answered.
+            self.offer(Beat())
+        return left
 
     # What is sent.
 

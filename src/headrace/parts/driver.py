@@ -457,12 +457,16 @@ class Driver:
         """Make links, and send their ends to the processes."""
         ends: dict[str, list[tuple[str, int, socket.socket]]] = {part: [] for part in parts}
         for flow in flows:
-            epoch = sum(self.supervisor.parts[part].epoch for part in (flow.source, flow.target))
+            epoch = self._epoch(flow)
             for part, end in zip((flow.source, flow.target), _connected(), strict=True):
                 ends.setdefault(part, []).append((flow.name, epoch, end))
         self._bring_up_to_date(parts)
         for part, own in ends.items():
             self._connect(part, own)
+
+    def _epoch(self, flow: CutFlow) -> int:
+        """Return the epoch of the link of a flow now."""
+        return sum(self.supervisor.parts[part].epoch for part in (flow.source, flow.target))
 
     def _bring_up_to_date(self, parts: Sequence[str]) -> None:
         """Tell parts what was requested and set before, first of all: a pause holds before the first compute."""

@@ -15,11 +15,12 @@ from functools import partial
 from itertools import count
 from time import monotonic, perf_counter_ns
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import waits
 from headrace.core.errors import GraphError
 from headrace.core.log_fields import fields_of
+from headrace.core.places import RESTART, STOP
 from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement, clock_name
 from headrace.parts.agent import ALL, ANY, parse_address, serve, worker_host
 from headrace.parts.control import (
@@ -31,7 +32,10 @@ from headrace.parts.control import (
     Channel,
     Composed,
     Connect,
+    EndFlow,
     Gone,
+    LeaveSoon,
+    LinkLost,
     Lost,
     Printed,
     Refused,
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
     import socket
 
     from headrace.parts.cut_flow import CutFlow
+    from headrace.parts.supervision import Action
 
 _log = logging.getLogger("headrace.parts")
 _LOOK = 1.0  # seconds
@@ -102,6 +107,15 @@ class Hosting(ABC):
         """End everything."""
 
 
+class _LostLink(NamedTuple):
+    """A link that a process has lost with a part that is started again, unless it ends by itself until then."""
+
+    process: RemoteProcess
+    lost: LinkLost
+    peer: RemoteProcess
+    until: float
+
+
 class RemoteDriver(Driver):
     """The processes of one run, which connect to it.
 
@@ -130,6 +144,8 @@ class RemoteDriver(Driver):
         ] = {}  # processes of which something has ended, and until when the rest has
         self._measured: dict[Any, OffsetMeasurement] = {}
         self._clock = clock_name()
+        self._lost_links: list[_LostLink] = []
+        self._is_cut = False  # whether parts cannot reach each other that are alive, and the run ends by that
         super().__init__(*arguments)
         self._selector.register(reception.descriptor, selectors.EVENT_READ, self._on_arrival)
 
@@ -182,7 +198,11 @@ class RemoteDriver(Driver):
                 self._cut_off(process)
             elif self.supervisor.is_stopping:  # and no other process has taken its place
                 self._tell_lost(process)
+        for each in [each for each in self._lost_links if now >= each.until]:
+            self._lost_links.remove(each)
+            self._replace(each)
         left = [until - now for until in self._ending.values()]
+        left += [each.until - now for each in self._lost_links]
         return min((*left, *(seconds for seconds in looks.values() if seconds is not None)), default=_LOOK)
 
     def _give_up_agents(self, now: float) -> None:
@@ -255,6 +275,9 @@ class RemoteDriver(Driver):
             return
         if self._joined is not None and isinstance(message, (Composed, Beat)):
             process.channel.post(AskTime(perf_counter_ns()))
+        if isinstance(message, LinkLost):
+            self._on_link_lost(process, message)
+            return
         super()._handle(process, message)
 
     # Agents.
@@ -332,6 +355,51 @@ class RemoteDriver(Driver):
             if process is not lost and process.channel is not None:
                 process.channel.post(Lost(lost.part))
 
+    def _on_link_lost(self, process: RemoteProcess, lost: LinkLost) -> None:
+        """Tell the part at the other end of a link that it is lost, and do what its policy says.
+
+        If that part was killed, its own connection says so soon. If not, only the network between the two has
+        failed. Then the one that reports it fails, goes on alone, or needs a new process at the other end.
+        """
+        flow = next(each for each in self.supervisor.flows if each.name == lost.flow)
+        part = self.supervisor.parts[flow.target if process.part == flow.source else flow.source]
+        peer = self._processes.get(part.name)
+        is_known = self._processes.get(process.part) != process or lost.epoch != self._epoch(flow)
+        if is_known or any(each.peer is process for each in self._lost_links):  # which said so first
+            return
+        if part.report is not None and process.channel is not None:
+            process.channel.post(EndFlow(lost.flow, lost.epoch))
+        if peer is None or peer.channel is None or part.state > State.RUNNING:
+            return
+        peer.channel.post(Lost(process.part, lost.flow, lost.epoch))
+        if part.on_loss == STOP:
+            self._is_cut = True
+            self._leave_soon()
+        elif part.on_loss == RESTART and not self.supervisor.is_stopping:
+            found = _LostLink(process, lost, peer, monotonic() + _SOON)
+            self._lost_links.append(found)
+            self._look_at = min(self._look_at, found.until)
+
+    def _replace(self, found: _LostLink) -> None:
+        """Start a part again which another one cannot reach, if it has not ended meanwhile."""
+        part = found.peer.part
+        if self._processes.get(part) == found.peer and self.supervisor.parts[part].state <= State.RUNNING:
+            self._cut_off(found.peer)
+        else:
+            self._on_link_lost(found.process, found.lost)
+
+    def _leave_soon(self) -> None:
+        """Let no process wait at its exit for another one, if the run ends because some cannot be reached."""
+        if self._is_cut and self.supervisor.is_stopping:
+            self._is_cut = False
+            for process in self._processes.values():
+                if process.channel is not None:
+                    process.channel.post(LeaveSoon())
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        super()._carry_out(actions)
+        self._leave_soon()
+
     def _on_starting(self, starting: Starting) -> None:
         """Let the time of a process pass: it was started."""
         process = self._processes.get(starting.part)
@@ -400,7 +468,7 @@ class RemoteDriver(Driver):
         """Tell the processes where to connect the links."""
         ends: dict[str, list[tuple[str, int, Address]]] = {part: [] for part in parts}
         for flow in flows:
-            epoch = sum(self.supervisor.parts[part].epoch for part in (flow.source, flow.target))
+            epoch = self._epoch(flow)
             for part in (flow.source, flow.target):
                 ends.setdefault(part, []).append((flow.name, epoch, self._processes[flow.target].address))
         self._bring_up_to_date(parts)

@@ -42,6 +42,7 @@ from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART
 from headrace.core.progress import Progress, stuck_operators
+from headrace.link import lingering
 from headrace.link.board import Board
 from headrace.link.loop import default_loop
 from headrace.link.receiver import Receiver
@@ -62,8 +63,11 @@ from headrace.parts.control import (
     Composed,
     Connect,
     Ended,
+    EndFlow,
     EndIdle,
     Idle,
+    LeaveSoon,
+    LinkLost,
     Lost,
     Paused,
     Printed,
@@ -99,6 +103,7 @@ _PR_SET_PDEATHSIG = 1
 BEAT = 0.5  # seconds, when the links wake the process up anyway
 _LOOKS = 10  # in a second
 _CHUNK = 1 << 16  # bytes of output that are passed on at once
+_TO_LEAVE = 0.1  # seconds for which a process waits for others if some cannot be reached
 _CONNECTING = 10  # seconds within which another part connects a link, as `link.connect`
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
@@ -319,6 +324,7 @@ class Worker:
         self._ends: dict[str, tuple[socket.socket | Address, int]] = {}
         # By flow: the part at the other end, and the link, also if it was closed and its peer reads the rest.
         self._links: dict[str, tuple[str, Any]] = {}
+        self._epochs: dict[str, int] = {}  # of the links, by flow
         self._lost: set[str] = set()  # parts, until there is an end of a new link with them
         self._is_linked = threading.Event()
         self._has_begun = False
@@ -439,6 +445,7 @@ class Worker:
     def _connect(self, name: str, end: socket.socket | Address, epoch: int) -> None:
         cut: Cut = self.cut
         flow = next(flow for flow in self._flows if flow.name == name)
+        self._epochs[name] = epoch
         terms = terms_of(flow, epoch)
         kind: Any = Sender if flow.source == cut.part else Receiver
         carrier: Any
@@ -475,11 +482,13 @@ class Worker:
         """Return the part at the other end of a flow."""
         return flow.target if flow.source == self.cut.part else flow.source
 
-    def _lose(self, part: str) -> None:
-        """Abandon the links with a part that is lost, as the driver says."""
-        self._lost.add(part)
+    def _lose(self, lost: Lost) -> None:
+        """Abandon the links with a part that is lost, or one of them, as the driver says."""
+        part = lost.part
+        if not lost.flow:
+            self._lost.add(part)
         for name, (peer, link) in list(self._links.items()):
-            if peer == part:
+            if peer == part and (not lost.flow or (name, link.terms.epoch) == (lost.flow, lost.epoch)):
                 link.lose(PeerLost(f"link {name!r}: part {part!r} is frozen, or cut off"))
 
     @property
@@ -503,18 +512,26 @@ class Worker:
         try:
             for name, address, epoch in ends:
                 self._connect(name, address, epoch)
-        except LinkError as error:  # that part is lost again, which the driver notices
+        except LinkError as error:  # that part is lost again
             _log.warning("%s", error)
+            self._tell_lost(name)
 
     def _on_failure(self, flow: CutFlow, error: BaseException) -> None:
         """Handle that a link has failed, by the policy of the part at its other end."""
         _log.info("%s", error)  # when it was noticed
+        if isinstance(error, PeerLost):
+            self._tell_lost(flow.name)
         cut: Cut = self.cut
         policy = self._on_loss(self._peer(flow))
         if isinstance(error, PeerLost) and policy == GO_ON:
             cut.end_flow(flow.name)
         elif not (isinstance(error, PeerLost) and policy == RESTART):
             cut.application.fail(error)
+
+    def _tell_lost(self, flow: str) -> None:
+        """Tell the driver that a link is lost: between hosts, it may reach both parts, and know nothing of it."""
+        if self._port is not None:
+            self.channel.post(LinkLost(flow, self._epochs[flow]))
 
     # The driver.
 
@@ -596,8 +613,13 @@ class Worker:
                 self.channel.post(TellTime(asked, time.perf_counter_ns(), clock_name()))
             case Cancel():
                 os.kill(os.getpid(), signal.SIGINT)
-            case Lost(part):
-                self._lose(part)
+            case Lost():
+                self._lose(message)
+            case EndFlow(flow, epoch):
+                if epoch == self._epochs[flow]:
+                    self.cut.end_flow(flow)
+            case LeaveSoon():
+                lingering.leave_soon(_TO_LEAVE)
             case Stop():
                 if self.control is not None:
                     self.control.stop()

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, gpu, op
+from headrace import CountCondition, PeriodicCondition, gpu, op
 from headrace._runtime.compiled import is_compiled
+from headrace._runtime.messages.ports import NOTHING
 from headrace._runtime.streams import branch_frames, lifetimes
 from headrace._runtime.streams.branch import Branch, Member
 from headrace._runtime.streams.branch_frames import BranchFrames
@@ -189,7 +190,9 @@ def test_all_messages_have_fences_before_an_operator_leaves() -> None:
     found: list[tuple[str, bool]] = []
     branch: Any = Branch(Any, may_split=True)  # type: ignore[arg-type]
     for name in ("one", "two"):
-        branch.join(SimpleNamespace(remaining=-1), lambda name=name: found.append((name, branch.is_split)))
+        branch.join(
+            SimpleNamespace(remaining=-1), [], lambda name=name: found.append((name, branch.is_split))
+        )
     branch.split()
     assert found == [("one", False), ("two", False)]
     assert branch.is_split
@@ -280,30 +283,193 @@ def test_a_row_overlaps_although_one_of_it_waits_for_the_device(machine: sim.Mac
     assert machine.now / MS / (4 * FRAMES) <= 3  # five, if nothing overlapped
 
 
-def test_a_row_parts_when_streams_of_their_own_pay() -> None:
-    """By what a compute of the row takes, whether the device is behind, and whether four spans in a row agree."""
+def keep_in_machine_time(monkeypatch: pytest.MonkeyPatch, machine: sim.Machine) -> None:
+    """Let looks at what operators keep, which is small, depend on the time of the device."""
+    for module in (lifetimes, branch_frames):
+        monkeypatch.setattr(module, "monotonic_ns", lambda: int(machine.now * 1e9))
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
 
-    def is_split(*spans: tuple[int, bool]) -> bool:
-        branch: Any = Branch(Any, may_split=True)  # type: ignore[arg-type]
-        nodes = [SimpleNamespace(remaining=left) for left in (-1, 400, 500, -1, 600)]
-        for node in nodes:
-            branch.join(node, list)
-        member = Member(branch, nodes[0].remaining, 0)
-        now = 0
-        for microseconds, is_behind in spans:
-            for computes in (6, 2):  # the device is found behind every other time
-                for node in nodes:
-                    node.remaining -= computes
-                now += 1_000 * microseconds * len(nodes) * computes
-                split = member.is_to_split(not is_behind or computes == 6, nodes[0].remaining, now)
+
+class SomeFences:
+    """Fences that the device has passed after a compute, or not."""
+
+    def __init__(self, is_busy: bool) -> None:
+        self.last, self.is_busy, self.is_current = 0, is_busy, False
+
+    def make_device_current(self) -> None:
+        self.is_current = True
+
+    def insert(self) -> None:
+        assert self.is_current
+        self.last += 1
+
+    def probe(self, member: Member, compute: Any) -> None:
+        member.probing(compute, self, self.make_device_current)(None, None, None)  # type: ignore[arg-type]
+
+    def has_passed(self, number: int) -> bool:
+        assert number == self.last > 0
+        return not self.is_busy
+
+
+class Spans:
+    """A member of a branch of five operators, in spans of computes of a given length."""
+
+    def __init__(self) -> None:
+        self.branch: Any = Branch(Any, may_split=True)  # type: ignore[arg-type]
+        self.nodes = [SimpleNamespace(remaining=left) for left in (-1, 400, 500, -1, 600)]
+        self.ports = [[SimpleNamespace(item=NOTHING)] for _ in self.nodes]
+        for node, ports in zip(self.nodes, self.ports, strict=True):
+            self.branch.join(node, ports, list)
+        self.member = Member(self.branch, self.nodes[0].remaining, 0)
+        self.now = self.probes = 0
+        # Called before a compute of the member that probes, and in it.
+        self.before: Any = lambda: None
+        self.during: Any = lambda: None
+
+    def compute(self, microseconds: int, fences: SomeFences) -> None:
+        for node in self.nodes:
+            node.remaining -= 1
+        self.now += 1_000 * microseconds * len(self.nodes)
+        if self.member.probes:
+            self.probes += 1
+            self.before()
+            fences.probe(self.member, self.receive)
+
+    def receive(self, *_: Any) -> None:
+        self.ports[0][0].item = 1
+        self.during()
+        self.ports[0][0].item = NOTHING
+
+    def span(self, microseconds: int, is_behind: bool = False, is_busy: bool = False) -> bool:
+        for computes in (6, 2):  # the device is found behind every other time
+            for _ in range(computes):
+                self.compute(microseconds, SomeFences(is_busy))
+            keeps_up = not is_behind or computes == 6
+            split = self.member.is_to_split(keeps_up, self.nodes[0].remaining, self.now)
         return split
 
-    assert not is_split(*[(59, False)] * 40)
-    assert is_split(*[(61, False)] * 4)
+
+def is_split(*spans: tuple[Any, ...]) -> bool:
+    row = Spans()
+    return [row.span(*each) for each in spans][-1]
+
+
+def test_a_row_parts_when_streams_of_their_own_pay() -> None:
+    """By what a compute of the row takes, whether the device is behind, and whether four spans in a row agree."""
     assert not is_split(*[(24, True)] * 40)
     assert is_split(*[(26, True)] * 4)
     assert not is_split(*[(26, True)] * 3, (26, False), *[(26, True)] * 3)
     assert not is_split((10_000, True), *[(10, True)] * 40), "as at the beginning, when kernels are loaded"
+
+
+def test_a_row_parts_when_probes_find_the_device_busy() -> None:
+    """As if one of the row waited for the device: it is never behind then."""
+    busy, idle = (61, False, True), (61, False, False)
+    assert not is_split(*[(59, False, True)] * 40)
+    assert not is_split(*[busy] * 4)
+    assert is_split(*[busy] * 5), "the first of them only begins with probes"
+    assert not is_split(*[idle] * 2000), "the host is slow, or the source"
+    assert not is_split(*[busy] * 4, idle, *[busy] * 4)
+    assert not is_split(*[busy] * 4, (59, False, True)), "a quick span does not count"
+
+
+def test_probes_that_find_nothing_become_rare() -> None:
+    row = Spans()
+    counts = []
+    for _ in range(2_000):
+        row.span(61)
+        counts.append(row.probes)
+    assert (counts[0], counts[1]) == (0, 8)
+    assert counts[-1] < 100, "of 16,000 computes"
+    for _ in range(600):
+        split = row.span(61, False, True)
+    assert split, "the device has become busy"
+
+
+def test_a_row_parts_when_the_device_is_behind_or_probes_find_it_busy() -> None:
+    """Probes go on while the device is behind, unless the computes are short."""
+    assert is_split(*[(61, True), (61, False, True)] * 3)
+    assert not is_split(*[(61, True, True), (61, False, False)] * 40), "each span counts its own probes"
+    row = Spans()
+    row.span(61)
+    row.span(61, True)
+    assert row.member.probes
+    row.span(24, True)
+    assert not row.member.probes
+
+
+def test_probes_that_all_begin_count_from_then_on() -> None:
+    row = Spans()
+    for _ in range(2):
+        row.span(61)
+    assert not row.member.probes, "it rests"
+    for _ in range(100):
+        row.compute(10, SomeFences(False))  # together
+    row.member.begin_probes(row.nodes[0].remaining, row.now)
+    assert [row.span(61, False, True) for _ in range(4)] == [False] * 3 + [True]
+
+
+def test_probes_end_when_the_row_parts() -> None:
+    row = Spans()
+    row.span(61)
+    row.branch.split()
+    assert row.member.is_to_split(True, row.nodes[0].remaining, row.now)
+    assert not row.member.probes
+
+
+def test_a_row_parts_when_others_compute_meanwhile() -> None:
+    """Operators that wait for the device on several threads."""
+
+    def begin() -> None:
+        row.ports[3][0].item = 1
+
+    def end() -> None:
+        row.ports[3][0].item = NOTHING
+
+    def compute() -> None:
+        row.nodes[3].remaining -= 1
+
+    for before, during in ((begin, end), (end, begin), (end, compute), (end, end)):
+        row = Spans()
+        row.before, row.during = before, during
+        for _ in range(5):
+            split = row.span(90)
+        assert split is (during is not before)
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_operators_that_wait_on_several_threads_part_however_often_each_computes(
+    monkeypatch: pytest.MonkeyPatch, machine: sim.Machine
+) -> None:
+    """They probe at different times."""
+
+    keep_in_machine_time(monkeypatch, machine)
+    seen: dict[str, list[int]] = {"often": [], "seldom": []}
+    streams: dict[str, list[int]] = {"often": [], "seldom": []}
+
+    def first(self: Any, op_input: Any, op_output: Any) -> None:
+        made = frame(here.stream)
+        launch(here.stream, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        op_output.emit(made, "often")
+        if self.ticks % 2 == 0:
+            op_output.emit(made, "seldom")
+
+    def wait(self: Any, op_input: Any, op_output: Any) -> None:
+        streams[self.name].append(int(here.stream))
+        read_frame(here.stream, 5 * MS, op_input.receive("in"), seen[self.name])
+        machine.sleep(0.02 * MS)
+        here.stream.stream.sync()
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, stream_flags=1)
+        period, count = PeriodicCondition(app, "33ms"), CountCondition(app, 4 * FRAMES)
+        sends = Step(app, period, count, pool, outputs=list(seen), body=first, name="first")
+        for name in seen:
+            app.add_flow(sends, Step(app, pool, inputs=["in"], body=wait, name=name), {(name, "in")})
+
+    run(compose, event_based)
+    assert seen == {"often": list(range(1, 4 * FRAMES + 1)), "seldom": list(range(2, 4 * FRAMES + 1, 2))}
+    assert streams["often"][-1] != streams["seldom"][-1]
 
 
 @pytest.mark.parametrize(("device", "streams"), [(10, 1), (20, 1), (40, len(ROW)), (100, len(ROW))])
@@ -319,6 +485,55 @@ def test_a_row_shares_its_stream_if_the_host_takes_as_long_as_the_device(
     bodies = dict.fromkeys(ROW, launch_slowly)
     app = run(partial(compose_row, seconds=device / 1000 * MS, frames=4 * FRAMES, bodies=bodies))
     assert len({seen[-1] for seen in app.streams.values()}) == streams
+
+
+@pytest.mark.parametrize(("device", "streams"), [(10, 1), (200, len(ROW))])
+def test_a_slow_host_does_not_part_a_row(
+    machine: sim.Machine, scheduler: MakeScheduler, device: int, streams: int
+) -> None:
+    """Each compute takes 100 µs of the host."""
+
+    def launch_slowly(self: Any, op_input: Any, op_output: Any) -> None:
+        stage(self, op_input, op_output)
+        machine.sleep(0.1 * MS)
+
+    bodies = dict.fromkeys(ROW, launch_slowly)
+    app = run(partial(compose_row, seconds=device / 1000 * MS, frames=8 * FRAMES, bodies=bodies), scheduler)
+    assert len({seen[-1] for seen in app.streams.values()}) == streams
+    assert app.seen == right(8 * FRAMES)
+
+
+def compose_slow_source(app: Any, machine: sim.Machine, **more: Any) -> None:
+    """Compose a row of computes that take 20 µs of the host, at 30 frames a second."""
+
+    def launch_soon(self: Any, op_input: Any, op_output: Any) -> None:
+        stage(self, op_input, op_output)
+        machine.sleep(0.02 * MS)
+
+    compose_row(app, bodies=dict.fromkeys(ROW, launch_soon), **more)
+    first = next(operator for operator in app.graph if operator.name == "first")
+    first.add_arg(PeriodicCondition(app, "33ms"))
+
+
+def test_a_slow_source_does_not_part_a_row(machine: sim.Machine) -> None:
+    app = run(partial(compose_slow_source, machine=machine, seconds=0.01 * MS, frames=8 * FRAMES))
+    assert len({seen[-1] for seen in app.streams.values()}) == 1
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_all_operators_that_kept_together_probe(
+    monkeypatch: pytest.MonkeyPatch, machine: sim.Machine
+) -> None:
+    """The kernels become long when each of them would rest. At looks, the device always keeps up."""
+
+    def seconds(name: str, ticks: int) -> float:
+        return 0.01 * MS if ticks <= 2 * FRAMES else 5 * MS
+
+    keep_in_machine_time(monkeypatch, machine)
+    app = run(partial(compose_slow_source, machine=machine, seconds=seconds, frames=5 * FRAMES))
+    assert app.seen == right(5 * FRAMES)
+    assert len({seen[2 * FRAMES] for seen in app.streams.values()}) == 1
+    assert len({seen[-1] for seen in app.streams.values()}) == len(ROW)
 
 
 @pytest.mark.parametrize("hasty", ROW[1:])
@@ -700,7 +915,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
     monkeypatch.setattr(branch_frames, "_STEP", 1)
-    monkeypatch.setattr(branch_frames, "_MOST", 3)
+    monkeypatch.setattr(branch_frames, "_ENOUGH", 3)
     monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
     monkeypatch.setattr(BranchFrames, "look", look_and_tell)
     return looks
@@ -1026,7 +1241,7 @@ def test_the_frames_in_flight_are_those_in_use_whoever_keeps_them(
     assert all(
         number >= used - 4 for number, used in told
     )  # three hold one frame each, and one is on its way
-    assert max(used for _, used in told) > 4 * FRAMES
+    assert max(used for _, used in told) > 3 * FRAMES
 
 
 @pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")

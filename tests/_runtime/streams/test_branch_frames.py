@@ -15,11 +15,12 @@ from headrace._runtime.streams import branch_frames
 from headrace._runtime.streams.branch import Branch
 from headrace._runtime.streams.branch_frames import BranchFrames
 from headrace._runtime.streams.held_frames import HeldFrames
+from headrace._runtime.streams.owners import take_each_once
 from headrace._runtime.streams.watch import Watch
 from headrace.tensor.libraries import owner_sizes
 
 MEMBERS = 2
-STEP, MOST = 12 * MEMBERS, 48 * MEMBERS
+STEP, MOST = 12 * MEMBERS, 96
 
 
 class Memory:
@@ -64,17 +65,17 @@ class User:
 
 
 class Kept:
-    """The frames of a branch of two operators, the clock, and the stream."""
+    """The frames of a branch of two operators, the host's clock, that of the run, and the stream."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(owner_sizes, Memory, lambda memory: memory.size)
-        self.now = 0
+        self.now = self.timestamp = 0
         monkeypatch.setattr(branch_frames, "monotonic_ns", lambda: self.now)
         self.stream = Stream()
         self.branch = Branch(SimpleNamespace(), True)  # type: ignore[arg-type]
         self.nodes = [SimpleNamespace(remaining=10**6) for _ in range(MEMBERS)]
         for node in self.nodes:
-            self.branch.join(node, lambda: None)
+            self.branch.join(node, [], lambda: None)
         managed = ManagedStream(self.stream, 0, self.stream.create_event)
         self.watch = Watch()
         self.frames = BranchFrames(self.branch, managed, self.watch)
@@ -94,7 +95,7 @@ class Kept:
         """Look as often as there is something to do."""
         while len(self.frames.received) >= self.frames.look_at:
             before = self.frames.look_at
-            if not self.frames.look(self.now):
+            if not self.frames.look(self.timestamp):
                 return False
             if self.frames.look_at > before:
                 break
@@ -136,14 +137,41 @@ def test_a_device_that_is_behind_ends_it(kept: Kept) -> None:
     assert not kept.frames.received
 
 
-def test_it_ends_when_streams_of_their_own_pay(kept: Kept) -> None:
-    for _ in range(4):
+def test_it_ends_when_the_operators_are_to_probe(kept: Kept) -> None:
+    """They take so long that streams of their own may pay. If not, they go on as before, for longer and longer."""
+    ends: list[int] = []
+    for number in range(40):
         kept.receive(MOST)
-        kept.now += MOST * 61_000
+        kept.timestamp += MOST * 61_000
         kept.stream.done = kept.stream.recorded
-        goes_on = kept.look()
-    assert not goes_on
-    assert kept.branch.is_split
+        if not kept.look():
+            ends.append(number)
+            assert kept.frames.look_at == 0
+            kept.frames.begin(kept.keeper, kept.timestamp)
+            kept.frames.end()
+    assert ends == [0, 8, 24]
+    assert not kept.branch.is_split
+
+
+def test_it_goes_on_after_probes_however_many_frames_a_compute_receives(kept: Kept) -> None:
+    kept.receive(MOST)
+    kept.timestamp += MOST * 61_000
+    assert not kept.look()
+    assert kept.frames.are_to_probe
+    kept.frames.begin(kept.keeper, kept.timestamp)
+    assert not kept.frames.are_to_probe
+    for _ in range(6):
+        kept.receive(MOST)
+        kept.nodes[0].remaining += MOST - 1
+        kept.stream.done = kept.stream.recorded
+        assert kept.look()
+
+
+def test_it_ends_when_the_branch_splits(kept: Kept) -> None:
+    kept.branch.split()
+    kept.receive(MOST)
+    assert not kept.look()
+    assert kept.frames.look_at == 0
 
 
 def test_it_begins_again_where_it_ended(kept: Kept) -> None:
@@ -164,20 +192,20 @@ def test_what_was_kept_together_is_released_when_the_stream_has_completed_its_wo
     frames = kept.receive(MOST)
     held = [frames[0]()]
     assert kept.look()
-    assert not kept.frames.settle(kept.now)  # they still keep together, and have looked just now
+    assert not kept.frames.settle(kept.timestamp)  # they still keep together, and have looked just now
     frames += kept.receive(MOST)
     assert not kept.look()
-    assert not kept.frames.settle(kept.now)  # the fence of the last look is not complete
+    assert not kept.frames.settle(kept.timestamp)  # the fence of the last look is not complete
     kept.stream.done = kept.stream.recorded
-    assert not kept.frames.settle(kept.now)
+    assert not kept.frames.settle(kept.timestamp)
     assert alive(frames) == 2 * MOST
     kept.stream.done = kept.stream.recorded
-    assert not kept.frames.settle(kept.now)
+    assert not kept.frames.settle(kept.timestamp)
     assert alive(frames) == 1
     held.clear()
     for _ in range(2):
         assert alive(frames) == 1
-        is_over = kept.frames.settle(kept.now)
+        is_over = kept.frames.settle(kept.timestamp)
         kept.stream.done = kept.stream.recorded
     assert (alive(frames), is_over) == (0, True)
 
@@ -185,11 +213,11 @@ def test_what_was_kept_together_is_released_when_the_stream_has_completed_its_wo
 def test_frames_are_released_although_those_that_keep_together_receive_nothing(kept: Kept) -> None:
     frames = kept.receive(STEP - 1)
     for _ in range(3):
-        assert not kept.frames.settle(kept.now)
+        assert not kept.frames.settle(kept.timestamp)
         assert alive(frames) == STEP - 1
         kept.now += 20_000_000
         kept.stream.done = kept.stream.recorded
-    assert not kept.frames.settle(kept.now)
+    assert not kept.frames.settle(kept.timestamp)
     assert alive(frames) == 0
     assert kept.frames.look_at > 0
 
@@ -331,3 +359,31 @@ def test_frames_that_come_from_others_meanwhile_are_kept(kept: Kept) -> None:
     assert {id(each) for each in kept.held.received} | kept.held.watched.keys() == {
         id(each) for frames in received for each in frames
     }
+
+
+def test_bytes_are_those_of_the_entries_that_are_left(kept: Kept) -> None:
+    """However often they are counted, and whatever came before."""
+    for size in (16, 32, 64, 16):
+        frames = kept.receive(MOST, size)
+        assert kept.look()
+        kept.stream.done = kept.stream.recorded
+        assert (kept.frames._bytes, kept.frames._counted) == (MOST * size, MOST)
+        assert len(kept.frames.received) == len(frames) == MOST
+
+
+class Equal(Memory):
+    """Memory that is equal to all other such memory, and has no hash."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kinds", [(Memory,), (Equal,), (Memory, Equal)])
+def test_each_owner_is_taken_once_whatever_it_says_of_itself(kinds: tuple[type[Memory], ...]) -> None:
+    made = [kind() for _ in range(3) for kind in kinds]
+    owners = [*made, made[0], made[-1], *made]
+    taken = take_each_once(owners, 2 * len(made))
+    assert list(map(id, taken)) == list(map(id, made))
+    assert list(map(id, owners)) == list(map(id, made[-2:]))

@@ -163,7 +163,7 @@ def test_messages_come_after_the_work_on_further_streams_of_an_operator(
         op_output.emit(result, "out")
 
     def compose(app: Any) -> None:
-        app.streams, app.seen, app.seconds = {}, [], 0.0
+        app.streams, app.seen, app.seconds = {}, [], 0.1 * MS
         first = Step(app, CountCondition(app, FRAMES), outputs=["out"], body=stage, name="first")
         middle = Step(app, inputs=["in"], outputs=["out"], body=body, name="middle")
         app.add_flow(first, middle)

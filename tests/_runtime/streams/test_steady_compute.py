@@ -177,15 +177,17 @@ def test_a_tracked_compute_is_steady_until_its_stream_changes(monkeypatch: pytes
     def compose(app: Any) -> None:
         observe.watch(app, Watcher())
         pool = CudaStreamPool(app, stream_flags=1)
-        often = PeriodicCondition(app, 1_000_000)  # so far apart that the operators part
 
         @op(outputs="out")
         def source() -> Array:
             numbers.append(numbers[-1] + 1)
             return Array(0)
 
-        first = source(app, CountCondition(app, LONG), often, pool, name="first")
-        app.last = op(lambda x: None)(app, pool, name="last")
+        def work(x: Array) -> None:
+            launch(here.stream, MS, lambda: None)  # so long that the operators part
+
+        first = source(app, CountCondition(app, LONG), pool, name="first")
+        app.last = op(work)(app, pool, name="last")
         app.add_flow(first, app.last)
 
     run(compose)

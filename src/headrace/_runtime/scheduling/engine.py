@@ -28,7 +28,7 @@ from headrace._runtime.scheduling.ending import ending_of
 from headrace._runtime.scheduling.ends import Ends
 from headrace._runtime.scheduling.faults import faults_of
 from headrace._runtime.scheduling.lendable_lock import LendableLock
-from headrace._runtime.scheduling.pace import SLOW
+from headrace._runtime.scheduling.pace import slower
 from headrace._runtime.scheduling.pausing import Pausing
 from headrace._runtime.scheduling.polling import Polling
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
@@ -569,7 +569,7 @@ class Engine:
     def overtake(self, ready_queue: ReadyQueue, node: Node) -> None:
         """Replace the runner of a ready queue, because its compute has not ended in time."""
         ready_queue.runner = ready_queue.current = None
-        node.slow = SLOW
+        node.slow = slower(node.slow)
         node.is_measured = True
         for queue in node.inputs:
             self._state(queue).update_producers(self.pausing.is_paused)  # no receive did

@@ -105,8 +105,9 @@ class Node(RunningOperator):
         # Changed in its compute.
         # Whether its next compute is to take place while no other does (`alone`).
         self.wants_alone = False
-        # For how many more short computes it counts as slow (`pace`), and whether its next compute is measured. The
-        # worker on standby changes them too, `slow` under the lock. Without several workers they have no meaning.
+        # For how many more short computes it counts as slow, or as suspected if negative (`pace`), and whether its
+        # next compute is measured. The worker on standby changes them too, `slow` under the lock. Without several
+        # workers they have no meaning.
         self.slow = UNKNOWN
         self.is_measured = True
         # The workers that have measured it.

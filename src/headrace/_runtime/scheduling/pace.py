@@ -8,12 +8,19 @@ Three clocks tell. The CPU time of the thread is the length of a compute; it doe
 programs are in the way. What is left of the wall time is the time in which the thread did not run. If the CPU time
 of the whole process does not fill it, the thread was blocked. If it does, other threads were running, and this one
 may just have waited for the interpreter lock: that says nothing about the operator. Otherwise threads that compete
-for the lock would make each other look slow, and compete for ever.
+for the lock would make each other look slow, and compete for ever. A thread that was blocked has given up its core
+by itself, which the system counts. If it has not, another program had the core: that says nothing, either.
 
-Reading the clocks costs about 2 µs. So a short node is measured only when a worker on standby requests it, once in
+Reading all that costs about 3 µs. So a short node is measured only when a worker on standby requests it, once in
 a while (`waiting`). A slow node is always measured. It counts as slow until it was short several times in a row:
 many operators do their work in every tenth compute only. An unknown node counts as slow, so that slow nodes run in
 parallel from the first compute on.
+
+One slow compute of a short node only makes it *suspected*: it is always measured, too, but not handed over. It is
+slow if it is slow again among the next 16. The host may have been in the way the first time: it ran another program
+on that core, or mapped memory. On two cores that other programs took a third of the time, for 3 ms each, chains of
+computes of 11 and 21 µs were handed over 11 and 31 times in 1,000 computes when one slow compute was enough, 1.5
+and 4 times when two were needed, and hardly ever since the waits of a thread count, too.
 
 If a node that is handed over anyway is slow the first time that a worker runs it, that says nothing, either: it may
 have compiled a kernel, or made CUDA ready for this thread. Otherwise, each worker could make a short node count as
@@ -22,11 +29,18 @@ slow 16 times over, and each hand-over costs more than its compute.
 
 from __future__ import annotations
 
+import resource
+
 UNKNOWN = 1
 """`Node.slow` before the first compute."""
 
 SLOW = 16
-"""`Node.slow` after a slow compute."""
+"""`Node.slow` after a slow compute of a node that is not short."""
+
+SUSPECTED = -16
+"""`Node.slow` after a slow compute of a short node."""
+
+_OF_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # which only Linux has
 
 # Nanoseconds. Waking a worker takes tens of microseconds.
 _LONG = 200_000
@@ -38,8 +52,13 @@ _ALONE = 10_000
 _BLOCKED_BESIDE_OTHERS = 500_000
 
 
-def judge(slow: int, is_first: bool, wall: int, own: int, whole: int) -> int:
-    """Return for how many more short computes a node counts as slow.
+def times_waited() -> int:
+    """Return how often this thread has given up its core by itself; always 0 if the system does not count that."""
+    return 0 if _OF_THREAD is None else resource.getrusage(_OF_THREAD).ru_nvcsw
+
+
+def judge(slow: int, is_first: bool, wall: int, own: int, whole: int, has_waited: bool) -> int:
+    """Return for how many more short computes a node counts as slow; as a negative number, as suspected.
 
     Parameters
     ----------
@@ -49,10 +68,17 @@ def judge(slow: int, is_first: bool, wall: int, own: int, whole: int) -> int:
         Whether that was its first compute on that worker.
     wall, own, whole
         The wall time of that compute, and the CPU time of its thread and of the process meanwhile, in nanoseconds.
+    has_waited
+        Whether its thread has given up its core by itself meanwhile, or that is not known.
     """
     limit = _BLOCKED if whole - own < _ALONE else _BLOCKED_BESIDE_OTHERS
-    if own > _LONG or wall - whole > limit:
-        return slow if is_first and slow else SLOW
+    if own > _LONG or (has_waited and wall - whole > limit):
+        return slow if is_first and slow else slower(slow)
     if wall - own > limit:
-        return slow  # others computed meanwhile, perhaps with the interpreter lock
-    return max(slow - 1, 0)
+        return slow  # others computed meanwhile, perhaps with the interpreter lock, or another program did
+    return slow - 1 if slow > 0 else min(slow + 1, 0)
+
+
+def slower(slow: int) -> int:
+    """Return the same after a slow compute."""
+    return SLOW if slow else SUSPECTED

@@ -13,8 +13,7 @@ Before the runner begins a compute that is slow (`pace`), it releases the lock, 
 that are left, and is not the runner any more. After that compute it goes on as the runner, unless there is one.
 
 A short compute may turn out to be slow. Therefore a parked worker stands by as long as nodes are ready: it looks
-every millisecond whether the runner is still in the same compute, and takes its place if so
-(`waiting`).
+every few milliseconds whether the runner is still in the same compute, and takes its place if so (`waiting`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.notes import note
-from headrace._runtime.scheduling.pace import judge
+from headrace._runtime.scheduling.pace import judge, times_waited
 from headrace._runtime.scheduling.parker import Parker
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace._runtime.scheduling.threads import WorkerThread
@@ -210,17 +209,20 @@ def _run_streak(engine: Engine, parker: Parker, node: Node) -> None:
                 compute = node.compute  # as in `run_alone`
                 compute(node.input, node.output, node.context)
         except BaseException as error:
+            lock.take_back(node)
             note(error, "compute", node.operator)
             raise
-        finally:
-            try:
-                token = lent.pop()
-            except IndexError:
-                token = None
-            if token is not node:
-                lock.regain(token)
-        following = engine.finish(node, token is node)
-        if token is not node:
+        # A copy of `take_back`, so that the token is compared once. With that, and with None looked for only after
+        # `take`, a step of a chain takes 2.5 % less.
+        try:
+            token = lent.pop()
+        except IndexError:
+            token = None
+        if token is node:
+            following = engine.finish(node, True)
+        else:
+            lock.regain(token)
+            following = engine.finish(node, False)
             watched = False
             if ready_queue.runner is None:
                 ready_queue.runner = parker
@@ -228,23 +230,27 @@ def _run_streak(engine: Engine, parker: Parker, node: Node) -> None:
                 return
         if following is None:
             following = engine.take(ready_queue)
-        if following is None:
-            ready_queue.runner = None
-            return
+            if following is None:
+                ready_queue.runner = None
+                return
         node = following
 
 
 def _compute_measured(engine: Engine, parker: Parker, node: Node) -> None:
     """Run a node and measure how long it takes (`pace`); if it is slow, let other workers run meanwhile."""
-    if node.slow:
+    slow = node.slow
+    if slow > 0:
         node.input.announce_room(engine.announce_room)
         engine.hand_over(node)
+    waited = times_waited()
     wall, own, whole = perf_counter_ns(), thread_time_ns(), process_time_ns()
     try:
         engine.compute_with_extra_work(node)
     finally:
         whole, own, wall = process_time_ns() - whole, thread_time_ns() - own, perf_counter_ns() - wall
-        node.slow = judge(node.slow, parker not in node.measured_by, wall, own, whole)
+        has_waited = not waited or times_waited() != waited
+        # From what it was before, so that a compute counts once if its worker was replaced (`overtake`).
+        node.slow = judge(slow, parker not in node.measured_by, wall, own, whole, has_waited)
         node.measured_by.add(parker)
         if not node.slow:
             node.is_measured = False

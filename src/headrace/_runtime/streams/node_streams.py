@@ -194,7 +194,8 @@ class NodeStreams:
 
     def _go_steady(self) -> None:
         """Go the short way in the next compute."""
-        self._steady = self.node.compute = steady_compute(
+        member = self._member
+        steady = steady_compute(
             self.node,
             self._compute,
             self._current,
@@ -203,13 +204,21 @@ class NodeStreams:
             self.run.observer,
             self._end_steady,
         )
+        if member is not None and member.probes:
+            fences = self.lifetimes.readers[0].fences
+            steady = member.probing(steady, fences, self.allocation.make_own_current)
+        self._steady = self.node.compute = steady
 
     def _end_steady(self) -> None:
         """Go the general way in the next compute, because the streams of the operator or its compute changed."""
-        if self._steady is not None and self.node.compute is self._steady:
+        if self._is_steady():
             self.node.compute = self._watched_compute
         self._steady = None
         self._keep_alone()
+
+    def _is_steady(self) -> bool:
+        """Return whether the next compute goes the short way."""
+        return self._steady is not None and self.node.compute is self._steady
 
     def _begin_unusual(self) -> None:
         """Begin the first compute, or the first that is watched again."""
@@ -232,7 +241,7 @@ class NodeStreams:
         self._current = LastingStream(handle)
         branch, node = self.run.branches.get(self.node.operator), self.node
         if branch is not None and branch.may_split and branch.stream is own:
-            branch.join(node, self.outputs.send_fences)
+            branch.join(node, self._ports, self.outputs.send_fences)
             self._member = Member(branch, node.remaining, node.clock.timestamp())
             self.is_unusual = True
             self.lifetimes.after_look = self._look_at_branch
@@ -242,8 +251,13 @@ class NodeStreams:
         """Leave the stream that the operator shares, between two computes, if streams of their own pay."""
         member = self._member
         assert member is not None
-        node = self.node
-        if not member.is_to_split(keeps_up, node.remaining, node.clock.timestamp()):
+        node, probed = self.node, member.probes
+        is_split = member.is_to_split(keeps_up, node.remaining, node.clock.timestamp())
+        if member.probes is not probed:
+            self.lifetimes.readers[0].doubt()  # looks end its spans
+            if self._is_steady():
+                self._go_steady()
+        if not is_split:
             self._keep_together(keeps_up, member)
             return
         has_others = len(self.lifetimes.readers) > 1 or not self.outputs.is_only
@@ -261,17 +275,21 @@ class NodeStreams:
     def _keep_together(self, keeps_up: bool, member: Member) -> None:
         """Keep what is received together with the others of the branch, if the device keeps up."""
         stream = self.allocation.own
-        is_steady = self._steady is not None and self.node.compute is self._steady
         is_quiet = (
             keeps_up
             and self.lifetimes.readers[0].is_quiet
-            and not (in_use or member.stays or member.keeps_alone)
+            and not (in_use or member.stays or member.keeps_alone or member.probes)
         )
         frames = self._kept_together()
         # One without inputs follows the others, whose frames it sends.
         is_apart = not (self._ports or (frames is not None and frames.look_at))
         is_heavy = frames is not None and frames.is_heavy
-        if stream is None or is_heavy or is_apart or not (is_steady and is_quiet and self.outputs.is_only):
+        if (
+            stream is None
+            or is_heavy
+            or is_apart
+            or not (self._is_steady() and is_quiet and self.outputs.is_only)
+        ):
             self._keep_alone()
             if frames is not None:
                 frames.settle(self.node.clock.timestamp())
@@ -298,6 +316,8 @@ class NodeStreams:
         if frames is not None:
             frames.end()
             self.lifetimes.readers[0].doubt()  # the last fence that it knows of is an old one
+            if frames.are_to_probe and self._member is not None:
+                self._member.begin_probes(self.node.remaining, self.node.clock.timestamp())
         if held.unsorted and self._member is not None:
             self._member.keeps_alone = True
             held.sort()

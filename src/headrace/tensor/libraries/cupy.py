@@ -70,8 +70,16 @@ class CuPy(DeviceLibrary):
         state.use()
 
     def stream_setter(self, state: Any) -> Callable[[], object]:
-        """Return CuPy's own method."""
-        return state.use  # type: ignore[no-any-return]
+        """Return a function that makes a stream current, unless it is: reading takes 0.05 µs and setting 0.2."""
+        use: Callable[[], object] = state.use
+        if cupy.cuda.runtime.getDeviceCount() > 1:
+            return use  # which also checks that its device is current
+
+        def make_current() -> None:
+            if _current_stream(0) is not state:
+                use()
+
+        return make_current
 
     # Memory.
 

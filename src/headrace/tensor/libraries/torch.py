@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _current_stream = torch.cuda.current_stream
 # Builds without CUDA lack them, and have no streams.
 _read_parts: Any = getattr(torch._C, "_cuda_getCurrentStream", None)
+_read_handle: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _set_parts: Any = getattr(torch._C, "_cuda_setStream", None)
 _current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
 
@@ -79,14 +80,24 @@ class PyTorch(DeviceLibrary):
         """Return the current stream of the current device, in the parts that PyTorch keeps it in."""
         return _read_parts(_current_device())
 
-    def set_stream(self, state: Any) -> None:
+    @staticmethod
+    def set_stream(state: Any) -> None:
         """Make a stream current."""
-        self.stream_setter(state)()
+        _set_parts(*state)
 
     def stream_setter(self, state: Any) -> Callable[[], object]:
-        """Return PyTorch's own call."""
+        """Return a function that makes a stream current, unless it is."""
         stream_id, device_index, device_type = state
-        return partial(_set_parts, stream_id, device_index, device_type)
+        set_parts = partial(_set_parts, stream_id, device_index, device_type)
+        if _read_handle is None or torch.cuda.device_count() > 1:
+            return set_parts  # which also makes its device current
+
+        def make_current() -> None:
+            # The number of a stream of others is its handle, and that of PyTorch's own ones is no handle.
+            if _read_handle(device_index) != stream_id:
+                set_parts()
+
+        return make_current
 
     def stream_state(self, handle: StreamHandle) -> Any:
         """Return the parts of a stream."""
