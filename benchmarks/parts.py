@@ -17,7 +17,8 @@ cores one had a median of 76 µs, and another one, half a minute later, of 136. 
 Then the start of three fragments is measured: from the start of the program to the first compute of each, its
 memory (Pss, in which pages that processes share count in part), and its CPU time and wake-ups while nothing
 happens, from a second after the first frame, which itself costs as much as some idle seconds, to the next one; the
-driver's, too. `--start` measures this alone. All modules are compiled, as those of an installed package are.
+driver's, too. `--start` measures this alone. With `--frame "4 MiB"` or `--by event-based` the hops of these are
+measured alone, beside the bare carrier. All modules are compiled, as those of an installed package are.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 from threading import Timer
@@ -229,7 +231,8 @@ def run_hop(
     return np.array(latencies) / 1000, per_second, used / count * 1e6
 
 
-def measure_hops(rounds: int) -> list[list[Any]]:
+def measure_hops(rounds: int, sizes: Sequence[str], by: str = "") -> list[list[Any]]:
+    """Return the figures of frames of these sizes; of all that carry them, or those with this in their name."""
     kinds: list[tuple[str, Any, bool, dict[str, str]]] = [
         ("bare carrier", run_bare, False, {}),
         ("link alone", run_link, False, {}),
@@ -239,7 +242,9 @@ def measure_hops(rounds: int) -> list[list[Any]]:
         ("hop, greedy, in place", run_hop, True, {"scheduler": "greedy"}),
     ]
     rows: list[list[Any]] = []
-    for name, (size, rate, count) in SIZES.items():
+    kinds = [each for each in kinds if by in each[0] or each[0] == "bare carrier"]
+    for name in sizes:
+        size, rate, count = SIZES[name]
         measured: dict[str, list[Any]] = {}
         for _ in range(rounds):
             for kind, measure, in_place, given in kinds:
@@ -252,10 +257,12 @@ def measure_hops(rounds: int) -> list[list[Any]]:
                 measured.setdefault(kind, []).append((p50, p99, per_second, used))
                 print(name, kind, f"{p50:.0f} {p99:.0f} µs, {per_second:.0f}/s", file=sys.stderr)
         base = np.median(measured["bare carrier"], axis=0)
+        least = {kind: min(each[0] for each in values) for kind, values in measured.items()}
         for kind, values in measured.items():
             p50, p99, per_second, used = np.median(values, axis=0)
             figures = [f"{p50:.0f}", f"{p50 / base[0]:.2f}", f"{p99:.0f}", f"{per_second:.0f}"]
-            rows.append([name, kind, *figures, f"{per_second / base[2]:.2f}", f"{used:.0f}"])
+            shortest = [f"{least[kind]:.0f}", f"{least[kind] / least['bare carrier']:.2f}"]
+            rows.append([name, kind, *figures, f"{per_second / base[2]:.2f}", f"{used:.0f}", *shortest])
     return rows
 
 
@@ -307,6 +314,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--start", action="store_true", help="measure the start of three fragments alone")
     parser.add_argument("--in-place", action="store_true", help="measure frames made in place alone")
+    parser.add_argument("--frame", choices=SIZES, action="append", help="measure frames of this size alone")
+    parser.add_argument("--by", default="", help='measure these alone, such as "event-based"')
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
     in_turns = ["frame", "p50 µs", "more than 64 B of the same run", "at least", "at most"]
@@ -318,13 +327,19 @@ def main() -> None:
     if arguments.start:
         print(report.table(started, measure_three()))
         return
+    columns = ["frame", "by", "p50 µs", "x bare", "p99 µs", "frames per s", "x bare", "CPU µs a frame, both"]
+    columns += ["least p50 µs", "x bare"]
+    if arguments.frame or arguments.by:
+        print(
+            report.table(columns, measure_hops(arguments.rounds, arguments.frame or [*SIZES], arguments.by))
+        )
+        return
     load = os.getloadavg()[0]
-    hops = measure_hops(arguments.rounds)
+    hops = measure_hops(arguments.rounds, [*SIZES])
     in_place = measure_in_place(3 * arguments.rounds)
     three = measure_three()
     after = os.getloadavg()[0]
     is_urgent = os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
-    columns = ["frame", "by", "p50 µs", "x bare", "p99 µs", "frames per s", "x bare", "CPU µs a frame, both"]
     hop = next(row for row in hops if row[:2] == ["4 MiB", "hop, greedy"])
     report.publish(
         "parts",

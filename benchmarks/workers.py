@@ -3,13 +3,15 @@
     python -m benchmarks.workers                 chains of short computes, branches of slow ones
     python -m benchmarks.workers chain           only the rows whose names contain a word
     python -m benchmarks.workers --cpu chain     CPU time of the process, for a machine with other load
+    python -m benchmarks.workers --waits chain   how often threads wait, instead of times
 
 Each row is measured with the greedy scheduler and with an event-based one on 1, 2, 4 and 8 workers, in turn. The
 minimum of several rounds counts. The time runs from the first compute of the source to the last of a sink.
 
 A chain is a source, five stages and a sink. Its computes hold the interpreter lock, or release it for about a
-microsecond several times, as a launch of a kernel does; with CuPy and PyTorch, each launches a kernel on its own
-stream. Workers cannot help there; the table shows how much longer a compute takes than with the greedy scheduler.
+microsecond several times, as a launch of a kernel does, one time after the other or with Python in between; with
+CuPy and PyTorch, each launches a kernel on its own stream. Workers cannot help there; the table shows how much
+longer a compute takes than with the greedy scheduler.
 Branches are a source, eight stages side by side and a sink for each. Their computes sleep, or leave the lock while
 they work; the table shows how many times faster the workers are.
 """
@@ -18,10 +20,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 import time
 import zlib
 from collections.abc import Callable
+from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 from benchmarks.common import machine, table
@@ -105,7 +109,7 @@ class Program(Application):
             self.add_flow(stage, sink)
 
     def measure(self) -> float:
-        """Return the microseconds per compute."""
+        """Return the microseconds per compute, or what `read` counts, in 1,000 computes."""
         self.run()
         computes = self.messages * (1 + len(self.sinks) + (BRANCHES if self.branches else STAGES))
         return (max(sink.ended for sink in self.sinks) - self.source.began) / 1e3 / computes
@@ -138,6 +142,18 @@ def short_calls(message: Any) -> Any:
     for _ in range(4):
         zlib.crc32(_BYTES)
     return message
+
+
+def between_system_calls() -> Work:
+    python, file = python_for(1.5), os.open(os.devnull, os.O_WRONLY)
+
+    def work(message: Any) -> Any:
+        for _ in range(4):
+            python(message)
+            os.write(file, b"0")
+        return message
+
+    return work
 
 
 def sleep(message: Any) -> Any:
@@ -234,6 +250,7 @@ def rows() -> list[Row]:
         ("chain, 5 µs of Python", python_for(5), number, False, 2_000),
         ("chain, 50 µs of Python", python_for(50), number, False, 300),
         ("chain, 4 calls without the lock", short_calls, number, False, 1_500),
+        ("chain, Python and 4 system calls", between_system_calls(), number, False, 3_000),
     ]
     if has("cupy"):
         found.append(("chain, CuPy", add_one, cupy_array, False, 500))
@@ -253,8 +270,13 @@ def rows() -> list[Row]:
     return found
 
 
+def waits() -> int:
+    """Return how often threads of this process have waited, times a million."""
+    return getrusage(RUSAGE_SELF).ru_nvcsw * 1_000_000
+
+
 def measure(row: Row, rounds: int, read: Callable[[], int]) -> dict[int, float]:
-    """Return the microseconds per compute for each number of workers, 0 being the greedy scheduler."""
+    """Return the least of `Program.measure` for each number of workers, 0 being the greedy scheduler."""
     _, work, first, branches, messages = row
     best: dict[int, float] = {}
     for _ in range(rounds):
@@ -271,9 +293,11 @@ def main() -> None:
     parser.add_argument(
         "--cpu", action="store_true", help="measure CPU time of the process instead of wall time"
     )
+    parser.add_argument("--waits", action="store_true", help="count how often threads wait")
     options = parser.parse_args()
-    read = time.process_time_ns if options.cpu else time.perf_counter_ns
+    read = waits if options.waits else time.process_time_ns if options.cpu else time.perf_counter_ns
     print(f"machine: {machine()}, {'CPU' if options.cpu else 'wall'} time", flush=True)
+    counts: list[list[Any]] = []
     chains: list[list[Any]] = []
     branches: list[list[Any]] = []
     for row in rows():
@@ -281,9 +305,15 @@ def main() -> None:
             continue
         best = measure(row, options.rounds, read)
         print(f"{row[0]}: {best}", file=sys.stderr, flush=True)
+        if options.waits:
+            counts.append([row[0], *best.values()])
+            continue
         ratios = [best[0] / best[n] if row[3] else best[n] / best[0] for n in WORKERS]
         (branches if row[3] else chains).append([row[0], best[0], *ratios])
-    columns = ["", "greedy, µs per compute", *(f"{n} worker{'s' * (n > 1)}" for n in WORKERS)]
+    each = [f"{n} worker{'s' * (n > 1)}" for n in WORKERS]
+    columns = ["", "greedy, µs per compute", *each]
+    if counts:
+        table("how often threads wait, in 1,000 computes", ["", "greedy", *each], counts)
     if chains:
         table("time of a compute, as a multiple of that with the greedy scheduler", columns, chains)
     if branches:

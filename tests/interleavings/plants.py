@@ -157,8 +157,8 @@ PLANTS = [
     Plant(
         "the runner of a queue stays the runner when it parks",
         _WORKERS,
-        "            ready_queue.runner = None\n            return\n",
-        "            return\n",
+        "                ready_queue.runner = None\n                return\n",
+        "                return\n",
         "chain-2",
         (_LOST, _SPIN, _HANG, _LEAK, Kind.LIVELOCK),
     ),
@@ -166,7 +166,9 @@ PLANTS = [
         "a worker on standby takes two computes of one operator for one that takes long",
         _WAITING,
         "            if goes_on:\n                watched, computes = node, node.remaining\n"
-        "                node.is_measured = True\n            elif lock.try_acquire():\n"
+        "                node.is_measured = True\n"
+        "                patience = min(patience * _GROWTH, _MOST_PATIENCE)\n"
+        "            elif lock.try_acquire():\n"
         "                if ready_queue.current is watched and watched.remaining == computes:\n",
         "            if goes_on and node is not watched:\n"
         "                watched, computes = node, node.remaining\n"
@@ -244,7 +246,7 @@ PLANTS = [
         _WORKERS,
         "judge(slow, parker not in node.measured_by, wall",
         "judge(node.slow, parker not in node.measured_by, wall",
-        "late-once-2",
+        "late-measured-2",
         (_WRONG,),
     ),
     Plant(
@@ -295,6 +297,22 @@ PLANTS = [
         "        pass\n",
         "slow-chain-2",
         (_LOST, _HANG, _WRONG, _SPIN),
+    ),
+    Plant(
+        "a worker whose compute fails leaves the lock lent",
+        _WORKERS,
+        "            lock.take_back(node)\n",
+        "            pass\n",
+        "failure-2",
+        (_ERROR, _LEAK, _HANG, _LOST, Kind.LIVELOCK),
+    ),
+    Plant(
+        "a worker whose compute fails goes on without the lock",
+        _LOCK,
+        "        if token is not node:\n            self.regain(token)\n",
+        "",
+        "failure-2",
+        (_ERROR, _LEAK, _HANG, _LOST, _EARLY),
     ),
     Plant(
         "a worker whose token is gone goes on without the lock",

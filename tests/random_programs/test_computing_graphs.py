@@ -24,7 +24,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     if not is_compiled():  # compiled modules cannot be patched
         monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
         monkeypatch.setattr(branch_frames, "_STEP", 1)
-        monkeypatch.setattr(branch_frames, "_MOST", 3)
+        monkeypatch.setattr(branch_frames, "_ENOUGH", 3)
 
 
 @pytest.mark.usefixtures("soon")

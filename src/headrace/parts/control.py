@@ -396,6 +396,9 @@ class Channel:
         """Look whether the other host answers; return the seconds until the next look, or None if it is cut off."""
         left = self._reachability.look(self._connection)
         self.is_cut |= left is None
+        if self._reachability.is_overdue and not self.is_cut:
+            # A question of keepalive, or its answer, may be lost. A message is sent again until it is answered.
+            self.offer(Beat())
         return left
 
     # What is sent.

@@ -81,12 +81,15 @@ class World:
         self.end()
 
 
-def test_it_looks_every_millisecond_and_leaves_the_lock_to_a_runner_that_goes_on() -> None:
+def test_it_looks_more_and_more_seldom_and_leaves_the_lock_to_a_runner_that_goes_on() -> None:
+    """If the runner does not go on, others have waited for two looks: at most a quarter of the time until then."""
     world = World()
-    world.meanwhile = [world.go_on] * 6
+    world.meanwhile = [world.go_on] * 50
     assert world.stand_by()
-    assert world.waited == [1e-3] * 7
     assert world.replaced == []
+    assert (world.waited[0], max(world.waited), world.waited[-1]) == (1e-3, 4e-3, 4e-3)
+    for number, waited in enumerate(world.waited):
+        assert waited == pytest.approx(min(1e-3 + sum(world.waited[:number]) / 8, 4e-3))
 
 
 def test_it_has_a_compute_of_the_runner_measured_at_each_look() -> None:
@@ -102,7 +105,7 @@ def test_it_replaces_a_runner_that_is_in_one_compute_from_one_look_to_the_next(l
     world.meanwhile = [world.go_on, world.go_on, world.lose_token if lost else world.stay]
     assert not world.stand_by()
     assert world.replaced == [world.node]
-    assert world.waited == [1e-3] * 3
+    assert len(world.waited) == 3
     assert not world.lock.try_acquire(), "it holds the lock afterwards"
 
 

@@ -15,6 +15,7 @@ from headrace._runtime.streams import branch_frames
 from headrace._runtime.streams.branch import Branch
 from headrace._runtime.streams.branch_frames import BranchFrames
 from headrace._runtime.streams.held_frames import HeldFrames
+from headrace._runtime.streams.owners import take_each_once
 from headrace._runtime.streams.watch import Watch
 from headrace.tensor.libraries import owner_sizes
 
@@ -358,3 +359,31 @@ def test_frames_that_come_from_others_meanwhile_are_kept(kept: Kept) -> None:
     assert {id(each) for each in kept.held.received} | kept.held.watched.keys() == {
         id(each) for frames in received for each in frames
     }
+
+
+def test_bytes_are_those_of_the_entries_that_are_left(kept: Kept) -> None:
+    """However often they are counted, and whatever came before."""
+    for size in (16, 32, 64, 16):
+        frames = kept.receive(MOST, size)
+        assert kept.look()
+        kept.stream.done = kept.stream.recorded
+        assert (kept.frames._bytes, kept.frames._counted) == (MOST * size, MOST)
+        assert len(kept.frames.received) == len(frames) == MOST
+
+
+class Equal(Memory):
+    """Memory that is equal to all other such memory, and has no hash."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kinds", [(Memory,), (Equal,), (Memory, Equal)])
+def test_each_owner_is_taken_once_whatever_it_says_of_itself(kinds: tuple[type[Memory], ...]) -> None:
+    made = [kind() for _ in range(3) for kind in kinds]
+    owners = [*made, made[0], made[-1], *made]
+    taken = take_each_once(owners, 2 * len(made))
+    assert list(map(id, taken)) == list(map(id, made))
+    assert list(map(id, owners)) == list(map(id, made[-2:]))

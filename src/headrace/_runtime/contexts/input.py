@@ -112,10 +112,9 @@ class InputContext:
             return self._receive_as(kind, name)
         try:
             port = self._by_name[name]
-            take = port.take
             if port.log is None:
-                item = take()
-            elif take is port.noted:
+                item = port.take()
+            elif port.take is port.noted:
                 receipt = port.log
                 item = receipt.take_item()
                 rows, log = receipt.receipts, receipt.log
@@ -124,7 +123,7 @@ class InputContext:
                 if log.is_timing:
                     log.timer.receive(item, port)
             else:
-                item = take()
+                item = port.take()
         except IndexError:
             return self._receive_nothing(port)
         except KeyError:
@@ -136,27 +135,31 @@ class InputContext:
                 # A copy of `NodeStreams.received` for the usual messages: an array with a fence between operators
                 # that handle streams, and an array alone between those that share a stream. Without it, a compute
                 # of `benchmarks.gpu_chain` takes 6 % more bytecodes, and one on a shared stream 3 %.
-                if type(item) is port.kind:
+                item_type = type(item)
+                if item_type is Envelope:
+                    if item.extra is None:
+                        data = item.data
+                        if type(data) is port.kind:
+                            fences = item.fences
+                            if (
+                                fences is not None
+                                and item.number > fences.completed
+                                and fences.stream is not port.own
+                            ):
+                                port.own.wait(item.event)  # type: ignore[union-attr]
+                            port.item = item
+                            try:
+                                steady.append(port.owner_of(data))
+                            except Exception:  # a sparse tensor has no owner
+                                add_owners(data, port.unsorted)
+                            return data
+                elif item_type is port.kind:
                     port.item = item
                     try:
                         steady.append(port.owner_of(item))
-                    except Exception:  # a sparse tensor has no owner
+                    except Exception:
                         add_owners(item, port.unsorted)
                     return item
-                if type(item) is Envelope and item.extra is None and type(item.data) is port.kind:
-                    data, fences = item.data, item.fences
-                    if (
-                        fences is not None
-                        and item.number > fences.completed
-                        and fences.stream is not port.own
-                    ):
-                        port.own.wait(item.event)  # type: ignore[union-attr]
-                    port.item = item
-                    try:
-                        steady.append(port.owner_of(data))
-                    except Exception:
-                        add_owners(data, port.unsorted)
-                    return data
             if self.announces:
                 self._announce(self._node, port.queues)  # type: ignore[misc]
             # A copy of `NodeStreams.received`, `wait_for` and `_open` for an array with at most one fence: most

@@ -91,8 +91,9 @@ class OutputContext:
             error = no_such_port(self._node.name, "output", name, self._node.output_queues)
             self._node.operator.fragment._report_mistake(error)
             return
-        stamp = port.stamp_object
+        fences = port.fences
         if type(data) in _CHANGED_TYPES:
+            stamp = port.stamp_object
             if type(data) is dict:
                 data = self._convert_dict(data)
             if type(data) in _TENSOR_TYPES or (type(data) is dict and Tensor in map(type, data.values())):
@@ -101,33 +102,40 @@ class OutputContext:
                     self._send_to_each(data, port, acq_timestamp)
                     return
                 stamp = None
-        if stamp is not None:
+            if stamp is not None:
+                if port.pending:
+                    port.settle()  # type: ignore[misc]
+                data = stamp(data)
+        elif fences is not None:
             if port.pending:
                 port.settle()  # type: ignore[misc]
-            fences = port.fences
-            if fences is None:
+            # A copy of `stamping`, because every compute of an operator with a stream does this: without it, one
+            # takes a call more of 6.5.
+            number = fences.last + 1
+            if number > fences.reach:
+                fences.add_event()
+            event = fences.events[number % fences.count]
+            fences.record(event)
+            fences.last = number
+            message = Envelope()
+            message.data = data
+            message.fences = fences
+            message.event = event
+            message.number = number
+            message.work = None
+            message.extra = None
+            message.record = None
+            data = message
+        else:
+            stamp = port.stamp_object
+            if stamp is not None:
+                if port.pending:
+                    port.settle()  # type: ignore[misc]
                 data = stamp(data)
-            else:
-                # A copy of `stamping`, because every compute of an operator with a stream does this: without it,
-                # one takes a call more of 6.5.
-                number = fences.last + 1
-                if number > fences.reach:
-                    fences.add_event()
-                event = fences.events[number % fences.count]
-                fences.record(event)
-                fences.last = number
-                message = Envelope()
-                message.data = data
-                message.fences = fences
-                message.event = event
-                message.number = number
-                message.work = None
-                message.extra = None
-                message.record = None
-                data = message
+        queue = port.only
         if acq_timestamp != -1 or self.has_details:
             data = self._with_details(data, acq_timestamp)
-        elif port.log is not None and port.queues is port.noted:
+        elif queue is None and port.log is not None and port.queues is port.noted:
             emission = port.log
             behind = emission.queue
             if len(behind) < emission.room:
@@ -137,15 +145,13 @@ class OutputContext:
                 emission.number += 1
                 behind.append(data)
                 return
-        queues = port.queues
-        if len(queues) == 1:  # an iterator over one takes 80 ns longer
-            queue = queues[0]
+        if queue is not None:  # an iterator over one takes 80 ns longer
             if len(queue) < queue.capacity:
                 queue.append(data)
             else:
                 queue.offer(data)
             return
-        for queue in queues:
+        for queue in port.queues:
             if len(queue) < queue.capacity:
                 queue.append(data)
             else:

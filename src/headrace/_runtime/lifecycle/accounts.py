@@ -103,7 +103,7 @@ def count_messages(engine: Engine) -> None:
     for node in engine.operator_nodes:
         for name in node.output_queues:
             port = node.output.ports[name]
-            port.queues = tuple(MessageCounter(queue) for queue in port.queues)
+            port.connect(tuple(MessageCounter(queue) for queue in port.queues))
 
 
 class MessageCounter(Queue):

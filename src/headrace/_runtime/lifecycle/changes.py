@@ -361,9 +361,11 @@ def _connect_outputs(node: Node, engine: Engine) -> None:
         node.output_queues[name] = (*behind, *unconnected)
         port = node.output.ports[name]
         fronts = {queue.behind: queue for queue in port.queues if isinstance(queue, MessageCounter)}
-        port.queues = tuple(
-            fronts[queue] if queue in fronts else MessageCounter(queue) if counts else queue
-            for queue in behind or unconnected
+        port.connect(
+            tuple(
+                fronts[queue] if queue in fronts else MessageCounter(queue) if counts else queue
+                for queue in behind or unconnected
+            )
         )
         seen.update(behind)
     node.outputs = tuple(seen)

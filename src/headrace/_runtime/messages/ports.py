@@ -248,8 +248,9 @@ class OutputPort:
 
     Attributes
     ----------
-    queues
-        The queues that receive emitted messages.
+    queues, only
+        The queues that receive emitted messages; and the only one, if there is one and it has no log. `connect`
+        changes both.
     stream
         The stream that was chosen for the port.
     stamp
@@ -266,18 +267,25 @@ class OutputPort:
         one that finds as many waiting as `room` of the log says.
     """
 
-    __slots__ = ("fences", "log", "noted", "pending", "queues", "settle", "stamp", "stamp_object", "stream")
+    __slots__ = (
+        *("fences", "log", "noted", "only", "pending", "queues", "settle", "stamp", "stamp_object", "stream"),
+    )
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:
-        self.queues = queues
+        self.noted: Any = None
+        self.connect(queues)
         self.stream: ManagedStream | None = None
         self.stamp: Callable[[Any], Any] | None = None
         self.stamp_object: Callable[[Any], Any] | None = None
         self.fences: Fences | None = None
         self.pending: dict[Any, Any] = {}
         self.settle: Callable[[], None] | None = None
-        self.noted: Any = None
         self.log: EmissionLog | None = None
+
+    def connect(self, queues: tuple[Queue, ...]) -> None:
+        """Send to other queues from now on."""
+        self.queues = queues
+        self.only: Queue | None = queues[0] if len(queues) == 1 and queues is not self.noted else None
 
 
 def messages_in(item: Any) -> Iterator[Envelope]:

@@ -126,7 +126,7 @@ class Faults:
         if resume.is_retried:
             resume.end_retry()
         for port, _, held_back in self._outputs:
-            port.queues = held_back
+            port.connect(held_back)
         try:
             self._compute(op_input, op_output, context)
         except BaseException:
@@ -134,7 +134,7 @@ class Faults:
             raise
         finally:
             for port, queues, _ in self._outputs:
-                port.queues = queues
+                port.connect(queues)
         for name, items in self._again.items():
             if items:  # an earlier attempt received more than this one
                 self.discarded[name] = self.discarded.get(name, 0) + len(items)

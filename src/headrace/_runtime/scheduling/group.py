@@ -217,8 +217,8 @@ class Group:
             port = boundary.node.output.ports[boundary.port]
             behind = boundary.node.output_queues[boundary.port]
             wanted = self.node.output_queues[boundary.name]
-            self.node.output.ports[boundary.name].queues = tuple(
-                [port.queues[place] for place, queue in enumerate(behind) if queue in wanted]
+            self.node.output.ports[boundary.name].connect(
+                tuple([port.queues[place] for place, queue in enumerate(behind) if queue in wanted])
             )
         self.runner.prime()
         if any(member.ending is not None for member in self.members):

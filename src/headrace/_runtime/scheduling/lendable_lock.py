@@ -83,6 +83,15 @@ class LendableLock:
             return False
         return True
 
+    def take_back(self, node: Node) -> None:
+        """Hold the lock again after the compute of a node during which it was lent."""
+        try:
+            token: Node | None = self.lent.pop()
+        except IndexError:
+            token = None
+        if token is not node:
+            self.regain(token)
+
     def regain(self, token: Node | None) -> None:
         """Hold the lock again after a compute whose token is gone; `token` is that of another, if there was one."""
         if token is None:

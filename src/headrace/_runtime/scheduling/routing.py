@@ -131,7 +131,7 @@ class DynamicRouting(Routing):
         for name, collector in self._collectors.items():
             port = output.ports[name]
             ports[name] = port, port.queues
-            port.queues = collector
+            port.connect(collector)
         chosen = flows.chosen = []
         try:
             result = work()
@@ -147,7 +147,7 @@ class DynamicRouting(Routing):
         finally:
             flows.chosen = None
             for port, queues in ports.values():
-                port.queues = queues
+                port.connect(queues)
         collected, self._collected[:] = self._collected[:], []
         found = {name: self._queues(name, queues, chosen) for name, (_, queues) in ports.items()}
         for name, message in collected:

@@ -92,7 +92,18 @@ class BranchFrames:
     """
 
     __slots__ = (
-        *("_before", "_branch", "_bytes", "_counted", "_fences", "_held", "_keepers", "_lock", "_looked"),
+        *(
+            "_before",
+            "_branch",
+            "_bytes",
+            "_bytes_before",
+            "_counted",
+            "_fences",
+            "_held",
+            "_keepers",
+            "_lock",
+            "_looked",
+        ),
         *("_member", "_released", "_teller", "is_heavy", "look_at", "received"),
     )
 
@@ -106,8 +117,8 @@ class BranchFrames:
         self._held = HeldFrames(watch, self)  # nobody keeps memory of headrace's own allocators here
         # Those that the last look found released; its fence is the last one.
         self._released: list[Any] | None = None
-        # How many entries are older than the last look, how many have been counted, and their bytes.
-        self._before = self._counted = self._bytes = 0
+        # How many entries are older than the last look and how many have been counted, and the bytes of both.
+        self._forget_counts()
         self._looked = 0
         self._keepers = 0  # operators that keep what they receive here
         self._member: Member | None = None
@@ -194,7 +205,7 @@ class BranchFrames:
                 self._released = None
             held.watched.update(self._held.watched)
             self._held.watched.clear()
-            self._before = self._counted = self._bytes = 0
+            self._forget_counts()
 
     @property
     def are_to_probe(self) -> bool:
@@ -218,12 +229,16 @@ class BranchFrames:
         """Return what there is for all operators."""
         return of_each * self._branch.members
 
+    def _forget_counts(self) -> None:
+        """Begin with an empty list."""
+        self._before = self._counted = self._bytes = self._bytes_before = 0
+
     def _settle(self) -> bool:
         held, fences = self._held, self._fences
         if not fences.has_passed(fences.last):
             return False
         self._released = None
-        self._before = self._counted = self._bytes = 0
+        self._forget_counts()
         held.received += take_each_once(self.received, len(self.received))
         if held.received or held.watched:
             self._released = held.look()
@@ -255,8 +270,8 @@ class BranchFrames:
         if held.received or held.watched:
             self._released = held.look()
         fences.insert()
-        self._before = self._counted = count = len(received)
-        self._bytes = size_of_all(received[:count])
+        self._counted = self._before = count = self._counted - self._before
+        self._bytes = self._bytes_before = self._bytes - self._bytes_before
         self._looked = now
         self.is_heavy = _are_large(self._bytes, count)
         self.look_at = 0 if self.is_heavy else count + self._for_all(_STEP)

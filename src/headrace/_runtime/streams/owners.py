@@ -348,7 +348,11 @@ def take_each_once(owners: list[Any], count: int) -> list[Any]:
     """Remove the first owners of a list, to which other threads may append, and return each of them once."""
     first = owners[:count]
     del owners[:count]
-    return list(dict(zip(map(id, first), first, strict=True)).values())
+    kinds: set[Any] = set(map(type, first))
+    for kind in kinds:
+        if kind.__hash__ is not object.__hash__ or kind.__eq__ is not object.__eq__:
+            return list({id(owner): owner for owner in first}.values())
+    return list(dict.fromkeys(first))  # which takes a third as long
 
 
 # Whether the program still holds an owner.

@@ -398,11 +398,12 @@ class Observation:
             for feed in feeds:
                 feed.show_by(show if feed is shown else None)
             port, (first, *others) = node.output.ports[name], feeds
-            port.queues = tuple(feeds)
+            queues = tuple(feeds)
             port.noted = None
             if not others and isinstance(first, Feed) and first.is_plain:
-                port.noted = port.queues
+                port.noted = queues
                 port.log = first.emitter
+            port.connect(queues)
         return made
 
     def _showing(self, what: str, where: Any) -> Callable[[Any], None] | None:
