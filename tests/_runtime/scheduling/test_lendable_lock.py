@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from headrace import Application
 from headrace._runtime import is_compiled
+from headrace._runtime.scheduling.engine import Engine
 from headrace._runtime.scheduling.lendable_lock import LendableLock
+from headrace.schedulers import GreedyScheduler
 from tests.harness import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled code takes no stand-ins for nodes")
@@ -80,33 +83,17 @@ def test_the_holder_makes_way_for_who_waits() -> None:
     assert not lock.is_wanted
 
 
-def test_who_made_way_does_not_want_the_lock_from_who_has_it_now() -> None:
+def test_a_worker_that_made_way_takes_a_node_before_it_makes_way_again() -> None:
     """Two workers would make way for each other at every look, and neither would take a node."""
-    attempts: list[int] = []
-    wanted: list[bool] = []
-
-    class Watched(LendableLock):
-        def try_acquire(self) -> bool:
-            attempts.append(threading.get_ident())
-            return super().try_acquire()
-
-    lock = Watched(lambda: None)
-    lock.acquire()
-    worker = threading.get_ident()
-
-    def wait() -> None:
-        with lock:
-            attempts.clear()
-            wait_until(lambda: attempts.count(worker) >= 2, "a worker that made way and waits")
-            wanted.append(lock.is_wanted)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    wait_until(lambda: lock.is_wanted, "a thread that waits")
-    lock.make_way()
-    lock.release()
-    thread.join(PATIENCE)
-    assert wanted == [False]
+    engine = Engine(GreedyScheduler(Application()))
+    (ready_queue,) = engine.ready_queues
+    waiting: Any = SimpleNamespace(blockers=0, is_guarded=False)
+    ready_queue.later.append(waiting)
+    engine.lock.acquire()
+    engine.lock.is_wanted = engine.held = True
+    assert engine.take(ready_queue) is None
+    engine.lock.make_way()
+    assert engine.take(ready_queue) is waiting
 
 
 def test_who_waits_takes_the_lock_if_its_holder_lends_it_and_computes_for_long() -> None:

@@ -299,7 +299,8 @@ class Engine:
             if self.timed:
                 self.fire()
             if self.held:
-                if self.stopping or self.lock.is_wanted:
+                lock = self.lock
+                if self.stopping or (lock.is_wanted and not lock.has_made_way):
                     return None
                 if self.pausing.handle():
                     node = self.take_step(ready_queue)

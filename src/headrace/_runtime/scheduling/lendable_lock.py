@@ -48,9 +48,12 @@ class LendableLock:
         number stays the same: one compute is over, and another has lost its token. Changed under the lock.
     is_wanted
         Whether a thread waits for the lock.
+    has_made_way
+        Whether its holder has made way for others and has not looked for a node since; it does that before it makes
+        way again. Otherwise two workers could make way for each other for ever. Changed under the lock.
     """
 
-    __slots__ = ("_lock", "_make_holder_look", "_turn", "is_wanted", "lent", "running")
+    __slots__ = ("_lock", "_make_holder_look", "_turn", "has_made_way", "is_wanted", "lent", "running")
 
     def __init__(self, make_holder_look: Callable[[], None]) -> None:
         self._lock = threading.Lock()
@@ -59,7 +62,7 @@ class LendableLock:
         self._make_holder_look = make_holder_look
         self.lent: deque[Node] = deque()
         self.running = 0
-        self.is_wanted = False
+        self.is_wanted = self.has_made_way = False
 
     def acquire(self) -> None:
         """Wait for the lock, or take it from a worker that has lent it."""
@@ -108,15 +111,12 @@ class LendableLock:
         self.running += 1
 
     def make_way(self) -> None:
-        """Let the thread that waits for the lock have it first, and acquire it again.
-
-        The lock is not wanted meanwhile: two workers that made way for each other would never take a node.
-        """
+        """Let the thread that waits for the lock have it first, and acquire it again."""
         self._lock.release()
         with self._turn:
             pass
-        while not (self.try_acquire() or self._lock.acquire(timeout=PATIENCE)):
-            pass
+        self.acquire()
+        self.has_made_way = True
 
     def release(self) -> None:
         """Release the lock; it is not lent."""

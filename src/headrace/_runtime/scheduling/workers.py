@@ -171,19 +171,24 @@ def _run_beside_others(engine: Engine, parker: Parker) -> None:
 
 
 def _run_locked(engine: Engine, parker: Parker) -> None:
-    ready_queue, waiting = parker.ready_queue, engine.waiting
+    ready_queue, waiting, lock = parker.ready_queue, engine.waiting, engine.lock
     while True:
         if ready_queue.runner is not None:
             engine.service()
         elif (node := engine.take(ready_queue)) is not None:
+            if lock.has_made_way:
+                lock.has_made_way = False
+                if lock.is_wanted:
+                    engine.held = True  # `take` has cleared it: make way after this node
             ready_queue.runner = parker
             _run_streak(engine, parker, node)
-        if engine.lock.is_wanted:
-            engine.lock.make_way()
+        if lock.is_wanted and not lock.has_made_way:
+            lock.make_way()
             continue
+        lock.has_made_way = False
         if len(engine.ready_queues) > 1:
             waiting.wake_others(ready_queue, computes=False)
-        if not waiting.wait(parker, engine.lock):
+        if not waiting.wait(parker, lock):
             return
 
 
