@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -786,6 +788,43 @@ def test_a_flow_without_a_link_is_named() -> None:
     cut = Cut(plant(camera(range(3)), detector([])), "edge")
     with pytest.raises(LinkError, match=r"flow 'edge.camera.out -> server.detector.in' has no link"):
         cut.application.run()
+
+
+class Late(deque[Any]):
+    """A queue whose last message comes, and whose end, as soon as somebody has found it empty."""
+
+    has_ended = False
+    policy = None
+    peek = deque.popleft
+
+    def __len__(self) -> int:
+        count = super().__len__()
+        if not self.has_ended:
+            self.append("the last one")
+            self.has_ended = True
+        return count
+
+
+@pytest.mark.parametrize("keeps_places", [True, False])
+def test_the_end_is_not_sent_before_a_message_that_comes_as_the_sender_looks(keeps_places: bool) -> None:
+    """Another worker may emit the last message and end after the sender has found its queue empty."""
+    flow = SimpleNamespace(keeps_places=keeps_places, size=4)
+    sender: Any = SimpleNamespace(
+        flow=flow, _is_stalled=False, _has_failed=False, _has_said_end=False, _out=0, _held=[]
+    )
+    queue, find_next = Late(), link_operators.SendToPart._find_next
+    assert [find_next(sender, queue) for _ in range(2)] == [link_operators._NOTHING, "the last one"]
+
+
+def test_a_sender_that_is_given_up_drops_a_message_that_comes_as_it_looks() -> None:
+    flow = SimpleNamespace(keeps_places=True)
+    sender: Any = SimpleNamespace(flow=flow, _queue=Late(), _held=[], _out=0, _sent=0, _lost=0)
+    sender._take = lambda queue: queue.popleft()
+    drop = link_operators.SendToPart._drop
+    drop(sender)
+    assert not sender.is_done
+    drop(sender)
+    assert (sender.is_done, sender._lost) == (True, 1)
 
 
 # Messages that are sent and received at once, without a compute of a link operator.

@@ -492,6 +492,8 @@ class SendToPart(LinkOperator):
         """Return the message that can be sent next, `_END`, or `_NOTHING`."""
         if self._is_stalled or self._has_failed:
             return _NOTHING
+        # Before the messages: all of them are in the queue then. Another worker may add the last one just now.
+        has_ended = queue.has_ended
         out = self._out
         if self.flow.keeps_places:
             message = queue[out] if len(queue) > out else _END
@@ -500,7 +502,7 @@ class SendToPart(LinkOperator):
         else:
             message = queue.peek() if len(queue) else _END
         if message is _END:
-            return _END if queue.has_ended and not self._has_said_end else _NOTHING
+            return _END if has_ended and not self._has_said_end else _NOTHING
         if out >= self.flow.size:
             return _NOTHING
         if type(message) is Envelope and message.has_fences and not self._condition.is_complete(message):
@@ -652,10 +654,11 @@ class SendToPart(LinkOperator):
         self._sent -= self._out
         self._out = 0
         self._held.clear()
+        has_ended = queue.has_ended  # before the messages, as in `_find_next`
         while len(queue):
             self._take(queue)
             self._lost += 1
-        self.is_done = queue.has_ended
+        self.is_done = has_ended
 
     def _take(self, queue: Any) -> Any:
         return queue.take() if queue.policy is _POP else queue.popleft()
