@@ -59,6 +59,7 @@ ALLOWED = {
         "_runtime/scheduling/lendable_lock.py",
         "LendableLock.acquire",
     ): "limited, and repeated until it succeeds",
+    ("_runtime/scheduling/lendable_lock.py", "LendableLock.make_way"): WORKER,
     (
         "gpu/cuda/callbacks.py",
         "_WaiterThreads._serve",

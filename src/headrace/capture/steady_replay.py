@@ -76,7 +76,7 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
                     queue.offer(message)
         finally:
             item = owner = message = None
-            numbers.append(fences.last + 1)
+            numbers.append(fences.last)
             if len(numbers) >= reader.look_at:
                 look()
             elif unsorted:

@@ -80,6 +80,35 @@ def test_the_holder_makes_way_for_who_waits() -> None:
     assert not lock.is_wanted
 
 
+def test_who_made_way_does_not_want_the_lock_from_who_has_it_now() -> None:
+    """Two workers would make way for each other at every look, and neither would take a node."""
+    attempts: list[int] = []
+    wanted: list[bool] = []
+
+    class Watched(LendableLock):
+        def try_acquire(self) -> bool:
+            attempts.append(threading.get_ident())
+            return super().try_acquire()
+
+    lock = Watched(lambda: None)
+    lock.acquire()
+    worker = threading.get_ident()
+
+    def wait() -> None:
+        with lock:
+            attempts.clear()
+            wait_until(lambda: attempts.count(worker) >= 2, "a worker that made way and waits")
+            wanted.append(lock.is_wanted)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    wait_until(lambda: lock.is_wanted, "a thread that waits")
+    lock.make_way()
+    lock.release()
+    thread.join(PATIENCE)
+    assert wanted == [False]
+
+
 def test_who_waits_takes_the_lock_if_its_holder_lends_it_and_computes_for_long() -> None:
     looks: list[int] = []
     lock = LendableLock(lambda: looks.append(1))

@@ -376,11 +376,11 @@ def test_a_row_parts_when_probes_find_the_device_busy() -> None:
 def test_probes_that_find_nothing_become_rare() -> None:
     row = Spans()
     counts = []
-    for _ in range(2_000):
+    for _ in range(2_500):
         row.span(61)
         counts.append(row.probes)
     assert (counts[0], counts[1]) == (0, 8)
-    assert counts[-1] < 100, "of 16,000 computes"
+    assert counts[-1] < 100, "of 20,000 computes"
     for _ in range(600):
         split = row.span(61, False, True)
     assert split, "the device has become busy"
@@ -534,6 +534,42 @@ def test_all_operators_that_kept_together_probe(
     assert app.seen == right(5 * FRAMES)
     assert len({seen[2 * FRAMES] for seen in app.streams.values()}) == 1
     assert len({seen[-1] for seen in app.streams.values()}) == len(ROW)
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_an_operator_probes_for_few_computes(monkeypatch: pytest.MonkeyPatch, machine: sim.Machine) -> None:
+    """Before, its looks were as far apart as possible, because the device kept up."""
+    probes: dict[Member, int] = {}
+    usual = Member.probing
+
+    def probing(self: Member, *args: Any) -> Any:
+        compute = usual(self, *args)
+
+        def compute_and_count(*contexts: Any) -> None:
+            probes[self] = probes.get(self, 0) + 1
+            compute(*contexts)
+
+        return compute_and_count
+
+    def stage_of_slow_host(self: Any, op_input: Any, op_output: Any) -> None:
+        stage(self, op_input, op_output)
+        machine.sleep((0.02 if self.ticks < 2 * FRAMES else 0.1) * MS)
+
+    keep_in_machine_time(monkeypatch, machine)
+    monkeypatch.setattr(Member, "probing", probing)
+    bodies = dict.fromkeys(ROW, stage_of_slow_host)
+    run(partial(compose_row, seconds=0.01 * MS, frames=5 * FRAMES, bodies=bodies))
+    assert len(probes) == len(ROW)
+    assert max(probes.values()) <= 16
+
+
+def test_an_operator_with_a_further_stream_does_not_probe(machine: sim.Machine) -> None:
+    def ask(op_input: Any, operator: Any) -> None:
+        if operator.name == "two":
+            getattr(operator._node.context, "allocate_cuda_" + "stream")("mine")
+
+    app = run(partial(compose_slow_source, machine=machine, seconds=0.01 * MS, ask=ask))
+    assert app.seen == RIGHT
 
 
 @pytest.mark.parametrize("hasty", ROW[1:])

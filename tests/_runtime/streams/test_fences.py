@@ -90,14 +90,14 @@ class Computes:
     def end(self, frame: Any) -> None:
         """End a compute that received a frame, and look at those so far where that is due."""
         self.received.append(frame)
-        self.numbers.append(self.fences.last + 1)
+        self.numbers.append(self.fences.last)
         if len(self.numbers) >= self.look_at:
             self.look()
 
     def end_quietly(self, frame: Any) -> bool:
         """End a compute whose frame is small; return whether the bytes would be counted here."""
         self.received.append(frame)
-        self.numbers.append(self.fences.last + 1)
+        self.numbers.append(self.fences.last)
         is_due = len(self.numbers) >= self.look_at
         if is_due and self.may_put_off():
             self.put_off(True)
@@ -239,7 +239,7 @@ def test_a_device_that_falls_behind_is_found_although_looks_are_put_off(emits: b
             if n < kept_up:
                 device.done = device.recorded
             computes.received.append(n)
-            computes.numbers.append(fences.last + 1)
+            computes.numbers.append(fences.last)
             if len(computes.numbers) >= computes.look_at:
                 if computes.may_put_off():
                     computes.put_off(True)
@@ -437,7 +437,7 @@ def test_an_event_that_was_lent_speaks_for_its_fence_until_that_is_complete() ->
     device = Device()
     fences, computes = device.timeline()
     for n in range(3):
-        computes.numbers.append(fences.last + 1)
+        computes.numbers.append(fences.last)
         computes.turn([n])
         message = emit(fences, n)
     fences.lend(message.event)
@@ -558,6 +558,18 @@ def test_nothing_is_kept_when_the_device_has_finished() -> None:
         computes.look()  # which finds the device behind
     computes.clear()
     assert computes.held == computes.numbers == []
+
+
+def test_computes_that_move_to_another_stream_are_complete_with_the_fence_of_the_move() -> None:
+    device = Device()
+    _, computes = Device().timeline()
+    fences, moved = device.timeline()
+    for n in range(3):
+        computes.end(n)
+    moved.take_over(computes.in_flight)
+    device.done = device.recorded
+    assert moved.settle()
+    assert device.recorded == fences.last == 1
 
 
 @pytest.mark.parametrize("seed", range(examples(8)))

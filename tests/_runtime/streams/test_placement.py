@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from functools import partial, wraps
@@ -384,6 +385,49 @@ class CalledByBase(Called):
         super().compute(op_input, op_output, context)
 
 
+AnotherName = ByHand
+
+
+class CalledByAnotherName(ByHand):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        AnotherName.compute(self, op_input, op_output, context)
+
+
+class CalledByModule(ByHand):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        sys.modules[__name__].ByHand.compute(self, op_input, op_output, context)
+
+
+def make_local() -> Any:
+    class Base(ByHand):
+        pass
+
+    class CalledLocally(Base):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            Base.compute(self, op_input, op_output, context)
+
+    return CalledLocally
+
+
+def unmarked(function: Any) -> Any:
+    return lambda *args: function(*args)
+
+
+class CalledInDecorated(ByHand):
+    @unmarked
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        super().compute(op_input, op_output, context)
+
+
+class CalledInFunction(ByHand):
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        compute_as_base(self, op_input, op_output, context)
+
+
+def compute_as_base(operator: Any, *args: Any) -> None:
+    super(CalledInFunction, operator).compute(*args)
+
+
 class InMethod(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         self.help(context)
@@ -435,6 +479,7 @@ class PlainCode(Operator):
             (kind, {}, True)
             for kind in (
                 *(ByHand, Inherited, Called, CalledByName, CalledByBase, InMethod, InProperty),
+                *(CalledByAnotherName, CalledByModule, make_local(), CalledInDecorated, CalledInFunction),
                 *(InFunction, InClosure, Decorated),
             )
         ),

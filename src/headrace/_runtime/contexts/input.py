@@ -135,8 +135,8 @@ class InputContext:
                 # A copy of `NodeStreams.received` for the usual messages: an array with a fence between operators
                 # that handle streams, and an array alone between those that share a stream. Without it, a compute
                 # of `benchmarks.gpu_chain` takes 6 % more bytecodes, and one on a shared stream 3 %.
-                item_type = type(item)
-                if item_type is Envelope:
+                # The type is read twice: compiled code would not know that of `item` by a variable.
+                if type(item) is Envelope:
                     if item.extra is None:
                         data = item.data
                         if type(data) is port.kind:
@@ -153,7 +153,7 @@ class InputContext:
                             except Exception:  # a sparse tensor has no owner
                                 add_owners(data, port.unsorted)
                             return data
-                elif item_type is port.kind:
+                elif type(item) is port.kind:
                     port.item = item
                     try:
                         steady.append(port.owner_of(item))

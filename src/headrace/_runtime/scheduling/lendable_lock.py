@@ -108,11 +108,15 @@ class LendableLock:
         self.running += 1
 
     def make_way(self) -> None:
-        """Let the thread that waits for the lock have it first, and acquire it again."""
+        """Let the thread that waits for the lock have it first, and acquire it again.
+
+        The lock is not wanted meanwhile: two workers that made way for each other would never take a node.
+        """
         self._lock.release()
         with self._turn:
             pass
-        self.acquire()
+        while not (self.try_acquire() or self._lock.acquire(timeout=PATIENCE)):
+            pass
 
     def release(self) -> None:
         """Release the lock; it is not lent."""

@@ -12,7 +12,7 @@ and stay there:
   is never behind then, and yet the others could work meanwhile. A probe finds that the device has not passed a
   fence from before a compute when the compute ends, or that another operator computes at the same time. An operator
   probes in the spans after a slow one. If it finds nothing, it rests, for longer and longer: the host may be slow,
-  or the source.
+  or the source. Operators that keep frames together (`branch_frames`) rest together, and all begin to probe then.
 - From that moment on, all of them send their messages with a fence.
 - At its next look, each operator leaves: its new stream waits for all work on the shared one so far. That includes
   its own work, and the work behind the messages without a fence that it has still to receive. The first operator

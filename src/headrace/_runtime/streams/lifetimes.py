@@ -26,7 +26,7 @@ Only in this case is a callback requested.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
@@ -137,7 +137,7 @@ class Lifetimes:
         is_due = False
         for reader in self.readers:
             numbers = reader.numbers
-            numbers.append(reader.fences.last + 1)
+            numbers.append(reader.fences.last)
             is_due = is_due or len(numbers) >= reader.look_at
         if is_due:
             self.look_unless_early()
@@ -174,7 +174,7 @@ class Lifetimes:
         """Keep the frames that were received and released until the streams have completed their work so far."""
         if self._added:
             for reader in self._added:
-                reader.numbers.append(reader.fences.last + 1)
+                reader.numbers.append(reader.fences.last)
             self._added = []
         self._counted = self._counted_shared = self._bytes = 0
         held = self.held
@@ -247,8 +247,8 @@ class InFlight:
     Attributes
     ----------
     numbers
-        The number of the fence that completes each unfinished compute, oldest first. The end of a compute appends
-        it: the next fence.
+        The number of the last fence at the end of each unfinished compute, oldest first: the next fence completes
+        the compute.
     look_at
         The number of unfinished computes at which to call `turn` again.
     keeps_up
@@ -314,7 +314,7 @@ class InFlight:
         has_new = last != self._last
         number = last - 1 if has_new else last
         if self.keeps_up and self._until <= number and not self._earlier and fences.has_passed(number):
-            del numbers[: bisect_right(numbers, number)]
+            del numbers[: bisect_left(numbers, number)]
             self._frames, self._until = released, last + 1
             if limit >= _LEAST_LIMIT:
                 self._patience = min(2 * self._patience or _COMPUTES, _MOST_COMPUTES)
@@ -324,7 +324,9 @@ class InFlight:
         left = len(numbers)
         # If looks were put off, and the device had completed its work up to the last fence, no more is known.
         is_full = left >= limit and self._patience <= _COMPUTES
-        if left and (numbers[0] > last if has_new and left >= limit else numbers[-1] > last and not has_new):
+        if left and (
+            numbers[0] >= last if has_new and left >= limit else numbers[-1] >= last and not has_new
+        ):
             fences.insert()  # there was none since the last look, or none that shows that the oldest is complete
             last += 1
         self._last = last
@@ -339,7 +341,7 @@ class InFlight:
         """Keep what was kept until the work on another stream is complete, which this stream waits for."""
         fences = self.fences
         fences.insert()
-        self.numbers = [fences.last] * len(former.numbers)
+        self.numbers = [fences.last - 1] * len(former.numbers)
         self._frames, self._until = former.frames or None, fences.last
         self._last, self._left, self.keeps_up = fences.last, len(self.numbers), False
         self.look_at = min(self._left + 2, self._limit)
@@ -367,7 +369,7 @@ class InFlight:
         """Go on without a look for six computes, or twelve with `is_quiet`; the look finds a fence from here."""
         numbers, fences = self.numbers, self.fences
         count, last = len(numbers), fences.last
-        if count > 1 and numbers[count - 2] > last:  # the operator emits no fences, or seldom
+        if count > 1 and numbers[count - 2] >= last:  # the operator emits no fences, or seldom
             fences.insert()
             self._last = last + 1
         rest = self._patience - count + self._left
@@ -377,24 +379,25 @@ class InFlight:
         fences, numbers, earlier = self.fences, self.numbers, self._earlier
         if self._frames:
             earlier.append((self._until, self._frames))
-        waiting = [*numbers[:1], *(number for number, _ in islice(earlier, 1))]
+        waiting = [*(number + 1 for number in numbers[:1]), *(number for number, _ in islice(earlier, 1))]
         if waiting:
             fences.update(min(waiting))
-        del numbers[: bisect_right(numbers, fences.completed)]
+        del numbers[: bisect_left(numbers, fences.completed)]
         while earlier and earlier[0][0] <= fences.completed:
             earlier.popleft()
         self._frames, self._until = released, fences.last + 1
 
     def settle(self) -> bool:
         """Release what the stream no longer reads, where no compute follows; return whether nothing is left."""
-        if max([*self.numbers, *([self._until] if self._frames else [])], default=0) > self.fences.last:
-            self.fences.insert()
+        fences, numbers = self.fences, self.numbers
+        if (numbers and numbers[-1] >= fences.last) or (self._frames and self._until > fences.last):
+            fences.insert()
         self.turn(None)
         return not (self.numbers or self.frames)
 
     def oldest_event(self) -> Any:
         """Return the event of the fence that the oldest unfinished compute waits for; call it when full."""
-        return self.fences.event(self.numbers[0])
+        return self.fences.event(self.numbers[0] + 1)
 
     def clear(self) -> None:
         """Release everything, because the device has finished."""

@@ -32,7 +32,7 @@ from headrace.gpu.ambient import library_is_in_use
 from headrace.tensor.libraries import ANY_LIBRARY, find_library
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from headrace.core.condition import Condition
     from headrace.core.graph import Graph
@@ -151,7 +151,10 @@ def handles_streams(operator: Operator) -> bool:
 
 def _names_any(operator: Operator, sought: set[str], in_objects: bool = False) -> bool:
     """Return whether the code of an operator, and with `in_objects` of its objects, names any of some functions."""
-    members = [*_members_of(type(operator)), *vars(operator).values()]
+    kinds = type(operator).__mro__[: -len(Operator.__mro__)]
+    bases = {"super", *(kind.__name__ for kind in kinds)}
+    members, replaced = _members_of(kinds)
+    members += vars(operator).values()
     if operator.is_function:
         members = [operator.declared.function]  # type: ignore[attr-defined]
     if in_objects:
@@ -168,29 +171,25 @@ def _names_any(operator: Operator, sought: set[str], in_objects: bool = False) -
             return True
         reached = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
         reached += [function.__globals__[name] for name in names if name in function.__globals__]
+        if not bases.isdisjoint(names) or any(value is kind for value in reached for kind in kinds):
+            reached += [member for name in names for member in replaced.get(name, ())]
         if in_objects:
             reached += [method for value in reached for method in _methods_of(value)]
         waiting += [found for value in reached for found in _functions_in(value)]
     return False
 
 
-def _members_of(kind: type[Operator]) -> list[Any]:
-    """Return what a class and its bases define, without replaced members that nothing calls."""
-    kinds = kind.__mro__[: -len(Operator.__mro__)]
-    bases = {"super", *(base.__name__ for base in kinds)}
-    found: list[Any] = []
-    replaced: set[str] = set()
-    called: set[str] = set()  # by functions that name `super` or a base
-    for base in kinds:
-        members = [member for name, member in vars(base).items() if name not in replaced or name in called]
-        for member in members:
-            for function in _functions_in(member):
-                names = _names(function.__code__)
-                if not bases.isdisjoint(names):
-                    called |= names
-        found += members
-        replaced |= vars(base).keys()
-    return found
+def _members_of(kinds: Iterable[type]) -> tuple[list[Any], dict[str, list[Any]]]:
+    """Return what classes define, in the order in which names are looked up, and by name what they replace."""
+    found: dict[str, Any] = {}
+    replaced: dict[str, list[Any]] = {}
+    for kind in kinds:
+        for name, member in vars(kind).items():
+            if name in found:
+                replaced.setdefault(name, []).append(member)
+            else:
+                found[name] = member
+    return list(found.values()), replaced
 
 
 def _methods_of(value: Any) -> list[Any]:

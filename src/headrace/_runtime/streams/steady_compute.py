@@ -67,7 +67,7 @@ def steady_compute(
                 compute(op_input, op_output, context)
             finally:
                 first.item = NOTHING
-                end(fences.last + 1)
+                end(fences.last)
                 if len(numbers) >= reader.look_at:
                     look()
                 elif unsorted:
@@ -133,7 +133,7 @@ def steady_compute(
                         leave()
                     left, looks = _COMPUTES, frames.looks
             else:
-                end(fences.last + 1)
+                end(fences.last)
                 if len(numbers) >= reader.look_at:
                     look()
                 elif unsorted:

@@ -89,7 +89,7 @@ class PyTorch(DeviceLibrary):
         """Return a function that makes a stream current, unless it is."""
         stream_id, device_index, device_type = state
         set_parts = partial(_set_parts, stream_id, device_index, device_type)
-        if _read_handle is None or torch.cuda.device_count() > 1:
+        if torch.cuda.device_count() > 1:
             return set_parts  # which also makes its device current
 
         def make_current() -> None:

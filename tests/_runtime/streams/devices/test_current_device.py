@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition
+from headrace import CountCondition, PeriodicCondition
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
+from headrace.tensor import register_library
 from tests._runtime.streams.devices.operators import current, sink, source
+from tests._runtime.streams.test_branch import Plain
 from tests.harness import App, MakeScheduler, Step, event_based, run
+from tests.harness.libraries import fresh_registry
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
@@ -38,6 +41,37 @@ def test_a_compute_begins_with_its_device_current_whatever_ran_on_the_thread_bef
 
     Chosen(compose).run()
     assert found == {0: {0}, 1: {1}}
+
+
+def test_a_probe_begins_with_its_device_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows on two devices share a stream each, and probe for a while, because their source is slow."""
+    fresh_registry(monkeypatch)
+    register_library(Plain())
+    record = sim.Stream.record
+    others: list[int] = []
+
+    def record_and_note(self: Any, *args: Any) -> Any:
+        if current() != self.device.device_id:
+            others.append(self.device.device_id)
+        return record(self, *args)
+
+    def send(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit(self.ticks, "out")
+
+    def take(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+
+    def compose(app: Any) -> None:
+        for n in range(2):
+            pool, period = CudaStreamPool(app, n), PeriodicCondition(app, "1ms")
+            first = Step(
+                app, pool, period, CountCondition(app, 60), outputs=["out"], body=send, name=f"first{n}"
+            )
+            app.add_flow(first, Step(app, pool, inputs=["in"], body=take, name=f"last{n}"))
+
+    monkeypatch.setattr(sim.Stream, "record", record_and_note)
+    run(compose)
+    assert not others
 
 
 def test_a_stream_that_is_asked_for_again_makes_its_device_current(scheduler: MakeScheduler) -> None:
