@@ -780,6 +780,38 @@ def test_the_run_ends_of_parts_that_have_given_each_other_up(server_waits: bool)
     assert [each.lost for each in run.counts.values()] == [1]
 
 
+def test_a_flow_is_over_whose_last_messages_are_not_taken() -> None:
+    """Its sender may have given this part up, and ended, after it had sent all: nobody waits for the credits."""
+    links, reports = MemoryLinks(), []
+
+    def starving(part: Any) -> None:
+        detector = Step(part, inputs=["in", "again"], outputs=["out"], name="detector")
+        part.add_flow(detector, detector, {("out", "again")})
+
+    def connect(cut: Cut) -> None:
+        links.connect(cut)
+        links.made[FLOW].sender.send(Parcel(1))
+        links.made[FLOW].sender.end()
+
+    def note(report: Any) -> None:
+        reports.append(report)
+        cut.application.stop_execution()
+
+    cut = Cut(plant(camera([]), starving), "server", connect)
+    cut.idleness.on_idle = note
+    make = link_operators.ReceiveFromPart.start
+
+    def start(receiver: Any) -> None:
+        receiver.is_acknowledging = True
+        make(receiver)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(link_operators.ReceiveFromPart, "start", start)
+        assert cut.application.run_async().result(PATIENCE).ended_by == "stopped"
+    assert reports[0].ended == (FLOW,)
+    assert reports[0].passed == {FLOW: (2, 0)}
+
+
 def test_what_is_emitted_for_a_part_that_is_given_up_is_dropped_to_the_end() -> None:
     links = MemoryLinks()
     cut = Cut(plant(camera(range(20)), detector([]), size=2), "edge")

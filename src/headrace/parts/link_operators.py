@@ -372,6 +372,12 @@ class LinkOperator(Operator):
         return False
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing more arrives or leaves; the last messages may wait here, and nobody for their credits."""
+        link = self._link
+        return self.is_done or self.is_given_up or (link is not None and link.has_ended)
+
+    @property
     def is_outstanding(self) -> bool:
         """Whether the run goes on because of this operator."""
         node: Any = self._node
