@@ -143,6 +143,7 @@ TO_A_RECEIVER = {
     ),
     "many places": (lambda a: a.say_raw(Kind.FRAME, b"\0\0\xff\xff" + bytes(4)), "65535 places"),
     "a damaged ABORT": (lambda a: a.say_raw(Kind.ABORT, b"not JSON"), "ABORT is damaged"),
+    "a damaged loss": (lambda a: a.say_raw(Kind.ABORT, b'{"unheard": []}'), "ABORT is damaged"),
 }
 
 FOUR = b"four"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.core.errors import LinkError, PeerAborted, PeerLost, ProtocolError
+from headrace.core.errors import GivenUp, LinkError, PeerAborted, PeerLost, ProtocolError
 from headrace.link.protocol import _DESCRIPTION_IN_PLACE, IN_BULK, ReceivingEnd, SendingEnd
 from headrace.link.sender import Sender
 from headrace.link.terms import Parcel
@@ -194,8 +194,20 @@ class TestSilence:
         assert isinstance(link.receiver.failure, PeerLost)
         assert "frozen" in str(link.receiver.failure)
         link.deliver()  # the peer was only slow
+        assert isinstance(link.sender.failure, GivenUp)
+        assert str(link.sender.failure).startswith(
+            "link 'edge.out -> server.in': the peer has heard nothing of this process for 2.85 s"
+        )
+
+    def test_of_another_link_is_the_failure_of_the_peer(self) -> None:
+        """A part that fails because it has lost another one has not lost this link."""
+        link, _ = self.ends()
+        link.receiver.abort(
+            PeerLost("link 'server.out -> screen.in': nothing was heard of the peer"), "server"
+        )
+        link.deliver()
         assert isinstance(link.sender.failure, PeerAborted)
-        assert "nothing was heard of the peer for 2.85 s" in str(link.sender.failure)
+        assert isinstance(link.sender.failure.__cause__, PeerLost)
 
     def test_counts_for_a_link_that_is_closed_meanwhile(self) -> None:
         """A process that ends must not wait for the answer of a lost one as if it had just been heard of."""

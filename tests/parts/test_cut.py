@@ -742,6 +742,78 @@ def test_a_part_is_idle_though_it_would_send_to_one_that_is_given_up() -> None:
     assert cut.application.run_async().result(PATIENCE).ended_by == "stopped"
 
 
+@pytest.mark.parametrize("server_waits", [True, False])
+def test_the_run_ends_of_parts_that_have_given_each_other_up(server_waits: bool) -> None:
+    """Each of them lives, and what was under way between the two never arrives."""
+    links = MemoryLinks()
+
+    def loop(part: Any) -> None:
+        """Compose a loop without a first message, which starves when nothing else can run in any part."""
+        again = Step(part, inputs=["in"], outputs=["out"], name="again")
+        part.add_flow(again, again)
+
+    def edge(part: Any) -> None:
+        loop(part)
+        part.add_operator(source(part, [1], name="camera"))
+
+    def server(part: Any) -> None:
+        part.add_operator(sink(part, [], name="detector"))
+        if server_waits:
+            loop(part)
+
+    def connect(cut: Cut) -> None:
+        links.connect(cut)
+        (link,) = links.made.values()
+
+        def lose(parcel: Parcel) -> bool:
+            link.lose()
+            return True
+
+        link.sender.send = lose  # type: ignore[method-assign]
+
+    def give_up(cut: Cut) -> None:
+        cut._on_composed = connect
+        cut.on_failure = lambda flow, error: cut.end_flow(flow.name)
+
+    flows = [("camera.out", "detector.in"), ("again.out", "detector.in")]
+    run = run_plant(lambda: plant(edge, server, flows), links, prepare=give_up)
+    assert not run.errors
+    assert run.outcomes["edge"].ended_by == "starved"
+    assert [each.lost for each in run.counts.values()] == [1]
+
+
+def test_a_flow_is_over_whose_last_messages_are_not_taken() -> None:
+    """Its sender may have given this part up, and ended, after it had sent all: nobody waits for the credits."""
+    links, reports = MemoryLinks(), []
+
+    def starving(part: Any) -> None:
+        detector = Step(part, inputs=["in", "again"], outputs=["out"], name="detector")
+        part.add_flow(detector, detector, {("out", "again")})
+
+    def connect(cut: Cut) -> None:
+        links.connect(cut)
+        links.made[FLOW].sender.send(Parcel(1))
+        links.made[FLOW].sender.end()
+
+    def note(report: Any) -> None:
+        reports.append(report)
+        cut.application.stop_execution()
+
+    cut = Cut(plant(camera([]), starving), "server", connect)
+    cut.idleness.on_idle = note
+    make = link_operators.ReceiveFromPart.start
+
+    def start(receiver: Any) -> None:
+        receiver.is_acknowledging = True
+        make(receiver)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(link_operators.ReceiveFromPart, "start", start)
+        assert cut.application.run_async().result(PATIENCE).ended_by == "stopped"
+    assert reports[0].ended == (FLOW,)
+    assert reports[0].passed == {FLOW: (2, 0)}
+
+
 def test_what_is_emitted_for_a_part_that_is_given_up_is_dropped_to_the_end() -> None:
     links = MemoryLinks()
     cut = Cut(plant(camera(range(20)), detector([]), size=2), "edge")

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from headrace import Application, Fragment, waits
-from headrace.parts.control import Beat
+from headrace.core.outcome import EndedBy
+from headrace.parts.control import Beat, Ended, EndFlow, LinkLost
 from headrace.parts.driver import Driver, DriverControl
 from headrace.parts.launch import Launch
+from headrace.parts.supervision import Part, State, Supervisor, Warn
 from headrace.parts.values import Values
 from tests.harness import PATIENCE, Step
 from tests.harness.processes import run_python
@@ -287,6 +289,96 @@ def test_what_was_wrong_in_a_process_is_forgotten_with_it() -> None:
     assert driver.problems() == []
     os.close(driver._wake)
     driver._selector.close()
+
+
+class _WithLink(Driver):
+    """A driver whose parts 'a' and 'b' run, with a flow from one to the other."""
+
+    def __init__(self, **policies: str) -> None:
+        parts = {name: Part(name, policy, State.RUNNING) for name, policy in policies.items()}
+        flow: Any = SimpleNamespace(name="a -> b", source="a", target="b")
+        self.supervisor = Supervisor(parts, [flow], {})
+        self.killed: list[str] = []
+        self.warned: list[str] = []
+        self.said: list[tuple[str, Any]] = []
+        self._application: Any = SimpleNamespace(name="app", run_id="run")
+        self._lost_links = []
+        self._has_told_end = False
+        self._leave = lambda part: None  # type: ignore[method-assign]
+        self._processes = {name: self._process(name) for name in policies}
+
+    def _process(self, part: str) -> Any:
+        channel = SimpleNamespace(post=lambda message: self.said.append((part, message)))
+        kill = partial(self._kill_process, part)
+        return SimpleNamespace(
+            part=part, channel=channel, kill=kill, has_ended=False, how=lambda: f"the process of {part} ended"
+        )
+
+    def _kill_process(self, part: str) -> None:
+        self.killed.append(part)
+
+    def _carry_out(self, actions: list[Any]) -> None:
+        self.warned += [each.text for each in actions if isinstance(each, Warn)]
+        super()._carry_out(actions)
+
+    def _spawn(self, part: str) -> None:
+        self._processes[part] = self._process(part)
+
+    def hear(self, part: str, message: Any) -> None:
+        self._handle(self._processes[part], message)
+
+    def lose(self, part: str) -> None:
+        self._exited(self._processes.pop(part))
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_a_part_that_was_given_up_is_started_again_whoever_says_so_first(
+    first: str,
+) -> None:
+    """It was frozen and thaws before it has said nothing for long enough to the driver itself."""
+    driver = _WithLink(a="stop", b="restart")
+    gone = driver._processes["b"]
+    for part in (first, "b" if first == "a" else "a"):
+        driver.hear(part, LinkLost("a -> b", 0, "b"))
+    assert driver.killed == ["b"]
+    assert driver.warned == ["part 'b' is lost in flow 'a -> b'; its process is ended"]
+    driver.lose("b")
+    assert driver._processes["b"] is not gone
+    assert driver.supervisor.restarts == {"b": 1}
+    driver.killed.clear()
+    driver.supervisor.parts["b"].state = State.RUNNING
+    driver.hear("a", LinkLost("a -> b", 0, "b"))  # of the link with the former process
+    assert driver.killed == driver.said == []
+    assert driver.supervisor.failure is None
+
+
+@pytest.mark.parametrize("policy", ["stop", "go_on"])
+def test_a_part_that_was_given_up_and_is_not_started_again_is_left_to_itself(policy: str) -> None:
+    driver = _WithLink(a="restart", b=policy)
+    driver.hear("a", LinkLost("a -> b", 0, "b"))
+    driver.hear("b", LinkLost("a -> b", 0, "b"))
+    assert driver.killed == driver.said == []
+    assert driver.supervisor.failure is None
+
+
+def test_a_process_that_is_gone_is_not_said_to_be_ended() -> None:
+    driver = _WithLink(a="stop", b="restart")
+    driver._processes["b"].has_ended = True
+    driver.hear("a", LinkLost("a -> b", 0, "b"))
+    assert driver.killed == driver.warned == []
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_flow_ends_if_the_part_that_was_given_up_has_ended_its_run_meanwhile(is_late: bool) -> None:
+    """It is not started again, so nobody may wait for a new link with it."""
+    driver = _WithLink(a="stop", b="restart")
+    outcome: Any = SimpleNamespace(ended_by=EndedBy.FINISHED)
+    messages = [("b", Ended(outcome)), ("a", LinkLost("a -> b", 0, "b"))]
+    for part, message in reversed(messages) if is_late else messages:
+        driver.hear(part, message)
+    driver.lose("b")
+    assert driver.said == [("a", EndFlow("a -> b", 0))]
+    assert driver.supervisor.restarts == {}
 
 
 def test_a_thread_that_wakes_the_driver_after_its_end_writes_to_no_other_file(

@@ -365,6 +365,7 @@ def test_a_part_that_is_idle_between_frames_reports_when_it_is_asked() -> None:
     idleness, reports, announced = PartIdleness(), [], []
     link = SimpleNamespace(
         is_done=False,
+        is_over=False,
         waits_for_link=True,
         is_outstanding=True,
         is_withholding=False,

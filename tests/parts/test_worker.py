@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from headrace import Application, Operator, OperatorSpec
-from headrace.core.errors import GraphError, PeerAborted, PeerLost
+from headrace.core.errors import GivenUp, GraphError, PeerAborted, PeerLost
 from headrace.core.ports import IOSpec
 from headrace.link.board import Board
 from headrace.link.handshake import make_token
@@ -395,22 +395,58 @@ def test_a_part_gives_up_one_link_if_the_part_at_its_other_end_has_lost_it() -> 
     assert made._lost == set()
 
 
-@pytest.mark.parametrize("policy", ["stop", "restart", "go_on"])
-@pytest.mark.parametrize("is_remote", [True, False])
-def test_a_part_tells_a_driver_of_other_hosts_that_a_link_is_lost(policy: str, is_remote: bool) -> None:
-    """Which may reach both parts, and know nothing of it."""
-    channel = _Channel()
-    made, failed, ended = _worker(channel), [], []
-    made._port = SimpleNamespace() if is_remote else None  # type: ignore[assignment]
-    made._epochs = {FLOW.name: 3}
-    fragment = SimpleNamespace(name="a", on_loss=policy)
-    application = SimpleNamespace(fragment_graph=SimpleNamespace(fragments=[fragment]), fail=failed.append)
-    made.cut = SimpleNamespace(part="b", application=application, end_flow=ended.append)
-    made._on_failure(FLOW, PeerAborted("it failed", "a"))
-    made._on_failure(FLOW, PeerLost("it is cut off"))
-    assert channel.sent == ([LinkLost(FLOW.name, 3)] if is_remote else [])
-    assert [str(error) for error in failed] == ["it failed", "it is cut off"][: 2 if policy == "stop" else 1]
-    assert ended == ([FLOW.name] if policy == "go_on" else [])
+class _Linked:
+    """Part 'b', whose link with part 'a' fails."""
+
+    def __init__(self, **policies: str) -> None:
+        self.channel = _Channel()
+        self.failed: list[BaseException] = []
+        self.ended: list[str] = []
+        self.worker = _worker(self.channel)
+        self.worker._epochs = {FLOW.name: 3}
+        fragments = [SimpleNamespace(name=name, on_loss=policy) for name, policy in policies.items()]
+        application = SimpleNamespace(
+            fragment_graph=SimpleNamespace(fragments=fragments), fail=self.failed.append
+        )
+        self.worker.cut = SimpleNamespace(part="b", application=application, end_flow=self.ended.append)
+
+    def fail(self, error: BaseException) -> None:
+        self.worker._on_failure(FLOW, error)
+
+
+OTHER_POLICIES = {"stop": "go_on", "restart": "stop", "go_on": "stop"}
+
+
+@pytest.mark.parametrize("policy", OTHER_POLICIES)
+def test_a_lost_link_is_told_to_the_driver_and_follows_the_policy_of_the_other_part(policy: str) -> None:
+    """The driver may hear both parts, and know nothing of it."""
+    part = _Linked(a=policy, b=OTHER_POLICIES[policy])
+    part.fail(PeerAborted("it failed", "a"))
+    part.fail(lost := PeerLost("it is cut off"))
+    assert part.channel.sent == [LinkLost(FLOW.name, 3, "a")]
+    assert [str(error) for error in part.failed] == ["it failed", "it is cut off"][: 1 + (policy == "stop")]
+    assert part.ended == ([FLOW.name] if policy == "go_on" else [])
+    assert lost.__notes__ == ["part 'a' is lost, in flow 'a.out -> b.in'"]
+
+
+@pytest.mark.parametrize("policy", OTHER_POLICIES)
+def test_a_part_that_was_given_up_follows_its_own_policy(policy: str) -> None:
+    """It was frozen, and is lost to the other part, of which nothing is wrong."""
+    part = _Linked(a=OTHER_POLICIES[policy], b=policy)
+    part.fail(lost := GivenUp("it does without this one"))
+    assert part.channel.sent == [LinkLost(FLOW.name, 3, "b")]
+    assert part.failed == ([lost] if policy == "stop" else [])
+    assert part.ended == ([FLOW.name] if policy == "go_on" else [])
+    assert lost.__notes__ == ["part 'b' is lost, in flow 'a.out -> b.in'"]
+
+
+def test_a_part_that_is_known_to_be_gone_is_not_told_to_the_driver() -> None:
+    """This process takes the place of a lost one, and has no link with a part that the others do without."""
+    part = _Linked(a="go_on", b="restart")
+    part.worker._epochs = {}
+    part.fail(PeerLost("part 'a' is gone"))
+    assert part.channel.sent == part.failed == []
+    assert part.ended == [FLOW.name]
 
 
 def test_a_flow_whose_link_was_lost_ends_if_the_driver_says_so() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.core.errors import LinkError, PeerLost
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
-from headrace.link.failures import decode_failure, encode_failure
+from headrace.link.failures import decode_failure, encode_failure, encode_loss
 from headrace.link.loop import LinkLoop
 from headrace.link.protocol import LinkEnd, Message
 from headrace.link.reachability import CUT_OFF
@@ -138,18 +138,16 @@ class End:
             if self._machine.is_silent(now) and self.failure is None:
                 # Told to the peer too: it may go on some time, and should know why it is alone.
                 seconds = f"{self._machine.patience:.3g} s"
+                text = f"link {self.terms.name!r}: nothing was heard of the peer for {seconds}"
                 self._fail_and_tell(
-                    PeerLost(
-                        f"link {self.terms.name!r}: nothing was heard of the peer for {seconds}: it is frozen, or "
-                        "cut off"
-                    )
+                    PeerLost(f"{text}: it is frozen, or cut off"), encode_loss(self._machine.patience)
                 )
                 self._reset()
                 tell = True
             left = self._carrier.look()
             if left is None and not self._is_peer_gone:
-                error = f"link {self.terms.name!r}: the host of the peer has not answered for {CUT_OFF:g} s"
-                tell = self._abandon(PeerLost(f"{error}: it is cut off")) or tell
+                text = f"link {self.terms.name!r}: the host of the peer has not answered for {CUT_OFF:g} s"
+                tell = self._abandon(PeerLost(f"{text}: it is cut off")) or tell
                 self._carrier.reset()
             if self.failure is None and not self._is_peer_gone:
                 for message in self._machine.tick(now):
@@ -263,14 +261,15 @@ class End:
         if self.failure is None:
             self.failure = error
 
-    def _fail_and_tell(self, error: BaseException) -> None:
+    def _fail_and_tell(self, error: BaseException, body: bytes) -> None:
+        """Fail, and send this ABORT."""
         self._fail(error)
         if not self._machine.has_ended:
-            self._post(self._machine.abort(encode_failure(error, self.terms.name)))
+            self._post(self._machine.abort(body))
 
     def _break(self, error: BaseException) -> None:
         """Fail because of what the peer said, and hear it no more."""
-        self._fail_and_tell(error)
+        self._fail_and_tell(error, encode_failure(error, self.terms.name))
         self._is_peer_gone = True
         self._loop.remove(self)
 

@@ -1,4 +1,8 @@
-"""The exception of a part on its way to the parts that it is linked to."""
+"""What an ABORT says: the exception of a part, for the parts that it is linked to, or the loss of a link.
+
+A part that fails because it has lost another one sends that exception, a PeerLost, over all its links. So the loss
+of the link itself is said in another way.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import pickle
 import traceback
 from contextlib import suppress
 
-from headrace.core.errors import LinkError, PeerAborted, ProtocolError
+from headrace.core.errors import GivenUp, LinkError, PeerAborted, ProtocolError
 from headrace.core.notes import message_of
 from headrace.link.wire import MAX_BODY
 
@@ -31,6 +35,11 @@ def encode_failure(error: BaseException, part: str) -> bytes:
     return line + b"\n" + (pickled if len(line) + 1 + len(pickled) <= MAX_BODY else b"")
 
 
+def encode_loss(seconds: float) -> bytes:
+    """Return the body of the ABORT for a peer of which nothing was heard for so long; it may be alive."""
+    return json.dumps({"unheard": seconds}).encode()
+
+
 def pickled_error(error: BaseException) -> bytes:
     """Return the pickled exception; nothing if it cannot be pickled, or not be loaded as what it is."""
     with suppress(Exception):  # what pickle raises depends on the exception
@@ -41,11 +50,16 @@ def pickled_error(error: BaseException) -> bytes:
     return b""
 
 
-def decode_failure(body: bytes, link: str, allow_pickle: bool) -> PeerAborted:
-    """Return the error for the peers of a part that failed; the exception of the part is its cause."""
+def decode_failure(body: bytes, link: str, allow_pickle: bool) -> PeerAborted | GivenUp:
+    """Return the error for the peers of a part that failed, whose exception is the cause, or gave up the link."""
     line, _, pickled = body.partition(b"\n")
     try:
         said = json.loads(line)
+        if "unheard" in said:
+            return GivenUp(
+                f"link {link!r}: the peer has heard nothing of this process for {float(said['unheard']):.3g} s, "
+                "and does without it"
+            )
         part, kind, text, trace = (str(said[name]) for name in ("part", "type", "text", "trace"))
     except Exception as damage:
         raise ProtocolError(f"an ABORT is damaged: {damage!s:.200}") from None

@@ -233,10 +233,15 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class LinkLost:
-    """The part at the other end of a flow is lost, as its link says; it may well be alive, and reach the driver."""
+    """A part is lost to the part at the other end of a flow, as their link says, and may well be alive.
+
+    Both parts say so: the one that is lost may read that the other one has given it up.
+    """
 
     flow: str
     epoch: int
+    part: str
+    """The part that is lost."""
 
 
 @dataclass(frozen=True, slots=True)

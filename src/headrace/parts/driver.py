@@ -29,6 +29,7 @@ from headrace.core.log_fields import fields_of
 from headrace.core.log_output import configure_log
 from headrace.core.notes import add_note, message_of, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
+from headrace.core.places import RESTART
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
 from headrace.observe.progress_line import is_wanted, shown_progress
@@ -41,7 +42,9 @@ from headrace.parts.control import (
     Composed,
     Connect,
     Ended,
+    EndFlow,
     Idle,
+    LinkLost,
     Paused,
     Request,
     Seen,
@@ -250,6 +253,7 @@ class Driver:
         self._stuck: dict[str, tuple[str, ...]] = {}
         self._processes: dict[str, Any] = {}
         self._leaving: list[Any] = []
+        self._lost_links: list[tuple[Any, LinkLost]] = []  # with parts that are to be started again
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._waking = threading.RLock()  # a signal handler may wake it while this thread does
@@ -546,10 +550,33 @@ class Driver:
             case Ended():
                 self._carry_out(supervisor.ended(part, message, now))
                 self._leave(part)
+            case LinkLost():
+                self._on_link_lost(process, message)
             case Seen(content):
                 self._see(part, content)
             case TellTime():
                 self._compare_clocks(process, message)
+
+    def _on_link_lost(self, process: Any, lost: LinkLost) -> None:
+        """Do what is left to do if a part is lost to another one: the two have done what its policy says."""
+        flow = next(each for each in self.supervisor.flows if each.name == lost.flow)
+        part, peer = self.supervisor.parts[lost.part], self._processes.get(lost.part)
+        if self._processes.get(process.part) != process or lost.epoch != self._epoch(flow):
+            return  # it is known: another process has taken the place of one of them
+        if part.report is not None and process.channel is not None:
+            process.channel.post(EndFlow(lost.flow, lost.epoch))
+        if peer is not None and peer.channel is not None and part.state <= State.RUNNING:
+            self._lose(process, lost, part, peer)
+
+    def _lose(self, process: Any, lost: LinkLost, part: Part, peer: Any) -> None:
+        """End a process that is lost to another one, if it is to be started again; it may be gone already."""
+        if part.on_loss != RESTART or self.supervisor.is_stopping:
+            return
+        is_known = any(each.part == lost.part for _, each in self._lost_links)
+        self._lost_links.append((process, lost))
+        if not (is_known or peer.has_ended):
+            self._carry_out([Warn(f"part {part.name!r} is lost in flow {lost.flow!r}; its process is ended")])
+            peer.kill()
 
     def _see(self, part: str, content: Any) -> None:
         """Show the watchers what was seen in a part."""
@@ -587,6 +614,9 @@ class Driver:
     def _exited(self, process: Any, failure: BaseException | None = None) -> None:
         self._carry_out(self.supervisor.exited(process.part, process.how(), monotonic(), failure))
         self._leave(process.part)
+        lost_links, self._lost_links = self._lost_links, []
+        for each in lost_links:  # it may have ended its run, and is not started again then
+            self._on_link_lost(*each)
 
     def _reap(self, process: Any) -> None:
         for source in process.sources:

@@ -38,7 +38,7 @@ class IdleReport:
         What went along each flow, as this end sees it: messages and the end of the stream; credits. If nothing is
         under way, both ends say the same.
     ended
-        The flows that have ended at this end.
+        The flows of which nothing more arrives or leaves at this end.
     stage
         What could be done in this part if nothing can run in any part; `decide` compares it.
     room, loops
@@ -204,7 +204,7 @@ class PartIdleness:
         room, loops = find_ties(engine)
         report = IdleReport(
             {each.flow.name: each.passed for each in self._operators},
-            tuple(each.flow.name for each in self._operators if each.is_done),
+            tuple(each.flow.name for each in self._operators if each.is_over),
             ANSWER if is_withholding else engine.ends.find_stage()[0],
             room,
             loops,

@@ -182,6 +182,8 @@ class LinkOperator(Operator):
         Whether something has happened at the link since the last compute began.
     is_done
         Whether nothing more will be sent or arrive.
+    is_given_up
+        Whether the link has failed, and this part goes on without the other one.
     is_run_behind
         Whether an operator of another part has computed in the loop that this flow is part of, as far as is known.
     """
@@ -209,7 +211,7 @@ class LinkOperator(Operator):
         self._link: Any = None
         self._next_links: deque[Any] = deque()
         self._has_failed = False
-        self._is_given_up = False
+        self.is_given_up = False
         # When each message of the first link was sent or taken, if somebody wants to know.
         self._now: Callable[[], int] | None = None
         self._times: list[int] = []
@@ -370,6 +372,12 @@ class LinkOperator(Operator):
         return False
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing more arrives or leaves; the last messages may wait here, and nobody for their credits."""
+        link = self._link
+        return self.is_done or self.is_given_up or (link is not None and link.has_ended)
+
+    @property
     def is_outstanding(self) -> bool:
         """Whether the run goes on because of this operator."""
         node: Any = self._node
@@ -384,7 +392,7 @@ class LinkOperator(Operator):
         """
         self._was_looked_at = True  # before the lock: whoever holds it looks at this afterwards
         is_busy = self.has_news or self._lock.locked() or self.has_work or self._is_stalled
-        has_failed = self._has_failed and not self._is_given_up
+        has_failed = self._has_failed and not self.is_given_up
         return not (is_busy or has_failed or self._condition.waits_for_device)
 
     @property
@@ -482,7 +490,7 @@ class SendToPart(LinkOperator):
     @property
     def has_work(self) -> bool:
         """Whether a message can be sent, or the end of the stream."""
-        if self._is_given_up:
+        if self.is_given_up:
             return len(self._queue) > 0 or self._queue.has_ended
         if self._link is None:
             return False
@@ -512,7 +520,7 @@ class SendToPart(LinkOperator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Take the credits that came back, and send what waits."""
         with self._lock:
-            if self.has_news or self._is_given_up:
+            if self.has_news or self.is_given_up:
                 self.has_news = self._is_stalled = False
                 if not self._note_news():
                     return
@@ -548,7 +556,7 @@ class SendToPart(LinkOperator):
             queue, out = self._fed, self._out
             if out >= self.flow.size or len(queue) != (out + 1 if self._keeps_places else 0):
                 return False
-            if self._is_stalled or self._has_failed or self._held or self._is_given_up or self.is_done:
+            if self._is_stalled or self._has_failed or self._held or self.is_given_up or self.is_done:
                 return False
             if self._keeps_places:
                 message = queue[out]  # another one, if several send to the queue
@@ -573,7 +581,7 @@ class SendToPart(LinkOperator):
 
     def _note_news(self) -> bool:
         """Note what has happened at the link; return whether messages can be sent."""
-        if self._is_given_up:
+        if self.is_given_up:
             self._drop()
             return False
         link = self._link
@@ -619,7 +627,7 @@ class SendToPart(LinkOperator):
 
     def give_up(self) -> None:
         """Drop and count what is sent to a part that is gone, so that nobody waits for it."""
-        self._is_given_up = self.has_news = True
+        self.is_given_up = self.has_news = True
         self._condition.notify_scheduler()
 
     @property
@@ -629,7 +637,7 @@ class SendToPart(LinkOperator):
         Those that it defers, as the first ones of a batch, are safe there and may wait for others that come of it.
         """
         kept = len(self._queue) if self.flow.keeps_places else 0
-        if not kept or self.is_done or self._is_given_up:
+        if not kept or self.is_done or self.is_given_up:
             return False
         link = self._link
         return link is None or kept != self._out or link.deferred < self._over_link
@@ -637,7 +645,7 @@ class SendToPart(LinkOperator):
     @property
     def is_keeping(self) -> bool:
         """Whether messages keep their places here, which would be sent again to a part that is started again."""
-        return self._keeps_places and len(self._queue) > 0 and not (self.is_done or self._is_given_up)
+        return self._keeps_places and len(self._queue) > 0 and not (self.is_done or self.is_given_up)
 
     @property
     def emitted(self) -> int:
@@ -686,7 +694,7 @@ class SendToPart(LinkOperator):
     @property
     def passed(self) -> tuple[int, int]:
         """What left over this link, and what came back."""
-        if self._link is not None and self._link.has_ended:
+        if self.is_given_up or (self._link is not None and self._link.has_ended):
             return _CLOSED
         return self._over_link + self._has_said_end, self._over_link - self._out
 
@@ -912,7 +920,7 @@ class ReceiveFromPart(LinkOperator):
             return False
         # The link itself is asked: until it is told of a failure, computes that cannot give credits would go on.
         has_failed = link.failure is not None
-        if has_failed and not (self._is_given_up or self._next_links):
+        if has_failed and not (self.is_given_up or self._next_links):
             return False
         queue = self._queue
         if self._is_deferring and not has_failed:
@@ -925,7 +933,7 @@ class ReceiveFromPart(LinkOperator):
 
     def give_up(self) -> None:
         """Pass on what arrived before the link failed, and end."""
-        self._is_given_up = self.has_news = True
+        self.is_given_up = self.has_news = True
         self._condition.notify_scheduler()
 
     @waits.shielded
@@ -975,7 +983,7 @@ class ReceiveFromPart(LinkOperator):
             link = self._link
             self._pass_on(link.take, queue)
         if link.failure is not None:
-            self.is_done = self._is_given_up and (queue.consumer.retired or not self._has_more)
+            self.is_done = self.is_given_up and (queue.consumer.retired or not self._has_more)
             return
         # At the end of the stream all come back: nobody waits for places there, and the sender ends with the last.
         has_ended = link.has_ended
@@ -1055,7 +1063,7 @@ class ReceiveFromPart(LinkOperator):
     @property
     def passed(self) -> tuple[int, int]:
         """What arrived over this link, and what was given back."""
-        if self._is_closed:
+        if self._is_closed or self.is_given_up:
             return _CLOSED
         if self._link is not None and self._waits_for_room:
             return self._latest.arrived, 0 if self._next_links else self._given

@@ -88,6 +88,12 @@ class Process:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGINT)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is gone."""
+        looks = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PIDFD, self.pidfd, looks) is not None
+
     def kill(self) -> None:
         """End it at once."""
         with suppress(ProcessLookupError):

@@ -32,7 +32,6 @@ from headrace.parts.control import (
     Channel,
     Composed,
     Connect,
-    EndFlow,
     Gone,
     LeaveSoon,
     LinkLost,
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     import socket
 
     from headrace.parts.cut_flow import CutFlow
-    from headrace.parts.supervision import Action
+    from headrace.parts.supervision import Action, Part
 
 _log = logging.getLogger("headrace.parts")
 _LOOK = 1.0  # seconds
@@ -144,7 +143,7 @@ class RemoteDriver(Driver):
         ] = {}  # processes of which something has ended, and until when the rest has
         self._measured: dict[Any, OffsetMeasurement] = {}
         self._clock = clock_name()
-        self._lost_links: list[_LostLink] = []
+        self._unreached: list[_LostLink] = []
         self._is_cut = False  # whether parts cannot reach each other that are alive, and the run ends by that
         super().__init__(*arguments)
         self._selector.register(reception.descriptor, selectors.EVENT_READ, self._on_arrival)
@@ -198,11 +197,11 @@ class RemoteDriver(Driver):
                 self._cut_off(process)
             elif self.supervisor.is_stopping:  # and no other process has taken its place
                 self._tell_lost(process)
-        for each in [each for each in self._lost_links if now >= each.until]:
-            self._lost_links.remove(each)
+        for each in [each for each in self._unreached if now >= each.until]:
+            self._unreached.remove(each)
             self._replace(each)
         left = [until - now for until in self._ending.values()]
-        left += [each.until - now for each in self._lost_links]
+        left += [each.until - now for each in self._unreached]
         return min((*left, *(seconds for seconds in looks.values() if seconds is not None)), default=_LOOK)
 
     def _give_up_agents(self, now: float) -> None:
@@ -275,9 +274,6 @@ class RemoteDriver(Driver):
             return
         if self._joined is not None and isinstance(message, (Composed, Beat)):
             process.channel.post(AskTime(perf_counter_ns()))
-        if isinstance(message, LinkLost):
-            self._on_link_lost(process, message)
-            return
         super()._handle(process, message)
 
     # Agents.
@@ -355,29 +351,24 @@ class RemoteDriver(Driver):
             if process is not lost and process.channel is not None:
                 process.channel.post(Lost(lost.part))
 
-    def _on_link_lost(self, process: RemoteProcess, lost: LinkLost) -> None:
-        """Tell the part at the other end of a link that it is lost, and do what its policy says.
+    def _lose(self, process: RemoteProcess, lost: LinkLost, part: Part, peer: RemoteProcess) -> None:
+        """Tell a part that it is lost to another one, and do what its policy says.
 
         If that part was killed, its own connection says so soon. If not, only the network between the two has
-        failed. Then the one that reports it fails, goes on alone, or needs a new process at the other end.
+        failed, or it was frozen for a while. Then the one that reports it fails, goes on alone, or needs a new
+        process at the other end.
         """
-        flow = next(each for each in self.supervisor.flows if each.name == lost.flow)
-        part = self.supervisor.parts[flow.target if process.part == flow.source else flow.source]
-        peer = self._processes.get(part.name)
-        is_known = self._processes.get(process.part) != process or lost.epoch != self._epoch(flow)
-        if is_known or any(each.peer is process for each in self._lost_links):  # which said so first
+        if any(each.peer is process for each in self._unreached):  # another one said so first
             return
-        if part.report is not None and process.channel is not None:
-            process.channel.post(EndFlow(lost.flow, lost.epoch))
-        if peer is None or peer.channel is None or part.state > State.RUNNING:
-            return
-        peer.channel.post(Lost(process.part, lost.flow, lost.epoch))
+        if peer is not process:  # which knows it
+            assert peer.channel is not None
+            peer.channel.post(Lost(process.part, lost.flow, lost.epoch))
         if part.on_loss == STOP:
             self._is_cut = True
             self._leave_soon()
         elif part.on_loss == RESTART and not self.supervisor.is_stopping:
             found = _LostLink(process, lost, peer, monotonic() + _SOON)
-            self._lost_links.append(found)
+            self._unreached.append(found)
             self._look_at = min(self._look_at, found.until)
 
     def _replace(self, found: _LostLink) -> None:

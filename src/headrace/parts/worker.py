@@ -37,10 +37,10 @@ from headrace.application.runner import Runner
 from headrace.cli.program import Program, ProgramError
 from headrace.core.byte_sizes import byte_size
 from headrace.core.control import PAUSE, RESUME, RUNNING, RunControl
-from headrace.core.errors import GraphError, LinkError, PeerLost
+from headrace.core.errors import GivenUp, GraphError, LinkError, PeerLost
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import Outcome
-from headrace.core.places import GO_ON, RESTART
+from headrace.core.places import GO_ON, RESTART, STOP
 from headrace.core.progress import Progress, stuck_operators
 from headrace.link import lingering
 from headrace.link.board import Board
@@ -514,24 +514,32 @@ class Worker:
                 self._connect(name, address, epoch)
         except LinkError as error:  # that part is lost again
             _log.warning("%s", error)
-            self._tell_lost(name)
+            flow = next(flow for flow in self._flows if flow.name == name)
+            self._tell_lost(name, self._peer(flow))
 
     def _on_failure(self, flow: CutFlow, error: BaseException) -> None:
-        """Handle that a link has failed, by the policy of the part at its other end."""
+        """Handle that a link has failed, by the policy of the part that is lost: the one at its other end.
+
+        If this part was given up, because it was frozen for a while, it is the one that is lost. Then it waits for
+        its end if another process takes its place, and goes on without the other part if that does the same.
+        """
         _log.info("%s", error)  # when it was noticed
-        if isinstance(error, PeerLost):
-            self._tell_lost(flow.name)
         cut: Cut = self.cut
-        policy = self._on_loss(self._peer(flow))
-        if isinstance(error, PeerLost) and policy == GO_ON:
+        policy = STOP
+        if isinstance(error, PeerLost):
+            lost = cut.part if isinstance(error, GivenUp) else self._peer(flow)
+            add_note(error, f"part {lost!r} is lost, in flow {flow.name!r}")
+            self._tell_lost(flow.name, lost)
+            policy = self._on_loss(lost)
+        if policy == GO_ON:
             cut.end_flow(flow.name)
-        elif not (isinstance(error, PeerLost) and policy == RESTART):
+        elif policy != RESTART:
             cut.application.fail(error)
 
-    def _tell_lost(self, flow: str) -> None:
-        """Tell the driver that a link is lost: between hosts, it may reach both parts, and know nothing of it."""
-        if self._port is not None:
-            self.channel.post(LinkLost(flow, self._epochs[flow]))
+    def _tell_lost(self, flow: str, part: str) -> None:
+        """Tell the driver that a part is lost to another one: it may hear both, and know nothing of it."""
+        if flow in self._epochs:  # otherwise there was no link: the driver has said that the part is gone
+            self.channel.post(LinkLost(flow, self._epochs[flow], part))
 
     # The driver.
 
