@@ -215,6 +215,23 @@ def test_the_page_switches_layers_off_and_on(tab: Any, running: Any) -> None:
     assert (pixels_of(page) == wanted).all()
 
 
+def test_a_switch_is_not_undone_by_what_was_said_before(tab: Any, live: Running) -> None:
+    page = open_page(tab, live.viewer)
+    page.click("#layers")
+    boxes = page.locator("#boxes input")
+    wait_until(lambda: boxes.count() == 4, "the layers", page)
+    hear = """([hidden, more]) => {
+        const box = $("boxes").querySelectorAll("input")[1];
+        if (!more) box.click();
+        told({ type: "status", dropped: 0, layers: JSON.parse(listed), hidden, switches: switches - 1 + more });
+        return box.checked;
+    }"""
+    assert page.evaluate(hear, [[], 0]) is False
+    assert page.evaluate(hear, [["box"], 1]) is False
+    assert page.evaluate(hear, [[], 1]) is True, "another page has switched it"
+    assert not page.errors
+
+
 def test_a_moving_picture_is_within_the_tolerance(tab: Any, live: Running) -> None:
     page = open_page(tab, live.viewer)
     wait_until(lambda: page.get_attribute("#picture", "data-kind") == "moving", "a moving picture", page)

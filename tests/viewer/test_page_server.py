@@ -128,7 +128,8 @@ def test_a_client_gets_the_state_pictures_and_the_end(server: PageServer) -> Non
             return status, kinds, rest
 
     status, kinds, rest = ask(server, action)
-    assert status == {"type": "status", "clients": 1, "dropped": 3, "layers": [], "hidden": []}
+    counts = {"clients": 1, "dropped": 3, "switches": 0}
+    assert status == {"type": "status", "layers": [], "hidden": [], **counts}
     assert kinds == [b"\xff\xd8\xff\xe0", b"\x89PNG"]
     assert not [data for data in rest if isinstance(data, bytes)], "the last picture is sent once"
 
@@ -139,21 +140,22 @@ def test_a_page_switches_layers_off_and_on_for_all_pages() -> None:
     frame = np.zeros((4, 8), np.uint8)
     scene = Scene([InputSpec("box", "crosses"), InputSpec("", "color")], {"box": frame, "": frame}, Camera())
 
-    async def status(socket: Any, hidden: list[str]) -> Any:
+    async def status(socket: Any, hidden: list[str], switches: int) -> Any:
+        """Return the layers of the first message after so many switches of this page."""
         while True:
             message = await socket.receive()
             if message.type is aiohttp.WSMsgType.TEXT:
                 told = json.loads(message.data)
-                if told["layers"] and told["hidden"] == hidden:
+                if told["layers"] and told["hidden"] == hidden and told["switches"] == switches:
                     return told["layers"]
 
     async def action(session: Any, base: str) -> Any:
         async with connect(session, base, server) as first, connect(session, base, server) as second:
             server.show(Picture(1, np.full((4, 8, 4), 200, np.uint8), scene), True)
             pictures = [decoded(await next_picture(first))]
-            for shown, hidden in ((0, ["box"]), (0, ["box"]), (1, [])):
+            for number, (shown, hidden) in enumerate(((0, ["box"]), (0, ["box"]), (1, [])), 1):
                 await first.send_json({"type": "layer", "name": "box", "shown": shown})
-                layers = [await status(socket, hidden) for socket in (first, second)]
+                layers = [await status(first, hidden, number), await status(second, hidden, 0)]
                 server.show(Picture(2, np.full((4, 8, 4), 200, np.uint8), scene), True)
                 pictures.append(decoded(await next_picture(first)))
             await first.send_json({"type": "layer", "name": "of nobody", "shown": 0})

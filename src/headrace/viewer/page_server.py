@@ -95,6 +95,7 @@ class PageServer(LiveServer, Outlet):
     def on_message(self, client: Client, fields: Fields) -> None:
         """Switch a layer, or pass an event on."""
         if fields.get("type") == "layer":
+            client.seen["switches"] = client.seen.get("switches", 0) + 1
             self._switch(string(fields, "name", _LONGEST_NAME), bool(whole(fields, "shown", 0, 1)))
             return
         event = event_of(fields)
@@ -123,6 +124,7 @@ class PageServer(LiveServer, Outlet):
                 clients=len(self.clients),
                 layers=self._layers,
                 hidden=sorted(self._hidden),
+                switches=client.seen.get("switches", 0),  # of this page, which knows by it what is older
                 **self._statistics(),
             )
 
