@@ -6,7 +6,8 @@ So a kernel that runs too early, or on memory that was given to another frame, s
 
 The operators name no stream, so they share streams and part. What is not in `plain_graphs`: messages that are
 arrays of a library, which have ways of their own; several receivers of these; memory of an allocator; changes in
-place; state in various places; operators that wait for the device; a device that keeps up for a while.
+place; state in various places; operators that wait for the device, or make arrays on a stream of the library; a
+device that keeps up for a while.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace import Application, ConditionType, CountCondition, IOSpec, Operator
+from headrace import Application, ConditionType, CountCondition, IOSpec, Operator, gpu
 from headrace.core import MetadataPolicy, Resource
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
@@ -118,6 +119,7 @@ class Computing(Operator):
         self.store = Store(fragment, name=f"store of {kwargs['name']}")
         self.closure = self._make_closure()
         self.seen: set[int] = set()
+        self.is_aside, self.side = random.random() < 0.15, None
         super().__init__(fragment, *args, self.store, **kwargs)
         self.metadata_policy = MetadataPolicy.UPDATE  # one message may come by several ways
 
@@ -178,6 +180,10 @@ class Computing(Operator):
             case _:
                 self.kept_here = kept
 
+    def start(self) -> None:
+        if self.is_aside:
+            self.side = gpu.StreamHandle(gpu.Device(0).create_stream())
+
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         app: RandomComputing = self.fragment  # type: ignore[assignment]
         app.change(self)
@@ -201,6 +207,9 @@ class Computing(Operator):
             stream.stream.sync()
         if arrays and random.random() < self.passes:
             result = random.choice([*arrays, *kept])
+        elif self.side is not None:
+            result = work.make(self.side, [], None)
+            self.side.stream.sync()
         else:
             result = work.make(stream, chosen, app.pool if random.random() < app.pooled else None)
         if random.random() < 0.1:
@@ -340,7 +349,8 @@ class RandomComputing(Application):
         self.pooled = random.choice([0.0, 0.0, 0.3, 1.0])
         self.pool = BlockMemoryPool(self, "device", 64, 400) if self.pooled else None
         most = random.choice([0, 0, 0, 2])
-        self.streams = CudaStreamPool(self, stream_flags=1, **({"max_size": most} if most else {}))
+        flags = random.choice([0, 0, 1])
+        self.streams = CudaStreamPool(self, stream_flags=flags, **({"max_size": most} if most else {}))
         size, sources = random.randint(3, 9), random.choice([1, 1, 2])
         # Each operator waits for messages of "out", one of which each compute emits. They come first.
         ports = ["out", "out", "more"]
@@ -357,7 +367,7 @@ class RandomComputing(Application):
         for place in range(size):
             inputs = [f"from {source} {port}" for target, port, source in flows if target == place]
             self._make(inputs + [f"back {source}" for target, source in back if target == place])
-        for operator in random.sample(self.made, size):  # the first one of a branch keeps its stream
+        for operator in random.sample(self.made, size):
             self.add_operator(operator)
         for target, port, source in flows:
             self.add_flow(self.made[source], self.made[target], {(port, f"from {source} {port}")})

@@ -1,4 +1,4 @@
-"""Random graphs of operators that share streams, keep what they receive together, and part: no number is wrong."""
+"""Random graphs of operators that share streams, keep nothing for a while, and part: no number is wrong."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from functools import partial
 import pytest
 
 from headrace._runtime.compiled import is_compiled
-from headrace._runtime.streams import branch_frames, lifetimes
+from headrace._runtime.streams import in_order, lifetimes
 from headrace.gpu import sim
 from headrace.tensor import register_library
+from headrace.tensor.libraries import reused_in_order
 from tests.harness import event_based, greedy
 from tests.harness.libraries import fresh_registry
 from tests.limits import examples
@@ -20,11 +21,11 @@ SCHEDULERS = [greedy, *[partial(event_based, workers=workers) for workers in (1,
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operators that share a stream keep what they receive together after a few computes, and look often."""
+    """Operators that share a stream keep nothing after a few computes, and look often."""
+    monkeypatch.setitem(reused_in_order, sim.Buffer, lambda owner: True)
     if not is_compiled():  # compiled modules cannot be patched
         monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
-        monkeypatch.setattr(branch_frames, "_STEP", 1)
-        monkeypatch.setattr(branch_frames, "_ENOUGH", 3)
+        monkeypatch.setattr(in_order, "_STEP", 1)
 
 
 @pytest.mark.usefixtures("soon")

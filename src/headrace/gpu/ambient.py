@@ -79,7 +79,7 @@ def leave() -> None:
     here = thread.current
     if here.before is not None:
         known, here.innermost = here.before
-        here.before = here.remembered = None
+        here.before = here.remembered = here.group = None
         for library, state in known.items():
             library.set_stream(state)
 
@@ -119,7 +119,7 @@ def remember_stream() -> Callable[[], None]:
         if known is None:
             leave()
         elif here.innermost is not before:
-            here.innermost = before
+            here.innermost, here.group = before, None
             for library, state in known.items():
                 library.set_stream(state)
 

@@ -12,7 +12,7 @@ from headrace.gpu import sim
 from headrace.operators import ResultsOp
 from headrace.tensor import register_library
 from headrace.topics.operators import ExportTopicOp
-from tests._runtime.streams.test_branch import Plain, here
+from tests._runtime.streams.rows import Plain, here
 from tests.harness import MS, App, MakeScheduler, Step, frame, greedy, launch, read_frame, run, write
 from tests.harness.libraries import fresh_registry
 

@@ -19,7 +19,7 @@ from headrace.core import ConditionType, Resource
 from headrace.gpu import sim
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor import Library, register_library
-from tests._runtime.streams.test_branch import FRAMES, ROW, Plain, here, right, stage
+from tests._runtime.streams.rows import FRAMES, ROW, Plain, here, right, stage
 from tests.harness import MS, MakeScheduler, Step, frame, launch, read_frame, run, write
 from tests.harness.libraries import fresh_registry
 

@@ -20,6 +20,7 @@ from headrace._runtime.streams.watch import Watched
 from headrace.core.ports import INPUT_EXEC
 from headrace.gpu.allocation import Allocation
 from headrace.gpu.allocation import in_use as allocations_in_use
+from headrace.tensor.libraries import reused_in_order
 from headrace.tensor.tensor_map import MAPPINGS
 
 if TYPE_CHECKING:
@@ -130,6 +131,18 @@ class InputContext:
             self._node.operator.fragment._report_mistake(self._unknown(name))
             return None
         if self._is_watched:
+            if port.is_in_order:
+                port.received_in = self._node.remaining
+                if type(item) is port.kind and not (in_use or self.announces):
+                    # The usual message between operators that share a stream.
+                    try:
+                        owner = port.owner_of(item)
+                        is_reused = reused_in_order.get(type(owner))
+                        if is_reused is not None and is_reused(owner):
+                            return item
+                    except Exception:  # a sparse tensor has no owner
+                        pass
+                return self._receive_in_order(port, item)
             steady = port.steady
             if steady is not None and port.item is NOTHING and not in_use:
                 # A copy of `NodeStreams.received` for the usual messages: an array with a fence between operators
@@ -220,6 +233,22 @@ class InputContext:
             return self._open_all(port, item)
         return _own_map(item)
 
+    def _receive_in_order(self, port: InputPort, item: Any) -> Any:
+        """Receive an item, and keep what is not used again in the order of the operator's stream."""
+        if self.announces:
+            self._announce(self._node, port.queues)  # type: ignore[misc]
+        kind = type(item)
+        if kind in PLAIN:
+            return item
+        self._streams.received(port, item)  # type: ignore[union-attr]
+        if kind is Envelope:
+            return self._open(port, item)
+        if kind is Batch:
+            return self._open_all(port, item)
+        if kind in array_owners and kind is not port.kind:
+            port.kind, (port.owner_of, port.memory_of) = kind, array_owners[kind]
+        return _own_map(item)
+
     def keep(self, port: InputPort, data: Any, kept: list[Any]) -> Any:
         """Keep a received object alive, and return it; of a map, return the receiver's own copy."""
         kind = type(data)
@@ -266,7 +295,7 @@ class InputContext:
 
     def _receive_nothing(self, port: InputPort) -> None:
         """Record that `receive` found nothing at an input."""
-        if self._streams is None:
+        if self._streams is None or port.is_in_order:
             port.empty_in = self._node.remaining
         elif port.item is NOTHING:
             port.item = EMPTY

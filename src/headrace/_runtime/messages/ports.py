@@ -44,7 +44,8 @@ class InputPort:
     item
         What was received in this compute, or `NOTHING`; used only if the operator's streams are watched.
     received_in, empty_in
-        If they are not watched: the last compute that received something here, and the last that found nothing.
+        If they are not watched, or nothing is kept: the last compute that received something here, and the last
+        that found nothing.
     own
         The stream that is ordered after each message as it is received; None until the operator requests it.
     is_noted
@@ -57,6 +58,8 @@ class InputPort:
         Where it is kept instead, if it may be an allocation.
     shared
         Where the record of the owner is kept instead, if the message also goes to other receivers.
+    is_in_order
+        Whether memory that is used again in the order of the operator's stream is not kept.
     kind, owner_of, memory_of
         The type of the arrays that come here, and the functions that return the owner of one, and its allocation or
         else its owner.
@@ -80,6 +83,7 @@ class InputPort:
             "count",
             "empty_in",
             "form",
+            "is_in_order",
             "is_noted",
             "is_optional",
             "item",
@@ -117,6 +121,7 @@ class InputPort:
         self.kept: list[Any] | None = None
         self.unsorted: list[Any] = []
         self.shared: list[Any] | None = None
+        self.is_in_order = False
         self.steady: list[Any] | None = None
         self.kind: Any = None
         self.owner_of: Callable[[Any], Any] = _itself

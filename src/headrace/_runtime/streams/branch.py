@@ -12,13 +12,13 @@ and stay there:
   is never behind then, and yet the others could work meanwhile. A probe finds that the device has not passed a
   fence from before a compute when the compute ends, or that another operator computes at the same time. An operator
   probes in the spans after a slow one. If it finds nothing, it rests, for longer and longer: the host may be slow,
-  or the source. Operators that keep frames together (`branch_frames`) rest together, and all begin to probe then.
+  or the source. Operators that look together (`in_order`) rest together, and all begin to probe then.
 - From that moment on, all of them send their messages with a fence.
 - At its next look, each operator leaves: its new stream waits for all work on the shared one so far. That includes
-  its own work, and the work behind the messages without a fence that it has still to receive. The first operator
-  keeps the shared stream.
+  its own work, and the work behind the messages without a fence that it has still to receive.
 - What an operator holds when it leaves was made on the shared stream, and a library would give it to the next one
-  there as soon as it is released. So it is kept like what the operator received (`lifetimes`).
+  there as soon as it is released. So it is kept like what the operator received (`lifetimes`). Soon there is no
+  next one: all operators leave, and nobody works on the shared stream any more.
 
 An operator that was given the handle of the stream, or read which one is current, keeps it. Its stream never
 changes within a compute.
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.ports import InputPort
+    from headrace._runtime.streams.in_order import InOrder
+    from headrace._runtime.streams.left_frames import LeftFrames
     from headrace.core.operator import Operator
 
 _SPAN = 8  # computes of an operator, at least; while the device is behind, looks come after two and after six
@@ -63,8 +65,12 @@ class Branch:
 
     Attributes
     ----------
-    first
-        The first operator, which keeps the stream.
+    plain
+        The operators that refer to no stream of a library: what they make is made on the shared stream.
+    in_order
+        The looks at the device of the operators that keep nothing, once there was one.
+    left
+        What operators that have left had kept, as long as others may read it on the shared stream.
     may_split
         Whether the operators leave the stream when streams of their own pay.
     is_split
@@ -80,16 +86,20 @@ class Branch:
         "_nodes",
         "_ports",
         "_send_fences",
-        "first",
+        "in_order",
         "is_open",
         "is_split",
+        "left",
         "lock",
         "may_split",
+        "plain",
         "stream",
     )
 
-    def __init__(self, first: Operator, may_split: bool) -> None:
-        self.first = first
+    def __init__(self, may_split: bool) -> None:
+        self.plain: set[Operator] = set()
+        self.in_order: InOrder | None = None
+        self.left: LeftFrames | None = None
         self.may_split = may_split
         self.is_split = False
         self.is_open = False
@@ -120,7 +130,11 @@ class Branch:
     @property
     def is_in_compute(self) -> bool:
         """Whether an operator has received something in a compute that has not ended."""
-        return any(port.item is not NOTHING for ports in self._ports for port in ports)
+        return any(
+            port.item is not NOTHING or port.received_in == node.remaining
+            for node, ports in zip(self._nodes, self._ports, strict=True)
+            for port in ports
+        )
 
     @property
     def members(self) -> int:
@@ -142,21 +156,21 @@ class Member:
         The branch.
     stays
         Whether the operator was given the handle of the stream.
-    keeps_alone
-        Whether it received large frames, or memory of headrace's own allocators, which need not be kept.
+    receives_others
+        Whether it received memory that its library does not reuse in the order of streams.
     probes
         Whether its computes probe in this span (`probing`).
     """
 
     __slots__ = (
         *("_at", "_before", "_found", "_is_behind", "_missed", "_remaining", "_rest", "_resting", "_spans"),
-        *("branch", "keeps_alone", "probes", "stays"),
+        *("branch", "probes", "receives_others", "stays"),
     )
 
     def __init__(self, branch: Branch, remaining: int, timestamp: int) -> None:
         self.branch = branch
         self.stays = False
-        self.keeps_alone = False
+        self.receives_others = False
         self.probes = False
         self._spans = 0
         # How many spans to rest after the next one whose probes find nothing, and how many are left.

@@ -42,7 +42,6 @@ from headrace.core.whole_numbers import whole_number
 if TYPE_CHECKING:
     from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.managed_stream import ManagedStream
-    from headrace._runtime.streams.branch_frames import BranchFrames
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace._runtime.streams.running_operator import RunningOperator
 
@@ -67,10 +66,6 @@ class Lifetimes:
         The unfinished computes on each stream that may read received frames.
     full
         A stream with the maximum number of unfinished computes; the engine then throttles the operator.
-    handed_on
-        What the operator keeps with the others of its branch, while it does; None otherwise.
-    told
-        The same once it has done so: one of them tells how many frames there are, as long as there are any.
     after_look
         Called after each look of an operator with one stream, with whether the device keeps up.
     """
@@ -78,7 +73,7 @@ class Lifetimes:
     __slots__ = (
         "after_look",
         *("_added", "_bytes", "_counted", "_counted_shared", "_limit", "_looked", "_node", "_streams"),
-        *("full", "handed_on", "held", "readers", "told"),
+        *("full", "held", "readers"),
     )
 
     def __init__(self, run: RunStreams, node: RunningOperator) -> None:
@@ -87,8 +82,6 @@ class Lifetimes:
         self.held = HeldFrames(run.watch, self._streams)
         self.readers: list[InFlight] = []
         self.full: InFlight | None = None
-        self.handed_on: BranchFrames | None = None
-        self.told: BranchFrames | None = None
         self.after_look: Callable[[bool], None] | None = None
         # Those that this compute added.
         self._added: list[InFlight] = []
@@ -218,7 +211,6 @@ class Lifetimes:
             + len(self.held.received)
             + len(self.held.unsorted)
             + len(self.held.shared)
-            + (0 if self.told is None else self.told.count_for(self))
         )
 
     def clear(self) -> None:
@@ -350,16 +342,15 @@ class InFlight:
         """Return the bytes of the frames that the last look found released, and that the next one lets go."""
         return size_of_all(owners_in(self._frames)) if self._frames else 0
 
-    def take_frames(self) -> list[Any]:
-        """Return the frames that are kept alive, which somebody else keeps from now on."""
-        frames = self.frames
-        self._earlier.clear()
-        self._frames = None
-        return frames
-
     def doubt(self) -> None:
         """Put no looks off until it is known again that the device keeps up."""
         self._patience = 0
+
+    def resume(self) -> None:
+        """Go on after computes that were not counted, with a look at the next one."""
+        self._patience = 0
+        self._last = self.fences.last
+        self.look_at = len(self.numbers) + 1
 
     def may_put_off(self) -> bool:
         """Return whether the next look may come some computes later, because the device has kept up."""

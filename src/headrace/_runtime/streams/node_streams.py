@@ -39,9 +39,10 @@ from headrace._runtime.messages.ports import (
 )
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.allocation import StreamAllocation
-from headrace._runtime.streams.branch import Member
+from headrace._runtime.streams.branch import Branch, Member
 from headrace._runtime.streams.checker import StreamChecker
 from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
+from headrace._runtime.streams.in_order import InOrder, Step
 from headrace._runtime.streams.lifetimes import Lifetimes
 from headrace._runtime.streams.order import Order, note_ordered, wait_for
 from headrace._runtime.streams.output_streams import OutputStreams
@@ -55,15 +56,16 @@ from headrace._runtime.streams.variables import (
     modules_of_compute,
     variables_of_compute,
 )
+from headrace._runtime.streams.watch import owners_in
 from headrace._runtime.streams.watch_state import WatchState
 from headrace.core.errors import StreamError
 from headrace.gpu.allocation import in_use
 from headrace.gpu.ambient import leave, thread
 from headrace.gpu.lasting_stream import LastingStream
+from headrace.tensor.libraries import is_reused_in_order
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.emitted_work import EmittedWork
-    from headrace._runtime.streams.branch_frames import BranchFrames
     from headrace._runtime.streams.knobs import Knobs
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace._runtime.streams.running_operator import RunningOperator
@@ -82,12 +84,13 @@ class NodeStreams:
         *(
             "_compute",
             "_current",
+            "_in_order",
             "_member",
             "_placement",
             "_ports",
-            "_received",
             "_state",
             "_steady",
+            "_step",
             "allocation",
             "checker",
             "first_values",
@@ -112,11 +115,13 @@ class NodeStreams:
         self._current: LastingStream | None = None
         # If it shares a stream with its neighbours until streams of their own pay.
         self._member: Member | None = None
+        # If it keeps nothing of what it receives.
+        self._in_order: InOrder | None = None
+        self._step = Step()
         # The handles of the named streams that the operator uses, for a thread on which their device is current.
         self.given: dict[str, Any] = {}
         self.knobs: Knobs | None = None
         self._ports = node.input.ports
-        self._received = self.lifetimes.held.received  # where the owners of what is received are kept
         self._compute: Callable[..., None] = node.operator.compute
         # During the first compute, the attributes of the operator and its given knobs when it began.
         self.first_values: tuple[dict[str, Any], dict[str, Any]] | None = None
@@ -202,7 +207,7 @@ class NodeStreams:
             self.allocation,
             self.lifetimes,
             self.run.observer,
-            self._end_steady,
+            None if self._in_order is None else (self._step, self._end_step),
         )
         if member is not None and member.probes:
             fences = self.lifetimes.readers[0].fences
@@ -214,7 +219,7 @@ class NodeStreams:
         if self._is_steady():
             self.node.compute = self._watched_compute
         self._steady = None
-        self._keep_alone()
+        self._keep_all()
 
     def _is_steady(self) -> bool:
         """Return whether the next compute goes the short way."""
@@ -238,8 +243,9 @@ class NodeStreams:
         allocation = self.allocation
         own = allocation.open_or_default() if self._placement is Placement.OWN else allocation.open_default()
         handle: Any = default_handle(own.device_id) if is_default(own.handle) else own.handle
-        self._current = LastingStream(handle)
         branch, node = self.run.branches.get(self.node.operator), self.node
+        is_plain = branch is not None and node.operator in branch.plain
+        self._current = LastingStream(handle, own if is_plain else None)
         if branch is not None and branch.may_split and branch.stream is own:
             branch.join(node, self._ports, self.outputs.send_fences)
             self._member = Member(branch, node.remaining, node.clock.timestamp())
@@ -258,11 +264,11 @@ class NodeStreams:
             if self._is_steady():
                 self._go_steady()
         if not is_split:
-            self._keep_together(keeps_up, member)
+            self._choose_whether_to_keep(keeps_up, member)
             return
+        self._keep_all()
         has_others = len(self.lifetimes.readers) > 1 or not self.outputs.is_only
-        is_kept = member.stays or (self._current is not None and self._current.is_read)
-        if is_kept or has_others or node.operator is member.branch.first:
+        if member.stays or has_others or (self._current is not None and self._current.is_read):
             self.lifetimes.after_look = self._settle_branch
             return
         try:
@@ -272,65 +278,76 @@ class NodeStreams:
         self.lifetimes.after_look = self._settle_branch
         self._leave_branch(state)
 
-    def _keep_together(self, keeps_up: bool, member: Member) -> None:
-        """Keep what is received together with the others of the branch, if the device keeps up."""
-        stream = self.allocation.own
-        is_quiet = (
-            keeps_up
-            and self.lifetimes.readers[0].is_quiet
-            and not (in_use or member.stays or member.keeps_alone or member.probes)
-        )
-        frames = self._kept_together()
-        # One without inputs follows the others, whose frames it sends.
-        is_apart = not (self._ports or (frames is not None and frames.look_at))
-        is_heavy = frames is not None and frames.is_heavy
+    def _choose_whether_to_keep(self, keeps_up: bool, member: Member) -> None:
+        """Keep nothing of what is received, if its memory is used again in the order of the stream (`in_order`)."""
+        own, (reader,) = self.allocation.own, self.lifetimes.readers[:1]
         if (
-            stream is None
-            or is_heavy
-            or is_apart
-            or not (self._is_steady() and is_quiet and self.outputs.is_only)
+            own is None
+            or in_use
+            or not (keeps_up and reader.is_quiet and self._is_steady() and self.outputs.is_only)
+            or (member.stays or member.receives_others or member.probes)
         ):
-            self._keep_alone()
-            if frames is not None:
-                frames.settle(self.node.clock.timestamp())
-            return
-        if self.outputs.is_bare:  # it has no inputs, or it would not be here
-            return
-        if self._ports:
-            frames = self.run.frames_of(member.branch, stream)
-            if not frames.begin(self.lifetimes, self.node.clock.timestamp()):
-                member.keeps_alone = True
+            self._keep_all()
+        elif self._in_order is None and own.handle.follows_default and self._receives_in_order(member.branch):
+            held = self.lifetimes.held
+            kept = held.owners() + owners_in(reader.frames)
+            if not all(map(is_reused_in_order, kept)):
+                member.receives_others = True
                 return
-            self.lifetimes.handed_on = self.lifetimes.told = frames
+            held.clear()
+            reader.clear()
+            self._in_order = self.run.in_order_of(member.branch, own)
+            self._in_order.begin(self._step, self.node.clock.timestamp())
+            self.outputs.is_bare = True
+            self._update_outputs()
             self._go_steady()
-        self.outputs.is_bare = True
-        self._update_outputs()
 
-    def _keep_alone(self) -> None:
-        """Keep what the operator receives by itself from now on."""
-        if not self.outputs.is_bare:
+    def _receives_in_order(self, branch: Branch) -> bool:
+        """Return whether all messages come from operators that make their memory on the shared stream."""
+        feeders = [feeder for port in self._ports for queue in port.queues for feeder in queue.feeders]
+        return all(feeder.operator in branch.plain for feeder in feeders)
+
+    def _end_step(self) -> None:
+        """Look at the device now and then, after a compute of an operator that keeps nothing.
+
+        It is also called as soon as something was kept: memory that is not used again in order.
+        """
+        held, member, in_order = self.lifetimes.held, self._member, self._in_order
+        assert member is not None
+        assert self._current is not None
+        self._forget_items()
+        if held.received or held.unsorted:
+            member.receives_others = True
+        elif (
+            in_order is not None and not member.stays and in_order.end(self._step, self.node.clock.timestamp)
+        ):
+            if (
+                self._current.is_outdated
+            ):  # a library may have been imported, whose stream is the default stream so far
+                self._go_steady()
             return
-        self.outputs.is_bare = False
-        held = self.lifetimes.held
-        frames, self.lifetimes.handed_on = self.lifetimes.handed_on, None
-        if frames is not None:
-            frames.end()
-            self.lifetimes.readers[0].doubt()  # the last fence that it knows of is an old one
-            if frames.are_to_probe and self._member is not None:
-                self._member.begin_probes(self.node.remaining, self.node.clock.timestamp())
-        if held.unsorted and self._member is not None:
-            self._member.keeps_alone = True
-            held.sort()
-        self._update_outputs()
+        self._keep_all()
+        self.lifetimes.note_compute()
 
-    def _kept_together(self) -> BranchFrames | None:
-        """Return what the operators of the branch have kept together, if they have."""
-        return None if self._member is None else self.run.branch_frames.get(self._member.branch)
+    def _keep_all(self) -> None:
+        """Keep what the operator receives from now on."""
+        in_order, self._in_order = self._in_order, None
+        if in_order is None:
+            return
+        assert self._member is not None
+        if in_order.are_to_probe:
+            self._member.begin_probes(self.node.remaining, self.node.clock.timestamp())
+        self.outputs.is_bare = False
+        self.lifetimes.readers[0].resume()
+        self._update_outputs()
+        if self._is_steady():
+            self._go_steady()
 
     def _settle_branch(self, keeps_up: bool) -> None:
-        """Release what the operators of the branch kept together, after a look, as long as there is something."""
-        frames = self._kept_together()
-        if frames is None or frames.settle(self.node.clock.timestamp()):
+        """Release what those had kept that have left the branch, after a look, as long as there is something."""
+        assert self._member is not None
+        left = self._member.branch.left
+        if left is None or left.settle():
             self.lifetimes.after_look = None
 
     def _find_state(self) -> list[Any]:
@@ -357,9 +374,8 @@ class NodeStreams:
         held.unsorted += state
         if held.unsorted:
             held.sort()
-        frames = self._kept_together()
-        if frames is not None:
-            frames.copy_to(held)
+        assert self._member is not None
+        self.run.left_of(self._member.branch, shared).add(held.watch_all(), own)
         self.run.manage(own)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, own, shared)
@@ -408,9 +424,8 @@ class NodeStreams:
         """Release all frames but those that the program holds, because the streams have finished."""
         self._forget_items()
         self.order.close()
-        frames = self._kept_together()
-        if frames is not None:
-            frames.hand_over(self.lifetimes.held)
+        if self._member is not None and self._member.branch.left is not None:
+            self._member.branch.left.clear()
         self.lifetimes.clear()
 
     def close(self) -> None:
@@ -478,12 +493,24 @@ class NodeStreams:
             if port.is_noted:
                 self.note(port, item)
             if held.is_on:
-                kept = held.unsorted if in_use else self._received
+                kept: list[Any] = []
                 add_owners(item.data, kept)
                 if item.details is not None:
                     add_owners(item.details.metadata, kept)
+                self._keep(port, kept, item)
         elif held.is_on:
-            add_owners(item, held.unsorted if in_use else self._received)
+            kept = []
+            add_owners(item, kept)
+            self._keep(port, kept, None)
+
+    def _keep(self, port: InputPort, owners: list[Any], message: Envelope | None) -> None:
+        """Keep the owners of a received item that are not used again in the order of the operator's stream."""
+        held = self.lifetimes.held
+        if port.is_in_order and not in_use and (message is None or not message.has_fences):
+            owners = [owner for owner in owners if not is_reused_in_order(owner)]
+        if owners:
+            (held.unsorted if in_use else held.received).extend(owners)
+            self._step.left = 1
 
     def received_unwatched(self, port: InputPort, item: Any) -> None:
         """Watch an operator again if a received item has a fence."""
@@ -691,6 +718,7 @@ class NodeStreams:
 
     def follow_graph(self) -> None:
         """Send and receive as the flows of the operator are now, between two computes."""
+        self._keep_all()  # it may receive from others now
         self._update_outputs()
 
     def use(self, managed: ManagedStream) -> None:
@@ -709,13 +737,11 @@ class NodeStreams:
             self._watch_late()
         elif self._state is not _LATE:
             self._enter(_ON)
-        if not lifetimes.held.is_on:
+        if not lifetimes.held.is_on or self._in_order is not None:
             self._keep_late()
         lifetimes.add_reader(fences)
         self._end_steady()
-        frames = self._kept_together()
-        if frames is not None:
-            frames.copy_to(lifetimes.held)
+        self._step.left = 1  # if it kept nothing until now, its step ends with this compute
         self.run.manage(managed)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, managed)
@@ -739,13 +765,13 @@ class NodeStreams:
 
     def _update_inputs(self) -> None:
         """Update what a receive has to do at each port."""
-        held, frames = self.lifetimes.held, self.lifetimes.handed_on
-        self._received = held.received if frames is None else frames.received
+        held, is_in_order = self.lifetimes.held, self._in_order is not None
         for port in self._ports:
             port.is_noted = port.own is None or not self.outputs.is_only
-            port.kept = self._received if held.is_on and not port.is_noted else None
+            port.kept = held.received if held.is_on and not port.is_noted else None
             port.unsorted = held.unsorted
-            is_shared = port.kept is not None and frames is None and has_other_receivers(port)
+            port.is_in_order = is_in_order
+            is_shared = port.kept is not None and not is_in_order and has_other_receivers(port)
             port.shared = held.shared if is_shared else None
             port.find_whether_steady(self.node.input.announces)
 
@@ -754,6 +780,7 @@ class NodeStreams:
             self._watch_late()
         if port.item is NOTHING:
             port.recall(self.node.remaining)
+            self._step.left = 1  # so that it is forgotten
         if port.item is NOTHING:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller}({port.name!r}) before receive({port.name!r}); receive "

@@ -45,7 +45,7 @@ class OutputStreams:
     chosen
         The stream that was chosen for each output; `choose` does that.
     is_bare
-        Whether the operators of the branch keep what they hand to each other together.
+        Whether the receivers of a message share no record of it, since they keep nothing as a rule (`in_order`).
     is_only
         Whether the operator's own stream orders all emitted messages.
     """

@@ -32,7 +32,7 @@ from headrace.gpu.ambient import library_is_in_use
 from headrace.tensor.libraries import ANY_LIBRARY, find_library
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from headrace.core.condition import Condition
     from headrace.core.graph import Graph
@@ -43,6 +43,8 @@ _READS_STREAM = {"current_stream", "get_current_stream"}
 # An operator that moves messages as they are, or out of the run, moves their fences along. One that asks for the
 # streams of its messages finds them at their fences.
 _NEEDS_FENCES = {"take_messages", "pass_message", "hand_out", "receive_cuda_streams"}
+# What makes a stream of a library, or makes it current.
+_HAS_STREAM = {"Stream", "ExternalStream", "StreamContext", "create_stream", "set_stream", "use_stream"}
 _MOST = 1_000  # functions read for one operator
 
 
@@ -116,10 +118,12 @@ def find_branches(
     found: dict[Operator, Branch] = {}
     for first in graph:
         if first in sharing and first not in found:
-            branch = Branch(first, may_split)
+            branch = Branch(may_split)
             reached = [first]
             for operator in reached:  # which grows
                 found[operator] = branch
+                if may_split and not _refers_to_stream(operator):
+                    branch.plain.add(operator)
                 reached += [each for each in sharing[operator] if each not in reached]
     return found
 
@@ -151,6 +155,39 @@ def handles_streams(operator: Operator) -> bool:
 
 def _names_any(operator: Operator, sought: set[str], in_objects: bool = False) -> bool:
     """Return whether the code of an operator, and with `in_objects` of its objects, names any of some functions."""
+    return any(not sought.isdisjoint(names) for names, _ in _read(operator, in_objects))
+
+
+def _refers_to_stream(operator: Operator) -> bool:
+    """Return whether the code of an operator names streams of a library, or it refers to one."""
+    if any(map(_is_stream, _with_items(vars(operator).values()))):
+        return True
+    return any(
+        not _HAS_STREAM.isdisjoint(names)
+        or names >= {"cuda", "stream"}
+        or any(map(_is_stream, _with_items(reached)))
+        for names, reached in _read(operator, in_objects=True)
+    )
+
+
+def _with_items(values: Iterable[Any]) -> Iterable[Any]:
+    """Return values, and what is in those that are collections."""
+    for value in values:
+        yield value
+        if isinstance(value, (list, tuple, set, frozenset)):
+            yield from value
+        elif isinstance(value, dict):
+            yield from value.values()
+
+
+def _is_stream(value: Any) -> bool:
+    """Return whether a value is a stream of a library, or the class of streams."""
+    kind = value if isinstance(value, type) else type(value)
+    return hasattr(kind, "__cuda_stream__") or "Stream" in [base.__name__ for base in kind.__mro__]
+
+
+def _read(operator: Operator, in_objects: bool) -> Iterator[tuple[set[str], list[Any]]]:
+    """Yield the names in each function of an operator, with `in_objects` of its objects, and what it refers to."""
     kinds = type(operator).__mro__[: -len(Operator.__mro__)]
     bases = {"super", *(kind.__name__ for kind in kinds)}
     members, replaced = _members_of(kinds)
@@ -167,16 +204,14 @@ def _names_any(operator: Operator, sought: set[str], in_objects: bool = False) -
             continue
         seen.add(function)
         names = _names(function.__code__)
-        if not sought.isdisjoint(names):
-            return True
         reached = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
         reached += [function.__globals__[name] for name in names if name in function.__globals__]
         if not bases.isdisjoint(names) or any(value is kind for value in reached for kind in kinds):
             reached += [member for name in names for member in replaced.get(name, ())]
+        yield names, reached
         if in_objects:
             reached += [method for value in reached for method in _methods_of(value)]
         waiting += [found for value in reached for found in _functions_in(value)]
-    return False
 
 
 def _members_of(kinds: Iterable[type]) -> tuple[list[Any], dict[str, list[Any]]]:

@@ -21,7 +21,8 @@ from headrace.gpu.current_device import remember_current
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
     from headrace._runtime.streams.branch import Branch
-    from headrace._runtime.streams.branch_frames import BranchFrames
+    from headrace._runtime.streams.in_order import InOrder
+    from headrace._runtime.streams.left_frames import LeftFrames
     from headrace._runtime.streams.placement import Placement
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
@@ -63,8 +64,6 @@ class RunStreams:
         self.placements: dict[Operator, Placement] = {}
         # The branches of the operators that share a stream.
         self.branches: dict[Operator, Branch] = {}
-        # What the operators of a branch hand to each other, once they keep it together.
-        self.branch_frames: dict[Branch, BranchFrames] = {}
 
     @property
     def has_device(self) -> bool:
@@ -126,14 +125,23 @@ class RunStreams:
         branch = self.branches[operator]
         return all(self.branches.get(receiver) is branch for receiver in receivers)
 
-    def frames_of(self, branch: Branch, stream: ManagedStream) -> BranchFrames:
-        """Return what keeps together what the operators of a branch hand to each other on its stream."""
-        from headrace._runtime.streams.branch_frames import BranchFrames
+    def in_order_of(self, branch: Branch, shared: ManagedStream) -> InOrder:
+        """Return the looks at the device of the operators of a branch that keep nothing."""
+        from headrace._runtime.streams.in_order import InOrder
 
         with self._lock:
-            if branch not in self.branch_frames:
-                self.branch_frames[branch] = BranchFrames(branch, stream, self.watch)
-            return self.branch_frames[branch]
+            if branch.in_order is None:
+                branch.in_order = InOrder(branch, shared)
+            return branch.in_order
+
+    def left_of(self, branch: Branch, shared: ManagedStream) -> LeftFrames:
+        """Return what keeps the frames of operators that have left the stream of a branch."""
+        from headrace._runtime.streams.left_frames import LeftFrames
+
+        with self._lock:
+            if branch.left is None:
+                branch.left = LeftFrames(shared)
+            return branch.left
 
     def use(self, source: StreamSource) -> StreamLease:
         """Return this run's lease of a source; the run closes it at its end."""

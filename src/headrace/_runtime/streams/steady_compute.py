@@ -1,8 +1,8 @@
 """The compute of an operator in its steady state: it works on one stream.
 
 This is `NodeStreams._watched_compute` for the usual operator, with what happens in every compute written out, and
-nothing else: its stream is made current, and what it received is looked at after every few computes: by itself
-(`lifetimes`), or by one operator for all that share its stream (`branch_frames`).
+nothing else: its stream is made current, and what it received is looked at after every few computes (`lifetimes`).
+An operator that keeps nothing (`in_order`) looks at the device after every few dozen.
 What an observer writes down of a compute is written here (`ComputeLog`).
 """
 
@@ -21,11 +21,11 @@ from headrace.gpu.lasting_stream import Current, LastingStream
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
     from headrace._runtime.streams.allocation import StreamAllocation
+    from headrace._runtime.streams.in_order import Step
     from headrace._runtime.streams.lifetimes import Lifetimes
     from headrace._runtime.streams.running_operator import RunningOperator
 
 _modules: Final = sys.modules
-_COMPUTES: Final = 48  # of an operator; if there was no look for all in so many, it looks itself
 # The input of an operator without one.
 _NO_INPUT = InputPort(IOSpec("", IOSpec.IOType.INPUT, IOSpec.ANY_SIZE), ())
 
@@ -37,13 +37,17 @@ def steady_compute(
     allocation: StreamAllocation,
     lifetimes: Lifetimes,
     observer: Observer | None,
-    leave: Callable[[], None],
+    in_order: tuple[Step, Callable[[], None]] | None,
 ) -> Callable[..., None]:
     """Return a compute that keeps what it received alive, for an operator that uses one stream.
 
-    With `current`, that stream is current in the compute. Otherwise the operator handles streams itself. `leave` is
-    called to keep what it receives by itself again.
+    With `current`, that stream is current in the compute. Otherwise the operator handles streams itself. With
+    `in_order` it keeps nothing, and the function is called when a step has ended.
     """
+    step: Any = None
+    end_step: Any = None
+    if in_order is not None:
+        step, end_step = in_order
     log = None if observer is None else observer.log_of(node, compute)
     now: Callable[[], Any] = int
     computes: list[Any] = []
@@ -56,10 +60,8 @@ def steady_compute(
     fences, numbers = reader.fences, reader.numbers
     end, look = numbers.append, lifetimes.look_unless_early
     sort, unsorted = lifetimes.held.sort, lifetimes.held.unsorted
-    frames, timestamp = lifetimes.handed_on, node.clock.timestamp
-    received = [] if frames is None else frames.received
     first, *others = node.input.ports or [_NO_INPUT]  # most operators have one input
-    if current is None and log is None and frames is None and not others:
+    if current is None and log is None and not others:
 
         def compute_alone(op_input: Any, op_output: Any, context: Any) -> None:
             # `compute_steadily` for an operator that handles streams itself: a fifth of its bytecodes less.
@@ -81,8 +83,6 @@ def steady_compute(
     here = Current()
     libraries: Any = None
     set_streams: Any = None
-    # How many computes are left, and how many looks there were when they were counted.
-    left, looks = _COMPUTES, 0
 
     def make_current(current: LastingStream) -> None:
         nonlocal known, is_always, here, libraries, set_streams
@@ -93,15 +93,32 @@ def steady_compute(
         libraries, set_streams = current.libraries, current.make_current
         known, is_always = allocation.current_on, allocation.stays_current
 
+    if current is not None and current.group is not None and step is not None and log is None:
+        group = current.group
+
+        def compute_in_order(op_input: Any, op_output: Any, context: Any) -> None:
+            # Only operators that name no stream have run on this thread since one of them made the stream current.
+            # `receive` leaves nothing behind, so there is nothing to do if the compute fails. Work of a library
+            # that was imported meanwhile is on the default stream until the end of the step, and in order.
+            if here.group is group and (is_always or get_ident() == known):
+                here.innermost = current
+            else:
+                make_current(current)
+            compute(op_input, op_output, context)
+            step.left -= 1
+            if step.left <= 0:
+                end_step()
+
+        return compute_in_order
+
     def compute_steadily(op_input: Any, op_output: Any, context: Any) -> None:
-        nonlocal left, looks
         if current is not None:
             if (
                 (is_always or get_ident() == known)
                 and here.remembered is libraries
                 and len(_modules) == current.modules
             ):
-                here.innermost = current
+                here.innermost, here.group = current, current.group
                 set_streams()
             else:
                 make_current(current)
@@ -124,14 +141,10 @@ def steady_compute(
             if others:
                 for port in others:
                     port.item = NOTHING
-            if frames is not None:
-                left -= 1
-                if unsorted or (len(received) >= frames.look_at and not frames.look(timestamp())):
-                    leave()
-                elif not left:
-                    if frames.looks == looks and not frames.look(timestamp(), True):
-                        leave()
-                    left, looks = _COMPUTES, frames.looks
+            if step is not None:
+                step.left -= 1
+                if step.left <= 0:
+                    end_step()
             else:
                 end(fences.last)
                 if len(numbers) >= reader.look_at:

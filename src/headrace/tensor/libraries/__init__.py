@@ -77,11 +77,21 @@ the largest number."""
 owner_sizes: dict[type, Callable[[Any], int]] = {}
 """For types of owners of memory: a function that returns the number of bytes."""
 
+reused_in_order: dict[type, Callable[[Any], bool]] = {}
+"""For types of owners: a function that returns whether freed memory is only given to work that comes later on the
+stream on which it was allocated."""
+
 NEVER_ALLOCATED: set[type] = set()
 """Types of owners that are never on memory of headrace's allocators, nor on that of a captured segment."""
 
 ANY_LIBRARY = Library()
 """The library of all types that no other is for."""
+
+
+def is_reused_in_order(owner: Any) -> bool:
+    """Return whether freed memory of an owner is only given to later work on the stream of its allocation."""
+    is_reused = reused_in_order.get(type(owner))
+    return is_reused is not None and is_reused(owner)
 
 
 def library_of(kind: type) -> Library:

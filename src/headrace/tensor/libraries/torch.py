@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headrace.tensor.device_arrays import ArrayAt, DeviceLibrary, Layout, Unsupported
-from headrace.tensor.libraries import hidden_users, owner_sizes
+from headrace.tensor.libraries import hidden_users, owner_sizes, reused_in_order
 
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
@@ -170,4 +170,7 @@ def _most_users(storages: Sequence[Any]) -> int:
 
 hidden_users[torch.UntypedStorage] = _most_users
 owner_sizes[torch.UntypedStorage] = len  # bytes; the quickest way to them
+# PyTorch's allocators free in the order of streams. The memory of others, as of a DLPack capsule, cannot be
+# resized, and neither can pinned memory.
+reused_in_order[torch.UntypedStorage] = methodcaller("resizable")
 LIBRARY = PyTorch()

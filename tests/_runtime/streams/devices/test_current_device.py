@@ -12,7 +12,7 @@ from headrace.resources import CudaStreamPool
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from headrace.tensor import register_library
 from tests._runtime.streams.devices.operators import current, sink, source
-from tests._runtime.streams.test_branch import Plain
+from tests._runtime.streams.rows import Plain
 from tests.harness import App, MakeScheduler, Step, event_based, run
 from tests.harness.libraries import fresh_registry
 

@@ -1,0 +1,681 @@
+"""Operators that share a stream keep nothing of what they hand to each other, while the device keeps up."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from collections import deque
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from headrace import CountCondition, gpu
+from headrace._runtime.compiled import is_compiled
+from headrace._runtime.streams import in_order, lifetimes
+from headrace._runtime.streams.in_order import InOrder
+from headrace.core import ConditionType
+from headrace.gpu import sim
+from headrace.resources import BlockMemoryPool, CudaStreamPool
+from headrace.tensor.libraries import owner_sizes
+from tests._runtime.streams.rows import (
+    FRAMES,
+    ROW,
+    compose_net,
+    compose_row,
+    here,
+    right,
+    right_sums,
+)
+from tests.harness import (
+    MS,
+    MakeScheduler,
+    Step,
+    event_based,
+    frame,
+    greedy,
+    launch,
+    read_frame,
+    run,
+    source,
+    write,
+)
+from tests.harness.internals import node_of
+
+pytestmark = pytest.mark.usefixtures("plain_library")
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether operators go on keeping nothing: they begin early, and ask often."""
+    if is_compiled():
+        pytest.skip("compiled modules cannot be patched")
+    goes_on: list[bool] = []
+    end = InOrder.end
+
+    def end_and_tell(self: Any, *args: Any) -> bool:
+        goes_on.append(end(self, *args))
+        return goes_on[-1]
+
+    monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
+    monkeypatch.setattr(in_order, "_STEP", 1)
+    monkeypatch.setattr(InOrder, "end", end_and_tell)
+    return goes_on
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3, 5])
+def test_frames_are_right_while_they_keep_nothing(soon: list[bool], workers: int) -> None:
+    make = partial(event_based, workers=workers) if workers else greedy
+    app = run(partial(compose_net, seconds=0.0, frames=2 * FRAMES), make)
+    assert app.seen == right_sums(2 * FRAMES)
+    assert len({stream for seen in app.streams.values() for stream in seen}) == 1
+    assert soon
+    if workers < 2:  # otherwise, another one may have launched work that the device has not begun
+        assert len(soon) > FRAMES
+        assert all(soon)
+
+
+@pytest.mark.parametrize("workers", [0, 2, 5])
+def test_they_part_although_they_kept_nothing(soon: list[bool], workers: int) -> None:
+    make = partial(event_based, workers=workers) if workers else greedy
+
+    def seconds(name: str, ticks: int) -> float:
+        return 0.0 if ticks < FRAMES else MS
+
+    app = run(partial(compose_row, seconds=seconds, frames=3 * FRAMES), make)
+    assert app.seen == right(3 * FRAMES)
+    assert True in soon
+    assert len({seen[-1] for seen in app.streams.values()}) == len(ROW)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_frames_are_right_while_they_keep_nothing_and_all_in_turn(
+    soon: list[bool], scheduler: MakeScheduler, seed: int
+) -> None:
+    choose = random.Random(seed)
+    paces = [0.0, 0.0, *(choose.choice([0.0, 0.0, 0.01 * MS, MS]) for _ in range(16))]
+
+    def seconds(name: str, ticks: int) -> float:
+        return paces[ticks // 20 % 18] * choose.choice([0.2, 1])
+
+    app = run(partial(compose_row, seconds=seconds, frames=6 * FRAMES), scheduler)
+    assert app.seen == right(6 * FRAMES)
+    assert soon
+
+
+def test_memory_that_was_made_elsewhere_lives_while_the_shared_stream_reads_it(
+    soon: list[bool], scheduler: MakeScheduler
+) -> None:
+    """The stream that it was made on would use it again as soon as the last receiver lets go of it."""
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        made = frame(common)
+        launch(common, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        common.stream.sync()
+        op_output.emit(made, "out")
+        here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
+
+    def pass_on(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit(op_input.receive("in"), "out")
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        read_frame(here.stream, 0.01 * MS, op_input.receive("in"), seen)
+
+    def compose(app: Any) -> None:
+        first = Step(app, CountCondition(app, 3 * FRAMES), outputs=["out"], body=make, name="first")
+        middle = Step(app, inputs=["in"], outputs=["out"], body=pass_on, name="middle")
+        app.add_flow(first, middle)
+        app.add_flow(middle, Step(app, inputs=["in"], body=read, name="last"))
+
+    common = gpu.StreamHandle(gpu.Device(0).create_stream())
+    seen: list[int] = []
+    run(compose, scheduler)
+    assert seen == list(range(1, 3 * FRAMES + 1))
+    assert soon
+
+
+@pytest.mark.parametrize("quick", range(150, 158))
+def test_what_one_operator_holds_lives_although_another_one_leaves(
+    soon: list[bool], quick: int, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who leaves first depends on when the device falls behind.
+
+    The first operator holds memory that was made on a stream elsewhere, which uses it again as soon as it is free.
+    """
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(in_order, "monotonic_ns", lambda: 0)
+    wrong: list[tuple[int, int]] = []
+    streams: set[int] = set()
+
+    def look(number: int, data: Any, seconds: float) -> None:
+        def compare(source: Any) -> None:
+            if int(source.view("int64")[0]) != number:
+                wrong.append((number, int(source.view("int64")[0])))
+
+        launch(here.stream, seconds, compare, data)
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.name == "elsewhere":
+            self.fragment.seconds = 0.0 if self.ticks <= quick else MS
+        number = self.ticks if self.name == "elsewhere" else 1
+        made = frame(here.stream)
+        launch(here.stream, self.fragment.seconds / 20, lambda out: write(out, number), made)
+        op_output.emit((number, made), "out")
+
+    def hold(self: Any, op_input: Any, op_output: Any) -> None:
+        keep_up(self)
+        held = vars(self).setdefault("held", deque())
+        held.append(op_input.receive("in"))
+        if len(held) > 90:
+            look(*held.popleft(), 3 * self.fragment.seconds)
+        if self.ticks % 8 == 1:
+            op_output.emit(self.ticks, "out")
+
+    def leave(self: Any, op_input: Any, op_output: Any) -> None:
+        keep_up(self)
+        streams.add(int(here.stream))
+        op_input.receive("more")
+        look(*op_input.receive("in"), self.fragment.seconds / 20)
+
+    def keep_up(self: Any) -> None:
+        if not self.fragment.seconds:
+            here.stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+
+    def compose(app: Any) -> None:
+        app.seconds = 0.0
+        pool, other = CudaStreamPool(app), CudaStreamPool(app)
+        count = CountCondition(app, 500), CountCondition(app, 500)
+        elsewhere = Step(app, count[0], other, outputs=["out"], body=make, name="elsewhere")
+        first = Step(app, pool, inputs=["in"], outputs=["out"], body=hold, name="first")
+        source = Step(app, count[1], pool, outputs=["out"], body=make, name="source")
+        leaves = Step(app, pool, inputs=["in"], body=leave, name="leaves", setup=also_more)
+        app.add_flow(elsewhere, first)
+        app.add_flow(source, leaves)
+        app.add_flow(first, leaves, {("out", "more")})
+
+    def also_more(spec: Any) -> None:
+        spec.input("more", size=3).condition(ConditionType.NONE)
+
+    run(compose, scheduler)
+    assert wrong == []
+    assert len(streams) == 2
+    assert True in soon
+
+
+def test_an_operator_that_fails_while_they_keep_nothing_ends_the_run(
+    soon: list[bool], scheduler: MakeScheduler
+) -> None:
+    def fail(op_input: Any, operator: Any) -> None:
+        if operator.ticks == FRAMES:
+            raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        run(partial(compose_row, seconds=0.0, frames=2 * FRAMES, ask=fail), scheduler)
+    assert soon
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+def test_what_is_in_order_costs_the_driver_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    records: list[Any] = []
+    record = sim.Stream.record
+
+    def record_and_note(self: Any, *args: Any) -> Any:
+        records.append(None)
+        return record(self, *args)
+
+    monkeypatch.setattr(sim.Stream, "record", record_and_note)
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(in_order, "monotonic_ns", lambda: 0)
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
+    before: list[int] = []
+
+    def ask(op_input: Any, operator: Any) -> None:
+        if operator.name == "two" and operator.ticks in (400, 800):
+            before.append(len(records))
+
+    app = run(partial(compose_row, seconds=0.0, frames=900, ask=ask))
+    assert app.seen == right(900)
+    assert before[1] - before[0] <= 10  # of 2,000 computes
+
+
+def test_operators_that_hand_on_no_memory_wait_for_the_device_and_part(
+    soon: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would never look if they looked for what they received alone."""
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(in_order, "monotonic_ns", lambda: 0)
+    streams: dict[str, list[int]] = {}
+    launched = behind = 0
+    done: list[None] = []
+
+    def work(self: Any, op_input: Any, op_output: Any) -> None:
+        nonlocal launched, behind
+        stream, is_quick = here.stream, self.ticks <= 3 * FRAMES
+        streams.setdefault(self.name, []).append(int(stream))
+        if is_quick:
+            stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+        launch(stream, 0.0 if is_quick else MS, lambda out: done.append(None), frame(stream))
+        launched += 1
+        behind = max(behind, launched - len(done))
+        op_output.emit(op_input.receive("in"), "out")
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app)
+        before = source(app, range(20 * FRAMES))
+        for name in ROW[1:-1]:
+            after = Step(app, pool, inputs=["in"], outputs=["out"], body=work, name=name)
+            app.add_flow(before, after)
+            before = after
+
+    run(compose)
+    assert True in soon
+    assert behind < 3 * 5 * 48  # of 3,000 computes of three operators
+    assert len({seen[-1] for seen in streams.values()}) == 3
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+@pytest.mark.parametrize("hands_on", ["frames", "numbers"])
+def test_operators_keep_all_as_long_as_the_device_is_behind(
+    monkeypatch: pytest.MonkeyPatch, hands_on: str
+) -> None:
+    """The last fences of each are from before they kept nothing, and do not show that the device keeps up."""
+    now = itertools.count(0, 20_000_000).__next__  # a look is never early
+    monkeypatch.setattr(lifetimes, "monotonic_ns", now)
+    monkeypatch.setattr(in_order, "monotonic_ns", now)
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
+    begun: list[None] = []
+    begin = InOrder.begin
+
+    def begin_and_note(self: Any, *args: Any) -> None:
+        begun.append(None)
+        begin(self, *args)
+
+    def work(self: Any, op_input: Any, op_output: Any) -> None:
+        data, stream, is_quick = op_input.receive("in"), here.stream, self.ticks <= 6 * FRAMES
+        if is_quick:
+            stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+        result = frame(stream)
+        launch(stream, 0.0 if is_quick else 0.02 * MS, lambda out: None, result)  # too short for them to part
+        op_output.emit(result if hands_on == "frames" else data, "out")
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app)
+        before = source(app, range(20 * FRAMES))
+        for name in ROW[1:-1]:
+            after = Step(app, pool, inputs=["in"], outputs=["out"], body=work, name=name)
+            app.add_flow(before, after)
+            before = after
+
+    monkeypatch.setattr(InOrder, "begin", begin_and_note)
+    run(compose)
+    assert len(begun) == 2  # the first one receives from outside
+
+
+# Which operators keep nothing, and what ends it.
+
+
+def keeps_nothing(operator: Any) -> bool:
+    return node_of(operator).streams._in_order is not None
+
+
+def compose_three(
+    app: Any, make: Any, middle: Any, read: Any, flags: int = 0, frames: int = 3 * FRAMES
+) -> None:
+    pool = CudaStreamPool(app, stream_flags=flags)
+    first = Step(app, CountCondition(app, frames), pool, outputs=["out"], body=make, name="first")
+    between = Step(app, pool, inputs=["in"], outputs=["out"], body=middle, name="middle")
+    app.add_flow(first, between)
+    app.add_flow(between, Step(app, pool, inputs=["in"], body=read, name="last"))
+
+
+def make_frame(self: Any, op_input: Any, op_output: Any) -> None:
+    here.stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+    made = frame(here.stream)
+    launch(here.stream, 0.0, lambda out, number=self.ticks: write(out, number), made)
+    op_output.emit(made, "out")
+
+
+def pass_on(self: Any, op_input: Any, op_output: Any) -> None:
+    op_output.emit(op_input.receive("in"), "out")
+
+
+class Reads:
+    """Reads what it receives, and notes whether it kept nothing then."""
+
+    def __init__(self, seconds: float = 0.01 * MS) -> None:
+        self.seconds = seconds
+        self.seen: list[int] = []
+        self.kept_nothing: list[bool] = []
+
+    def __call__(self, operator: Any, op_input: Any, op_output: Any) -> None:
+        read_frame(here.stream, self.seconds, op_input.receive("in"), self.seen)
+        self.kept_nothing.append(keeps_nothing(operator))
+
+
+ALL = list(range(1, 3 * FRAMES + 1))
+
+
+def test_frames_of_any_size_are_used_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    in_use: list[int] = []
+    allocate = sim.memory_pool.MemoryPool.allocate
+
+    def allocate_and_note(self: Any, *args: Any) -> Any:
+        in_use.append(self.in_use // 8)
+        return allocate(self, *args)
+
+    monkeypatch.setitem(owner_sizes, sim.Buffer, lambda owner: 8)
+    monkeypatch.setattr(sim.memory_pool.MemoryPool, "allocate", allocate_and_note)
+    app = run(partial(compose_row, seconds=0.0, frames=8 * FRAMES))
+    assert app.seen == right(8 * FRAMES)
+    assert max(in_use[len(in_use) // 2 :]) <= 3 + 2  # the state of three, and what is on its way
+
+
+@pytest.mark.usefixtures("soon")
+def test_memory_of_another_kind_is_kept_by_those_that_receive_it(scheduler: MakeScheduler) -> None:
+    """Its library may use it again as soon as it is released, as this one does on a stream of its own."""
+
+    class Other:
+        def __init__(self, buffer: Any) -> None:
+            self.buffer = buffer
+
+        def __del__(self) -> None:
+            free.append(self.buffer)
+
+    free: list[Any] = []
+    reads = Reads()
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        here.stream.stream.sync()
+        if self.ticks <= FRAMES:
+            make_frame(self, op_input, op_output)
+            return
+        made = Other(free.pop() if free else gpu.Device(0).allocate(8, stream=common[0].stream))
+        launch(common[0], 0.0, lambda out, number=self.ticks: write(out, number), made.buffer)
+        common[0].stream.sync()
+        op_output.emit(made, "out")
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        got = op_input.receive("in")
+        data = got.buffer if isinstance(got, Other) else got
+        read_frame(here.stream, reads.seconds, data, reads.seen)
+        reads.kept_nothing.append(keeps_nothing(self))
+
+    def common_stream() -> Any:
+        return gpu.StreamHandle(gpu.Device(0).create_stream())
+
+    common: deque[Any] = deque([common_stream()])
+    run(partial(compose_three, make=make, middle=pass_on, read=read), scheduler)
+    assert reads.seen == ALL
+    assert True in reads.kept_nothing[:FRAMES]
+    assert True not in reads.kept_nothing[FRAMES + 1 :]
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("how", ["closure", "attribute", "list", "name"])
+def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) -> None:
+    reads = Reads()
+    side = gpu.StreamHandle(gpu.Device(0).create_stream())
+
+    def emit(self: Any, op_output: Any, stream: Any) -> None:
+        here.stream.stream.sync()
+        made = frame(stream)
+        launch(stream, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        stream.stream.sync()
+        op_output.emit(made, "out")
+
+    class Holder:
+        def work(self, operator: Any, op_output: Any) -> None:
+            emit(operator, op_output, hidden())
+
+        def unused(self) -> None:
+            cupy.cuda.ExternalStream(0)  # type: ignore[name-defined]  # noqa: F821
+
+    def hidden() -> Any:
+        return found[0]
+
+    found = deque([side])  # where nobody looks for streams
+    by_how = {
+        "closure": lambda self, op_input, op_output: emit(self, op_output, side),
+        "attribute": lambda self, op_input, op_output: emit(self, op_output, hidden()),
+        "list": lambda self, op_input, op_output: emit(self, op_output, hidden()),
+        "name": lambda self, op_input, op_output: self.holder.work(self, op_output),
+    }
+
+    def compose(app: Any) -> None:
+        compose_three(app, by_how[how], pass_on, reads)
+        (first,) = [each for each in app.graph if each.name == "first"]
+        if how == "attribute":
+            first.side = side
+        elif how == "list":
+            first.sides = {"a": side}
+        elif how == "name":
+            first.holder = Holder()
+        app.middle = next(each for each in app.graph if each.name == "middle")
+
+    run(compose)
+    assert reads.seen == ALL
+    assert reads.kept_nothing[-1]  # the one before it keeps what it passes on
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("flags", [0, 1])
+def test_memory_of_the_default_stream_is_in_order_with_the_shared_one(
+    scheduler: MakeScheduler, flags: int
+) -> None:
+    """The program has made frames before the run. It uses their memory as soon as they are released."""
+    default = gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM)
+    before = []
+    for number in ALL:
+        before.append(frame(default))
+        launch(default, 0.0, lambda out, number=number: write(out, number), before[-1])
+    default.stream.sync()
+    reads = Reads()
+    used: list[Any] = []
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        here.stream.stream.sync()
+        op_output.emit(before.pop(0), "out")
+        use()
+
+    def use() -> None:
+        used[:] = [frame(outside[0])]
+        launch(outside[0], 0.0, lambda out: write(out, -1), used[0])
+
+    outside = deque([default])
+    run(partial(compose_three, make=make, middle=pass_on, read=reads, flags=flags), scheduler)
+    assert reads.seen == ALL
+    assert reads.kept_nothing[-1] is (flags == 0)
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_comes_from_outside_lives_while_others_of_the_branch_read_it(scheduler: MakeScheduler) -> None:
+    reads = Reads()
+
+    def compose(app: Any) -> None:
+        pool, other = CudaStreamPool(app), CudaStreamPool(app)
+        first = Step(
+            app, CountCondition(app, len(ALL)), other, outputs=["out"], body=make_frame, name="first"
+        )
+        before = first
+        for name in ("one", "two"):
+            after = Step(app, pool, inputs=["in"], outputs=["out"], body=keep_up, name=name)
+            app.add_flow(before, after)
+            before = after
+        app.add_flow(before, Step(app, pool, inputs=["in"], body=reads, name="last"))
+
+    def keep_up(self: Any, op_input: Any, op_output: Any) -> None:
+        here.stream.stream.sync()
+        pass_on(self, op_input, op_output)
+
+    run(compose, scheduler)
+    assert reads.seen == ALL
+    assert reads.kept_nothing[-1]
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("shape", ["dict", "list", "metadata"])
+def test_messages_of_several_parts_are_in_order(scheduler: MakeScheduler, shape: str) -> None:
+    reads = Reads()
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        here.stream.stream.sync()
+        made = frame(here.stream)
+        launch(here.stream, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        if shape == "metadata":
+            self.metadata.set("frame", made)
+        op_output.emit({"dict": {"a": made}, "list": [1, made], "metadata": 1}[shape], "out")
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        got = op_input.receive("in")
+        data = {"dict": lambda: got["a"], "list": lambda: got[1], "metadata": lambda: self.metadata["frame"]}[
+            shape
+        ]()
+        read_frame(here.stream, reads.seconds, data, reads.seen)
+        reads.kept_nothing.append(keeps_nothing(self))
+
+    def compose(app: Any) -> None:
+        app.enable_metadata(True)
+        compose_three(app, make, pass_on, read)
+
+    run(compose, scheduler)
+    assert reads.seen == ALL
+    assert reads.kept_nothing[-1]
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_compute_that_fails_leaves_nothing_behind() -> None:
+    """The operator is tried again, with the next message."""
+    reads = Reads()
+
+    def fail_at_times(self: Any, op_input: Any, op_output: Any) -> None:
+        data = op_input.receive("in")
+        if self.ticks % 7 == 0:
+            raise ValueError("now and then")
+        op_output.emit(data, "out")
+
+    def compose(app: Any) -> None:
+        compose_three(app, make_frame, fail_at_times, reads)
+        next(each for each in app.graph if each.name == "middle").on_error = "skip"
+
+    run(compose)
+    assert reads.seen == [number for number in ALL if number % 7]
+    assert reads.kept_nothing[-1]
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_operator_that_asks_for_its_stream_gets_it_and_keeps_what_it_receives(
+    scheduler: MakeScheduler,
+) -> None:
+    reads = Reads()
+    given: list[tuple[int, int]] = []
+
+    def ask(self: Any, op_input: Any, op_output: Any) -> None:
+        data = op_input.receive("in")
+        if self.ticks in (FRAMES, FRAMES + 1):
+            assert keeps_nothing(self) is (self.ticks == FRAMES)
+            given.append((int(getattr(op_input, "receive_" + "cuda_stream")("in")), int(here.stream)))
+        op_output.emit(data, "out")
+
+    run(partial(compose_three, make=make_frame, middle=ask, read=reads), scheduler)
+    assert reads.seen == ALL
+    assert [one == other for one, other in given] == [True, True]
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_an_operator_holds_lives_while_a_further_stream_reads_it(scheduler: MakeScheduler) -> None:
+    """It was received in order, and kept by nobody."""
+    wrong: list[int] = []
+
+    def read_late(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        held = vars(self).setdefault("held", deque())
+        held.append(op_input.receive("in"))
+        if self.ticks == FRAMES:
+            assert keeps_nothing(self)
+        if self.ticks >= FRAMES:
+            mine = getattr(context, "allocate_cuda_" + "stream")("mine")
+            context.synchronize_streams([here.stream], mine)
+            number = self.ticks - len(held) + 1
+            launch(
+                mine,
+                MS,
+                lambda source: wrong.extend({int(source.view("int64")[0])} - {number}),
+                held.popleft(),
+            )
+        op_output.emit(self.ticks, "out")
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+
+    def compose(app: Any) -> None:
+        compose_three(app, make_frame, read_late, receive)
+        next(each for each in app.graph if each.name == "middle").max_in_flight = 100
+
+    run(compose, scheduler)
+    assert wrong == []
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_operator_that_leaves_another_stream_current_does_not_disturb_the_others() -> None:
+    """It names a stream, so the others make sure of theirs after it."""
+    other = gpu.StreamHandle(gpu.Device(0).create_stream())
+    streams: dict[str, set[int]] = {}
+
+    def note(self: Any, op_input: Any, op_output: Any) -> None:
+        streams.setdefault(self.name, set()).add(int(here.stream))
+        if self.name == "first":
+            make_frame(self, op_input, op_output)
+        else:
+            pass_on(self, op_input, op_output)
+
+    def disturb(self: Any, op_input: Any, op_output: Any) -> None:
+        note(self, op_input, op_output)
+        here.stream = other
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        streams.setdefault(self.name, set()).add(int(here.stream))
+        op_input.receive("in")
+
+    run(partial(compose_three, make=note, middle=disturb, read=read))
+    assert len(set().union(*streams.values())) == 1
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_library_that_is_imported_later_gets_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[str] = []
+
+    def imports(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == FRAMES:
+            monkeypatch.setitem(sys.modules, "headrace_test_module", ModuleType("headrace_test_module"))
+            entered.append("import")
+        pass_on(self, op_input, op_output)
+
+    from headrace.gpu.lasting_stream import LastingStream
+
+    find = LastingStream._find_libraries
+    monkeypatch.setattr(LastingStream, "_find_libraries", lambda self: entered.append("find") or find(self))
+    run(partial(compose_three, make=make_frame, middle=imports, read=Reads()))
+    assert entered.index("import") < len(entered) - 1, "libraries are looked for again"
+    assert entered[-1] == "find"
+
+
+@pytest.mark.usefixtures("soon")
+def test_memory_of_an_allocator_ends_it(scheduler: MakeScheduler) -> None:
+    reads = Reads()
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == FRAMES:
+            self.block = self.pool.allocate(8)
+        make_frame(self, op_input, op_output)
+
+    def compose(app: Any) -> None:
+        compose_three(app, make, pass_on, reads)
+        first = next(each for each in app.graph if each.name == "first")
+        first.pool = BlockMemoryPool(app, storage_type=1, block_size=64, num_blocks=2)
+
+    run(compose, scheduler)
+    assert reads.seen == ALL
+    assert True in reads.kept_nothing
+    assert not reads.kept_nothing[-1]
