@@ -60,7 +60,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return goes_on[-1]
 
     monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
-    monkeypatch.setattr(in_order, "_STEP", 1)
+    monkeypatch.setattr(in_order, "_STEPS", (1, 1))
     monkeypatch.setattr(InOrder, "end", end_and_tell)
     return goes_on
 
