@@ -16,7 +16,7 @@ from headrace import CountCondition, gpu
 from headrace._runtime.compiled import is_compiled
 from headrace._runtime.streams import in_order, lifetimes
 from headrace._runtime.streams.in_order import InOrder
-from headrace.core import ConditionType
+from headrace.core import ConditionType, Resource
 from headrace.gpu import sim
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor.libraries import owner_sizes
@@ -321,11 +321,11 @@ def keeps_nothing(operator: Any) -> bool:
 
 
 def compose_three(
-    app: Any, make: Any, middle: Any, read: Any, flags: int = 0, frames: int = 3 * FRAMES
+    app: Any, make: Any, middle: Any, read: Any, *more: Any, flags: int = 0, frames: int = 3 * FRAMES
 ) -> None:
     pool = CudaStreamPool(app, stream_flags=flags)
     first = Step(app, CountCondition(app, frames), pool, outputs=["out"], body=make, name="first")
-    between = Step(app, pool, inputs=["in"], outputs=["out"], body=middle, name="middle")
+    between = Step(app, pool, *more, inputs=["in"], outputs=["out"], body=middle, name="middle")
     app.add_flow(first, between)
     app.add_flow(between, Step(app, pool, inputs=["in"], body=read, name="last"))
 
@@ -585,32 +585,38 @@ def test_an_operator_that_asks_for_its_stream_gets_it_and_keeps_what_it_receives
 
 
 @pytest.mark.usefixtures("soon")
-def test_what_an_operator_holds_lives_while_a_further_stream_reads_it(scheduler: MakeScheduler) -> None:
+@pytest.mark.parametrize("where", ["operator", "fragment", "resource"])
+def test_what_an_operator_holds_lives_while_a_further_stream_reads_it(
+    scheduler: MakeScheduler, where: str
+) -> None:
     """It was received in order, and kept by nobody."""
     wrong: list[int] = []
 
+    def place(self: Any) -> Any:
+        places = {"operator": self, "fragment": self.fragment, "resource": self.resources["store"]}
+        return vars(places[where]).setdefault("held", deque())
+
     def read_late(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        held = vars(self).setdefault("held", deque())
-        held.append(op_input.receive("in"))
+        place(self).append(op_input.receive("in"))
+        op_output.emit(self.ticks, "out")  # first, or the shared stream would wait for the further one
         if self.ticks == FRAMES:
             assert keeps_nothing(self)
         if self.ticks >= FRAMES:
             mine = getattr(context, "allocate_cuda_" + "stream")("mine")
             context.synchronize_streams([here.stream], mine)
-            number = self.ticks - len(held) + 1
+            number = self.ticks - len(place(self)) + 1
             launch(
                 mine,
                 MS,
                 lambda source: wrong.extend({int(source.view("int64")[0])} - {number}),
-                held.popleft(),
+                place(self).popleft(),
             )
-        op_output.emit(self.ticks, "out")
 
     def receive(self: Any, op_input: Any, op_output: Any) -> None:
         op_input.receive("in")
 
     def compose(app: Any) -> None:
-        compose_three(app, make_frame, read_late, receive)
+        compose_three(app, make_frame, read_late, receive, Resource(app, name="store"))
         next(each for each in app.graph if each.name == "middle").max_in_flight = 100
 
     run(compose, scheduler)

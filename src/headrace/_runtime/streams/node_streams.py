@@ -24,6 +24,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.running_operator import RunningOperator
 
 _MANY = 100_000  # objects walked, once, when an operator requests its first stream late
+_TRIES = 100  # to walk what other threads change meanwhile
 _FIRST, _OFF, _LATE, _ON = WatchState.FIRST, WatchState.OFF, WatchState.LATE, WatchState.ON
 
 
@@ -466,6 +468,12 @@ class NodeStreams:
         for port in self._ports:
             found += [message.data for message in messages_in(port.item)]
         add_owners(found, held.unsorted, _MANY)
+        # Nothing else of these, which others use as well.
+        holders = [operator.fragment, *operator.resources.values()]
+        for _ in range(_TRIES):
+            with suppress(RuntimeError):  # another thread has changed a dict meanwhile
+                add_memory([dict(vars(holder)) for holder in holders], held.unsorted, _MANY)
+                break
 
     def _decide(self) -> None:
         """Stop keeping the frames of an operator that used no stream in its first compute.
