@@ -7,7 +7,8 @@ which all of it works on the current stream. An operator keeps nothing as long a
 
 - All that it receives comes from operators of its branch that refer to no stream of a library (`placement`). An
   operator that does may send memory that belongs to another stream. One that receives from outside of the branch
-  keeps what it receives, and goes on keeping it while those read it that it was passed on to (`held_frames`).
+  keeps what it receives, and goes on keeping it while those read it that it was passed on to (`held_frames`), also
+  when it no longer receives from there.
 - CUDA orders the shared stream with the default stream. What a program allocated before the run, or on a thread of
   its own, belongs to the default stream as a rule.
 - The memory is of a kind that its library reuses in order (`is_reused_in_order`). Memory of JAX, for example, is
