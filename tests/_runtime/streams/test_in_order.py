@@ -16,6 +16,7 @@ from headrace import CountCondition, gpu
 from headrace._runtime.compiled import is_compiled
 from headrace._runtime.streams import in_order, lifetimes
 from headrace._runtime.streams.in_order import InOrder
+from headrace._runtime.streams.node_streams import NodeStreams
 from headrace.core import ConditionType, IOSpec, Resource
 from headrace.gpu import sim
 from headrace.resources import BlockMemoryPool, CudaStreamPool
@@ -23,6 +24,7 @@ from headrace.tensor.libraries import owner_sizes
 from tests._runtime.streams.rows import (
     FRAMES,
     ROW,
+    Plain,
     compose_net,
     compose_row,
     here,
@@ -60,7 +62,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return goes_on[-1]
 
     monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
-    monkeypatch.setattr(in_order, "_STEP", 1)
+    monkeypatch.setattr(in_order, "_STEPS", (1, 1))
     monkeypatch.setattr(InOrder, "end", end_and_tell)
     return goes_on
 
@@ -413,6 +415,107 @@ def test_memory_of_another_kind_is_kept_by_those_that_receive_it(scheduler: Make
     assert True not in reads.kept_nothing[FRAMES + 1 :]
 
 
+class Lent:
+    """Memory that anybody may use again as soon as it is released."""
+
+    def __init__(self, free: list[Any]) -> None:
+        self.free = free
+        self.buffer = free.pop()
+
+    def __del__(self) -> None:
+        self.free.append(self.buffer)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("step", [1, 48])
+@pytest.mark.parametrize(
+    ("lent", "held"), [(ALL, []), (range(1, 21), []), ([1], [1]), ([FRAMES], []), ([FRAMES], [FRAMES])]
+)
+def test_one_object_with_memory_of_another_kind_ends_it_for_the_operator(
+    monkeypatch: pytest.MonkeyPatch, lent: Any, held: list[int], step: int
+) -> None:
+    """Whether it comes before they keep nothing, or later, and whether the operator holds it."""
+    monkeypatch.setattr(in_order, "_STEPS", (step, step))
+    side = deque([gpu.StreamHandle(gpu.Device(0).create_stream())])  # where nobody looks for streams
+    free = [frame(side[0]) for _ in range(60)]
+    reads = Reads()
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks not in lent:
+            make_frame(self, op_input, op_output)
+            return
+        made = Lent(free)
+        launch(side[0], 0.0, lambda out, number=self.ticks: write(out, number), made.buffer)
+        side[0].stream.sync()
+        op_output.emit(made, "out")
+        here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        got = op_input.receive("in")
+        if self.ticks in held:
+            self.held = got
+        read_frame(here.stream, reads.seconds, got.buffer if isinstance(got, Lent) else got, reads.seen)
+        reads.kept_nothing.append(keeps_nothing(self))
+
+    run(partial(compose_three, make=make, middle=pass_on, read=read))
+    assert reads.seen == ALL
+    assert (True in reads.kept_nothing) is (lent[0] > 1)
+    assert True not in reads.kept_nothing[lent[0] :]
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_an_operator_held_before_it_kept_nothing_is_gone_when_it_lets_go() -> None:
+    counts: list[tuple[int, int]] = []
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        got = op_input.receive("in")
+        if self.ticks == 1:
+            self.held, self.other = got, object()
+        elif self.ticks == FRAMES:
+            assert keeps_nothing(self)
+            counts.append((sys.getrefcount(self.held), sys.getrefcount(self.other)))
+
+    run(partial(compose_three, make=make_frame, middle=pass_on, read=read))
+    ((held, other),) = counts
+    assert held == other
+
+
+@pytest.mark.usefixtures("soon")
+def test_operators_keep_nothing_once_no_memory_of_an_allocator_is_in_use() -> None:
+    reads = Reads()
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == 1:
+            self.block = self.pool.allocate(8)
+        elif self.ticks == FRAMES:
+            self.pool.free(self.block)
+        make_frame(self, op_input, op_output)
+
+    def compose(app: Any) -> None:
+        compose_three(app, make, pass_on, reads)
+        first = next(each for each in app.graph if each.name == "first")
+        first.pool = BlockMemoryPool(app, storage_type=1, block_size=64, num_blocks=2)
+
+    run(compose)
+    assert reads.seen == ALL
+    assert True not in reads.kept_nothing[: FRAMES - 1]
+    assert reads.kept_nothing[-1]
+
+
+@pytest.mark.usefixtures("soon")
+def test_operators_keep_what_they_receive_if_looks_find_the_device_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    choose = NodeStreams._choose_whether_to_keep
+    monkeypatch.setattr(
+        NodeStreams, "_choose_whether_to_keep", lambda self, keeps_up, member: choose(self, False, member)
+    )
+    reads = Reads()
+    run(partial(compose_three, make=make_frame, middle=pass_on, read=reads))
+    assert reads.seen == ALL
+    assert True not in reads.kept_nothing
+
+
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("how", ["closure", "attribute", "list", "name"])
 def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) -> None:
@@ -626,9 +729,11 @@ def test_a_compute_that_fails_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("step", [1, 48])
 def test_an_operator_that_asks_for_its_stream_gets_it_and_keeps_what_it_receives(
-    scheduler: MakeScheduler,
+    scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
+    monkeypatch.setattr(in_order, "_STEPS", (step, step))
     reads = Reads()
     given: list[tuple[int, int]] = []
 
@@ -637,11 +742,44 @@ def test_an_operator_that_asks_for_its_stream_gets_it_and_keeps_what_it_receives
         if self.ticks in (FRAMES, FRAMES + 1):
             assert keeps_nothing(self) is (self.ticks == FRAMES)
             given.append((int(getattr(op_input, "receive_" + "cuda_stream")("in")), int(here.stream)))
+            assert len(getattr(op_input, "receive_" + "cuda_streams")("in")) == 1
         op_output.emit(data, "out")
 
     run(partial(compose_three, make=make_frame, middle=ask, read=reads), scheduler)
     assert reads.seen == ALL
     assert [one == other for one, other in given] == [True, True]
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("step", [1, 48])
+def test_an_operator_that_asks_for_a_further_stream_finds_the_messages_of_each_compute(
+    monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    monkeypatch.setattr(in_order, "_STEPS", (step, step))
+    counts: list[int] = []
+
+    def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        here.stream.stream.sync()
+        if self.ticks == FRAMES:
+            assert keeps_nothing(self)
+            getattr(context, "allocate_cuda_" + "stream")("mine")
+            assert not keeps_nothing(self)
+        op_output.emit(self.ticks, "out")
+
+    def ask(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        if self.ticks == FRAMES // 2:
+            assert keeps_nothing(self)
+            getattr(context, "allocate_cuda_" + "stream")("mine")
+        data = op_input.receive("in")
+        if self.ticks >= FRAMES // 2:
+            counts.append(len(getattr(op_input, "receive_" + "cuda_streams")("in")))
+        op_output.emit(data, "out")
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+
+    run(partial(compose_three, make=make, middle=ask, read=receive))
+    assert set(counts) == {1}
 
 
 @pytest.mark.usefixtures("soon")
@@ -706,6 +844,67 @@ def test_an_operator_that_leaves_another_stream_current_does_not_disturb_the_oth
 
     run(partial(compose_three, make=note, middle=disturb, read=read))
     assert len(set().union(*streams.values())) == 1
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_operator_finds_its_stream_right_after_one_that_leaves_another_stream_current() -> None:
+    other = gpu.StreamHandle(gpu.Device(0).create_stream())
+    streams: set[int] = set()
+    kept_nothing: list[bool] = []
+
+    def note(self: Any, op_input: Any, op_output: Any) -> None:
+        streams.add(int(here.stream))
+        kept_nothing.append(keeps_nothing(self))
+        make_frame(self, op_input, op_output)
+
+    def disturb(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        here.stream = other
+
+    run(partial(compose_three, make=note, middle=pass_on, read=disturb))
+    assert len(streams) == 1
+    assert kept_nothing[-1]
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_stream_stays_current_while_only_operators_compute_that_name_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sets: list[None] = []
+    usual = Plain.set_stream
+
+    def set_and_count(self: Plain, state: Any) -> None:
+        sets.append(None)
+        usual(self, state)
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        if self.ticks in (FRAMES, 2 * FRAMES):
+            sets_then.append(len(sets))
+
+    sets_then: list[int] = []
+    monkeypatch.setattr(Plain, "set_stream", set_and_count)
+    run(partial(compose_three, make=make_frame, middle=pass_on, read=read))
+    assert sets_then[0] == sets_then[1] > 0
+
+
+@pytest.mark.usefixtures("soon")
+def test_the_current_stream_is_that_of_each_operator_while_they_keep_nothing() -> None:
+    """An operator that asks for it unseen keeps it, and the others leave."""
+
+    def seconds(name: str, ticks: int) -> float:
+        return 0.0 if ticks < FRAMES else MS
+
+    def ask(op_input: Any, operator: Any) -> None:
+        if operator.name == "two" and operator.ticks == FRAMES // 2:
+            assert keeps_nothing(operator)
+            getattr(gpu, "current_" + "stream")()
+
+    app = run(partial(compose_row, seconds=seconds, frames=3 * FRAMES, ask=ask))
+    assert app.seen == right(3 * FRAMES)
+    assert {name: len(set(seen)) for name, seen in app.streams.items()} == {
+        name: 1 if name == "two" else 2 for name in ROW
+    }
 
 
 @pytest.mark.usefixtures("soon")

@@ -20,7 +20,7 @@ from headrace import (
     gpu,
     op,
 )
-from headrace._runtime.streams.placement import handles_streams
+from headrace._runtime.streams.placement import _refers_to_stream, handles_streams
 from headrace.conditions import CudaStreamCondition
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
@@ -506,6 +506,96 @@ def test_functions_that_ask_for_a_stream_handle_streams() -> None:
     application = Application()
     assert handles_streams(asking(application))
     assert not handles_streams(plain(application))
+
+
+# Which operators refer to a stream of a library: what they make may belong to it.
+
+
+class Stream:
+    """A stream of a library."""
+
+
+class OtherStream(Stream):
+    """Another kind of it."""
+
+
+class ForCuda:
+    """A stream by another name, as other libraries see it."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, 1
+
+
+Alias = OtherStream
+in_module, several_in_module = Stream(), {"a": [], "b": Stream()}
+arrays: Any = None
+
+
+def make_with(stream: Any) -> Any:
+    return lambda: stream
+
+
+class WithMethod:
+    """An object of the program, whose method names a stream."""
+
+    def work(self) -> Any:
+        return arrays.cuda.Stream()
+
+
+def call(holder: Any) -> Any:
+    return lambda: holder.work()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        # It is one, or has one.
+        *(Stream(), OtherStream(), ForCuda(), Stream, ForCuda),
+        *([1, Stream()], (Stream(),), {Stream()}, frozenset([ForCuda()]), {"side": Stream()}),
+        # Its code refers to one.
+        *(make_with(Stream()), make_with(ForCuda()), make_with([Stream()]), make_with({1: Stream()})),
+        *(lambda: in_module, lambda: several_in_module, lambda: Alias()),
+        # Its code names one.
+        *(lambda: arrays.cuda.Stream(), lambda: arrays.ExternalStream(1), lambda: arrays.StreamContext(1)),
+        *(lambda: arrays.create_stream(), lambda: arrays.set_stream(1), lambda: gpu.use_stream(1)),
+        *(lambda: arrays.cuda.stream(1), lambda: (lambda: arrays.cuda.stream(1))()),
+        # The code of what it calls does.
+        *(WithMethod(), WithMethod().work, call(WithMethod()), partial(call(WithMethod()))),
+    ],
+)
+def test_operators_that_name_or_hold_a_stream_of_a_library_refer_to_it(function: Any) -> None:
+    assert _refers_to_stream(Given(Application(), function=function))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(None, 1, "Stream", [1, 2], {"Stream": 1}, len, make_with(1), asks),
+        *(lambda: arrays.cuda.synchronize(), lambda: arrays.stream, lambda: arrays.streams),
+    ],
+)
+def test_operators_that_name_and_hold_no_stream_of_a_library_refer_to_none(function: Any) -> None:
+    assert not _refers_to_stream(Given(Application(), function=function))
+
+
+def test_functions_that_name_or_hold_a_stream_of_a_library_refer_to_it() -> None:
+    side = Stream()
+
+    @op(outputs=())
+    def holding(value: Any) -> None:
+        print(side)
+
+    @op(outputs=())
+    def naming(value: Any) -> None:
+        arrays.set_stream(value)
+
+    @op(outputs=())
+    def plain(value: Any) -> None: ...
+
+    application = Application()
+    assert _refers_to_stream(holding(application))
+    assert _refers_to_stream(naming(application))
+    assert not _refers_to_stream(plain(application))
 
 
 # One stream for a branch.

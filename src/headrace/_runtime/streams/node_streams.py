@@ -386,7 +386,9 @@ class NodeStreams:
         if held.unsorted:
             held.sort()
         assert self._member is not None
-        self.run.left_of(self._member.branch, shared).add(held.watch_all(), own)
+        branch = self._member.branch
+        if branch.in_order is not None:  # otherwise each operator has kept all that it received
+            self.run.left_of(branch, shared).add(held.watch_all(), own)
         self.run.manage(own)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, own, shared)
