@@ -322,6 +322,14 @@ def keeps_nothing(operator: Any) -> bool:
     return node_of(operator).streams._in_order is not None
 
 
+class Unseen(ModuleType):
+    """A stream where nobody looks for one."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__("unseen")
+        self.stream = stream
+
+
 def compose_three(
     app: Any, make: Any, middle: Any, read: Any, *more: Any, flags: int = 0, frames: int = 3 * FRAMES
 ) -> None:
@@ -394,9 +402,9 @@ def test_memory_of_another_kind_is_kept_by_those_that_receive_it(scheduler: Make
         if self.ticks <= FRAMES:
             make_frame(self, op_input, op_output)
             return
-        made = Other(free.pop() if free else gpu.Device(0).allocate(8, stream=common[0].stream))
-        launch(common[0], 0.0, lambda out, number=self.ticks: write(out, number), made.buffer)
-        common[0].stream.sync()
+        made = Other(free.pop() if free else gpu.Device(0).allocate(8, stream=common.stream.stream))
+        launch(common.stream, 0.0, lambda out, number=self.ticks: write(out, number), made.buffer)
+        common.stream.stream.sync()
         op_output.emit(made, "out")
 
     def read(self: Any, op_input: Any, op_output: Any) -> None:
@@ -405,10 +413,7 @@ def test_memory_of_another_kind_is_kept_by_those_that_receive_it(scheduler: Make
         read_frame(here.stream, reads.seconds, data, reads.seen)
         reads.kept_nothing.append(keeps_nothing(self))
 
-    def common_stream() -> Any:
-        return gpu.StreamHandle(gpu.Device(0).create_stream())
-
-    common: deque[Any] = deque([common_stream()])
+    common = Unseen(gpu.StreamHandle(gpu.Device(0).create_stream()))
     run(partial(compose_three, make=make, middle=pass_on, read=read), scheduler)
     assert reads.seen == ALL
     assert True in reads.kept_nothing[:FRAMES]
@@ -516,47 +521,87 @@ def test_operators_keep_what_they_receive_if_looks_find_the_device_behind(
     assert True not in reads.kept_nothing
 
 
+class Engine:
+    """Makes frames on a stream that it was given."""
+
+    def __init__(self, stream: Any) -> None:
+        self.its = stream
+
+    def make(self, number: int) -> Any:
+        made = frame(self.its)
+        launch(self.its, 0.0, lambda out: write(out, number), made)
+        self.its.stream.sync()
+        return made
+
+
+class Wrapper:
+    """Makes frames with something else."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+
+    def make(self, number: int) -> Any:
+        return self.engine.make(number)
+
+
+class NamesStream:
+    """Makes frames, and names a stream."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+
+    def make(self, number: int) -> Any:
+        return self.engine.stream.make(number)
+
+    def unused(self) -> None:
+        cupy.cuda.ExternalStream(0)  # type: ignore[name-defined]  # noqa: F821
+
+
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("how", ["closure", "attribute", "list", "name"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("closure", "attribute", "list", "deque", "object", "object in an object", "method", "partial"),
+        *("fragment", "resource", "name", "name in an object", "class"),
+    ],
+)
 def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) -> None:
+    """That stream uses the memory again as soon as it is released."""
     reads = Reads()
     side = gpu.StreamHandle(gpu.Device(0).create_stream())
+    unseen = Unseen(Engine(side))
+    held: dict[str, Any] = {
+        "attribute": side,
+        "list": {"a": side},
+        "deque": deque([side]),
+        "object": Engine(side),
+        "object in an object": [Wrapper(Engine(side))],
+        "method": Engine(side).make,
+        "partial": partial(Engine.make, Engine(side)),
+        "name": NamesStream(unseen),
+        "name in an object": Wrapper(NamesStream(unseen)),
+    }
 
-    def emit(self: Any, op_output: Any, stream: Any) -> None:
-        here.stream.stream.sync()
-        made = frame(stream)
-        launch(stream, 0.0, lambda out, number=self.ticks: write(out, number), made)
-        stream.stream.sync()
-        op_output.emit(made, "out")
+    def emit(self: Any, op_output: Any, engine: Any) -> None:
+        op_output.emit(engine.make(self.ticks), "out")
+        here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
 
-    class Holder:
-        def work(self, operator: Any, op_output: Any) -> None:
-            emit(operator, op_output, hidden())
-
-        def unused(self) -> None:
-            cupy.cuda.ExternalStream(0)  # type: ignore[name-defined]  # noqa: F821
-
-    def hidden() -> Any:
-        return found[0]
-
-    found = deque([side])  # where nobody looks for streams
     by_how = {
-        "closure": lambda self, op_input, op_output: emit(self, op_output, side),
-        "attribute": lambda self, op_input, op_output: emit(self, op_output, hidden()),
-        "list": lambda self, op_input, op_output: emit(self, op_output, hidden()),
-        "name": lambda self, op_input, op_output: self.holder.work(self, op_output),
+        "closure": lambda self, op_input, op_output: emit(self, op_output, Engine(side)),
+        "class": lambda self, op_input, op_output: emit(self, op_output, NamesStream(unseen)),
+        "fragment": lambda self, op_input, op_output: emit(self, op_output, self.fragment.engine),
     }
 
     def compose(app: Any) -> None:
-        compose_three(app, by_how[how], pass_on, reads)
-        (first,) = [each for each in app.graph if each.name == "first"]
-        if how == "attribute":
-            first.side = side
-        elif how == "list":
-            first.sides = {"a": side}
-        elif how == "name":
-            first.holder = Holder()
-        app.middle = next(each for each in app.graph if each.name == "middle")
+        app.engine = Engine(side)
+        body = by_how.get(how, lambda self, op_input, op_output: emit(self, op_output, unseen.stream))
+        compose_three(app, body, pass_on, reads)
+        first = next(each for each in app.graph if each.name == "first")
+        if how in held:
+            first.held = held[how]
+        elif how == "resource":
+            first.add_arg(Resource(app, name="store"))
+            first.resources["store"].engine = Engine(side)
 
     run(compose)
     assert reads.seen == ALL
@@ -584,10 +629,10 @@ def test_memory_of_the_default_stream_is_in_order_with_the_shared_one(
         use()
 
     def use() -> None:
-        used[:] = [frame(outside[0])]
-        launch(outside[0], 0.0, lambda out: write(out, -1), used[0])
+        used[:] = [frame(outside.stream)]
+        launch(outside.stream, 0.0, lambda out: write(out, -1), used[0])
 
-    outside = deque([default])
+    outside = Unseen(default)
     run(partial(compose_three, make=make, middle=pass_on, read=reads, flags=flags), scheduler)
     assert reads.seen == ALL
     assert reads.kept_nothing[-1] is (flags == 0)
