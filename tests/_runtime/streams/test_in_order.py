@@ -319,7 +319,10 @@ def test_operators_keep_all_as_long_as_the_device_is_behind(
 
 
 def keeps_nothing(operator: Any) -> bool:
-    return node_of(operator).streams._in_order is not None
+    streams = node_of(operator).streams
+    found = streams._in_order is not None
+    assert {found} == {streams.outputs.is_bare, *(port.is_in_order for port in node_of(operator).input.ports)}
+    return found
 
 
 def compose_three(
@@ -427,20 +430,24 @@ class Lent:
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("step", [1, 48])
+@pytest.mark.parametrize(("step", "maker"), [(1, "first"), (48, "first"), (1, "middle")])
 @pytest.mark.parametrize(
     ("lent", "held"), [(ALL, []), (range(1, 21), []), ([1], [1]), ([FRAMES], []), ([FRAMES], [FRAMES])]
 )
 def test_one_object_with_memory_of_another_kind_ends_it_for_the_operator(
-    monkeypatch: pytest.MonkeyPatch, lent: Any, held: list[int], step: int
+    monkeypatch: pytest.MonkeyPatch, lent: Any, held: list[int], step: int, maker: str
 ) -> None:
     """Whether it comes before they keep nothing, or later, and whether the operator holds it."""
     monkeypatch.setattr(in_order, "_STEP", step)
+    # After several looks at which nothing of that kind is left.
+    monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 24))
     side = deque([gpu.StreamHandle(gpu.Device(0).create_stream())])  # where nobody looks for streams
     free = [frame(side[0]) for _ in range(60)]
     reads = Reads()
 
     def make(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.name == "middle":
+            op_input.receive("in")
         if self.ticks not in lent:
             make_frame(self, op_input, op_output)
             return
@@ -457,10 +464,69 @@ def test_one_object_with_memory_of_another_kind_ends_it_for_the_operator(
         read_frame(here.stream, reads.seconds, got.buffer if isinstance(got, Lent) else got, reads.seen)
         reads.kept_nothing.append(keeps_nothing(self))
 
-    run(partial(compose_three, make=make, middle=pass_on, read=read))
+    bodies = (make, pass_on) if maker == "first" else (make_frame, make)
+    run(partial(compose_three, make=bodies[0], middle=bodies[1], read=read))
     assert reads.seen == ALL
     assert (True in reads.kept_nothing) is (lent[0] > 1)
     assert True not in reads.kept_nothing[lent[0] :]
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_compute_that_fails_after_that_leaves_nothing_behind_either() -> None:
+    counts: list[int] = []
+    side = deque([gpu.StreamHandle(gpu.Device(0).create_stream())])
+    free = [frame(side[0])]
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        here.stream.stream.sync()
+        op_output.emit(Lent(free) if self.ticks == FRAMES else frame(here.stream), "out")
+
+    def fail_once(self: Any, op_input: Any, op_output: Any) -> None:
+        assert keeps_nothing(self) or self.ticks != FRAMES
+        op_output.emit(op_input.receive("in"), "out")
+        if self.ticks == FRAMES + 2:
+            raise ValueError("once")
+        if self.ticks > FRAMES + 2:
+            counts.append(len(getattr(op_input, "receive_" + "cuda_streams")("in")))
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+
+    def compose(app: Any) -> None:
+        compose_three(app, make, fail_once, receive)
+        next(each for each in app.graph if each.name == "middle").on_error = "skip"
+
+    run(compose)
+    assert set(counts) == {1}
+
+
+@pytest.mark.usefixtures("soon")
+def test_memory_of_an_allocator_is_held_no_longer_than_the_compute_that_receives_it() -> None:
+    """The operator may compute no more."""
+    free: list[int] = []
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        here.stream.stream.sync()
+        made = frame(here.stream)
+        if self.ticks == FRAMES:
+            made = self.pool.allocate_tensor(8, "uint8", stream=here.stream)
+        op_output.emit(made, "out")
+        del made
+        if self.ticks > FRAMES:
+            free.append(self.pool.free_blocks)
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == FRAMES:
+            assert keeps_nothing(self)
+        op_input.receive("in")
+
+    def compose(app: Any) -> None:
+        compose_three(app, make, pass_on, receive)
+        first = next(each for each in app.graph if each.name == "first")
+        first.pool = BlockMemoryPool(app, storage_type=1, block_size=64, num_blocks=2)
+
+    run(compose)
+    assert free[0] == 2
 
 
 @pytest.mark.usefixtures("soon")
@@ -703,7 +769,7 @@ def test_an_operator_that_asks_for_a_further_stream_finds_the_messages_of_each_c
         if self.ticks == FRAMES:
             assert keeps_nothing(self)
             getattr(context, "allocate_cuda_" + "stream")("mine")
-            assert not keeps_nothing(self)
+            assert node_of(self).streams._in_order is None
         op_output.emit(self.ticks, "out")
 
     def ask(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
