@@ -168,10 +168,11 @@ class Chain(Application):
         else:
             self.scheduler(EventBasedScheduler(self, worker_thread_number=4))
         first, middle, last = KINDS["plain" in self.kind]
-        pool = CudaStreamPool(self, stream_flags=1)  # non-blocking, as by hand
-        stages: list[Any] = [first(self, CountCondition(self, WARM_UP + FRAMES), pool, name="source")]
-        stages += [middle(self, pool, name=f"stage{k}") for k in range(LENGTH - 2)]
-        stages.append(last(self, pool, name="sink"))
+        is_plain = first is PlainSource
+        pools = [] if is_plain else [CudaStreamPool(self, stream_flags=1)]  # non-blocking, as by hand
+        stages: list[Any] = [first(self, CountCondition(self, WARM_UP + FRAMES), *pools, name="source")]
+        stages += [middle(self, *pools, name=f"stage{k}") for k in range(LENGTH - 2)]
+        stages.append(last(self, *pools, name="sink"))
         for one, other in itertools.pairwise(stages):
             self.add_flow(one, other)
 

@@ -25,7 +25,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(reused_in_order, sim.Buffer, lambda owner: True)
     if not is_compiled():  # compiled modules cannot be patched
         monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
-        monkeypatch.setattr(in_order, "_STEP", 1)
+        monkeypatch.setattr(in_order, "_STEPS", (1, 1))
 
 
 @pytest.mark.usefixtures("soon")

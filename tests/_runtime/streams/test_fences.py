@@ -221,7 +221,7 @@ def test_looks_are_put_off_for_longer_while_little_is_received(emits: bool) -> N
             emit(fences, n)
         device.done = device.recorded
         due += computes.end_quietly(n)
-        assert len(computes.held) <= 2 * 48 + 8
+        assert len(computes.held) <= 2 * 96 + 8
     assert due <= 0.11 * 960
     assert device.looks <= 960 / 40
 
@@ -230,7 +230,7 @@ def test_looks_are_put_off_for_longer_while_little_is_received(emits: bool) -> N
 def test_a_device_that_falls_behind_is_found_although_looks_are_put_off(emits: bool) -> None:
     """After as many computes as there are between two looks, and twelve more if the operator emits no fences."""
     latest = 0
-    for kept_up in range(400, 400 + 2 * 48):
+    for kept_up in range(400, 400 + 2 * 96):
         device = Device()
         fences, computes = device.timeline()
         for n in itertools.count():
@@ -246,7 +246,7 @@ def test_a_device_that_falls_behind_is_found_although_looks_are_put_off(emits: b
                 elif computes.look():
                     break
         latest = max(latest, n - kept_up)
-    assert latest <= 48 + (0 if emits else 12)
+    assert latest <= 96 + (0 if emits else 12)
 
 
 def test_a_device_that_has_caught_up_is_found_to_have() -> None:

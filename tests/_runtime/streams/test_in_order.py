@@ -17,7 +17,7 @@ from headrace._runtime.compiled import is_compiled
 from headrace._runtime.streams import in_order, lifetimes
 from headrace._runtime.streams.in_order import InOrder
 from headrace._runtime.streams.node_streams import NodeStreams
-from headrace.core import ConditionType
+from headrace.core import ConditionType, IOSpec, Resource
 from headrace.gpu import sim
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor.libraries import owner_sizes
@@ -62,7 +62,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return goes_on[-1]
 
     monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 6))
-    monkeypatch.setattr(in_order, "_STEP", 1)
+    monkeypatch.setattr(in_order, "_STEPS", (1, 1))
     monkeypatch.setattr(InOrder, "end", end_and_tell)
     return goes_on
 
@@ -326,11 +326,11 @@ def keeps_nothing(operator: Any) -> bool:
 
 
 def compose_three(
-    app: Any, make: Any, middle: Any, read: Any, flags: int = 0, frames: int = 3 * FRAMES
+    app: Any, make: Any, middle: Any, read: Any, *more: Any, flags: int = 0, frames: int = 3 * FRAMES
 ) -> None:
     pool = CudaStreamPool(app, stream_flags=flags)
     first = Step(app, CountCondition(app, frames), pool, outputs=["out"], body=make, name="first")
-    between = Step(app, pool, inputs=["in"], outputs=["out"], body=middle, name="middle")
+    between = Step(app, pool, *more, inputs=["in"], outputs=["out"], body=middle, name="middle")
     app.add_flow(first, between)
     app.add_flow(between, Step(app, pool, inputs=["in"], body=read, name="last"))
 
@@ -438,7 +438,7 @@ def test_one_object_with_memory_of_another_kind_ends_it_for_the_operator(
     monkeypatch: pytest.MonkeyPatch, lent: Any, held: list[int], step: int, maker: str
 ) -> None:
     """Whether it comes before they keep nothing, or later, and whether the operator holds it."""
-    monkeypatch.setattr(in_order, "_STEP", step)
+    monkeypatch.setattr(in_order, "_STEPS", (step, step))
     # After several looks at which nothing of that kind is left.
     monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 24))
     side = deque([gpu.StreamHandle(gpu.Device(0).create_stream())])  # where nobody looks for streams
@@ -685,6 +685,66 @@ def test_what_comes_from_outside_lives_while_others_of_the_branch_read_it(schedu
 
 
 @pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("holder", ["middle", "last"])
+def test_what_came_from_outside_lives_after_its_flow_is_gone(scheduler: MakeScheduler, holder: str) -> None:
+    """The outside uses the memory again, on its own stream, as soon as it is released."""
+    wrong: list[tuple[int, int]] = []
+
+    def make_outside(self: Any, op_input: Any, op_output: Any) -> None:
+        made = frame(here.stream)
+        launch(here.stream, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        here.stream.stream.sync()
+        op_output.emit((self.ticks, made), "out")
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        here.stream.stream.sync()
+        op_input.receive("in")
+        got = op_input.receive("more")
+        if self.ticks == 10:
+            outside = next(each for each in self.fragment.graph if each.name == "outside")
+            self.fragment.remove_flow(outside, self, {("out", "more")})
+        if holder == "middle":
+            hold(self, got)
+        op_output.emit(got, "out")
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        got = op_input.receive("in")
+        if holder == "last":
+            hold(self, got)
+
+    def hold(self: Any, got: Any) -> None:
+        held = vars(self).setdefault("held", deque())
+        if got is not None:
+            held.append(got)
+        if self.ticks > FRAMES and held:
+            number, data = held.popleft()
+            launch(here.stream, 5 * MS, partial(compare, number), data)
+
+    def compare(number: int, source: Any) -> None:
+        if int(source.view("int64")[0]) != number:
+            wrong.append((number, int(source.view("int64")[0])))
+
+    def also_more(spec: Any) -> None:
+        spec.input("more", policy=IOSpec.QueuePolicy.POP).condition(ConditionType.NONE)
+
+    def compose(app: Any) -> None:
+        pool, other = CudaStreamPool(app), CudaStreamPool(app)
+        counts = CountCondition(app, len(ALL)), CountCondition(app, len(ALL))
+        first = Step(app, counts[0], pool, outputs=["out"], body=make_frame, name="first")
+        outside = Step(app, counts[1], other, body=make_outside, name="outside", setup=optional)
+        middle = Step(app, pool, inputs=["in"], outputs=["out"], body=receive, name="middle", setup=also_more)
+        app.add_flow(first, middle, {("out", "in")})
+        app.add_flow(outside, middle, {("out", "more")})
+        app.add_flow(middle, Step(app, pool, inputs=["in"], body=read, name="last"))
+
+    def optional(spec: Any) -> None:
+        spec.output("out").condition(ConditionType.NONE)
+
+    run(compose, scheduler)
+    assert wrong == []
+
+
+@pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("shape", ["dict", "list", "metadata"])
 def test_messages_of_several_parts_are_in_order(scheduler: MakeScheduler, shape: str) -> None:
     reads = Reads()
@@ -739,7 +799,7 @@ def test_a_compute_that_fails_leaves_nothing_behind() -> None:
 def test_an_operator_that_asks_for_its_stream_gets_it_and_keeps_what_it_receives(
     scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    monkeypatch.setattr(in_order, "_STEP", step)
+    monkeypatch.setattr(in_order, "_STEPS", (step, step))
     reads = Reads()
     given: list[tuple[int, int]] = []
 
@@ -761,7 +821,7 @@ def test_an_operator_that_asks_for_its_stream_gets_it_and_keeps_what_it_receives
 def test_an_operator_that_asks_for_a_further_stream_finds_the_messages_of_each_compute(
     monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    monkeypatch.setattr(in_order, "_STEP", step)
+    monkeypatch.setattr(in_order, "_STEPS", (step, step))
     counts: list[int] = []
 
     def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -789,32 +849,38 @@ def test_an_operator_that_asks_for_a_further_stream_finds_the_messages_of_each_c
 
 
 @pytest.mark.usefixtures("soon")
-def test_what_an_operator_holds_lives_while_a_further_stream_reads_it(scheduler: MakeScheduler) -> None:
+@pytest.mark.parametrize("where", ["operator", "fragment", "resource"])
+def test_what_an_operator_holds_lives_while_a_further_stream_reads_it(
+    scheduler: MakeScheduler, where: str
+) -> None:
     """It was received in order, and kept by nobody."""
     wrong: list[int] = []
 
+    def place(self: Any) -> Any:
+        places = {"operator": self, "fragment": self.fragment, "resource": self.resources["store"]}
+        return vars(places[where]).setdefault("held", deque())
+
     def read_late(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        held = vars(self).setdefault("held", deque())
-        held.append(op_input.receive("in"))
+        place(self).append(op_input.receive("in"))
+        op_output.emit(self.ticks, "out")  # first, or the shared stream would wait for the further one
         if self.ticks == FRAMES:
             assert keeps_nothing(self)
         if self.ticks >= FRAMES:
             mine = getattr(context, "allocate_cuda_" + "stream")("mine")
             context.synchronize_streams([here.stream], mine)
-            number = self.ticks - len(held) + 1
+            number = self.ticks - len(place(self)) + 1
             launch(
                 mine,
                 MS,
                 lambda source: wrong.extend({int(source.view("int64")[0])} - {number}),
-                held.popleft(),
+                place(self).popleft(),
             )
-        op_output.emit(self.ticks, "out")
 
     def receive(self: Any, op_input: Any, op_output: Any) -> None:
         op_input.receive("in")
 
     def compose(app: Any) -> None:
-        compose_three(app, make_frame, read_late, receive)
+        compose_three(app, make_frame, read_late, receive, Resource(app, name="store"))
         next(each for each in app.graph if each.name == "middle").max_in_flight = 100
 
     run(compose, scheduler)

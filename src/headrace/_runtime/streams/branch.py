@@ -156,21 +156,18 @@ class Member:
         The branch.
     stays
         Whether the operator was given the handle of the stream.
-    receives_others
-        Whether it received memory that its library does not reuse in the order of streams.
     probes
         Whether its computes probe in this span (`probing`).
     """
 
     __slots__ = (
         *("_at", "_before", "_found", "_is_behind", "_missed", "_remaining", "_rest", "_resting", "_spans"),
-        *("branch", "probes", "receives_others", "stays"),
+        *("branch", "probes", "stays"),
     )
 
     def __init__(self, branch: Branch, remaining: int, timestamp: int) -> None:
         self.branch = branch
         self.stays = False
-        self.receives_others = False
         self.probes = False
         self._spans = 0
         # How many spans to rest after the next one whose probes find nothing, and how many are left.

@@ -7,7 +7,8 @@ which all of it works on the current stream. An operator keeps nothing as long a
 
 - All that it receives comes from operators of its branch that refer to no stream of a library (`placement`). An
   operator that does may send memory that belongs to another stream. One that receives from outside of the branch
-  keeps what it receives, and goes on keeping it while those read it that it was passed on to (`held_frames`).
+  keeps what it receives, and goes on keeping it while those read it that it was passed on to (`held_frames`), also
+  when it no longer receives from there.
 - CUDA orders the shared stream with the default stream. What a program allocated before the run, or on a thread of
   its own, belongs to the default stream as a rule.
 - The memory is of a kind that its library reuses in order (`is_reused_in_order`). Memory of JAX, for example, is
@@ -34,8 +35,10 @@ from headrace._runtime.streams.branch import Branch, Member
 if TYPE_CHECKING:
     from headrace._runtime.messages.managed_stream import ManagedStream
 
-_STEP: Final = 48  # computes of an operator after which it asks whether it is time for a look
-_MOST_NS: Final = 10_000_000  # between two looks; otherwise there is one when each operator has asked once
+# The fewest and the most computes after which an operator asks whether it is time for a look.
+_STEPS: Final = 8, 96
+# Of a step, and between two looks; there is also one when each operator has asked once.
+_MOST_NS: Final = 40_000_000
 
 
 class Step:
@@ -49,11 +52,29 @@ class Step:
         That in which the operator began to keep nothing.
     """
 
-    __slots__ = ("epoch", "left")
+    __slots__ = ("_began", "_size", "epoch", "left")
 
     def __init__(self) -> None:
-        self.left = _STEP
-        self.epoch = 0
+        self.left = self._size = _STEPS[0]
+        self._began = self.epoch = 0
+
+    def begin(self, epoch: int) -> None:
+        """Begin with the first step."""
+        self.epoch = epoch
+        self.left = self._size = _STEPS[0]
+        self._began = monotonic_ns()
+
+    def begin_next(self) -> int:
+        """Begin with the next step, of as many computes as take the time of a step; return the time."""
+        now = monotonic_ns()
+        elapsed = now - self._began
+        if 2 * elapsed <= _MOST_NS:
+            self._size = min(2 * self._size, _STEPS[1])
+        elif elapsed > _MOST_NS:
+            self._size = max(self._size // 2, _STEPS[0])
+        self.left = self._size
+        self._began = now
+        return now
 
 
 class InOrder:
@@ -87,22 +108,20 @@ class InOrder:
                         self._member.rest()
                     self._member.begin_span(self._remaining, timestamp)
                 self._begin_look()
-            # The first steps end one after the other, so that a look is never late for long.
-            step.left = _STEP - len(self._begun) * _STEP // self._branch.members % _STEP
-            step.epoch = self._epoch
+            step.begin(self._epoch)
             self._begun.append(step)
 
     @waits.shielded
     def end(self, step: Step, timestamp: Callable[[], int]) -> bool:
         """Look at the device if it is time for that; return whether an operator goes on keeping nothing."""
-        step.left = _STEP
+        now = step.begin_next()
         if step.epoch != self._epoch:
             return False
         if not self._lock.acquire(blocking=False):
             return True  # another operator is about it
         try:
             self._ended += 1
-            if self._ended >= self._branch.members or monotonic_ns() - self._looked > _MOST_NS:
+            if self._ended >= self._branch.members or now - self._looked > _MOST_NS:
                 self._look(timestamp())
             return step.epoch == self._epoch
         finally:

@@ -13,10 +13,10 @@ that no more is kept than the limit says, and the operator goes on as soon as th
 
 A query costs 2 µs, and the next launch of a library takes up to 2 µs longer. So a look (`look_unless_early`) is put
 off while it cannot find much: the device kept up at the last looks, and the frames that were received since, with
-those that the program held or released then, are small and came within a few milliseconds. Looks are then up to 48
+those that the program held or released then, are small and came within a few milliseconds. Looks are then up to 96
 computes apart. The bytes are counted after every sixth compute, and after every twelfth while less than half of the
 bytes and of the time is used up. So a look comes at most 8 MiB and the frames of twelve computes late. It finds a
-device that falls behind after at most 48 computes, or after twelve if these take more than a few milliseconds. An
+device that falls behind after at most 96 computes, or after twelve if these take more than a few milliseconds. An
 operator that emits no fences inserts one whenever the bytes are counted, so for that one it is twelve more. A limit
 below 8 is kept exactly.
 
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 _COMPUTES: Final = 6  # between two looks
 # For looks that are put off: the most computes, bytes received and nanoseconds between two, and the least limit.
-_MOST_COMPUTES: Final = 48
+_MOST_COMPUTES: Final = 96
+_QUIET: Final = 48
 _MOST_BYTES: Final = 8 << 20
 _MOST_NS: Final = 10_000_000
 _LEAST_LIMIT: Final = 8
@@ -281,8 +282,8 @@ class InFlight:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the device has kept up for as many looks as it takes to put looks off as far as possible."""
-        return self._patience == _MOST_COMPUTES
+        """Whether the device has kept up for several looks."""
+        return self._patience >= _QUIET
 
     @property
     def is_full(self) -> bool:

@@ -24,6 +24,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ from headrace._runtime.messages.ports import (
 )
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.allocation import StreamAllocation
-from headrace._runtime.streams.branch import Branch, Member
+from headrace._runtime.streams.branch import Member
 from headrace._runtime.streams.checker import StreamChecker
 from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
 from headrace._runtime.streams.in_order import InOrder, Step
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from headrace._runtime.streams.running_operator import RunningOperator
 
 _MANY = 100_000  # objects walked, once, when an operator requests its first stream late
+_TRIES = 100  # to walk what other threads change meanwhile
 _FIRST, _OFF, _LATE, _ON = WatchState.FIRST, WatchState.OFF, WatchState.LATE, WatchState.ON
 
 
@@ -88,6 +90,7 @@ class NodeStreams:
             "_member",
             "_placement",
             "_ports",
+            "_receives_others",
             "_state",
             "_steady",
             "_step",
@@ -115,8 +118,10 @@ class NodeStreams:
         self._current: LastingStream | None = None
         # If it shares a stream with its neighbours until streams of their own pay.
         self._member: Member | None = None
-        # If it keeps nothing of what it receives.
+        # If it keeps nothing of what it receives; never, if it may have received memory that is not used again in
+        # the order of the shared stream.
         self._in_order: InOrder | None = None
+        self._receives_others = False
         self._step = Step()
         # The handles of the named streams that the operator uses, for a thread on which their device is current.
         self.given: dict[str, Any] = {}
@@ -157,6 +162,7 @@ class NodeStreams:
             for port in self._ports:
                 port.bring(others.bring)
         self._compute = compute
+        self._note_feeders()
         return self._compute if self._state is _OFF else self._watched_compute
 
     def _on_device(self, compute: Callable[..., None]) -> Callable[..., None]:
@@ -285,14 +291,14 @@ class NodeStreams:
             own is None
             or in_use
             or not (keeps_up and reader.is_quiet and self._is_steady() and self.outputs.is_only)
-            or (member.stays or member.receives_others or member.probes)
+            or (member.stays or self._receives_others or member.probes)
         ):
             self._keep_all()
-        elif self._in_order is None and own.handle.follows_default and self._receives_in_order(member.branch):
+        elif self._in_order is None and own.handle.follows_default:
             held = self.lifetimes.held
             kept = held.owners() + owners_in(reader.frames)
             if not all(map(is_reused_in_order, kept)):
-                member.receives_others = True
+                self._receives_others = True
                 return
             held.clear()
             reader.clear()
@@ -302,10 +308,15 @@ class NodeStreams:
             self._update_outputs()
             self._go_steady()
 
-    def _receives_in_order(self, branch: Branch) -> bool:
-        """Return whether all messages come from operators that make their memory on the shared stream."""
+    def _note_feeders(self) -> None:
+        """Note whether messages come from an operator that may not make its memory on the shared stream.
+
+        They may be held, here or further on, when that operator no longer sends any.
+        """
+        branch = self.run.branches.get(self.node.operator)
         feeders = [feeder for port in self._ports for queue in port.queues for feeder in queue.feeders]
-        return all(feeder.operator in branch.plain for feeder in feeders)
+        if branch is not None and not all(feeder.operator in branch.plain for feeder in feeders):
+            self._receives_others = True
 
     def _end_step(self) -> None:
         """Look at the device now and then, after a compute of an operator that keeps nothing.
@@ -317,7 +328,7 @@ class NodeStreams:
         assert self._current is not None
         self._forget_items()
         if held.received or held.unsorted:
-            member.receives_others = True
+            self._receives_others = True
         elif (
             in_order is not None and not member.stays and in_order.end(self._step, self.node.clock.timestamp)
         ):
@@ -375,7 +386,9 @@ class NodeStreams:
         if held.unsorted:
             held.sort()
         assert self._member is not None
-        self.run.left_of(self._member.branch, shared).add(held.watch_all(), own)
+        branch = self._member.branch
+        if branch.in_order is not None:  # otherwise each operator has kept all that it received
+            self.run.left_of(branch, shared).add(held.watch_all(), own)
         self.run.manage(own)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, own, shared)
@@ -466,6 +479,12 @@ class NodeStreams:
         for port in self._ports:
             found += [message.data for message in messages_in(port.item)]
         add_owners(found, held.unsorted, _MANY)
+        # Nothing else of these, which others use as well.
+        holders = [operator.fragment, *operator.resources.values()]
+        for _ in range(_TRIES):
+            with suppress(RuntimeError):  # another thread has changed a dict meanwhile
+                add_memory([dict(vars(holder)) for holder in holders], held.unsorted, _MANY)
+                break
 
     def _decide(self) -> None:
         """Stop keeping the frames of an operator that used no stream in its first compute.
@@ -719,6 +738,7 @@ class NodeStreams:
     def follow_graph(self) -> None:
         """Send and receive as the flows of the operator are now, between two computes."""
         self._keep_all()  # it may receive from others now
+        self._note_feeders()
         self._update_outputs()
 
     def use(self, managed: ManagedStream) -> None:
