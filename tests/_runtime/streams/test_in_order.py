@@ -206,6 +206,66 @@ def test_what_one_operator_holds_lives_although_another_one_leaves(
     assert True in soon
 
 
+def test_what_was_passed_on_lives_although_the_one_that_kept_it_leaves(
+    soon: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last operator kept nothing when it received the frames, and reads them after the other one has left."""
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(in_order, "monotonic_ns", lambda: 0)
+    wrong: list[tuple[int, int]] = []
+    streams: set[int] = set()
+    lefts: list[Any] = []
+    counts: list[int] = []
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        self.fragment.seconds = 0.0 if self.ticks <= 150 else MS
+        made = frame(here.stream)
+        launch(here.stream, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        here.stream.stream.sync()
+        op_output.emit((self.ticks, made), "out")
+
+    def work(self: Any, op_input: Any, op_output: Any) -> None:
+        streams.add(int(here.stream))
+        if not self.fragment.seconds:
+            here.stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+        pass_on(self, op_input, op_output)
+
+    def hold(self: Any, op_input: Any, op_output: Any) -> None:
+        seconds = self.fragment.seconds
+        if not seconds:
+            here.stream.stream.sync()
+        held = vars(self).setdefault("held", deque())
+        held.append(op_input.receive("in"))
+        if self.ticks == 100:
+            assert keeps_nothing(self)
+            self.always = held[-1]
+        if len(held) > 90:
+            number, data = held.popleft()
+
+            def compare(source: Any) -> None:
+                if int(source.view("int64")[0]) != number:
+                    wrong.append((number, int(source.view("int64")[0])))
+
+            launch(here.stream, 3 * seconds, compare, data)
+        lefts[:] = [node_of(self).streams._member.branch.left]
+        if lefts[0] is not None:
+            counts.append(len(lefts[0]._watched))
+
+    def compose(app: Any) -> None:
+        pool, other = CudaStreamPool(app), CudaStreamPool(app)
+        outside = Step(app, CountCondition(app, 500), other, outputs=["out"], body=make, name="outside")
+        passes = Step(app, pool, inputs=["in"], outputs=["out"], body=work, name="passes")
+        app.add_flow(outside, passes)
+        app.add_flow(passes, Step(app, pool, inputs=["in"], body=hold, name="holds"))
+
+    run(compose)
+    assert wrong == []
+    assert len(streams) == 2, "it has left"
+    assert counts[0] > 30
+    assert counts[-1] == 1, "the others were released meanwhile"
+    assert not lefts[0]._watched
+
+
 def test_an_operator_that_fails_while_they_keep_nothing_ends_the_run(
     soon: list[bool], scheduler: MakeScheduler
 ) -> None:
@@ -583,17 +643,27 @@ def test_operators_keep_what_they_receive_if_looks_find_the_device_behind(
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("how", ["closure", "attribute", "list", "name"])
-def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) -> None:
-    reads = Reads()
+@pytest.mark.parametrize(
+    ("how", "in_list"),
+    [("closure", False), ("attribute", False), ("list", False), ("name", False), ("name", True)],
+)
+def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str, in_list: bool) -> None:
     side = gpu.StreamHandle(gpu.Device(0).create_stream())
 
+    class ReadsOne(Reads):
+        def __call__(self, operator: Any, op_input: Any, op_output: Any) -> None:
+            data = op_input.receive("in")
+            read_frame(here.stream, self.seconds, data[0] if in_list else data, self.seen)
+            self.kept_nothing.append(keeps_nothing(operator))
+
+    reads = ReadsOne()
+
     def emit(self: Any, op_output: Any, stream: Any) -> None:
-        here.stream.stream.sync()
         made = frame(stream)
         launch(stream, 0.0, lambda out, number=self.ticks: write(out, number), made)
         stream.stream.sync()
-        op_output.emit(made, "out")
+        op_output.emit([made] if in_list else made, "out")
+        here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
 
     class Holder:
         def work(self, operator: Any, op_output: Any) -> None:
