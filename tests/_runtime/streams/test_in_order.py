@@ -609,6 +609,22 @@ def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) 
 
 
 @pytest.mark.usefixtures("soon")
+def test_the_current_stream_of_a_thread_is_not_taken_for_a_stream_of_an_operator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads = Reads()
+
+    def keep_up(self: Any, op_input: Any, op_output: Any) -> None:
+        here.stream.stream.sync()
+        pass_on(self, op_input, op_output)
+
+    monkeypatch.setattr(here, "stream", gpu.StreamHandle(gpu.Device(0).create_stream()))
+    run(partial(compose_three, make=make_frame, middle=keep_up, read=reads))
+    assert reads.seen == ALL
+    assert reads.kept_nothing[-1]
+
+
+@pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("flags", [0, 1])
 def test_memory_of_the_default_stream_is_in_order_with_the_shared_one(
     scheduler: MakeScheduler, flags: int

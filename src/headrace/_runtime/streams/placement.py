@@ -24,6 +24,7 @@ from enum import Enum
 from functools import partial
 from gc import get_referents
 from sys import stdlib_module_names
+from threading import local
 from types import (
     CellType,
     CodeType,
@@ -258,6 +259,8 @@ def _is_walked(kind: type) -> bool:
     root = kind.__module__.partition(".")[0]
     if root in stdlib_module_names and root not in _CONTAINERS:
         return False  # a logger, for example, leads to all others
+    if issubclass(kind, local):
+        return False  # a library may keep there what is current on a thread
     return not (issubclass(kind, type) or _is_ours(kind)) and find_library(kind) is ANY_LIBRARY
 
 
