@@ -173,6 +173,19 @@ def _names_any(operator: Operator, sought: set[str], in_objects: bool = False) -
     return any(not sought.isdisjoint(names) for names, _ in _read(operator, in_objects))
 
 
+def objects_named_in(operator: Operator) -> list[Any]:
+    """Return the objects that the code of an operator names: variables around it, of its modules and of others."""
+    found: list[Any] = []
+    for names, reached in _read(operator, in_objects=False):
+        for value in reached:
+            if isinstance(value, ModuleType):
+                of_module = vars(value)
+                found += [of_module[name] for name in names if name in of_module]
+            else:
+                found.append(value)
+    return found
+
+
 def _refers_to_stream(operator: Operator) -> bool:
     """Return whether the code of an operator names streams of a library, or it or its objects refer to one."""
     return any(
