@@ -17,6 +17,7 @@ from headrace._runtime.compiled import is_compiled
 from headrace._runtime.streams import in_order, lifetimes
 from headrace._runtime.streams.in_order import InOrder
 from headrace._runtime.streams.node_streams import NodeStreams
+from headrace.conditions import BooleanCondition
 from headrace.core import ConditionType, IOSpec, Resource
 from headrace.gpu import sim
 from headrace.resources import BlockMemoryPool, CudaStreamPool
@@ -264,6 +265,88 @@ def test_what_was_passed_on_lives_although_the_one_that_kept_it_leaves(
     assert counts[0] > 30
     assert counts[-1] == 1, "the others were released meanwhile"
     assert not lefts[0]._watched
+
+
+@pytest.mark.parametrize("where", ["operator", "module", "other module", "resource", "condition"])
+@pytest.mark.parametrize("what", ["received", "made"])
+def test_what_an_operator_holds_lives_although_another_one_stays(
+    soon: list[bool], scheduler: MakeScheduler, where: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that stays would be given the memory as soon as the other one, which has left, releases it."""
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(in_order, "monotonic_ns", lambda: 0)
+    wrong: list[tuple[int, int]] = []
+    streams: dict[str, set[int]] = {}
+
+    def place(self: Any) -> Any:
+        match where:
+            case "operator":
+                return vars(self).setdefault("held", deque())
+            case "module":
+                return in_module
+            case "other module":
+                return other_module.held
+            case "resource":
+                return self.store.held
+        return vars(self.conditions["always"]).setdefault("held", deque())
+
+    def begin(self: Any) -> float:
+        streams.setdefault(self.name, set()).add(int(here.stream))
+        if self.fragment.frames <= 2 * FRAMES:
+            here.stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+            return 0.0
+        return MS
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        self.fragment.frames = self.ticks
+        seconds = begin(self)
+        if self.ticks == FRAMES:
+            getattr(gpu, "current_" + "stream")()  # it may go on there
+        made = frame(here.stream)
+        launch(here.stream, seconds / 20, lambda out, number=self.ticks: write(out, number), made)
+        op_output.emit((self.ticks, made), "out")
+
+    def hold(self: Any, op_input: Any, op_output: Any) -> None:
+        seconds = begin(self)
+        number, data = op_input.receive("in")
+        if what == "made":
+            made = frame(here.stream)
+            launch(here.stream, seconds / 20, lambda out: write(out, number), made)
+            data = made
+            del made
+        place(self).append((number, data))
+        if self.ticks > 40:
+            earlier, data = place(self).popleft()
+            launch(here.stream, 3 * seconds, partial(compare, earlier), data)
+        op_output.emit(1, "out")
+
+    def compare(number: int, source: Any) -> None:
+        if int(source.view("int64")[0]) != number:
+            wrong.append((number, int(source.view("int64")[0])))
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        begin(self)
+        op_input.receive("in")
+
+    def compose(app: Any) -> None:
+        app.frames = 0
+        always = BooleanCondition(app, name="always")
+        compose_three(app, make, hold, read, always, frames=6 * FRAMES)
+        middle = next(each for each in app.graph if each.name == "middle")
+        middle.store = Resource(app, name="store")
+        middle.store.held = deque()
+
+    in_module.clear()
+    other_module.held.clear()
+    run(compose, scheduler)
+    assert wrong == []
+    assert (len(streams["first"]), len(streams["middle"])) == (1, 2)
+    assert True in soon
+
+
+in_module: deque[Any] = deque()
+other_module: Any = ModuleType("other_module")
+other_module.held = deque()
 
 
 def test_an_operator_that_fails_while_they_keep_nothing_ends_the_run(
@@ -731,6 +814,22 @@ def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) 
     run(compose)
     assert reads.seen == ALL
     assert reads.kept_nothing[-1]  # the one before it keeps what it passes on
+
+
+@pytest.mark.usefixtures("soon")
+def test_the_current_stream_of_a_thread_is_not_taken_for_a_stream_of_an_operator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads = Reads()
+
+    def keep_up(self: Any, op_input: Any, op_output: Any) -> None:
+        here.stream.stream.sync()
+        pass_on(self, op_input, op_output)
+
+    monkeypatch.setattr(here, "stream", gpu.StreamHandle(gpu.Device(0).create_stream()))
+    run(partial(compose_three, make=make_frame, middle=keep_up, read=reads))
+    assert reads.seen == ALL
+    assert reads.kept_nothing[-1]
 
 
 @pytest.mark.usefixtures("soon")

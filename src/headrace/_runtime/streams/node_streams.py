@@ -47,13 +47,14 @@ from headrace._runtime.streams.lifetimes import Lifetimes
 from headrace._runtime.streams.order import Order, note_ordered, wait_for
 from headrace._runtime.streams.output_streams import OutputStreams
 from headrace._runtime.streams.owners import add_memory, add_owners
-from headrace._runtime.streams.placement import Placement
+from headrace._runtime.streams.placement import Placement, objects_named_in
 from headrace._runtime.streams.run_streams import source_of
 from headrace._runtime.streams.steady_compute import steady_compute
 from headrace._runtime.streams.variables import (
     attributes_of_class,
     modules_of,
     modules_of_compute,
+    variables_beside,
     variables_of_compute,
 )
 from headrace._runtime.streams.watch import owners_in
@@ -363,8 +364,7 @@ class NodeStreams:
     def _find_state(self) -> list[Any]:
         """Return the owners of the memory that the operator holds between two computes."""
         operator = self.node.operator
-        holders = [operator, operator.fragment, *operator.resources.values()]
-        found: list[Any] = [dict(vars(holder)) for holder in holders]
+        found: list[Any] = [dict(vars(operator)), *variables_beside(operator), *objects_named_in(operator)]
         found += [attributes_of_class(type(operator)), modules_of(operator), operator.metadata]
         owners: list[Any] = []
         # Nothing else: another object that the operator releases may have to be gone at once, as a file.
@@ -479,10 +479,10 @@ class NodeStreams:
             found += [message.data for message in messages_in(port.item)]
         add_owners(found, held.unsorted, _MANY)
         # Nothing else of these, which others use as well.
-        holders = [operator.fragment, *operator.resources.values()]
         for _ in range(_TRIES):
             try:
-                add_memory([dict(vars(holder)) for holder in holders], held.unsorted, _MANY)
+                beside = [*variables_beside(operator), *objects_named_in(operator)]
+                add_memory(beside, held.unsorted, _MANY)
             except RuntimeError:  # another thread has changed a dict meanwhile
                 continue
             return

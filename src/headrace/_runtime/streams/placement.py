@@ -24,6 +24,7 @@ from enum import Enum
 from functools import partial
 from gc import get_referents
 from sys import stdlib_module_names
+from threading import local
 from types import (
     CellType,
     CodeType,
@@ -175,6 +176,19 @@ def _names_any(operator: Operator, sought: set[str], in_objects: bool = False) -
     return any(not sought.isdisjoint(names) for names, _ in _read(operator, in_objects))
 
 
+def objects_named_in(operator: Operator) -> list[Any]:
+    """Return the objects that the code of an operator names: variables around it, of its modules and of others."""
+    found: list[Any] = []
+    for names, reached in _read(operator, in_objects=False):
+        for value in reached:
+            if isinstance(value, ModuleType):
+                of_module = vars(value)
+                found += [of_module[name] for name in names if name in of_module]
+            else:
+                found.append(value)
+    return found
+
+
 def _refers_to_stream(operator: Operator) -> bool:
     """Return whether the code of an operator names streams of a library, or it or its objects refer to one."""
     return any(
@@ -262,6 +276,8 @@ def _is_walked(kind: type) -> bool:
     root = kind.__module__.partition(".")[0]
     if root in stdlib_module_names and root not in _CONTAINERS:
         return False  # a logger, for example, leads to all others
+    if issubclass(kind, local):
+        return False  # a library may keep there what is current on a thread
     return not (issubclass(kind, type) or _is_ours(kind)) and find_library(kind) is ANY_LIBRARY
 
 

@@ -11,6 +11,8 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.resource import Resource
+
 if TYPE_CHECKING:
     from headrace.core.operator import Operator
 
@@ -49,6 +51,13 @@ def modules_of(operator: Operator) -> list[dict[str, Any]]:
         names.add(operator.declared.function.__module__)  # type: ignore[attr-defined]
     names = {name for name in names if name != "builtins" and not name.startswith(_PACKAGE)}
     return [dict(vars(sys.modules[name])) for name in names if name in sys.modules]
+
+
+def variables_beside(operator: Operator) -> list[dict[str, Any]]:
+    """Return the attributes of the fragment of an operator, and of its resources and conditions."""
+    held = [each for each in dict(vars(operator)).values() if isinstance(each, Resource)]
+    holders = [operator.fragment, *operator.resources.values(), *operator.conditions.values(), *held]
+    return [dict(vars(holder)) for holder in holders]
 
 
 def attributes_of_class(kind: type) -> list[dict[str, Any]]:
