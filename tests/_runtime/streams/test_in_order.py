@@ -958,6 +958,26 @@ def test_what_an_operator_holds_lives_while_a_further_stream_reads_it(
 
 
 @pytest.mark.usefixtures("soon")
+def test_an_operator_that_asks_for_a_knob_keeps_nothing_again_after_a_while() -> None:
+    kept_nothing: list[bool] = []
+
+    def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        kept_nothing.append(keeps_nothing(self))
+        here.stream.stream.sync()
+        if self.ticks >= FRAMES:
+            context.knob("gain", "int64", 1)
+        op_output.emit(self.ticks, "out")
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+
+    run(partial(compose_three, make=make, middle=pass_on, read=receive))
+    assert kept_nothing[FRAMES - 1]
+    assert not kept_nothing[FRAMES]
+    assert kept_nothing[-1]
+
+
+@pytest.mark.usefixtures("soon")
 def test_an_operator_that_leaves_another_stream_current_does_not_disturb_the_others() -> None:
     """It names a stream, so the others make sure of theirs after it."""
     other = gpu.StreamHandle(gpu.Device(0).create_stream())
