@@ -119,7 +119,7 @@ class Computing(Operator):
         self.store = Store(fragment, name=f"store of {kwargs['name']}")
         self.closure = self._make_closure()
         self.seen: set[int] = set()
-        self.is_aside, self.side = random.random() < 0.15, None
+        self.side: Any = None
         super().__init__(fragment, *args, self.store, **kwargs)
         self.metadata_policy = MetadataPolicy.UPDATE  # one message may come by several ways
 
@@ -179,10 +179,6 @@ class Computing(Operator):
                 self.closure(kept)
             case _:
                 self.kept_here = kept
-
-    def start(self) -> None:
-        if self.is_aside:
-            self.side = gpu.StreamHandle(gpu.Device(0).create_stream())
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         app: RandomComputing = self.fragment  # type: ignore[assignment]
@@ -250,6 +246,13 @@ class Computing(Operator):
             found += [open_message(each) for each in (message if is_several else [message])]
         # One array may come by several ways.
         return list({id(array): array for array in found}.values())
+
+
+class Aside(Computing):
+    """An operator that makes arrays on a stream of the library; the others do not name any."""
+
+    def start(self) -> None:
+        self.side = gpu.StreamHandle(gpu.Device(0).create_stream())
 
 
 def open_message(message: Any) -> Any:
@@ -344,12 +347,15 @@ class RandomComputing(Application):
         random = self.random
         self.scheduler(self.make_scheduler(self))
         self.has_batches = random.random() < 0.4
-        self.max_in_flight = random.choice([1, 2, 8, 8, 8, 20])
-        self.stream_per = random.choice(["auto", "auto", "auto", "branch", "operator"])
-        self.pooled = random.choice([0.0, 0.0, 0.3, 1.0])
+        # What keeps operators from keeping nothing, in some programs.
+        self.is_mixed = random.random() < 0.4
+        self.max_in_flight = random.choice([1, 2, 8, 8, 8, 20] if self.is_mixed else [8, 20])
+        per = ["auto", "auto", "auto", "branch", "operator"]
+        self.stream_per = random.choice(per) if self.is_mixed else "auto"
+        self.pooled = random.choice([0.0, 0.0, 0.3, 1.0]) if self.is_mixed else 0.0
         self.pool = BlockMemoryPool(self, "device", 64, 400) if self.pooled else None
         most = random.choice([0, 0, 0, 2])
-        flags = random.choice([0, 0, 1])
+        flags = random.choice([0, 0, 1]) if self.is_mixed else 0
         self.streams = CudaStreamPool(self, stream_flags=flags, **({"max_size": most} if most else {}))
         size, sources = random.randint(3, 9), random.choice([1, 1, 2])
         # Each operator waits for messages of "out", one of which each compute emits. They come first.
@@ -377,10 +383,11 @@ class RandomComputing(Application):
 
     def _make(self, inputs: list[str]) -> Computing:
         arguments: list[Any] = [] if inputs else [CountCondition(self, self.count)]
-        if self.random.random() < 0.75:
+        if self.random.random() < (0.75 if self.is_mixed else 0.95):
             arguments.append(self.streams)
         name, seed = f"op{len(self.made)}", self.random.randrange(1 << 30)
-        kind = type("Computing", (Computing,), {})
+        is_aside = self.random.random() < 0.1
+        kind: Any = type("Computing", (Aside if is_aside else Computing,), {})
         self.made.append(kind(self, *arguments, inputs=inputs, seed=seed, name=name))
         return self.made[-1]
 

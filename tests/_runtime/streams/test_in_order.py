@@ -385,6 +385,13 @@ def keeps_nothing(operator: Any) -> bool:
     return found
 
 
+def unseen(stream: Any) -> Any:
+    """Return a stream, or what was made on one, in a module: nobody looks for it there."""
+    module: Any = ModuleType("unseen")
+    module.stream = stream
+    return module
+
+
 def compose_three(
     app: Any, make: Any, middle: Any, read: Any, *more: Any, flags: int = 0, frames: int = 3 * FRAMES
 ) -> None:
@@ -457,9 +464,9 @@ def test_memory_of_another_kind_is_kept_by_those_that_receive_it(scheduler: Make
         if self.ticks <= FRAMES:
             make_frame(self, op_input, op_output)
             return
-        made = Other(free.pop() if free else gpu.Device(0).allocate(8, stream=common[0].stream))
-        launch(common[0], 0.0, lambda out, number=self.ticks: write(out, number), made.buffer)
-        common[0].stream.sync()
+        made = Other(free.pop() if free else gpu.Device(0).allocate(8, stream=common.stream.stream))
+        launch(common.stream, 0.0, lambda out, number=self.ticks: write(out, number), made.buffer)
+        common.stream.stream.sync()
         op_output.emit(made, "out")
 
     def read(self: Any, op_input: Any, op_output: Any) -> None:
@@ -468,10 +475,7 @@ def test_memory_of_another_kind_is_kept_by_those_that_receive_it(scheduler: Make
         read_frame(here.stream, reads.seconds, data, reads.seen)
         reads.kept_nothing.append(keeps_nothing(self))
 
-    def common_stream() -> Any:
-        return gpu.StreamHandle(gpu.Device(0).create_stream())
-
-    common: deque[Any] = deque([common_stream()])
+    common = unseen(gpu.StreamHandle(gpu.Device(0).create_stream()))
     run(partial(compose_three, make=make, middle=pass_on, read=read), scheduler)
     assert reads.seen == ALL
     assert True in reads.kept_nothing[:FRAMES]
@@ -501,8 +505,8 @@ def test_one_object_with_memory_of_another_kind_ends_it_for_the_operator(
     monkeypatch.setattr(in_order, "_STEPS", (step, step))
     # After several looks at which nothing of that kind is left.
     monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 24))
-    side = deque([gpu.StreamHandle(gpu.Device(0).create_stream())])  # where nobody looks for streams
-    free = [frame(side[0]) for _ in range(60)]
+    side = unseen(gpu.StreamHandle(gpu.Device(0).create_stream()))
+    free = unseen([frame(side.stream) for _ in range(60)])  # each knows its stream
     reads = Reads()
 
     def make(self: Any, op_input: Any, op_output: Any) -> None:
@@ -511,9 +515,9 @@ def test_one_object_with_memory_of_another_kind_ends_it_for_the_operator(
         if self.ticks not in lent:
             make_frame(self, op_input, op_output)
             return
-        made = Lent(free)
-        launch(side[0], 0.0, lambda out, number=self.ticks: write(out, number), made.buffer)
-        side[0].stream.sync()
+        made = Lent(free.stream)
+        launch(side.stream, 0.0, lambda out, number=self.ticks: write(out, number), made.buffer)
+        side.stream.stream.sync()
         op_output.emit(made, "out")
         here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
 
@@ -534,8 +538,7 @@ def test_one_object_with_memory_of_another_kind_ends_it_for_the_operator(
 @pytest.mark.usefixtures("soon")
 def test_a_compute_that_fails_after_that_leaves_nothing_behind_either() -> None:
     counts: list[int] = []
-    side = deque([gpu.StreamHandle(gpu.Device(0).create_stream())])
-    free = [frame(side[0])]
+    free = [frame(gpu.StreamHandle(gpu.Device(0).create_stream()))]
 
     def make(self: Any, op_input: Any, op_output: Any) -> None:
         here.stream.stream.sync()
@@ -643,56 +646,180 @@ def test_operators_keep_what_they_receive_if_looks_find_the_device_behind(
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize(
-    ("how", "in_list"),
-    [("closure", False), ("attribute", False), ("list", False), ("name", False), ("name", True)],
-)
-def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str, in_list: bool) -> None:
+def test_what_comes_with_a_fence_is_kept() -> None:
+    """Its sender has left the shared stream, or is about to."""
+    kept: list[int] = []
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == FRAMES:
+            node_of(self).streams.outputs.send_fences()
+        make_frame(self, op_input, op_output)
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        data = op_input.receive("in")
+        if self.ticks in (FRAMES - 1, FRAMES):
+            assert keeps_nothing(self)
+            kept.append(node_of(self).streams.lifetimes.frames_in_flight)
+        op_output.emit(data, "out")
+
+    run(partial(compose_three, make=make, middle=receive, read=Reads()))
+    assert kept == [0, 1]
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_comes_with_metadata_from_an_operator_with_a_stream_of_its_own_is_kept() -> None:
+    reads = Reads()
     side = gpu.StreamHandle(gpu.Device(0).create_stream())
 
-    class ReadsOne(Reads):
-        def __call__(self, operator: Any, op_input: Any, op_output: Any) -> None:
-            data = op_input.receive("in")
-            read_frame(here.stream, self.seconds, data[0] if in_list else data, self.seen)
-            self.kept_nothing.append(keeps_nothing(operator))
-
-    reads = ReadsOne()
-
-    def emit(self: Any, op_output: Any, stream: Any) -> None:
-        made = frame(stream)
-        launch(stream, 0.0, lambda out, number=self.ticks: write(out, number), made)
-        stream.stream.sync()
-        op_output.emit([made] if in_list else made, "out")
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        made = frame(side)
+        launch(side, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        side.stream.sync()
+        self.metadata.set("number", self.ticks)
+        op_output.emit(made, "out")
         here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
 
-    class Holder:
-        def work(self, operator: Any, op_output: Any) -> None:
-            emit(operator, op_output, hidden())
+    def compose(app: Any) -> None:
+        app.enable_metadata(True)
+        compose_three(app, make, pass_on, reads)
 
-        def unused(self) -> None:
-            cupy.cuda.ExternalStream(0)  # type: ignore[name-defined]  # noqa: F821
+    run(compose)
+    assert reads.seen == ALL
+    assert reads.kept_nothing[-1]
 
-    def hidden() -> Any:
-        return found[0]
 
-    found = deque([side])  # where nobody looks for streams
+@pytest.mark.usefixtures("soon")
+def test_an_operator_keeps_what_it_receives_if_one_with_a_stream_of_its_own_also_sends_to_it() -> None:
+    """Its messages have no fences, since they share a stream."""
+    side = gpu.StreamHandle(gpu.Device(0).create_stream())
+    kept_nothing: list[bool] = []
+    seen: list[int] = []
+
+    def make_aside(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        made = frame(side)
+        launch(side, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        side.stream.sync()
+        op_output.emit(made, "out")
+        here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        kept_nothing.append(keeps_nothing(self))
+        for data in op_input.receive("in")[1:]:
+            read_frame(here.stream, 0.01 * MS, data, seen)
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+
+    def compose(app: Any) -> None:
+        def make(self: Any, op_input: Any, op_output: Any) -> None:
+            if self.ticks == FRAMES:
+                self.fragment.add_flow(aside, reads)
+            make_frame(self, op_input, op_output)
+
+        pool = CudaStreamPool(app)
+        first = Step(app, CountCondition(app, 3 * FRAMES), pool, outputs=["out"], body=make, name="first")
+        aside = Step(app, pool, inputs=["in"], outputs=["out"], body=make_aside, name="aside")
+        reads = Step(app, pool, body=read, name="reads", setup=any_size)
+        app.add_flow(first, aside)
+        app.add_flow(first, reads)
+        app.add_flow(aside, Step(app, pool, inputs=["in"], body=receive, name="last"))
+
+    def any_size(spec: Any) -> None:
+        spec.input("in", size=IOSpec.ANY_SIZE)
+
+    run(compose)
+    assert len(seen) > FRAMES
+    assert seen == list(range(seen[0], seen[0] + len(seen)))
+    assert kept_nothing[FRAMES - 2]
+    assert True not in kept_nothing[FRAMES + 2 :]
+
+
+class Engine:
+    """Makes frames on a stream that it was given."""
+
+    def __init__(self, stream: Any) -> None:
+        self.its = stream
+
+    def make(self, number: int) -> Any:
+        made = frame(self.its)
+        launch(self.its, 0.0, lambda out: write(out, number), made)
+        self.its.stream.sync()
+        return made
+
+
+class Wrapper:
+    """Makes frames with something else."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+
+    def make(self, number: int) -> Any:
+        return self.engine.make(number)
+
+
+class Store(Resource):
+    """A resource of the program."""
+
+
+class NamesStream:
+    """Makes frames, and names a stream."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+
+    def make(self, number: int) -> Any:
+        return self.engine.stream.make(number)
+
+    def unused(self) -> None:
+        cupy.cuda.ExternalStream(0)  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("closure", "attribute", "list", "deque", "object", "object in an object", "method", "partial"),
+        *("fragment", "resource", "name", "name in an object", "class"),
+    ],
+)
+def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) -> None:
+    """That stream uses the memory again as soon as it is released."""
+    reads = Reads()
+    side = gpu.StreamHandle(gpu.Device(0).create_stream())
+    hidden = unseen(Engine(side))
+    held: dict[str, Any] = {
+        "attribute": side,
+        "list": {"a": side},
+        "deque": deque([side]),
+        "object": Engine(side),
+        "object in an object": [Wrapper(Engine(side))],
+        "method": Engine(side).make,
+        "partial": partial(Engine.make, Engine(side)),
+        "name": NamesStream(hidden),
+        "name in an object": Wrapper(NamesStream(hidden)),
+    }
+
+    def emit(self: Any, op_output: Any, engine: Any) -> None:
+        op_output.emit(engine.make(self.ticks), "out")
+        here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
+
     by_how = {
-        "closure": lambda self, op_input, op_output: emit(self, op_output, side),
-        "attribute": lambda self, op_input, op_output: emit(self, op_output, hidden()),
-        "list": lambda self, op_input, op_output: emit(self, op_output, hidden()),
-        "name": lambda self, op_input, op_output: self.holder.work(self, op_output),
+        "closure": lambda self, op_input, op_output: emit(self, op_output, Engine(side)),
+        "class": lambda self, op_input, op_output: emit(self, op_output, NamesStream(hidden)),
+        "fragment": lambda self, op_input, op_output: emit(self, op_output, self.fragment.engine),
     }
 
     def compose(app: Any) -> None:
-        compose_three(app, by_how[how], pass_on, reads)
-        (first,) = [each for each in app.graph if each.name == "first"]
-        if how == "attribute":
-            first.side = side
-        elif how == "list":
-            first.sides = {"a": side}
-        elif how == "name":
-            first.holder = Holder()
-        app.middle = next(each for each in app.graph if each.name == "middle")
+        app.engine = Engine(side)
+        body = by_how.get(how, lambda self, op_input, op_output: emit(self, op_output, hidden.stream))
+        compose_three(app, body, pass_on, reads)
+        first = next(each for each in app.graph if each.name == "first")
+        if how in held:
+            first.held = held[how]
+        elif how == "resource":
+            first.add_arg(Store(app, name="store"))
+            first.resources["store"].engine = Engine(side)
 
     run(compose)
     assert reads.seen == ALL
@@ -720,10 +847,10 @@ def test_memory_of_the_default_stream_is_in_order_with_the_shared_one(
         use()
 
     def use() -> None:
-        used[:] = [frame(outside[0])]
-        launch(outside[0], 0.0, lambda out: write(out, -1), used[0])
+        used[:] = [frame(outside.stream)]
+        launch(outside.stream, 0.0, lambda out: write(out, -1), used[0])
 
-    outside = deque([default])
+    outside = unseen(default)
     run(partial(compose_three, make=make, middle=pass_on, read=reads, flags=flags), scheduler)
     assert reads.seen == ALL
     assert reads.kept_nothing[-1] is (flags == 0)

@@ -24,7 +24,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -479,9 +478,11 @@ class NodeStreams:
         # Nothing else of these, which others use as well.
         holders = [operator.fragment, *operator.resources.values()]
         for _ in range(_TRIES):
-            with suppress(RuntimeError):  # another thread has changed a dict meanwhile
+            try:
                 add_memory([dict(vars(holder)) for holder in holders], held.unsorted, _MANY)
-                break
+            except RuntimeError:  # another thread has changed a dict meanwhile
+                continue
+            return
 
     def _decide(self) -> None:
         """Stop keeping the frames of an operator that used no stream in its first compute.

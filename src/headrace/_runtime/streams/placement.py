@@ -22,7 +22,18 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import partial
-from types import CellType, CodeType, FunctionType, MethodType
+from gc import get_referents
+from sys import stdlib_module_names
+from types import (
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+    NoneType,
+    TracebackType,
+)
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.streams.branch import Branch
@@ -46,6 +57,9 @@ _NEEDS_FENCES = {"take_messages", "pass_message", "hand_out", "receive_cuda_stre
 # What makes a stream of a library, or makes it current.
 _HAS_STREAM = {"Stream", "ExternalStream", "StreamContext", "create_stream", "set_stream", "use_stream"}
 _MOST = 1_000  # functions read for one operator
+_MOST_OBJECTS = 100_000  # objects looked at
+_PLAIN = {int, float, complex, bool, str, bytes, NoneType, ModuleType, CodeType, FrameType, TracebackType}
+_CONTAINERS = {"builtins", "collections", "contextlib", "functools", "itertools", "queue", "_queue", "types"}
 
 
 class Placement(Enum):
@@ -159,25 +173,11 @@ def _names_any(operator: Operator, sought: set[str], in_objects: bool = False) -
 
 
 def _refers_to_stream(operator: Operator) -> bool:
-    """Return whether the code of an operator names streams of a library, or it refers to one."""
-    if any(map(_is_stream, _with_items(vars(operator).values()))):
-        return True
+    """Return whether the code of an operator names streams of a library, or it or its objects refer to one."""
     return any(
-        not _HAS_STREAM.isdisjoint(names)
-        or names >= {"cuda", "stream"}
-        or any(map(_is_stream, _with_items(reached)))
+        not _HAS_STREAM.isdisjoint(names) or names >= {"cuda", "stream"} or any(map(_is_stream, reached))
         for names, reached in _read(operator, in_objects=True)
     )
-
-
-def _with_items(values: Iterable[Any]) -> Iterable[Any]:
-    """Return values, and what is in those that are collections."""
-    for value in values:
-        yield value
-        if isinstance(value, (list, tuple, set, frozenset)):
-            yield from value
-        elif isinstance(value, dict):
-            yield from value.values()
 
 
 def _is_stream(value: Any) -> bool:
@@ -194,8 +194,12 @@ def _read(operator: Operator, in_objects: bool) -> Iterator[tuple[set[str], list
     members += vars(operator).values()
     if operator.is_function:
         members = [operator.declared.function]  # type: ignore[attr-defined]
+    seen_objects: dict[int, Any] = {}
     if in_objects:
-        members += [method for member in members for method in _methods_of(member)]
+        members += [vars(each) for each in operator.resources.values() if not _is_ours(type(each))]
+        members = _objects_in(members, seen_objects)
+        yield set(), members
+        members += _methods_of(members)
     waiting = [function for member in members for function in _functions_in(member)]
     seen: set[FunctionType] = set()
     while waiting and len(seen) < _MOST:
@@ -208,9 +212,13 @@ def _read(operator: Operator, in_objects: bool) -> Iterator[tuple[set[str], list
         reached += [function.__globals__[name] for name in names if name in function.__globals__]
         if not bases.isdisjoint(names) or any(value is kind for value in reached for kind in kinds):
             reached += [member for name in names for member in replaced.get(name, ())]
+        if in_objects:
+            of_fragment = vars(operator.fragment)
+            reached += [of_fragment[name] for name in names if name in of_fragment]
+            reached = _objects_in(reached, seen_objects)
         yield names, reached
         if in_objects:
-            reached += [method for value in reached for method in _methods_of(value)]
+            reached += _methods_of(reached)
         waiting += [found for value in reached for found in _functions_in(value)]
 
 
@@ -227,14 +235,49 @@ def _members_of(kinds: Iterable[type]) -> tuple[list[Any], dict[str, list[Any]]]
     return list(found.values()), replaced
 
 
-def _methods_of(value: Any) -> list[Any]:
-    """Return what the class of an object of the program defines."""
-    kinds = type(value).__mro__[:-1]
-    if any(kind.__module__.partition(".")[0] in ("builtins", "headrace") for kind in kinds):
-        return []
-    if find_library(type(value)) is not ANY_LIBRARY:
-        return []  # an array may read the current stream when it is exported, and keeps none
-    return [member for kind in kinds for member in vars(kind).values()]
+def _objects_in(values: Iterable[Any], seen: dict[int, Any]) -> list[Any]:
+    """Return objects of the program and those that they refer to, if they are not in `seen`; add them there."""
+    found: list[Any] = []
+    waiting = list(values)
+    while waiting and len(seen) < _MOST_OBJECTS:
+        value = waiting.pop()
+        kind = type(value)
+        if id(value) in seen or kind in _PLAIN:
+            continue
+        seen[id(value)] = value
+        found.append(value)
+        if kind is FunctionType:
+            waiting += [value.__closure__, value.__defaults__, value.__kwdefaults__]
+        elif _is_walked(kind):
+            waiting += get_referents(value)
+    return found
+
+
+def _is_walked(kind: type) -> bool:
+    """Return whether objects of a class are looked into: those of the program, and containers of Python."""
+    root = kind.__module__.partition(".")[0]
+    if root in stdlib_module_names and root not in _CONTAINERS:
+        return False  # a logger, for example, leads to all others
+    return not (issubclass(kind, type) or _is_ours(kind)) and find_library(kind) is ANY_LIBRARY
+
+
+def _is_ours(kind: type) -> bool:
+    """Return whether a class is one of headrace's, or derived from one: its objects refer to the whole program."""
+    return any(base.__module__.partition(".")[0] == "headrace" for base in kind.__mro__)
+
+
+def _methods_of(values: Iterable[Any]) -> list[Any]:
+    """Return what the classes of objects of the program define, and those that are among them."""
+    kinds = dict.fromkeys(value if isinstance(value, type) else type(value) for value in values)
+    return [
+        member
+        for kind in kinds
+        # An array may read the current stream when it is exported, and keeps none.
+        if not _is_ours(kind) and find_library(kind) is ANY_LIBRARY
+        for base in kind.__mro__
+        if base.__module__ != "builtins"
+        for member in vars(base).values()
+    ]
 
 
 def _functions_in(value: Any) -> list[FunctionType]:
