@@ -196,7 +196,8 @@ def _read(operator: Operator, in_objects: bool) -> Iterator[tuple[set[str], list
         members = [operator.declared.function]  # type: ignore[attr-defined]
     seen_objects: dict[int, Any] = {}
     if in_objects:
-        members += [vars(each) for each in operator.resources.values() if not _is_ours(type(each))]
+        resources = [each for each in operator.resources.values() if not _is_from_headrace(type(each))]
+        members += map(vars, resources)
         members = _objects_in(members, seen_objects)
         yield set(), members
         members += _methods_of(members)
@@ -263,7 +264,11 @@ def _is_walked(kind: type) -> bool:
 
 def _is_ours(kind: type) -> bool:
     """Return whether a class is one of headrace's, or derived from one: its objects refer to the whole program."""
-    return any(base.__module__.partition(".")[0] == "headrace" for base in kind.__mro__)
+    return any(map(_is_from_headrace, kind.__mro__))
+
+
+def _is_from_headrace(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "headrace"
 
 
 def _methods_of(values: Iterable[Any]) -> list[Any]:
