@@ -385,10 +385,10 @@ def keeps_nothing(operator: Any) -> bool:
     return found
 
 
-def unseen(stream: Any) -> Any:
-    """Return a stream, or what was made on one, in a module: nobody looks for it there."""
-    module: Any = ModuleType("unseen")
-    module.stream = stream
+def unseen_stream(stream: Any) -> Any:
+    """Return a stream where nobody looks for one."""
+    module = ModuleType("unseen")
+    vars(module)["stream"] = stream
     return module
 
 
@@ -475,7 +475,7 @@ def test_memory_of_another_kind_is_kept_by_those_that_receive_it(scheduler: Make
         read_frame(here.stream, reads.seconds, data, reads.seen)
         reads.kept_nothing.append(keeps_nothing(self))
 
-    common = unseen(gpu.StreamHandle(gpu.Device(0).create_stream()))
+    common = unseen_stream(gpu.StreamHandle(gpu.Device(0).create_stream()))
     run(partial(compose_three, make=make, middle=pass_on, read=read), scheduler)
     assert reads.seen == ALL
     assert True in reads.kept_nothing[:FRAMES]
@@ -505,8 +505,8 @@ def test_one_object_with_memory_of_another_kind_ends_it_for_the_operator(
     monkeypatch.setattr(in_order, "_STEPS", (step, step))
     # After several looks at which nothing of that kind is left.
     monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 24))
-    side = unseen(gpu.StreamHandle(gpu.Device(0).create_stream()))
-    free = unseen([frame(side.stream) for _ in range(60)])  # each knows its stream
+    side = unseen_stream(gpu.StreamHandle(gpu.Device(0).create_stream()))
+    unseen = unseen_stream([frame(side.stream) for _ in range(60)])
     reads = Reads()
 
     def make(self: Any, op_input: Any, op_output: Any) -> None:
@@ -515,7 +515,7 @@ def test_one_object_with_memory_of_another_kind_ends_it_for_the_operator(
         if self.ticks not in lent:
             make_frame(self, op_input, op_output)
             return
-        made = Lent(free.stream)
+        made = Lent(unseen.stream)
         launch(side.stream, 0.0, lambda out, number=self.ticks: write(out, number), made.buffer)
         side.stream.stream.sync()
         op_output.emit(made, "out")
@@ -758,10 +758,6 @@ class Wrapper:
         return self.engine.make(number)
 
 
-class Store(Resource):
-    """A resource of the program."""
-
-
 class NamesStream:
     """Makes frames, and names a stream."""
 
@@ -787,7 +783,7 @@ def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) 
     """That stream uses the memory again as soon as it is released."""
     reads = Reads()
     side = gpu.StreamHandle(gpu.Device(0).create_stream())
-    hidden = unseen(Engine(side))
+    unseen = unseen_stream(Engine(side))
     held: dict[str, Any] = {
         "attribute": side,
         "list": {"a": side},
@@ -796,8 +792,8 @@ def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) 
         "object in an object": [Wrapper(Engine(side))],
         "method": Engine(side).make,
         "partial": partial(Engine.make, Engine(side)),
-        "name": NamesStream(hidden),
-        "name in an object": Wrapper(NamesStream(hidden)),
+        "name": NamesStream(unseen),
+        "name in an object": Wrapper(NamesStream(unseen)),
     }
 
     def emit(self: Any, op_output: Any, engine: Any) -> None:
@@ -806,19 +802,19 @@ def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) 
 
     by_how = {
         "closure": lambda self, op_input, op_output: emit(self, op_output, Engine(side)),
-        "class": lambda self, op_input, op_output: emit(self, op_output, NamesStream(hidden)),
+        "class": lambda self, op_input, op_output: emit(self, op_output, NamesStream(unseen)),
         "fragment": lambda self, op_input, op_output: emit(self, op_output, self.fragment.engine),
     }
 
     def compose(app: Any) -> None:
         app.engine = Engine(side)
-        body = by_how.get(how, lambda self, op_input, op_output: emit(self, op_output, hidden.stream))
+        body = by_how.get(how, lambda self, op_input, op_output: emit(self, op_output, unseen.stream))
         compose_three(app, body, pass_on, reads)
         first = next(each for each in app.graph if each.name == "first")
         if how in held:
             first.held = held[how]
         elif how == "resource":
-            first.add_arg(Store(app, name="store"))
+            first.add_arg(Resource(app, name="store"))
             first.resources["store"].engine = Engine(side)
 
     run(compose)
@@ -850,7 +846,7 @@ def test_memory_of_the_default_stream_is_in_order_with_the_shared_one(
         used[:] = [frame(outside.stream)]
         launch(outside.stream, 0.0, lambda out: write(out, -1), used[0])
 
-    outside = unseen(default)
+    outside = unseen_stream(default)
     run(partial(compose_three, make=make, middle=pass_on, read=reads, flags=flags), scheduler)
     assert reads.seen == ALL
     assert reads.kept_nothing[-1] is (flags == 0)

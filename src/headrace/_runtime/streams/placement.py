@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.streams.branch import Branch
 from headrace._runtime.streams.run_streams import source_of
+from headrace._runtime.streams.stream_source import StreamSource
 from headrace.core.operator import Operator
 from headrace.gpu.ambient import library_is_in_use
 from headrace.tensor.libraries import ANY_LIBRARY, find_library
@@ -56,6 +57,8 @@ _READS_STREAM = {"current_stream", "get_current_stream"}
 _NEEDS_FENCES = {"take_messages", "pass_message", "hand_out", "receive_cuda_streams"}
 # What makes a stream of a library, or makes it current.
 _HAS_STREAM = {"Stream", "ExternalStream", "StreamContext", "create_stream", "set_stream", "use_stream"}
+# Their functions are not read: they leave the current stream as it is, and order what they do elsewhere after it.
+_LIBRARIES = {"cupy", "cupyx", "jax", "numba", "numpy", "torch", "torchvision", "triton"}
 _MOST = 1_000  # functions read for one operator
 _MOST_OBJECTS = 100_000  # objects looked at
 _PLAIN = {int, float, complex, bool, str, bytes, NoneType, ModuleType, CodeType, FrameType, TracebackType}
@@ -196,17 +199,17 @@ def _read(operator: Operator, in_objects: bool) -> Iterator[tuple[set[str], list
         members = [operator.declared.function]  # type: ignore[attr-defined]
     seen_objects: dict[int, Any] = {}
     if in_objects:
-        resources = [each for each in operator.resources.values() if not _is_from_headrace(type(each))]
-        members += map(vars, resources)
+        members += [vars(each) for each in operator.resources.values() if not isinstance(each, StreamSource)]
         members = _objects_in(members, seen_objects)
         yield set(), members
         members += _methods_of(members)
     waiting = [function for member in members for function in _functions_in(member)]
     seen: set[FunctionType] = set()
-    while waiting and len(seen) < _MOST:
-        function = waiting.pop()
-        if function in seen:
+    for function in waiting:  # which grows; those of the operator itself come first
+        if function in seen or str(function.__module__).partition(".")[0] in _LIBRARIES:
             continue
+        if len(seen) == _MOST:
+            return
         seen.add(function)
         names = _names(function.__code__)
         reached = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
@@ -264,11 +267,7 @@ def _is_walked(kind: type) -> bool:
 
 def _is_ours(kind: type) -> bool:
     """Return whether a class is one of headrace's, or derived from one: its objects refer to the whole program."""
-    return any(map(_is_from_headrace, kind.__mro__))
-
-
-def _is_from_headrace(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == "headrace"
+    return any(base.__module__.partition(".")[0] == "headrace" for base in kind.__mro__)
 
 
 def _methods_of(values: Iterable[Any]) -> list[Any]:
