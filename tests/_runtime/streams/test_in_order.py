@@ -621,15 +621,16 @@ def test_one_object_with_memory_of_another_kind_ends_it_for_the_operator(
 @pytest.mark.usefixtures("soon")
 def test_a_compute_that_fails_after_that_leaves_nothing_behind_either() -> None:
     counts: list[int] = []
-    side = deque([gpu.StreamHandle(gpu.Device(0).create_stream())])
-    free = [frame(side[0])]
+    ways: list[tuple[str, bool]] = []
+    free = [frame(gpu.StreamHandle(gpu.Device(0).create_stream()))]
 
     def make(self: Any, op_input: Any, op_output: Any) -> None:
         here.stream.stream.sync()
         op_output.emit(Lent(free) if self.ticks == FRAMES else frame(here.stream), "out")
 
     def fail_once(self: Any, op_input: Any, op_output: Any) -> None:
-        assert keeps_nothing(self) or self.ticks != FRAMES
+        if self.ticks in (FRAMES, FRAMES + 1):
+            ways.append((node_of(self).compute.__name__, keeps_nothing(self)))
         op_output.emit(op_input.receive("in"), "out")
         if self.ticks == FRAMES + 2:
             raise ValueError("once")
@@ -644,6 +645,7 @@ def test_a_compute_that_fails_after_that_leaves_nothing_behind_either() -> None:
         next(each for each in app.graph if each.name == "middle").on_error = "skip"
 
     run(compose)
+    assert ways == [("compute_in_order", True), ("compute_steadily", False)]
     assert set(counts) == {1}
 
 
@@ -727,6 +729,96 @@ def test_operators_keep_what_they_receive_if_looks_find_the_device_behind(
     run(partial(compose_three, make=make_frame, middle=pass_on, read=reads))
     assert reads.seen == ALL
     assert True not in reads.kept_nothing
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_comes_with_a_fence_is_kept() -> None:
+    """Its sender has left the shared stream, or is about to."""
+    kept: list[int] = []
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == FRAMES:
+            node_of(self).streams.outputs.send_fences()
+        make_frame(self, op_input, op_output)
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        data = op_input.receive("in")
+        if self.ticks in (FRAMES - 1, FRAMES):
+            assert keeps_nothing(self)
+            kept.append(node_of(self).streams.lifetimes.frames_in_flight)
+        op_output.emit(data, "out")
+
+    run(partial(compose_three, make=make, middle=receive, read=Reads()))
+    assert kept == [0, 1]
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_comes_with_metadata_from_an_operator_with_a_stream_of_its_own_is_kept() -> None:
+    reads = Reads()
+    side = gpu.StreamHandle(gpu.Device(0).create_stream())
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        made = frame(side)
+        launch(side, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        side.stream.sync()
+        self.metadata.set("number", self.ticks)
+        op_output.emit(made, "out")
+        here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
+
+    def compose(app: Any) -> None:
+        app.enable_metadata(True)
+        compose_three(app, make, pass_on, reads)
+
+    run(compose)
+    assert reads.seen == ALL
+    assert reads.kept_nothing[-1]
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_operator_keeps_what_it_receives_if_one_with_a_stream_of_its_own_also_sends_to_it() -> None:
+    """Its messages have no fences, since they share a stream."""
+    side = gpu.StreamHandle(gpu.Device(0).create_stream())
+    kept_nothing: list[bool] = []
+    seen: list[int] = []
+
+    def make_aside(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        made = frame(side)
+        launch(side, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        side.stream.sync()
+        op_output.emit(made, "out")
+        here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        kept_nothing.append(keeps_nothing(self))
+        for data in op_input.receive("in")[1:]:
+            read_frame(here.stream, 0.01 * MS, data, seen)
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+
+    def compose(app: Any) -> None:
+        def make(self: Any, op_input: Any, op_output: Any) -> None:
+            if self.ticks == FRAMES:
+                self.fragment.add_flow(aside, reads)
+            make_frame(self, op_input, op_output)
+
+        pool = CudaStreamPool(app)
+        first = Step(app, CountCondition(app, 3 * FRAMES), pool, outputs=["out"], body=make, name="first")
+        aside = Step(app, pool, inputs=["in"], outputs=["out"], body=make_aside, name="aside")
+        reads = Step(app, pool, body=read, name="reads", setup=any_size)
+        app.add_flow(first, aside)
+        app.add_flow(first, reads)
+        app.add_flow(aside, Step(app, pool, inputs=["in"], body=receive, name="last"))
+
+    def any_size(spec: Any) -> None:
+        spec.input("in", size=IOSpec.ANY_SIZE)
+
+    run(compose)
+    assert len(seen) > FRAMES
+    assert seen == list(range(seen[0], seen[0] + len(seen)))
+    assert kept_nothing[FRAMES - 2]
+    assert True not in kept_nothing[FRAMES + 2 :]
 
 
 class Engine:
@@ -1088,6 +1180,26 @@ def test_what_an_operator_holds_lives_while_a_further_stream_reads_it(
 
     run(compose, scheduler)
     assert wrong == []
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_operator_that_asks_for_a_knob_keeps_nothing_again_after_a_while() -> None:
+    kept_nothing: list[bool] = []
+
+    def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        kept_nothing.append(keeps_nothing(self))
+        here.stream.stream.sync()
+        if self.ticks >= FRAMES:
+            context.knob("gain", "int64", 1)
+        op_output.emit(self.ticks, "out")
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+
+    run(partial(compose_three, make=make, middle=pass_on, read=receive))
+    assert kept_nothing[FRAMES - 1]
+    assert not kept_nothing[FRAMES]
+    assert kept_nothing[-1]
 
 
 @pytest.mark.usefixtures("soon")
