@@ -645,7 +645,7 @@ class NamesStream:
     "how",
     [
         *("closure", "attribute", "list", "deque", "object", "object in an object", "method", "partial"),
-        *("fragment", "resource", "name", "name in an object", "class"),
+        *("fragment", "resource", "name", "name in an object", "class", "module"),
     ],
 )
 def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) -> None:
@@ -673,7 +673,10 @@ def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) 
         "closure": lambda self, op_input, op_output: emit(self, op_output, Engine(side)),
         "class": lambda self, op_input, op_output: emit(self, op_output, NamesStream(unseen)),
         "fragment": lambda self, op_input, op_output: emit(self, op_output, self.fragment.engine),
+        "module": lambda self, op_input, op_output: emit(self, op_output, helpers.opened()),
     }
+    helpers: Any = ModuleType("helpers")
+    helpers.__file__, helpers.opened = "helpers.py", lambda: NamesStream(unseen)
 
     def compose(app: Any) -> None:
         app.engine = Engine(side)

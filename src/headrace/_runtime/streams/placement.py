@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.streams.branch import Branch
 from headrace._runtime.streams.run_streams import source_of
+from headrace._runtime.streams.stream_source import StreamSource
 from headrace.core.operator import Operator
 from headrace.gpu.ambient import library_is_in_use
 from headrace.tensor.libraries import ANY_LIBRARY, find_library
@@ -59,7 +60,7 @@ _NEEDS_FENCES = {"take_messages", "pass_message", "hand_out", "receive_cuda_stre
 _HAS_STREAM = {"Stream", "ExternalStream", "StreamContext", "create_stream", "set_stream", "use_stream"}
 _MOST = 1_000  # functions read for one operator
 _MOST_OBJECTS = 100_000  # objects looked at
-_PLAIN = {int, float, complex, bool, str, bytes, NoneType, ModuleType, CodeType, FrameType, TracebackType}
+_PLAIN = {int, float, complex, bool, str, bytes, NoneType, CodeType, FrameType, TracebackType}
 _CONTAINERS = {"builtins", "collections", "contextlib", "functools", "itertools", "queue", "_queue", "types"}
 
 
@@ -210,7 +211,8 @@ def _read(operator: Operator, in_objects: bool) -> Iterator[tuple[set[str], list
         members = [operator.declared.function]  # type: ignore[attr-defined]
     seen_objects: dict[int, Any] = {}
     if in_objects:
-        members += [vars(each) for each in operator.resources.values() if not _is_ours(type(each))]
+        resources = operator.resources.values()
+        members += [vars(each) for each in resources if not isinstance(each, StreamSource)]
         members = _objects_in(members, seen_objects)
         yield set(), members
         members += _methods_of(members)
@@ -229,6 +231,8 @@ def _read(operator: Operator, in_objects: bool) -> Iterator[tuple[set[str], list
         if in_objects:
             of_fragment = vars(operator.fragment)
             reached += [of_fragment[name] for name in names if name in of_fragment]
+            modules = [vars(value) for value in reached if _is_of_program(value)]
+            reached += [module[name] for module in modules for name in names if name in module]
             reached = _objects_in(reached, seen_objects)
         yield names, reached
         if in_objects:
@@ -256,7 +260,7 @@ def _objects_in(values: Iterable[Any], seen: dict[int, Any]) -> list[Any]:
     while waiting and len(seen) < _MOST_OBJECTS:
         value = waiting.pop()
         kind = type(value)
-        if id(value) in seen or kind in _PLAIN:
+        if id(value) in seen or kind in _PLAIN or isinstance(value, ModuleType):
             continue
         seen[id(value)] = value
         found.append(value)
@@ -275,6 +279,17 @@ def _is_walked(kind: type) -> bool:
     if issubclass(kind, local):
         return False  # a library may keep there what is current on a thread
     return not (issubclass(kind, type) or _is_ours(kind)) and find_library(kind) is ANY_LIBRARY
+
+
+def _is_of_program(value: Any) -> bool:
+    """Return whether a value is a module of the program, and not one that was installed."""
+    if not isinstance(value, ModuleType) or value.__name__.partition(".")[0] in (
+        *stdlib_module_names,
+        "headrace",
+    ):
+        return False
+    file = getattr(value, "__file__", None)
+    return file is not None and "site-packages" not in file
 
 
 def _is_ours(kind: type) -> bool:
