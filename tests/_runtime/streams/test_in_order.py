@@ -862,7 +862,7 @@ class NamesStream:
     "how",
     [
         *("closure", "attribute", "list", "deque", "object", "object in an object", "method", "partial"),
-        *("fragment", "resource", "name", "name in an object", "class"),
+        *("fragment", "resource", "name", "name in an object", "class", "module"),
     ],
 )
 def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) -> None:
@@ -890,7 +890,10 @@ def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) 
         "closure": lambda self, op_input, op_output: emit(self, op_output, Engine(side)),
         "class": lambda self, op_input, op_output: emit(self, op_output, NamesStream(unseen)),
         "fragment": lambda self, op_input, op_output: emit(self, op_output, self.fragment.engine),
+        "module": lambda self, op_input, op_output: emit(self, op_output, helpers.opened()),
     }
+    helpers: Any = ModuleType("helpers")
+    helpers.__file__, helpers.opened = "helpers.py", lambda: NamesStream(unseen)
 
     def compose(app: Any) -> None:
         app.engine = Engine(side)
@@ -1325,3 +1328,18 @@ def test_memory_of_an_allocator_ends_it(scheduler: MakeScheduler) -> None:
     assert reads.seen == ALL
     assert True in reads.kept_nothing
     assert not reads.kept_nothing[-1]
+
+
+def test_operators_of_a_tracked_run_keep_nothing_and_look(soon: list[bool], scheduler: MakeScheduler) -> None:
+    reads = Reads()
+
+    def compose(app: Any) -> None:
+        compose_three(app, make_frame, pass_on, reads)
+        app.tracker = app.track(0, 0)
+
+    app = run(compose, scheduler)
+    assert reads.seen == ALL
+    assert reads.kept_nothing[-1]
+    assert soon
+    for name in ("first", "middle", "last"):
+        assert app.tracker.statistics.operator(name).count == len(ALL)

@@ -20,6 +20,8 @@ from headrace import (
     gpu,
     op,
 )
+from headrace._runtime.compiled import is_compiled
+from headrace._runtime.streams import placement
 from headrace._runtime.streams.placement import _refers_to_stream, handles_streams
 from headrace.conditions import CudaStreamCondition
 from headrace.core.errors import GraphError
@@ -576,6 +578,23 @@ def test_operators_that_name_or_hold_a_stream_of_a_library_refer_to_it(function:
 )
 def test_operators_that_name_and_hold_no_stream_of_a_library_refer_to_none(function: Any) -> None:
     assert not _refers_to_stream(Given(Application(), function=function))
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
+@pytest.mark.parametrize("limit", ["_MOST", "_MOST_OBJECTS"])
+def test_an_operator_with_more_code_or_objects_than_is_read_may_refer_to_a_stream(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    def function() -> None:
+        other()
+
+    def other() -> None:
+        pass
+
+    operator = Given(Application(), function=function)
+    assert not _refers_to_stream(operator)
+    monkeypatch.setattr(placement, limit, 1)
+    assert _refers_to_stream(operator)
 
 
 def test_functions_that_name_or_hold_a_stream_of_a_library_refer_to_it() -> None:

@@ -58,11 +58,13 @@ _READS_STREAM = {"current_stream", "get_current_stream"}
 _NEEDS_FENCES = {"take_messages", "pass_message", "hand_out", "receive_cuda_streams"}
 # What makes a stream of a library, or makes it current.
 _HAS_STREAM = {"Stream", "ExternalStream", "StreamContext", "create_stream", "set_stream", "use_stream"}
+# Stands for the names in code that is not read, since there is too much of it.
+_UNREAD = "..."
 # Their functions are not read: they leave the current stream as it is, and order what they do elsewhere after it.
 _LIBRARIES = {"cupy", "cupyx", "jax", "numba", "numpy", "torch", "torchvision", "triton"}
 _MOST = 1_000  # functions read for one operator
 _MOST_OBJECTS = 100_000  # objects looked at
-_PLAIN = {int, float, complex, bool, str, bytes, NoneType, ModuleType, CodeType, FrameType, TracebackType}
+_PLAIN = {int, float, complex, bool, str, bytes, NoneType, CodeType, FrameType, TracebackType}
 _CONTAINERS = {"builtins", "collections", "contextlib", "functools", "itertools", "queue", "_queue", "types"}
 
 
@@ -192,7 +194,10 @@ def objects_named_in(operator: Operator) -> list[Any]:
 def _refers_to_stream(operator: Operator) -> bool:
     """Return whether the code of an operator names streams of a library, or it or its objects refer to one."""
     return any(
-        not _HAS_STREAM.isdisjoint(names) or names >= {"cuda", "stream"} or any(map(_is_stream, reached))
+        not _HAS_STREAM.isdisjoint(names)
+        or names >= {"cuda", "stream"}
+        or _UNREAD in names
+        or any(map(_is_stream, reached))
         for names, reached in _read(operator, in_objects=True)
     )
 
@@ -223,6 +228,7 @@ def _read(operator: Operator, in_objects: bool) -> Iterator[tuple[set[str], list
         if function in seen or str(function.__module__).partition(".")[0] in _LIBRARIES:
             continue
         if len(seen) == _MOST:
+            yield {_UNREAD}, []
             return
         seen.add(function)
         names = _names(function.__code__)
@@ -233,11 +239,15 @@ def _read(operator: Operator, in_objects: bool) -> Iterator[tuple[set[str], list
         if in_objects:
             of_fragment = vars(operator.fragment)
             reached += [of_fragment[name] for name in names if name in of_fragment]
+            modules = [vars(value) for value in reached if _is_of_program(value)]
+            reached += [module[name] for module in modules for name in names if name in module]
             reached = _objects_in(reached, seen_objects)
         yield names, reached
         if in_objects:
             reached += _methods_of(reached)
         waiting += [found for value in reached for found in _functions_in(value)]
+    if len(seen_objects) >= _MOST_OBJECTS:
+        yield {_UNREAD}, []
 
 
 def _members_of(kinds: Iterable[type]) -> tuple[list[Any], dict[str, list[Any]]]:
@@ -260,7 +270,7 @@ def _objects_in(values: Iterable[Any], seen: dict[int, Any]) -> list[Any]:
     while waiting and len(seen) < _MOST_OBJECTS:
         value = waiting.pop()
         kind = type(value)
-        if id(value) in seen or kind in _PLAIN:
+        if id(value) in seen or kind in _PLAIN or isinstance(value, ModuleType):
             continue
         seen[id(value)] = value
         found.append(value)
@@ -279,6 +289,17 @@ def _is_walked(kind: type) -> bool:
     if issubclass(kind, local):
         return False  # a library may keep there what is current on a thread
     return not (issubclass(kind, type) or _is_ours(kind)) and find_library(kind) is ANY_LIBRARY
+
+
+def _is_of_program(value: Any) -> bool:
+    """Return whether a value is a module of the program, and not one that was installed."""
+    if not isinstance(value, ModuleType) or value.__name__.partition(".")[0] in (
+        *stdlib_module_names,
+        "headrace",
+    ):
+        return False
+    file = getattr(value, "__file__", None)
+    return file is not None and not ("site-packages" in file or "dist-packages" in file)
 
 
 def _is_ours(kind: type) -> bool:
