@@ -5,7 +5,7 @@ import pytest
 from headrace.gpu import allocation, sim
 from headrace.tensor import register_library
 from headrace.tensor.libraries import reused_in_order
-from tests._runtime.streams.rows import Plain
+from tests._runtime.streams.rows import Plain, here
 from tests.harness.libraries import fresh_registry
 
 
@@ -19,6 +19,8 @@ def plain_library(monkeypatch: pytest.MonkeyPatch, machine: sim.Machine) -> None
     """A library of plain code that uses memory again in the order of streams, alone and from the beginning."""
     fresh_registry(monkeypatch)
     register_library(Plain())
+    for name in list(vars(here)):  # operators refer to it
+        monkeypatch.delattr(here, name)
     monkeypatch.setitem(reused_in_order, sim.Buffer, lambda owner: True)
     for address in list(allocation.in_use):  # of an earlier test
         monkeypatch.delitem(allocation.in_use, address)

@@ -329,14 +329,18 @@ def test_probes_end_when_the_row_parts() -> None:
     assert not row.member.probes
 
 
-def test_a_row_parts_when_others_compute_meanwhile() -> None:
+@pytest.mark.parametrize("keeps_nothing", [False, True])
+def test_a_row_parts_when_others_compute_meanwhile(keeps_nothing: bool) -> None:
     """Operators that wait for the device on several threads."""
 
     def begin() -> None:
-        row.ports[3][0].item = 1
+        if keeps_nothing:
+            row.ports[3][0].received_in = row.nodes[3].remaining
+        else:
+            row.ports[3][0].item = 1
 
     def end() -> None:
-        row.ports[3][0].item = NOTHING
+        row.ports[3][0].item, row.ports[3][0].received_in = NOTHING, None
 
     def compute() -> None:
         row.nodes[3].remaining -= 1

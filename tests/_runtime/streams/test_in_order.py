@@ -207,6 +207,66 @@ def test_what_one_operator_holds_lives_although_another_one_leaves(
     assert True in soon
 
 
+def test_what_was_passed_on_lives_although_the_one_that_kept_it_leaves(
+    soon: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last operator kept nothing when it received the frames, and reads them after the other one has left."""
+    monkeypatch.setattr(lifetimes, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(in_order, "monotonic_ns", lambda: 0)
+    wrong: list[tuple[int, int]] = []
+    streams: set[int] = set()
+    lefts: list[Any] = []
+    counts: list[int] = []
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        self.fragment.seconds = 0.0 if self.ticks <= 150 else MS
+        made = frame(here.stream)
+        launch(here.stream, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        here.stream.stream.sync()
+        op_output.emit((self.ticks, made), "out")
+
+    def work(self: Any, op_input: Any, op_output: Any) -> None:
+        streams.add(int(here.stream))
+        if not self.fragment.seconds:
+            here.stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
+        pass_on(self, op_input, op_output)
+
+    def hold(self: Any, op_input: Any, op_output: Any) -> None:
+        seconds = self.fragment.seconds
+        if not seconds:
+            here.stream.stream.sync()
+        held = vars(self).setdefault("held", deque())
+        held.append(op_input.receive("in"))
+        if self.ticks == 100:
+            assert keeps_nothing(self)
+            self.always = held[-1]
+        if len(held) > 90:
+            number, data = held.popleft()
+
+            def compare(source: Any) -> None:
+                if int(source.view("int64")[0]) != number:
+                    wrong.append((number, int(source.view("int64")[0])))
+
+            launch(here.stream, 3 * seconds, compare, data)
+        lefts[:] = [node_of(self).streams._member.branch.left]
+        if lefts[0] is not None:
+            counts.append(len(lefts[0]._watched))
+
+    def compose(app: Any) -> None:
+        pool, other = CudaStreamPool(app), CudaStreamPool(app)
+        outside = Step(app, CountCondition(app, 500), other, outputs=["out"], body=make, name="outside")
+        passes = Step(app, pool, inputs=["in"], outputs=["out"], body=work, name="passes")
+        app.add_flow(outside, passes)
+        app.add_flow(passes, Step(app, pool, inputs=["in"], body=hold, name="holds"))
+
+    run(compose)
+    assert wrong == []
+    assert len(streams) == 2, "it has left"
+    assert counts[0] > 30
+    assert counts[-1] == 1, "the others were released meanwhile"
+    assert not lefts[0]._watched
+
+
 @pytest.mark.parametrize("where", ["operator", "module", "other module", "resource", "condition"])
 @pytest.mark.parametrize("what", ["received", "made"])
 def test_what_an_operator_holds_lives_although_another_one_stays(
@@ -402,15 +462,17 @@ def test_operators_keep_all_as_long_as_the_device_is_behind(
 
 
 def keeps_nothing(operator: Any) -> bool:
-    return node_of(operator).streams._in_order is not None
+    streams = node_of(operator).streams
+    found = streams._in_order is not None
+    assert {found} == {streams.outputs.is_bare, *(port.is_in_order for port in node_of(operator).input.ports)}
+    return found
 
 
-class Unseen(ModuleType):
-    """A stream where nobody looks for one."""
-
-    def __init__(self, stream: Any) -> None:
-        super().__init__("unseen")
-        self.stream = stream
+def unseen_stream(stream: Any) -> Any:
+    """Return a stream where nobody looks for one."""
+    module = ModuleType("unseen")
+    vars(module)["stream"] = stream
+    return module
 
 
 def compose_three(
@@ -496,7 +558,7 @@ def test_memory_of_another_kind_is_kept_by_those_that_receive_it(scheduler: Make
         read_frame(here.stream, reads.seconds, data, reads.seen)
         reads.kept_nothing.append(keeps_nothing(self))
 
-    common = Unseen(gpu.StreamHandle(gpu.Device(0).create_stream()))
+    common = unseen_stream(gpu.StreamHandle(gpu.Device(0).create_stream()))
     run(partial(compose_three, make=make, middle=pass_on, read=read), scheduler)
     assert reads.seen == ALL
     assert True in reads.kept_nothing[:FRAMES]
@@ -515,26 +577,30 @@ class Lent:
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("step", [1, 48])
+@pytest.mark.parametrize(("step", "maker"), [(1, "first"), (48, "first"), (1, "middle")])
 @pytest.mark.parametrize(
     ("lent", "held"), [(ALL, []), (range(1, 21), []), ([1], [1]), ([FRAMES], []), ([FRAMES], [FRAMES])]
 )
 def test_one_object_with_memory_of_another_kind_ends_it_for_the_operator(
-    monkeypatch: pytest.MonkeyPatch, lent: Any, held: list[int], step: int
+    monkeypatch: pytest.MonkeyPatch, lent: Any, held: list[int], step: int, maker: str
 ) -> None:
     """Whether it comes before they keep nothing, or later, and whether the operator holds it."""
     monkeypatch.setattr(in_order, "_STEPS", (step, step))
-    side = deque([gpu.StreamHandle(gpu.Device(0).create_stream())])  # where nobody looks for streams
-    free = [frame(side[0]) for _ in range(60)]
+    # After several looks at which nothing of that kind is left.
+    monkeypatch.setattr(lifetimes.InFlight, "is_quiet", property(lambda self: self._patience >= 24))
+    side = unseen_stream(gpu.StreamHandle(gpu.Device(0).create_stream()))
+    unseen = unseen_stream([frame(side.stream) for _ in range(60)])
     reads = Reads()
 
     def make(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.name == "middle":
+            op_input.receive("in")
         if self.ticks not in lent:
             make_frame(self, op_input, op_output)
             return
-        made = Lent(free)
-        launch(side[0], 0.0, lambda out, number=self.ticks: write(out, number), made.buffer)
-        side[0].stream.sync()
+        made = Lent(unseen.stream)
+        launch(side.stream, 0.0, lambda out, number=self.ticks: write(out, number), made.buffer)
+        side.stream.stream.sync()
         op_output.emit(made, "out")
         here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
 
@@ -545,10 +611,71 @@ def test_one_object_with_memory_of_another_kind_ends_it_for_the_operator(
         read_frame(here.stream, reads.seconds, got.buffer if isinstance(got, Lent) else got, reads.seen)
         reads.kept_nothing.append(keeps_nothing(self))
 
-    run(partial(compose_three, make=make, middle=pass_on, read=read))
+    bodies = (make, pass_on) if maker == "first" else (make_frame, make)
+    run(partial(compose_three, make=bodies[0], middle=bodies[1], read=read))
     assert reads.seen == ALL
     assert (True in reads.kept_nothing) is (lent[0] > 1)
     assert True not in reads.kept_nothing[lent[0] :]
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_compute_that_fails_after_that_leaves_nothing_behind_either() -> None:
+    counts: list[int] = []
+    ways: list[tuple[str, bool]] = []
+    free = [frame(gpu.StreamHandle(gpu.Device(0).create_stream()))]
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        here.stream.stream.sync()
+        op_output.emit(Lent(free) if self.ticks == FRAMES else frame(here.stream), "out")
+
+    def fail_once(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks in (FRAMES, FRAMES + 1):
+            ways.append((node_of(self).compute.__name__, keeps_nothing(self)))
+        op_output.emit(op_input.receive("in"), "out")
+        if self.ticks == FRAMES + 2:
+            raise ValueError("once")
+        if self.ticks > FRAMES + 2:
+            counts.append(len(getattr(op_input, "receive_" + "cuda_streams")("in")))
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+
+    def compose(app: Any) -> None:
+        compose_three(app, make, fail_once, receive)
+        next(each for each in app.graph if each.name == "middle").on_error = "skip"
+
+    run(compose)
+    assert ways == [("compute_in_order", True), ("compute_steadily", False)]
+    assert set(counts) == {1}
+
+
+@pytest.mark.usefixtures("soon")
+def test_memory_of_an_allocator_is_held_no_longer_than_the_compute_that_receives_it() -> None:
+    """The operator may compute no more."""
+    free: list[int] = []
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        here.stream.stream.sync()
+        made = frame(here.stream)
+        if self.ticks == FRAMES:
+            made = self.pool.allocate_tensor(8, "uint8", stream=here.stream)
+        op_output.emit(made, "out")
+        del made
+        if self.ticks > FRAMES:
+            free.append(self.pool.free_blocks)
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == FRAMES:
+            assert keeps_nothing(self)
+        op_input.receive("in")
+
+    def compose(app: Any) -> None:
+        compose_three(app, make, pass_on, receive)
+        first = next(each for each in app.graph if each.name == "first")
+        first.pool = BlockMemoryPool(app, storage_type=1, block_size=64, num_blocks=2)
+
+    run(compose)
+    assert free[0] == 2
 
 
 @pytest.mark.usefixtures("soon")
@@ -604,6 +731,96 @@ def test_operators_keep_what_they_receive_if_looks_find_the_device_behind(
     assert True not in reads.kept_nothing
 
 
+@pytest.mark.usefixtures("soon")
+def test_what_comes_with_a_fence_is_kept() -> None:
+    """Its sender has left the shared stream, or is about to."""
+    kept: list[int] = []
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == FRAMES:
+            node_of(self).streams.outputs.send_fences()
+        make_frame(self, op_input, op_output)
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        data = op_input.receive("in")
+        if self.ticks in (FRAMES - 1, FRAMES):
+            assert keeps_nothing(self)
+            kept.append(node_of(self).streams.lifetimes.frames_in_flight)
+        op_output.emit(data, "out")
+
+    run(partial(compose_three, make=make, middle=receive, read=Reads()))
+    assert kept == [0, 1]
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_comes_with_metadata_from_an_operator_with_a_stream_of_its_own_is_kept() -> None:
+    reads = Reads()
+    side = gpu.StreamHandle(gpu.Device(0).create_stream())
+
+    def make(self: Any, op_input: Any, op_output: Any) -> None:
+        made = frame(side)
+        launch(side, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        side.stream.sync()
+        self.metadata.set("number", self.ticks)
+        op_output.emit(made, "out")
+        here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
+
+    def compose(app: Any) -> None:
+        app.enable_metadata(True)
+        compose_three(app, make, pass_on, reads)
+
+    run(compose)
+    assert reads.seen == ALL
+    assert reads.kept_nothing[-1]
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_operator_keeps_what_it_receives_if_one_with_a_stream_of_its_own_also_sends_to_it() -> None:
+    """Its messages have no fences, since they share a stream."""
+    side = gpu.StreamHandle(gpu.Device(0).create_stream())
+    kept_nothing: list[bool] = []
+    seen: list[int] = []
+
+    def make_aside(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        made = frame(side)
+        launch(side, 0.0, lambda out, number=self.ticks: write(out, number), made)
+        side.stream.sync()
+        op_output.emit(made, "out")
+        here.stream.stream.sync()  # the device keeps up, but it still read the frame before until now
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        kept_nothing.append(keeps_nothing(self))
+        for data in op_input.receive("in")[1:]:
+            read_frame(here.stream, 0.01 * MS, data, seen)
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+
+    def compose(app: Any) -> None:
+        def make(self: Any, op_input: Any, op_output: Any) -> None:
+            if self.ticks == FRAMES:
+                self.fragment.add_flow(aside, reads)
+            make_frame(self, op_input, op_output)
+
+        pool = CudaStreamPool(app)
+        first = Step(app, CountCondition(app, 3 * FRAMES), pool, outputs=["out"], body=make, name="first")
+        aside = Step(app, pool, inputs=["in"], outputs=["out"], body=make_aside, name="aside")
+        reads = Step(app, pool, body=read, name="reads", setup=any_size)
+        app.add_flow(first, aside)
+        app.add_flow(first, reads)
+        app.add_flow(aside, Step(app, pool, inputs=["in"], body=receive, name="last"))
+
+    def any_size(spec: Any) -> None:
+        spec.input("in", size=IOSpec.ANY_SIZE)
+
+    run(compose)
+    assert len(seen) > FRAMES
+    assert seen == list(range(seen[0], seen[0] + len(seen)))
+    assert kept_nothing[FRAMES - 2]
+    assert True not in kept_nothing[FRAMES + 2 :]
+
+
 class Engine:
     """Makes frames on a stream that it was given."""
 
@@ -652,7 +869,7 @@ def test_what_comes_from_an_operator_with_a_stream_of_its_own_is_kept(how: str) 
     """That stream uses the memory again as soon as it is released."""
     reads = Reads()
     side = gpu.StreamHandle(gpu.Device(0).create_stream())
-    unseen = Unseen(Engine(side))
+    unseen = unseen_stream(Engine(side))
     held: dict[str, Any] = {
         "attribute": side,
         "list": {"a": side},
@@ -734,7 +951,7 @@ def test_memory_of_the_default_stream_is_in_order_with_the_shared_one(
         used[:] = [frame(outside.stream)]
         launch(outside.stream, 0.0, lambda out: write(out, -1), used[0])
 
-    outside = Unseen(default)
+    outside = unseen_stream(default)
     run(partial(compose_three, make=make, middle=pass_on, read=reads, flags=flags), scheduler)
     assert reads.seen == ALL
     assert reads.kept_nothing[-1] is (flags == 0)
@@ -910,7 +1127,7 @@ def test_an_operator_that_asks_for_a_further_stream_finds_the_messages_of_each_c
         if self.ticks == FRAMES:
             assert keeps_nothing(self)
             getattr(context, "allocate_cuda_" + "stream")("mine")
-            assert not keeps_nothing(self)
+            assert node_of(self).streams._in_order is None
         op_output.emit(self.ticks, "out")
 
     def ask(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -966,6 +1183,26 @@ def test_what_an_operator_holds_lives_while_a_further_stream_reads_it(
 
     run(compose, scheduler)
     assert wrong == []
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_operator_that_asks_for_a_knob_keeps_nothing_again_after_a_while() -> None:
+    kept_nothing: list[bool] = []
+
+    def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        kept_nothing.append(keeps_nothing(self))
+        here.stream.stream.sync()
+        if self.ticks >= FRAMES:
+            context.knob("gain", "int64", 1)
+        op_output.emit(self.ticks, "out")
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+
+    run(partial(compose_three, make=make, middle=pass_on, read=receive))
+    assert kept_nothing[FRAMES - 1]
+    assert not kept_nothing[FRAMES]
+    assert kept_nothing[-1]
 
 
 @pytest.mark.usefixtures("soon")

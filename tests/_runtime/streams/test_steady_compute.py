@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -17,10 +17,14 @@ import pytest
 from headrace import CountCondition, Operator, gpu, observe, op
 from headrace._runtime.compiled import is_compiled
 from headrace._runtime.streams import lifetimes, node_streams, owners, watch
+from headrace._runtime.streams.in_order import Step as StepInOrder
+from headrace._runtime.streams.steady_compute import steady_compute
 from headrace.conditions import MemoryAvailableCondition, PeriodicCondition
 from headrace.core.errors import StreamError
 from headrace.gpu import sim
 from headrace.gpu.allocation import Allocation
+from headrace.gpu.ambient import leave, thread
+from headrace.gpu.lasting_stream import LastingStream
 from headrace.observe import DataFlowTracker, Watcher
 from headrace.observe.events.observation import Observation
 from headrace.resources import BlockMemoryPool, CudaStreamPool
@@ -855,3 +859,35 @@ def test_the_current_stream_of_every_compute_is_the_operators_own() -> None:
     assert [len(each) for each in seen.values()] == [FRAMES, FRAMES]
     assert [len(set(each)) for each in seen.values()] == [1, 1]
     assert set(seen["middle"]) != set(seen["last"])
+
+
+@not_compiled
+def test_an_operator_that_keeps_nothing_finds_its_stream_on_each_thread() -> None:
+    """The stream is current on the thread where the operator computed before, and not on another one."""
+    handle = gpu.StreamHandle(gpu.Device(0).create_stream())
+    current = LastingStream(handle, group=object())
+    allocation: Any = SimpleNamespace(current_on=-1, stays_current=False)
+    allocation.make_own_current = lambda: setattr(allocation, "current_on", threading.get_ident())
+    reader = SimpleNamespace(fences=SimpleNamespace(last=0), numbers=[])
+    held = SimpleNamespace(sort=None, unsorted=[])
+    lifetimes = SimpleNamespace(readers=[reader], look_unless_early=None, held=held)
+    node = SimpleNamespace(input=SimpleNamespace(ports=[]))
+    found: list[Any] = []
+
+    def compute(*_: Any) -> None:
+        found.append(thread.current.innermost)
+
+    steps = (StepInOrder(), lambda: None)
+    steady: Any = steady_compute(node, compute, current, allocation, lifetimes, None, steps)  # type: ignore[arg-type]
+
+    def compute_and_leave() -> None:
+        steady(None, None, None)
+        leave()
+
+    steady(None, None, None)
+    other = threading.Thread(target=compute_and_leave)
+    other.start()
+    other.join()
+    steady(None, None, None)
+    leave()
+    assert found == [current] * 3

@@ -119,18 +119,10 @@ class HeldFrames:
             return MANY_BYTES
         return size_of_all([frame.owner for frame in watched.values()]) if watched else 0
 
-    def owners(self) -> list[Any]:
-        """Return the owners of all frames."""
-        records = [*self.shared, *self.watched.values()]
-        return [*self.received, *self.unsorted, *(record.owner for record in records)]
-
     def watch_all(self) -> dict[int, Watched]:
-        """Watch all frames, and return them as they are watched, for another one to watch as well."""
-        for record in self.shared:
-            self.watched[id(record.owner)] = self._watch.begin(record.owner, record)
+        """Watch all frames, after a look, and return them as they are watched, for another one to watch as well."""
         while self.received:
             self._begin(self.received.pop())
-        self.shared.clear()
         return dict(self.watched)
 
     def clear(self) -> None:

@@ -109,7 +109,8 @@ class InOrder:
                     self._member.begin_span(self._remaining, timestamp)
                 self._begin_look()
             step.begin(self._epoch)
-            self._begun.append(step)
+            if step not in self._begun:
+                self._begun.append(step)
 
     @waits.shielded
     def end(self, step: Step, timestamp: Callable[[], int]) -> bool:

@@ -24,7 +24,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -273,7 +272,6 @@ class NodeStreams:
         if not is_split:
             self._choose_whether_to_keep(keeps_up, member)
             return
-        self._keep_all()
         has_others = len(self.lifetimes.readers) > 1 or not self.outputs.is_only
         if member.stays or has_others or (self._current is not None and self._current.is_read):
             self.lifetimes.after_look = self._settle_branch
@@ -287,27 +285,25 @@ class NodeStreams:
 
     def _choose_whether_to_keep(self, keeps_up: bool, member: Member) -> None:
         """Keep nothing of what is received, if its memory is used again in the order of the stream (`in_order`)."""
-        own, (reader,) = self.allocation.own, self.lifetimes.readers[:1]
+        own, reader, held = self.allocation.own, self.lifetimes.readers[0], self.lifetimes.held
+        assert own is not None
         if (
-            own is None
-            or in_use
-            or not (keeps_up and reader.is_quiet and self._is_steady() and self.outputs.is_only)
+            in_use
+            or not (keeps_up and reader.is_quiet and self._is_steady() and own.handle.follows_default)
             or (member.stays or self._receives_others or member.probes)
         ):
-            self._keep_all()
-        elif self._in_order is None and own.handle.follows_default:
-            held = self.lifetimes.held
-            kept = held.owners() + owners_in(reader.frames)
-            if not all(map(is_reused_in_order, kept)):
-                self._receives_others = True
-                return
-            held.clear()
-            reader.clear()
-            self._in_order = self.run.in_order_of(member.branch, own)
-            self._in_order.begin(self._step, self.node.clock.timestamp())
-            self.outputs.is_bare = True
-            self._update_outputs()
-            self._go_steady()
+            return
+        # The look has found all that was received to be held or released.
+        if not all(map(is_reused_in_order, owners_in([*held.watched.values(), *reader.frames]))):
+            self._receives_others = True
+            return
+        held.clear()
+        reader.clear()
+        self._in_order = self.run.in_order_of(member.branch, own)
+        self._in_order.begin(self._step, self.node.clock.timestamp())
+        self.outputs.is_bare = True
+        self._update_outputs()
+        self._go_steady()
 
     def _note_feeders(self) -> None:
         """Note whether messages come from an operator that may not make its memory on the shared stream.
@@ -481,10 +477,12 @@ class NodeStreams:
         add_owners(found, held.unsorted, _MANY)
         # Nothing else of these, which others use as well.
         for _ in range(_TRIES):
-            with suppress(RuntimeError):  # another thread has changed a dict meanwhile
+            try:
                 beside = [*variables_beside(operator), *objects_named_in(operator)]
                 add_memory(beside, held.unsorted, _MANY)
-                break
+            except RuntimeError:  # another thread has changed a dict meanwhile
+                continue
+            return
 
     def _decide(self) -> None:
         """Stop keeping the frames of an operator that used no stream in its first compute.
@@ -785,13 +783,13 @@ class NodeStreams:
 
     def _update_inputs(self) -> None:
         """Update what a receive has to do at each port."""
-        held, is_in_order = self.lifetimes.held, self._in_order is not None
+        held = self.lifetimes.held
         for port in self._ports:
             port.is_noted = port.own is None or not self.outputs.is_only
             port.kept = held.received if held.is_on and not port.is_noted else None
             port.unsorted = held.unsorted
-            port.is_in_order = is_in_order
-            is_shared = port.kept is not None and not is_in_order and has_other_receivers(port)
+            port.is_in_order = self._in_order is not None
+            is_shared = port.kept is not None and has_other_receivers(port)
             port.shared = held.shared if is_shared else None
             port.find_whether_steady(self.node.input.announces)
 

@@ -58,6 +58,8 @@ _READS_STREAM = {"current_stream", "get_current_stream"}
 _NEEDS_FENCES = {"take_messages", "pass_message", "hand_out", "receive_cuda_streams"}
 # What makes a stream of a library, or makes it current.
 _HAS_STREAM = {"Stream", "ExternalStream", "StreamContext", "create_stream", "set_stream", "use_stream"}
+# Their functions are not read: they leave the current stream as it is, and order what they do elsewhere after it.
+_LIBRARIES = {"cupy", "cupyx", "jax", "numba", "numpy", "torch", "torchvision", "triton"}
 _MOST = 1_000  # functions read for one operator
 _MOST_OBJECTS = 100_000  # objects looked at
 _PLAIN = {int, float, complex, bool, str, bytes, NoneType, CodeType, FrameType, TracebackType}
@@ -211,17 +213,17 @@ def _read(operator: Operator, in_objects: bool) -> Iterator[tuple[set[str], list
         members = [operator.declared.function]  # type: ignore[attr-defined]
     seen_objects: dict[int, Any] = {}
     if in_objects:
-        resources = operator.resources.values()
-        members += [vars(each) for each in resources if not isinstance(each, StreamSource)]
+        members += [vars(each) for each in operator.resources.values() if not isinstance(each, StreamSource)]
         members = _objects_in(members, seen_objects)
         yield set(), members
         members += _methods_of(members)
     waiting = [function for member in members for function in _functions_in(member)]
     seen: set[FunctionType] = set()
-    while waiting and len(seen) < _MOST:
-        function = waiting.pop()
-        if function in seen:
+    for function in waiting:  # which grows; those of the operator itself come first
+        if function in seen or str(function.__module__).partition(".")[0] in _LIBRARIES:
             continue
+        if len(seen) == _MOST:
+            return
         seen.add(function)
         names = _names(function.__code__)
         reached = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
