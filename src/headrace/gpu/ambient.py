@@ -110,8 +110,9 @@ def remember_stream() -> Callable[[], None]:
     """
     here = thread.current
     before = here.innermost
-    # A run in a compute of another run: what that compute had as current.
+    # A run in a compute of another run: what that compute had as current, and what was current before that run.
     known = None if here.before is None else {library: library.read_stream() for library in here.before[0]}
+    of_run = here.before, here.remembered
 
     def restore() -> None:
         while (innermost := here.innermost) is not before and isinstance(innermost, use_stream):
@@ -120,6 +121,7 @@ def remember_stream() -> Callable[[], None]:
             leave()
         elif here.innermost is not before:
             here.innermost, here.group = before, None
+            here.before, here.remembered = of_run
             for library, state in known.items():
                 library.set_stream(state)
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from headrace import CountCondition, gpu, op
+from headrace.gpu.ambient import leave, remember_stream, thread
+from headrace.gpu.lasting_stream import LastingStream
 from headrace.resources import CudaStreamPool
 from tests._runtime.streams.pipelines import answers
+from tests._runtime.streams.rows import here
 from tests.harness import MS, MakeScheduler, Producer, Step, launch, run
 
 
@@ -107,3 +112,23 @@ def test_a_function_given_streams_has_an_ambient_one() -> None:
 
 def test_a_function_that_was_given_none_is_left_alone() -> None:
     assert streams_of_a_function() == [None] * 3
+
+
+@pytest.mark.usefixtures("plain_library")
+def test_what_was_current_before_a_run_is_again_after_it_although_another_run_was_inside() -> None:
+    """The last operator of the inner run was left alone, and found what was current before both."""
+    before, shared, inner = [gpu.StreamHandle(gpu.Device(0).create_stream()) for _ in range(3)]
+    here.stream = before
+    try:
+        LastingStream(shared).enter(thread.current)
+        restore = remember_stream()
+        LastingStream(inner).enter(thread.current)
+        leave()
+        assert here.stream is before
+        restore()
+        assert here.stream is shared
+        LastingStream(shared).enter(thread.current)
+        leave()
+        assert here.stream is before
+    finally:
+        here.stream = None
