@@ -1267,9 +1267,10 @@ def test_a_stream_stays_current_while_only_operators_compute_that_name_none(
             sets_then.append(len(sets))
 
     sets_then: list[int] = []
+    monkeypatch.setattr(in_order, "_STEPS", (20, 20))
     monkeypatch.setattr(Plain, "set_stream", set_and_count)
     run(partial(compose_three, make=make_frame, middle=pass_on, read=read))
-    assert sets_then[0] == sets_then[1] > 0
+    assert sets_then[0] < sets_then[1] <= sets_then[0] + 3 * FRAMES // 20, "once in a step of each of them"
 
 
 @pytest.mark.usefixtures("soon")
@@ -1289,6 +1290,27 @@ def test_the_current_stream_is_that_of_each_operator_while_they_keep_nothing() -
     assert {name: len(set(seen)) for name, seen in app.streams.items()} == {
         name: 1 if name == "two" else 2 for name in ROW
     }
+
+
+@pytest.mark.parametrize("step", [1, 24])
+def test_a_stream_that_a_program_leaves_current_unseen_is_not_so_for_long(
+    soon: list[bool], monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    monkeypatch.setattr(in_order, "_STEPS", (step, step))
+    other = unseen_stream(gpu.StreamHandle(gpu.Device(0).create_stream()))
+    streams: list[int] = []
+
+    def disturb(self: Any, op_input: Any, op_output: Any) -> None:
+        pass_on(self, op_input, op_output)
+        streams.append(int(here.stream))
+        if self.ticks == FRAMES:
+            assert keeps_nothing(self)
+            here.stream = other.stream
+
+    run(partial(compose_three, make=make_frame, middle=disturb, read=Reads()))
+    assert soon
+    assert streams.count(int(other.stream)) <= step
+    assert streams[-1] == streams[0]
 
 
 @pytest.mark.usefixtures("soon")

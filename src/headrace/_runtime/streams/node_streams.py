@@ -329,9 +329,10 @@ class NodeStreams:
         elif (
             in_order is not None and not member.stays and in_order.end(self._step, self.node.clock.timestamp)
         ):
-            if (
-                self._current.is_outdated
-            ):  # a library may have been imported, whose stream is the default stream so far
+            # The next compute makes sure that the stream is current: the program may have changed it unseen. The
+            # stream of a library that has been imported meanwhile is the default stream so far.
+            thread.current.group = None
+            if self._current.is_outdated:
                 self._go_steady()
             return
         self._keep_all()

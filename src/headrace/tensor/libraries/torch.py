@@ -168,9 +168,12 @@ def _most_users(storages: Sequence[Any]) -> int:
     return max(map(_count_users, map(_address, storages)))  # type: ignore[no-any-return]
 
 
+def _is_of_device_allocator(storage: Any) -> bool:
+    """Return whether a storage is memory of PyTorch on a GPU; that of others, as of DLPack, cannot be resized."""
+    return storage.resizable() and storage.device.type == "cuda"  # type: ignore[no-any-return]
+
+
 hidden_users[torch.UntypedStorage] = _most_users
 owner_sizes[torch.UntypedStorage] = len  # bytes; the quickest way to them
-# PyTorch's allocators free in the order of streams. The memory of others, as of a DLPack capsule, cannot be
-# resized, and neither can pinned memory.
-reused_in_order[torch.UntypedStorage] = methodcaller("resizable")
+reused_in_order[torch.UntypedStorage] = _is_of_device_allocator
 LIBRARY = PyTorch()
