@@ -580,6 +580,19 @@ def test_operators_that_name_and_hold_no_stream_of_a_library_refer_to_none(funct
     assert not _refers_to_stream(Given(Application(), function=function))
 
 
+@pytest.mark.parametrize("module", ["torch.nn.modules", "the_program"])
+def test_functions_of_array_libraries_are_not_read(module: str) -> None:
+    def relu(x: Any) -> Any:
+        with library.cuda.Stream():  # type: ignore[name-defined]  # noqa: F821
+            return x
+
+    def function() -> None:
+        relu(1)
+
+    relu.__module__ = module
+    assert _refers_to_stream(Given(Application(), function=function)) is (module == "the_program")
+
+
 @pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
 @pytest.mark.parametrize("limit", ["_MOST", "_MOST_OBJECTS"])
 def test_an_operator_with_more_code_or_objects_than_is_read_may_refer_to_a_stream(

@@ -14,7 +14,8 @@ Operators that are connected share one stream until streams of their own pay (`f
 ``stream_per = "branch"`` those of a chain do, for good.
 
 Whether an operator handles streams itself is read from the names in its code and in the functions that it refers
-to, but not in a method that a subclass replaces and does not call. If a call is hidden from this, the operator's
+to, but not in a method that a subclass replaces and does not call, nor in those of array libraries: these leave the
+current stream as it is, and order what they do elsewhere. If a call is hidden from this, the operator's
 plain code runs on its own stream as well, which is also the stream that the call returns.
 """
 
@@ -42,7 +43,7 @@ from headrace._runtime.streams.run_streams import source_of
 from headrace._runtime.streams.stream_source import StreamSource
 from headrace.core.operator import Operator
 from headrace.gpu.ambient import library_is_in_use
-from headrace.tensor.libraries import ANY_LIBRARY, find_library
+from headrace.tensor.libraries import ANY_LIBRARY, PACKAGES, find_library
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -60,8 +61,6 @@ _NEEDS_FENCES = {"take_messages", "pass_message", "hand_out", "receive_cuda_stre
 _HAS_STREAM = {"Stream", "ExternalStream", "StreamContext", "create_stream", "set_stream", "use_stream"}
 # Stands for the names in code that is not read, since there is too much of it.
 _UNREAD = "..."
-# Their functions are not read: they leave the current stream as it is, and order what they do elsewhere after it.
-_LIBRARIES = {"cupy", "cupyx", "jax", "numba", "numpy", "torch", "torchvision", "triton"}
 _MOST = 1_000  # functions read for one operator
 _MOST_OBJECTS = 100_000  # objects looked at
 _PLAIN = {int, float, complex, bool, str, bytes, NoneType, CodeType, FrameType, TracebackType}
@@ -225,7 +224,7 @@ def _read(operator: Operator, in_objects: bool) -> Iterator[tuple[set[str], list
     waiting = [function for member in members for function in _functions_in(member)]
     seen: set[FunctionType] = set()
     for function in waiting:  # which grows; those of the operator itself come first
-        if function in seen or str(function.__module__).partition(".")[0] in _LIBRARIES:
+        if function in seen or str(function.__module__).partition(".")[0] in PACKAGES:
             continue
         if len(seen) == _MOST:
             yield {_UNREAD}, []

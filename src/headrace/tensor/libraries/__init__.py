@@ -81,6 +81,9 @@ reused_in_order: dict[type, Callable[[Any], bool]] = {}
 """For types of owners: a function that returns whether freed memory is only given to work that comes later on the
 stream on which it was allocated."""
 
+PACKAGES = frozenset({"cupy", "cupyx", "jax", "numba", "numpy", "torch", "torchvision", "triton"})
+"""The packages of array libraries, and of what belongs to them."""
+
 NEVER_ALLOCATED: set[type] = set()
 """Types of owners that are never on memory of headrace's allocators, nor on that of a captured segment."""
 
