@@ -583,7 +583,7 @@ def test_operators_that_name_and_hold_no_stream_of_a_library_refer_to_none(funct
 @pytest.mark.parametrize("module", ["torch.nn.modules", "the_program"])
 def test_functions_of_array_libraries_are_not_read(module: str) -> None:
     def relu(x: Any) -> Any:
-        with library.cuda.Stream():  # type: ignore[name-defined]
+        with library.cuda.Stream():  # type: ignore[attr-defined]
             return x
 
     def function() -> None:
