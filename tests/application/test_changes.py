@@ -425,7 +425,7 @@ def test_a_join_keeps_its_messages_when_the_graph_changes(scheduler: MakeSchedul
     held: list[int] = []
 
     def change(app: Any) -> None:
-        held.append(sum(queue.held for queue in app.graph.find("both")._node.inputs))
+        held.append(sum(queue.held for queue in app.graph.find("both")._headrace.node.inputs))
         app.add_flow(app.slow, sink(app, [], name=f"sink {len(held)}"))
 
     def joining(app: Any, seen: list[Any], name: str) -> Step:

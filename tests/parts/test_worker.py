@@ -164,7 +164,7 @@ def test_a_part_looks_for_late_computes_if_an_operator_has_a_deadline(
 
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             made: Any = _worker(_Channel())
-            made.control = SimpleNamespace(engine=self.fragment._engine)
+            made.control = SimpleNamespace(engine=self.fragment._headrace.engine)
             idleness = SimpleNamespace(relieve=lambda: None, was_idle=False)
             made.cut = SimpleNamespace(application=self.fragment, idleness=idleness)
             made.tick(1.0)

@@ -27,6 +27,7 @@ from headrace.core.graph import Flow
 from headrace.core.log_fields import RunFields
 from headrace.core.metadata import MetadataDictionary
 from headrace.core.operator import Operator
+from headrace.core.parameter import holder_of
 from headrace.replicas.crew import Crew, Lane, job_port
 from headrace.replicas.crossing import receive, send
 from headrace.replicas.expansion import let_run_for_jobs
@@ -172,7 +173,7 @@ class _Child(Application):
         operator.enable_metadata(created.has_metadata)
         operator.stop_execution = partial(self.stops.append, None)  # type: ignore[method-assign]
         for key, value in created.values.items():
-            setattr(operator._parameters, key, value)
+            setattr(holder_of(operator), key, value)
         operator.spec.time_limit, operator.spec.on_stuck = 0, None  # the program watches it
         let_run_for_jobs(operator)
         lane = Lane(Crew(is_ordered=True), operator, [])
@@ -200,7 +201,7 @@ class Door(Operator):
         self._has_told_knobs = False
         self.connection = connection
         self.error: BaseException | None = None
-        self._construct(fragment, (), "door", {})
+        self._headrace.construct(fragment, (), "door", {})
         self.conditions = {lane.crew.free.name: lane.crew.free}
 
     def start(self) -> None:
@@ -244,7 +245,7 @@ class Door(Operator):
 
     def _new_knobs(self) -> dict[str, str] | None:
         """Return the types of the knobs after the compute that asked for them, once."""
-        types = self.lane.operator._knobs.types
+        types = self.lane.operator._headrace.knobs.types
         if self._has_told_knobs or not types:
             return None
         self._has_told_knobs = True

@@ -57,14 +57,14 @@ class Runner:
         from headrace._runtime import run
 
         _serve(fragment)
-        fragment._progress_elsewhere, fragment._watchers_elsewhere = None, tuple
+        fragment._headrace.progress_elsewhere, fragment._headrace.watchers_elsewhere = None, tuple
         return run(fragment, control, _supplies(limits))
 
     def _prepare(self, fragment: Fragment, limits: RunOptions) -> tuple[Callable[[], Outcome], RunControl]:
         """Return what runs a fragment, in this process or in others, and the control of that run."""
         number = len(self._results)
         self._results.append(None)
-        options = {**os.environ, **fragment._host_options}
+        options = {**os.environ, **fragment._headrace.host_options}
         if options.get("HEADRACE_WORKER") and not options.get("HEADRACE_DRIVER"):
             run_it = partial(_work, options, self.program, fragment)
             return partial(self._run_numbered, number, run_it), RunControl(RUNNING)

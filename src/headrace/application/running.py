@@ -60,7 +60,7 @@ class Running:
 
     def _start(self) -> OutcomeFuture:
         self._future = cast("OutcomeFuture", self._fragment.run_async())
-        self._control = self._fragment._run_control
+        self._control = self._fragment._headrace.run_control
         return self._future
 
     def _wait_until_begun(self) -> None:

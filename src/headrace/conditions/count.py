@@ -42,7 +42,7 @@ class CountCondition(Condition):
     def attach(self, node: Node) -> None:
         """Limit the computes of the node."""
         self.join(node)
-        if not node.operator._limit_calls(self._count):
+        if not node.operator._headrace.limit_calls(self._count):
             node.limit_count(self._count)
 
     # The node counts its computes. The rest is used only if the condition is a term of an OrConditionCombiner.

@@ -79,7 +79,9 @@ class JoinCondition(PortCondition):
 
     def join(self, node: Node) -> None:
         """Check the rules, and look up the queues."""
-        goes_on = self._node is node  # its flows have changed, and it keeps the messages that it holds
+        goes_on = (
+            self._headrace.node is node
+        )  # its flows have changed, and it keeps the messages that it holds
         super().join(node)
         names = self.ports_of(node)
         self._where = f"the join of operator {node.name!r}"
@@ -161,9 +163,9 @@ class JoinCondition(PortCondition):
 
     def initialize(self) -> None:
         """Let `receive` take the messages of the sets."""
-        if self._node is None:
+        if self._headrace.node is None:
             return
-        node = cast("_runtime.Node", self._node)
+        node = cast("_runtime.Node", self._headrace.node)
         for port in node.input.ports:
             if port.name in self._queue_of:
                 port.take = partial(self._take, port)
@@ -203,7 +205,7 @@ class JoinCondition(PortCondition):
             for _ in range(len(buffer.entries) + len(taken) - most):
                 buffer.drop(1, "overflow")
             arrived += [(name, Entry(self._key_of(name, item), item, when)) for item, when in taken]
-            node = cast("_runtime.Node", self._node)
+            node = cast("_runtime.Node", self._headrace.node)
             queue.state.update_producers(node.engine.pausing.is_paused)
             for producer in queue.feeders:
                 producer.announce()  # to a worker of its own, perhaps

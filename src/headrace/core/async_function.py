@@ -27,7 +27,8 @@ from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.construction import needs_fragment
-from headrace.core.function import FunctionOperator, OperatorFunction
+from headrace.core.function import FunctionOperator, InnerFunctionOperator, OperatorFunction
+from headrace.core.inner import Inner
 from headrace.core.loop_thread import LoopThread, acquire_loop, release_loop
 
 if TYPE_CHECKING:
@@ -37,10 +38,24 @@ if TYPE_CHECKING:
 _ENDED = object()  # the value of a generator that has no more
 
 
+class InnerAsyncFunctionOperator(InnerFunctionOperator):
+    """The state of the operator of an async function."""
+
+    operator: AsyncFunctionOperator
+    awaits = True
+
+    def limit_calls(self, count: int) -> bool:
+        """Begin at most `count` calls: a call takes two computes, or more."""
+        operator = self.operator
+        left = operator._calls_left
+        operator._calls_left = count if left is None else min(count, left)
+        return count > 0 and bool(operator.declared.inputs)  # each compute of a source emits one value
+
+
 class AsyncFunctionOperator(FunctionOperator):
     """The operator of a decorated function that is async."""
 
-    _awaits = True
+    _headrace = Inner(InnerAsyncFunctionOperator)
     _calls: deque[_Call]
     _computes: int
     # How many calls may still begin; None for any number. And what watches calls that have a deadline.
@@ -96,11 +111,6 @@ class AsyncFunctionOperator(FunctionOperator):
         """Whether the function never returns a value."""
         return not self.yields and super().never_emits
 
-    def _limit_calls(self, count: int) -> bool:
-        """Begin at most `count` calls: a call takes two computes, or more."""
-        self._calls_left = count if self._calls_left is None else min(count, self._calls_left)
-        return count > 0 and bool(self.declared.inputs)  # each compute of a source emits one value
-
     def watch_calls(self, watch: Callable[[Callable[[], str]], Callable[[], None]]) -> None:
         """Let the calls be watched, from now on and those that have begun."""
         self._watch_call = watch
@@ -124,9 +134,11 @@ class AsyncFunctionOperator(FunctionOperator):
         self._call_function = call
         if not self.declared.inputs:
             return self._compute_source
-        assert self._node is not None
-        if self._resume is None or self._resume.node is not self._node:  # a restart keeps the existing one
-            self._resume = self._node.make_resume()
+        assert self._headrace.node is not None
+        if (
+            self._headrace.resume is None or self._headrace.resume.node is not self._headrace.node
+        ):  # a restart keeps the existing one
+            self._headrace.resume = self._headrace.node.make_resume()
         self._receive_arguments = self._arguments()
         return self._compute_messages
 
@@ -178,7 +190,7 @@ class AsyncFunctionOperator(FunctionOperator):
     def _compute_messages(
         self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext
     ) -> None:
-        resume = self._resume
+        resume = self._headrace.resume
         assert resume is not None
         self._emits_for = None
         self._computes += 1
@@ -203,7 +215,7 @@ class AsyncFunctionOperator(FunctionOperator):
 
     def _emit_first(self, op_output: OutputContext) -> None:
         """Emit the result of the oldest call, with what came with its messages."""
-        resume = self._resume
+        resume = self._headrace.resume
         assert resume is not None
         call = self._emits_for = self._calls.popleft()
         resume.noted = call.note
@@ -246,8 +258,8 @@ class AsyncFunctionOperator(FunctionOperator):
         if (
             len(calls) < self.declared.concurrency
             and self._calls_left != 0
-            and self._resume is not None
-            and self._resume.messages_wait()
+            and self._headrace.resume is not None
+            and self._headrace.resume.messages_wait()
         ):
             return SchedulingStatusType.READY
         return SchedulingStatusType.WAIT_EVENT

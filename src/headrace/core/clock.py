@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from headrace import waits
 from headrace.core.booleans import boolean
 from headrace.core.durations import Duration, finite_number, nanoseconds
-from headrace.core.resource import Resource
+from headrace.core.inner import Inner
+from headrace.core.resource import InnerComponent, Resource
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
+    from headrace.core.resource import Component
 
 _CHANGING = threading.Lock()
 
@@ -39,8 +41,19 @@ class Parker(Protocol):
         """End the wait; may be called from any thread."""
 
 
+class InnerClock(InnerComponent):
+    """The state of a clock."""
+
+    def __init__(self, clock: Component) -> None:
+        # The functions to call after a change; each run that uses the clock adds one. A tuple that is replaced
+        # under `_CHANGING`, so that any thread can read it.
+        self.watchers: tuple[Callable[[], None], ...] = ()
+
+
 class Clock(Resource):
     """The base of clocks."""
+
+    _headrace = Inner(InnerClock)
 
     passes: ClassVar[bool] = False
     """Whether time passes by itself, so that a thread can sleep until a time."""
@@ -89,29 +102,25 @@ class Clock(Resource):
         """Count this thread as working for the duration of a ``with`` block."""
         return nullcontext()
 
-    # The functions to call after a change; each run that uses the clock adds one. A tuple that is replaced under
-    # `_CHANGING`, so that any thread can read it.
-    _watchers: tuple[Callable[[], None], ...] = ()
-
     def watch(self, announce: Callable[[], None]) -> None:
         """Call a function, from any thread, whenever the time or its scale was changed, until `unwatch`."""
         with _CHANGING:
-            self._watchers = (*self._watchers, announce)
+            self._headrace.watchers = (*self._headrace.watchers, announce)
 
     def unwatch(self, announce: Callable[[], None]) -> None:
         """Call a function no more."""
         with _CHANGING:
-            self._watchers = tuple(known for known in self._watchers if known != announce)
+            self._headrace.watchers = tuple(known for known in self._headrace.watchers if known != announce)
 
     def announce(self) -> None:
         """Tell the runs that use this clock that its time or its scale was changed; from any thread."""
-        for announce in self._watchers:
+        for announce in self._headrace.watchers:
             announce()
 
     @property
     def is_in_use(self) -> bool:
         """Whether a run that is in progress uses this clock, so that its time must not be set back."""
-        return bool(self._watchers)
+        return bool(self._headrace.watchers)
 
 
 class RealtimeClock(Clock):

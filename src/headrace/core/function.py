@@ -32,6 +32,8 @@ from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
 from headrace.core.deadline import check_on_stuck
 from headrace.core.errors import GraphError, choices
+from headrace.core.inner import Inner
+from headrace.core.inner_operator import InnerOperator
 from headrace.core.joins import JoinRule
 from headrace.core.operator import Operator
 from headrace.core.parameter import REQUIRED, Live, reserved_names
@@ -341,24 +343,30 @@ def _ports(
     return {name: given.get(name) or kind() for name in names}
 
 
+class InnerFunctionOperator(InnerOperator):
+    """The state of the operator of a function."""
+
+    def begin(self) -> None:
+        """Begin with an operator that is in no graph."""
+        super().begin()
+        # Keeps its node ready while the function has more to yield; made at the first start of a run.
+        self.resume: Resume | None = None
+
+
 class FunctionOperator(Operator):
     """The operator of a decorated function."""
 
     is_function = True
+    _headrace = Inner(InnerFunctionOperator)
 
     declared: OperatorFunction[..., Any]
     _values: _Values
     _steps: Iterator[Any] | None
-    _resume: Resume | None
 
     @property
     def yields(self) -> bool:
         """Whether the function yields values instead of returning one."""
         return inspect.isgeneratorfunction(self.declared.function)
-
-    @property
-    def _parameters(self) -> _Values:
-        return self._values
 
     @property
     def has_more(self) -> bool:
@@ -395,12 +403,10 @@ class FunctionOperator(Operator):
         self.declared = declared
         self.on_error = declared.on_error
         self.capturable = declared.capturable
-        self._values = _Values(self)
-        unused_name = name or fragment._unused_name(declared.__name__)
-        self._construct(fragment, parts, unused_name, parameters)
+        self._values = self._headrace.holder = _Values(self)
+        unused_name = name or fragment._headrace.unused_name(declared.__name__)
+        self._headrace.construct(fragment, parts, unused_name, parameters)
         self._steps = None
-        # Keeps its node ready while the function has more to yield; made at the first start of a run.
-        self._resume = None
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the function's ports and parameters."""
@@ -447,8 +453,8 @@ class FunctionOperator(Operator):
 
     def _with_parameters(self, function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
         """Return a function that is called with the values of its keyword-only arguments."""
-        assert self._node is not None or not names
-        supplied = {"metadata": self.metadata, "context": getattr(self._node, "context", None)}
+        assert self._headrace.node is not None or not names
+        supplied = {"metadata": self.metadata, "context": getattr(self._headrace.node, "context", None)}
         if self.declared.is_async:  # its calls are given copies, each those of its own messages
             names = [name for name in names if name not in supplied]
         values, live = self._values, [name for name in names if name in self.declared.live]
@@ -489,8 +495,8 @@ class FunctionOperator(Operator):
         """Close a generator that has not ended."""
         close = getattr(self._steps, "close", None)
         self._steps = None
-        if self._resume is not None:
-            self._resume.end()  # after a restart it waits for the next message
+        if self._headrace.resume is not None:
+            self._headrace.resume.end()  # after a restart it waits for the next message
         if close is not None:
             close()
 
@@ -528,10 +534,10 @@ class FunctionOperator(Operator):
 
     def _yielding(self, call: Callable[..., Iterator[Any]]) -> Compute:
         receive, emit_parts = self._arguments(), self._emit
-        assert self._node is not None
-        resume = self._resume
-        if resume is None or resume.node is not self._node:  # a restart keeps the existing one
-            resume = self._resume = self._node.make_resume()
+        assert self._headrace.node is not None
+        resume = self._headrace.resume
+        if resume is None or resume.node is not self._headrace.node:  # a restart keeps the existing one
+            resume = self._headrace.resume = self._headrace.node.make_resume()
 
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
             resume.begin_step()
@@ -625,7 +631,7 @@ class _Values:
         get = object.__getattribute__
         if name in reserved_names(FunctionOperator):
             get(self, "_hidden")[name] = value
-            version = get(self, "_operator")._parameter_version
+            version = get(self, "_operator")._headrace.parameter_version
             if version is not None:
                 version.number += 1
         else:

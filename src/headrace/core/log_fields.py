@@ -14,7 +14,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.composition import RUNNING
+from headrace.core.inner_composition import RUNNING
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -44,7 +44,7 @@ class RunFields(logging.Filter):
 
 def fields_of(fragment: Composition, operator: str = "") -> dict[str, str]:
     """Return the fields of a record that a run makes, for ``extra=``."""
-    cut = getattr(fragment, "_cut", None)  # the part of it that runs in this process
+    cut = fragment._headrace.cut  # the part of it that runs in this process
     return {
         "operator": operator,
         "fragment": fragment.name if cut is None else cut.part,

@@ -25,12 +25,12 @@ def settle_execution(graph: Graph) -> None:
     """Let the heads of loops run after each of the operators before them; when the graph is complete."""
     if not any(INPUT_EXEC in operator.spec.every_input for operator in graph):
         return
-    sources = [operator for operator in graph if not operator._incoming]
+    sources = [operator for operator in graph if not operator._headrace.incoming]
     for flow in edges_back((*sources, *graph), _leaving):
         if flow.input != INPUT_EXEC:
             continue
         head, larger = flow.target, replace(flow, size=len(graph) + len(graph.flows))
-        for flows in (graph.flows, flow.source._outgoing, head._incoming):
+        for flows in (graph.flows, flow.source._headrace.outgoing, head._headrace.incoming):
             flows[flows.index(flow)] = larger
         if not any(condition.ports == (INPUT_EXEC,) for condition in head.spec.multi_port):
             head.spec.multi_port_condition(
@@ -42,9 +42,11 @@ def settle_execution(graph: Graph) -> None:
 
 
 def _leaving(operator: Operator) -> list[tuple[Flow, Operator]]:
-    return [(flow, flow.target) for flow in operator._outgoing]
+    return [(flow, flow.target) for flow in operator._headrace.outgoing]
 
 
 def back_flows(operator: Operator) -> list[Flow]:
     """Return the flows by which loops lead back to an operator and order its computes."""
-    return [flow for flow in operator._incoming if flow.input == INPUT_EXEC and flow.size is not None]
+    return [
+        flow for flow in operator._headrace.incoming if flow.input == INPUT_EXEC and flow.size is not None
+    ]

@@ -55,12 +55,14 @@ def members_of(box: Any) -> list[Operator]:
     """Return the operators in the box of a subgraph, or of an operator."""
     if not box.is_subgraph:
         return [box]
-    return [operator for operator in box.graph if operator.name.startswith(box._prefix)]
+    return [operator for operator in box.graph if operator.name.startswith(box._headrace.prefix)]
 
 
 def _outermost(graph: Graph, operator: Operator) -> Subgraph | None:
     """Return the outermost subgraph that an operator is in; `Graph.subgraphs` has the outer ones first."""
-    inside = (name for name, each in graph.subgraphs.items() if operator.name.startswith(each._prefix))
+    inside = (
+        name for name, each in graph.subgraphs.items() if operator.name.startswith(each._headrace.prefix)
+    )
     name = next(inside, None)
     return None if name is None else graph.subgraphs[name]
 

@@ -94,7 +94,9 @@ def _boxes(graph: Graph, segments: Sequence[Segment]) -> str:
 def _svg(graph: Graph, segments: Sequence[Segment]) -> str:
     from headrace.drawing.svg import draw_svg
 
-    return draw_svg(graph, next((operator.fragment._whole.name for operator in graph), "pipeline"), segments)
+    return draw_svg(
+        graph, next((operator.fragment._headrace.whole.name for operator in graph), "pipeline"), segments
+    )
 
 
 _DRAWERS = {"text": _text, "boxes": _boxes, "svg": _svg, "mermaid": _mermaid, "dot": _dot}

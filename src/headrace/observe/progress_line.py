@@ -90,11 +90,11 @@ def _latency(fragment: Composition) -> float | None:
     """Return the mean latency of the slowest path so far in seconds, if the run is tracked."""
     from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
-    watchers = getattr(getattr(fragment._engine, "observer", None), "watchers", ())
+    watchers = getattr(getattr(fragment._headrace.engine, "observer", None), "watchers", ())
     tracked = next(
         (
             watcher
-            for watcher in (*watchers, *fragment._watchers_elsewhere())
+            for watcher in (*watchers, *fragment._headrace.watchers_elsewhere())
             if isinstance(watcher, StatisticsWatcher)
         ),
         None,

@@ -86,7 +86,7 @@ class MetricsServer:
             while label in taken:
                 label, number = f"{fragment.name}_{number}", number + 1
             watcher = self._served[fragment] = _ServedRuns(fragment, label)
-        fragment._watchers.append(watcher)
+        fragment._headrace.watchers.append(watcher)
 
     def remove_ended(self, name: str) -> None:
         """Serve the fragments of a name no more whose runs have ended: the next one takes their place."""
@@ -105,8 +105,8 @@ class MetricsServer:
 
     @staticmethod
     def _forget(fragment: Composition, watcher: _ServedRuns) -> None:
-        if watcher in fragment._watchers:
-            fragment._watchers.remove(watcher)
+        if watcher in fragment._headrace.watchers:
+            fragment._headrace.watchers.remove(watcher)
 
     def __enter__(self) -> MetricsServer:
         return self
@@ -191,7 +191,7 @@ class _ServedRuns(StatisticsWatcher):
         return self._state() == "ended"
 
     def _state(self) -> str:
-        control = self._fragment._run_control
+        control = self._fragment._headrace.run_control
         if not control.doing:
             return "ended" if self._fragment.run_id else "not started"
         engine: Any = control.engine
@@ -203,8 +203,8 @@ class _ServedRuns(StatisticsWatcher):
 
     def _problems(self) -> list[str]:
         fragment = self._fragment
-        if fragment._run_control.doing:
-            return [*fragment._run_control.problems(), *stuck_operators(fragment)]
+        if fragment._headrace.run_control.doing:
+            return [*fragment._headrace.run_control.problems(), *stuck_operators(fragment)]
         outcome = fragment.outcome
         if outcome is None:
             return ["compose raised"] if fragment.run_id else []

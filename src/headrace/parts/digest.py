@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.construction import known_keywords
 from headrace.core.graph import Flow
+from headrace.core.parameter import holder_of
 from headrace.core.ports import IOSpec
 from headrace.version import __version__
 
@@ -70,7 +71,7 @@ def _operator(operator: Operator) -> dict[str, str]:
     found = {name: _value(_code(operator))}
     for parameter in operator.spec.params:
         kind = LIVE if parameter in operator.live_parameters else "parameter"
-        found[f"{kind} {parameter!r} of {name}"] = _value(getattr(operator._parameters, parameter, None))
+        found[f"{kind} {parameter!r} of {name}"] = _value(getattr(holder_of(operator), parameter, None))
     for kind, ports in (("input", operator.spec.inputs), ("output", operator.spec.outputs)):
         for port in ports.values():
             found[f"{kind} {port.name!r} of {name}"] = _port(port)

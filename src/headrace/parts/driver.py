@@ -104,15 +104,15 @@ def drive(
     interrupts = Interrupts(application.name, control.stop, lambda: _waits_for(driver))
     try:
         interrupts.install()
-        application._claim(control)
+        application._headrace.claim(control)
         application.outcome = None
         try:
             interrupts.held = False
             declared: list[Any] = []
             compose(application, lambda: declared.extend(_declared(application)))
             driver = (make or Driver)(application, control, launch, earlier, *declared)
-            application._progress_elsewhere = driver.progress.find
-            application._watchers_elsewhere = driver.watchers
+            application._headrace.progress_elsewhere = driver.progress.find
+            application._headrace.watchers_elsewhere = driver.watchers
         finally:
             interrupts.held = True
         with shown_progress(application) if is_wanted() else nullcontext():
@@ -129,7 +129,7 @@ def drive(
         control.failure = error
         raise
     finally:
-        application._release(control)
+        application._headrace.release(control)
         interrupts.restore()
     if failure is not None:
         control.failure = failure
@@ -238,7 +238,7 @@ class Driver:
         self.watch_failure: BaseException | None = None
         """Why a watcher could not begin, if that was so; the run may be over before it is stopped because of it."""
         watchers = [
-            *(each for each in application._watchers if each.spans_parts),
+            *(each for each in application._headrace.watchers if each.spans_parts),
             *watchers_from_environment((*SPANNING, DASHBOARD)),
         ]
         if watchers:

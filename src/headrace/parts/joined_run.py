@@ -614,7 +614,7 @@ class _Part:
         if found.page:
             self._run.pages[self.name] = found.page
         for (index, parameter), shown in found.live.items():
-            state = getattr(self.operators[index].node.operator, "_live_state", None)
+            state = self.operators[index].node.operator._headrace.live_state
             if state is not None:  # of an operator that the driver has composed
                 state.show(parameter, shown)
         for index, outputs in enumerate(found.outputs):

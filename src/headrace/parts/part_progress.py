@@ -52,7 +52,7 @@ class PartProgress:
         return cls(
             progress_of(application),
             count_limits(application.graph),
-            time_fraction(application._engine),
+            time_fraction(application._headrace.engine),
             cut.counts(),
         )
 
@@ -89,7 +89,7 @@ def merge_progress(
         application,
         is_running,
         computes,
-        tuple(operator.name for operator in operators if not operator._incoming) if parts else (),
+        tuple(operator.name for operator in operators if not operator._headrace.incoming) if parts else (),
         joined("waiting", True),
         joined("dropped", True),
         joined("computing"),

@@ -87,7 +87,7 @@ class Lane:
     @property
     def is_over(self) -> bool:
         """Whether the replica computes no more: it was stopped."""
-        node: Any = self.operator._node
+        node: Any = self.operator._headrace.node
         return node is not None and not node.may_compute
 
     def give(self, has_messages: bool) -> None:
@@ -161,7 +161,7 @@ class Distributor(Operator):
     def __init__(self, fragment: Composition, declared: Operator, crew: Crew) -> None:
         self.declared = declared
         self.crew = crew
-        self._construct(fragment, (), declared.name, {})
+        self._headrace.construct(fragment, (), declared.name, {})
         inputs = [c for c in declared.conditions.items() if c[1].port_role != "transmitter"]
         self.conditions.update(inputs)
         self.conditions[crew.free.name] = crew.free
@@ -209,7 +209,7 @@ class Collector(Operator):
         self._outputs = outputs
         # The results of a job that are not sent on yet: a compute has room for one of each output.
         self._taken: dict[str, deque[Any]] = {name: deque() for name in outputs}
-        self._construct(fragment, (), f"{declared.name}[results]", {})
+        self._headrace.construct(fragment, (), f"{declared.name}[results]", {})
         self.conditions[crew.results.name] = crew.results
         self.conditions.update(c for c in declared.conditions.items() if c[1].port_role == "transmitter")
 
@@ -221,8 +221,8 @@ class Collector(Operator):
 
     def queue(self, name: str, lane: int) -> Any:
         """Return the queue of results of one output of one replica."""
-        assert self._node is not None
-        return self._node.input_queues[name][lane]
+        assert self._headrace.node is not None
+        return self._headrace.node.input_queues[name][lane]
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Move the results of one job on, or go on with them."""
@@ -313,7 +313,7 @@ class JobWaiting(_CrewCondition):
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY if there is a job whose messages have not been received."""
         lane = self.lane
-        node: Any = self._node
+        node: Any = self._headrace.node
         if lane.given == lane.done and node.inputs and all(queue.has_ended for queue in node.inputs):
             return _NEVER
         has_begun = lane.has_messages and not any(node.inputs)
@@ -332,7 +332,7 @@ class JobDone(_CrewCondition):
         lane = self.lane
         if has_more(lane.operator):
             return
-        node: Any = self._node
+        node: Any = self._headrace.node
         for queue in node.inputs:
             while queue:
                 queue.discard()
@@ -360,5 +360,5 @@ class ResultReady(_CrewCondition):
         collector = self.crew.collector
         if self.crew.find_finished() is not None or (collector is not None and collector.has_taken):
             return _READY
-        node: Any = self._node
+        node: Any = self._headrace.node
         return _NEVER if all(queue.has_ended for queue in node.inputs) else _WAIT

@@ -258,8 +258,8 @@ class _FedOperator(SingleOperator):
         counts: dict[str, int] = {}
         for name, feeder in self._feeders:
             counts[name] = counts.get(name, 0) + len(feeder.left)
-        assert self.operator._node is not None
-        for name, queues in self.operator._node.input_queues.items():
+        assert self.operator._headrace.node is not None
+        for name, queues in self.operator._headrace.node.input_queues.items():
             counts[name] = counts.get(name, 0) + sum(queue.undelivered for queue in queues)
         return {name: count for name, count in counts.items() if count}
 
@@ -325,8 +325,8 @@ class _Collector(Operator):
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Receive the waiting messages, with metadata and times."""
-        assert self._node is not None
-        waiting = self._node.receiver("in")
+        assert self._headrace.node is not None
+        waiting = self._headrace.node.receiver("in")
         at = context.timestamp - self.began
         # One by one: on another thread, the operator may emit further messages meanwhile.
         for _ in range(waiting.size):

@@ -482,7 +482,7 @@ def test_an_operator_probes_for_few_computes(monkeypatch: pytest.MonkeyPatch, ma
 def test_an_operator_with_a_further_stream_does_not_probe(machine: sim.Machine) -> None:
     def ask(op_input: Any, operator: Any) -> None:
         if operator.name == "two":
-            getattr(operator._node.context, "allocate_cuda_" + "stream")("mine")
+            getattr(operator._headrace.node.context, "allocate_cuda_" + "stream")("mine")
 
     app = run(partial(compose_slow_source, machine=machine, seconds=0.01 * MS, ask=ask))
     assert app.seen == RIGHT
@@ -747,7 +747,7 @@ def test_the_frames_kept_are_bounded_while_they_part() -> None:
     most: list[int] = []
 
     def ask(op_input: Any, operator: Any) -> None:
-        most.append(operator._node.context.frames_in_flight)
+        most.append(operator._headrace.node.context.frames_in_flight)
 
     run(partial(compose_row, seconds=MS, ask=ask), greedy)
     assert max(most) <= 2 * 8

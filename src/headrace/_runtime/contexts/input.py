@@ -128,7 +128,7 @@ class InputContext:
         except IndexError:
             return self._receive_nothing(port)
         except KeyError:
-            self._node.operator.fragment._report_mistake(self._unknown(name))
+            self._node.operator.fragment._headrace.report_mistake(self._unknown(name))
             return None
         if self._is_watched:
             if port.is_in_order:

@@ -89,7 +89,7 @@ class OutputContext:
             port = self.ports[name]
         except KeyError:
             error = no_such_port(self._node.name, "output", name, self._node.output_queues)
-            self._node.operator.fragment._report_mistake(error)
+            self._node.operator.fragment._headrace.report_mistake(error)
             return
         fences = port.fences
         if type(data) in _CHANGED_TYPES:

@@ -107,17 +107,17 @@ class Changes:
         """Connect operators, each of which may be new; all flows or none."""
         with self._lock:
             self._check(call, *(operator for flow in flows for operator in (flow.source, flow.target)))
-            moved = [(flow, flow.source._sender, flow.target._receiver) for flow in flows]
+            moved = [(flow, flow.source._headrace.sender, flow.target._headrace.receiver) for flow in flows]
             operators = [operator for _, *ends in moved for operator in ends]
             for operator in operators:
-                node: Any = operator._node
+                node: Any = operator._headrace.node
                 if node is not None and not node.may_compute:
                     raise GraphError(
                         f"{call} of {self._fragment.name!r}: operator {operator.name!r} has ended, and does not "
                         "run again in this run; create a new operator"
                     )
             for flow, _, target in moved:
-                node = target._node
+                node = target._headrace.node
                 if (
                     node is not None
                     and target.spec.is_joined
@@ -139,7 +139,7 @@ class Changes:
         """Disconnect two operators."""
         with self._lock:
             self._check(f"remove_flow({source.name!r}, {target.name!r})", source, target)
-            source, target = source._sender, target._receiver
+            source, target = source._headrace.sender, target._headrace.receiver
             self._change(partial(self._fragment.graph.disconnect, source, target, port_pairs), source, target)
 
     def wait(self, timeout: float | None) -> bool:
@@ -164,7 +164,7 @@ class Changes:
                         f"{call} of {name!r}: operator {operator.name!r} is part of segment {group.name!r}, whose "
                         "frames are recorded; leave it out of the segment to change its flows"
                     )
-            if operator._replicas is not None and operator._stand_in is None:
+            if operator._headrace.replicas is not None and operator._headrace.stand_in is None:
                 raise GraphError(
                     f"{call} of {name!r}: a new operator with workers= is created in compose() only"
                 )
@@ -180,14 +180,14 @@ class Changes:
                 for operator in operators:
                     check_operator(operator)
                     _check_room(operator)
-                self._fragment._follow_graph()
+                self._fragment._headrace.follow_graph()
             new = [operator for operator in operators if operator not in before[0]]
             if new:
                 self._start(list(dict.fromkeys(new)))
         except BaseException:
             with self._graph_lock:
                 graph.rebuild(*before)
-                self._fragment._follow_graph()
+                self._fragment._headrace.follow_graph()
                 self._is_preparing = False
             pausing.changes.append(self._apply)  # a change before this one may have been put off
             pausing.wake()
@@ -208,13 +208,13 @@ class Changes:
             engine.streams.open(operators)
             for operator in operators:
                 started.append(operator)
-                operator._run_phase = OperatorStatus.START_PENDING
+                operator._headrace.run_phase = OperatorStatus.START_PENDING
                 try:
                     operator.start()
                 except BaseException as error:
                     note(error, "start", operator)
                     raise
-                operator._run_phase = OperatorStatus.STARTED
+                operator._headrace.run_phase = OperatorStatus.STARTED
                 check_compute(operator)
         except BaseException:
             _give_up(nodes, started)
@@ -262,12 +262,12 @@ def _give_up(nodes: list[Node], started: list[Operator]) -> None:
     for operator in reversed(started):
         with suppress(Exception):  # the error of its start is raised
             operator.stop()
-        operator._run_phase = OperatorStatus.NOT_STARTED
+        operator._headrace.run_phase = OperatorStatus.NOT_STARTED
     for node in nodes:
         for condition in node.operator.conditions.values():
             condition.detach()
         node.streams.close()
-        node.operator._node = None
+        node.operator._headrace.node = None
 
 
 def connect_anew(engine: Engine, supplies: Supplies) -> None:
@@ -353,7 +353,9 @@ def _connect_outputs(node: Node, engine: Engine) -> None:
     operator, counts = node.operator, operator_counts(node) and engine.observer is None
     seen: dict[Queue, None] = {}
     for name in operator.spec.every_output:
-        behind = dict.fromkeys(engine.queues[flow] for flow in operator._outgoing if flow.output == name)
+        behind = dict.fromkeys(
+            engine.queues[flow] for flow in operator._headrace.outgoing if flow.output == name
+        )
         # What counts the messages that went nowhere is kept.
         unconnected = [queue for queue in node.output_queues[name] if isinstance(queue, UnconnectedQueue)]
         if not behind and not unconnected:
@@ -380,7 +382,7 @@ def operator_counts(node: Node) -> bool:
 
 def _check_room(operator: Operator) -> None:
     """Raise if an output may emit more messages at once than a queue behind it holds."""
-    for flow in operator._outgoing:
+    for flow in operator._headrace.outgoing:
         needed = operator.spec.every_output[flow.output].size
         for queue in queues_of(flow.target, flow.target.spec.every_input[flow.input]):
             if flow in queue.flows and needed > queue.size and queue.policy.name == "FAULT":

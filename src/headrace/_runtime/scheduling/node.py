@@ -169,7 +169,7 @@ class Node(RunningOperator):
 
     def go_on_resuming(self) -> None:
         """Connect what keeps the node ready between two values, if anything does, with its queues."""
-        resume = getattr(self.operator, "_resume", None)
+        resume = self.operator._headrace.resume
         if resume is not None and resume.node is self:
             resume.connect()
 
@@ -241,7 +241,7 @@ class Node(RunningOperator):
 
     def activity(self) -> Any:
         """Return what the operator does, for display."""
-        phase = self.operator._run_phase
+        phase = self.operator._headrace.run_phase
         if phase is not _STARTED:
             return phase
         scheduled = self.scheduled

@@ -240,7 +240,7 @@ class NodeStreams:
         else:
             # For knobs that this first compute asks for: their values are those from its beginning.
             operator = self.node.operator
-            self.first_values = (dict(vars(operator)), dict(operator._knobs.given))
+            self.first_values = (dict(vars(operator)), dict(operator._headrace.knobs.given))
             if self._placement is not None:
                 self._place()
 

@@ -112,7 +112,11 @@ def find_branches(
     """
     apart = {
         *apart,
-        *(each for each in graph if each._dynamic_flows is not None or _names_any(each, _NEEDS_FENCES)),
+        *(
+            each
+            for each in graph
+            if each._headrace.dynamic_flows is not None or _names_any(each, _NEEDS_FENCES)
+        ),
         *(each for each in graph if may_split and _may_keep_stream(each)),
         *(each for each in graph if may_split and _waits(each)),
     }

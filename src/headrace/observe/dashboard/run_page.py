@@ -51,7 +51,7 @@ class RunPage(LiveServer):
 
     def __init__(self, observation: Observation, run: RunInfo, **options: Any) -> None:
         self._observation, self.run = observation, run
-        self._control = observation.fragment._run_control
+        self._control = observation.fragment._headrace.run_control
         # Not attached to the run themselves: they are shown what the dashboard is shown.
         self._statistics, self._figures = StatisticsWatcher(), RecentFigures()
         self._statistics.begin(run)
@@ -201,7 +201,7 @@ class RunPage(LiveServer):
                 for goal in watcher.goals
             ],
             "parameters": [
-                _shown(operator._live_state.get(parameter.name))  # type: ignore[union-attr]
+                _shown(operator._headrace.live_state.get(parameter.name))  # type: ignore[union-attr]
                 for operator, parameter in self._parameters.values()
             ],
         }

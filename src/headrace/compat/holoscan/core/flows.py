@@ -127,12 +127,12 @@ class FlowInfo:
 class ChoosesFlows:
     """The part of an operator that knows its flows, and chooses among them."""
 
-    _outgoing: list[Flow]
+    _headrace: Any
 
     @property
     def next_flows(self) -> list[FlowInfo]:
         """The flows that lead from it to others."""
-        return [FlowInfo(flow) for flow in self._outgoing]
+        return [FlowInfo(flow) for flow in self._headrace.outgoing]
 
     def find_flow_info(self, predicate: Callable[[FlowInfo], object]) -> FlowInfo | None:
         """Return the first flow of which a function is true, or None."""
@@ -179,9 +179,9 @@ class DeclaresFlows:
             super().add_flow(upstream_op, downstream_op, *rest, **options)  # type: ignore[misc]
             return
         me: Any = self
-        me._check_composing("add_flow")
+        me._headrace.check_composing("add_flow")
         for end in (upstream_op, downstream_op):
-            me._check_place(end)
+            me._headrace.check_place(end)
         # Not by add_flow: the port may be that of an operator in a subgraph.
         me.graph.connect(_execution_end(upstream_op, OUTPUT_EXEC), _execution_end(downstream_op, INPUT_EXEC))
 
@@ -190,7 +190,7 @@ def _has_no_data(end: Any) -> bool:
     """Return whether a flow without port names to an operator or a subgraph orders computes."""
     inputs = getattr(getattr(end, "spec", None), "inputs", None)
     if inputs is None or getattr(end, "is_subgraph", False):
-        return not inputs and bool(getattr(end, "_exec_inputs", None))
+        return not inputs and bool(end._headrace.exec_inputs)
     return all(port.is_execution for port in inputs.values())
 
 
@@ -199,7 +199,7 @@ def _execution_end(end: Any, port: str) -> Any:
     if not getattr(end, "is_subgraph", False):
         return end[port]
     side = "output" if port == OUTPUT_EXEC else "input"
-    ports = list(getattr(end, f"_exec_{side}s", {}).values())
+    ports = list(getattr(end._headrace, f"exec_{side}s", {}).values())
     if len(ports) != 1:
         raise GraphError(
             f"subgraph {end.name!r} has {len(ports)} execution {side} ports, and a flow needs one; its compose "

@@ -231,7 +231,7 @@ class OperatorSpec(_OperatorSpec, ComponentSpec):
             super().apply(component, values)
             return
         for name, parameter in self.params.items():
-            if name not in values and not component._has_own(name):
+            if name not in values and not component._headrace.has_own(name):
                 setattr(component, name, None if parameter.default is REQUIRED else parameter.default)
         for name, value in values.items():
             self.give(component, f"operator {component.name!r}", name, value)
