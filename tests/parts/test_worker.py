@@ -537,7 +537,7 @@ def test_a_process_that_is_interrupted_while_it_reports_says_so(monkeypatch: pyt
 
     monkeypatch.setattr(made, "report", report)
     monkeypatch.setattr(worker_module.Program, "execute", execute)
-    monkeypatch.setattr(worker_module.Fragment, "_runner", None)
+    monkeypatch.setattr(worker_module.Fragment._headrace, "runner", None)
     made.run()
     assert [type(each) for each in reports] == [type(None), KeyboardInterrupt]
 

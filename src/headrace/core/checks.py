@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.core.condition_types import ConditionType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, choices
+from headrace.core.function import FunctionOperator
 from headrace.core.loops import settle_execution
 from headrace.core.operator import Operator
 from headrace.core.parameter import holder_of
@@ -112,9 +113,8 @@ def _check_policies(operator: Operator) -> None:
 
 def _check_combinations(operator: Operator, policy: ErrorPolicy) -> None:
     """Raise for what an operator declares and cannot have together."""
-    declared = getattr(operator, "declared", None)
-    is_async = bool(getattr(declared, "is_async", False))
-    overlaps = is_async and getattr(declared, "concurrency", 1) > 1
+    is_async = isinstance(operator, FunctionOperator) and operator.declared.is_async
+    overlaps = isinstance(operator, FunctionOperator) and is_async and operator.declared.concurrency > 1
     again = bool(policy.retries or policy.dead_letter)
     for is_so, what in (
         (again and operator.spec.is_joined, "joins its inputs and retries or sends dead letters"),

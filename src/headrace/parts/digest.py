@@ -20,6 +20,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.construction import known_keywords
+from headrace.core.function import FunctionOperator
 from headrace.core.graph import Flow
 from headrace.core.parameter import holder_of
 from headrace.core.ports import IOSpec
@@ -131,8 +132,7 @@ def _array(value: Any) -> str:
 
 def _code(operator: Operator) -> Any:
     """Return the class of an operator, or its function."""
-    declared = getattr(operator, "declared", None)
-    return getattr(declared, "function", type(operator))
+    return operator.declared.function if isinstance(operator, FunctionOperator) else type(operator)
 
 
 def _file(code: Any) -> tuple[str, str]:
