@@ -98,7 +98,9 @@ class Application(Fragment):
         super().__init__(None, name, *args, **kwargs)
         self.argv: list[str] = list(sys.argv if argv is None else argv)
         self.description = ""
+        """What the application does, in words."""
         self.version = ""
+        """Its version."""
 
     @property
     def application(self) -> Application:

@@ -141,7 +141,7 @@ def _scheduler_of(fragment: Composition, options: RunOptions) -> Scheduler:
     from headrace.resources.machine_clock import machine_clock
 
     scheduler: Scheduler = fragment.scheduler()
-    if not scheduler.clock_was_given:
+    if not scheduler._headrace.clock_was_given:
         scheduler.clock = machine_clock(fragment) or scheduler.clock
     scheduler.prepare(fragment)
     if not options.changes_scheduler:

@@ -35,6 +35,10 @@ class InnerCondition(InnerComponent):
         self.awaits_event = False
         # The thread that runs its `check` now, or 0.
         self.checked_on = 0
+        # Whether a run created it for a port that was given no condition.
+        self.is_default = False
+        # Whether a part of it must be polled although the whole waits for a time or an event.
+        self.is_polled_beside = False
 
 
 class Condition(Component):
@@ -57,26 +61,22 @@ class Condition(Component):
     """
 
     _headrace = Inner(InnerCondition)
-    # Whether it must be polled while it returns WAIT. Built-in conditions announce every change.
     polled: bool = True
-    # Whether it reads which streams have finished the work of messages.
-    waits_for_streams: bool = False
-    # Whether a part of it must be polled although the whole waits for a time or an event.
-    is_polled_beside: bool = False
-    # Whether a run created it for a port that was given no condition.
-    is_default: bool = False
-    # Whether it must be evaluated while the operator cannot run for another reason, such as a missing message. If
-    # not, it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT.
-    matters_while_blocked: ClassVar[bool] = True
-    # Whether `check` may depend on the operator's messages or on room behind it. A subclass that writes `check` of
-    # its own is taken to, unless it says otherwise.
+    """Whether it is polled while it returns WAIT. A condition that announces every change says False."""
     depends_on_ports: bool = True
-    # Whether it holds messages of the operator, so that it stays when the flows of the operator change.
+    """Whether `check` may depend on the operator's messages or on room behind it. A subclass that writes `check` of
+    its own is taken to, unless it says otherwise."""
+    matters_while_blocked: ClassVar[bool] = True
+    """Whether it is evaluated while the operator cannot run for another reason, such as a missing message. If not,
+    it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT."""
+    waits_for_streams: bool = False
+    """Whether it reads which streams have finished the work of messages."""
     holds_messages: ClassVar[bool] = False
-    # Whether it takes something before each compute that others might take as well (`reserve`).
+    """Whether it holds messages of the operator, so that it stays when the flows of the operator change."""
     reserves: ClassVar[bool] = False
-    # The argument that names the port or ports of the condition, if `setup` creates it for a port.
+    """Whether it takes something before each compute that others might take as well (`reserve`)."""
     port_role: ClassVar[str | None] = None
+    """The argument that names the port or ports of the condition, if `setup` creates it for a port."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

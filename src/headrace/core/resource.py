@@ -34,10 +34,12 @@ class Component:
     so that type checkers know it.
     """
 
-    # Every attribute is annotated here, since a parameter must have another name (`reserved_names`).
     fragment: Composition | None
+    """The fragment that it belongs to."""
     name: str
+    """The name to find it by."""
     spec: ComponentSpec
+    """What `setup` declared."""
     _headrace = Inner(InnerComponent)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

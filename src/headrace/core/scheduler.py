@@ -91,10 +91,11 @@ class SchedulerOptions(TypedDict, total=False):
 
 
 class InnerScheduler(InnerComponent):
-    """What subclasses of headrace's own change about a scheduler."""
+    """The state of a scheduler, and what subclasses of headrace's own change about it."""
 
     clock_type: ClassVar[type[Clock]] = RealtimeClock
     """The clock of a scheduler that is given none."""
+    clock_was_given = False
 
 
 class Scheduler(Resource):
@@ -138,13 +139,13 @@ class Scheduler(Resource):
         super().__init__(fragment, name=name)
         if clock is not None and not isinstance(clock, Clock):
             raise TypeError(f"{self.name!r}: clock must be a Clock, not {type(clock).__name__}")
-        self.clock_was_given = clock is not None
+        self._headrace.clock_was_given = clock is not None
         self.clock: Clock = self._headrace.clock_type(fragment) if clock is None else clock
         self.set_limits(
             stop_on_deadlock, stop_on_deadlock_timeout, max_duration_ms, check_recession_period_ms
         )
-        # Accepted for compatibility: one process has no connections to wait for.
         self.network_connection_timeout = network_connection_timeout
+        """Accepted for compatibility: one process has no connections to wait for."""
 
     def set_limits(
         self,

@@ -366,5 +366,5 @@ def _default(operator: Operator, port: IOSpec, node: Node, supplies: Supplies) -
         queues = node.input_queues[port.name]
         kind, least = ConditionType.MESSAGE_AVAILABLE, queues[0].min_size if queues else 1
     condition = _make(operator, PortCondition(kind, {"min_size": least}, (port.name,)), supplies)
-    condition.is_default = True
+    condition._headrace.is_default = True
     return condition
