@@ -484,7 +484,7 @@ def test_a_value_that_comes_while_earlier_ones_are_set_is_the_last() -> None:
             made._handle(_gain(2), [])  # as the thread that listens to the driver would
         gains.append(value)
 
-    operator = SimpleNamespace(name="scale", _stands_for=None, set_live=set_live)
+    operator = SimpleNamespace(name="scale", _headrace=SimpleNamespace(stands_for=None), set_live=set_live)
     made.cut = SimpleNamespace(application=SimpleNamespace(graph=[operator]))
     made._handle(_gain(1), [])
     made.start()
@@ -597,7 +597,7 @@ def test_an_operator_that_runs_an_application_is_an_error_and_not_the_end_of_the
     channel = _Channel()
     made = _worker(channel)
     application: Any = SimpleNamespace(
-        scheduler=lambda: SimpleNamespace(stop_on_deadlock=False), _watchers=[]
+        scheduler=lambda: SimpleNamespace(stop_on_deadlock=False), _headrace=SimpleNamespace(watchers=[])
     )
     cut = SimpleNamespace(idleness=SimpleNamespace(), counts=dict)
     monkeypatch.setattr(worker_module, "Cut", lambda *given: cut)

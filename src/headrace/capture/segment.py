@@ -96,9 +96,7 @@ class CapturedSegment:
         self._eager_times: deque[int] = deque(maxlen=32)
         self.seen_version = -1
         self._knob_count = 0
-        self._live = [
-            live for node in self.members if (live := node.operator._headrace.live_state) is not None
-        ]
+        self._live = list(filter(None, (node.operator._headrace.live_state for node in self.members)))
         # Of a replayed frame that is a single array, since the next one may be like it.
         self.last: Entry | None = None
         # What lets frames be recorded while nothing else computes; None if there is one worker. Whether nothing

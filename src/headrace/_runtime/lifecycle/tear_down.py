@@ -93,7 +93,9 @@ def steps_of(
     yield TearDownStep("its clock", lambda: engine.clock.unwatch(engine.time_moved))
     for node in engine.all_nodes:
         operator, name = node.operator, name_of(node)
-        yield TearDownStep(f"the state of {name!r}", partial(setattr, operator._headrace, "stop_wanted", False))
+        yield TearDownStep(
+            f"the state of {name!r}", partial(setattr, operator._headrace, "stop_wanted", False)
+        )
         if operator._headrace.live_state is not None:
             yield TearDownStep(
                 f"the live parameters of {name!r}",

@@ -231,7 +231,7 @@ def _is_of_program(kind: type) -> bool:
     return not kind.__module__.startswith("headrace.") and kind is not object
 
 
-def adopt(cls: T, default_name: str = "", **members: Any) -> T:
+def adopt(cls: T, default_name: str = "", is_ready: bool = True, **members: Any) -> T:
     """Return one of headrace's operators as an operator of this package.
 
     Parameters
@@ -240,10 +240,12 @@ def adopt(cls: T, default_name: str = "", **members: Any) -> T:
         The class, which keeps its name, its parameters and their checks.
     default_name
         The name of an operator that is given none.
+    is_ready
+        Whether it checks its parameters, as headrace does.
     members
         What the class has besides, or instead.
     """
-    inner = type("InnerOperator", (InnerOperator,), {"is_ready": True, "default_name": default_name})
+    inner = type("InnerOperator", (InnerOperator,), {"is_ready": is_ready, "default_name": default_name})
     own: dict[str, Any] = {
         "__doc__": cls.__doc__,
         "__module__": "headrace.compat.holoscan.operators",
