@@ -62,6 +62,12 @@ class InnerApplication(InnerFragment):
             self.cut.apply()
 
     @property
+    def every_data_logger(self) -> list[Any]:
+        """The loggers that were added, to the application or to one of its fragments."""
+        parts = (logger for part in self.parts_here for logger in part._headrace.data_loggers)
+        return [*super().every_data_logger, *parts]
+
+    @property
     def parts_here(self) -> list[Any]:
         """The fragments that run in this process."""
         parts = self.fragment.fragment_graph.fragments
@@ -166,14 +172,6 @@ class Application(Fragment):
             )
         else:
             super().import_topic(topic, target, port, **options)
-
-    @property
-    def data_loggers(self) -> list[Any]:
-        """The loggers that were added, to the application or to one of its fragments."""
-        return [
-            *super().data_loggers,
-            *(logger for part in self._headrace.parts_here for logger in part._headrace.data_loggers),
-        ]
 
     def config(
         self, config_file: Settings | None = None, *, argv: bool = False, reload: bool = False

@@ -118,15 +118,6 @@ class Fragment(Composition):
         whole = self._headrace.application
         return found if found is not None or whole is None else whole.service(service_type, id)
 
-    @property
-    def run_id(self) -> str:
-        """The name of the run in progress, or else of the last run: no other run has it. Empty before the first."""
-        return (
-            self._headrace.last_run_id
-            if self._headrace.application is None
-            else self._headrace.application.run_id
-        )
-
     def stop_execution(self, op_name: str = "") -> None:
         """Stop one operator, or the whole run; of a part of an application, its operators. From any thread.
 

@@ -120,6 +120,11 @@ class InnerFragment(InnerComposition):
         whole = self.application
         return super().configuration() if self.config or whole is None else whole._headrace.configuration()
 
+    @property
+    def run_id(self) -> str:
+        """The name of the run in progress, or else of the last run."""
+        return self.last_run_id if self.application is None else self.application._headrace.run_id
+
     def check_whole(self, call: str) -> None:
         """Raise for a call that only the application may get."""
         if self.application is not None:

@@ -115,8 +115,8 @@ def _work(options: Mapping[str, str], program: Any, fragment: Fragment) -> Outco
     from headrace.parts.launch import Launch
 
     serve_from_options(options, Launch.of(program).name)
-    fragment.outcome = Outcome(fragment.name, EndedBy.FINISHED, 0.0)
-    return fragment.outcome
+    fragment._headrace.outcome = Outcome(fragment.name, EndedBy.FINISHED, 0.0)
+    return fragment._headrace.outcome
 
 
 def _serve(fragment: Fragment) -> None:
@@ -153,7 +153,7 @@ def _scheduler_of(fragment: Composition, options: RunOptions) -> Scheduler:
 
 def _groups_of(fragment: Composition) -> list[GroupPlan]:
     """Return the groups of operators that a run schedules as one: the captured segments."""
-    if not fragment.segments:
+    if not fragment._headrace.segments:
         return []
     from headrace.capture.declaration import plan_groups
 

@@ -62,7 +62,7 @@ class Runs(Runner):
             return super().run(fragment, limits)
         finally:
             self._read_settings = self._read_settings or fragment._headrace.config is not None
-            self._last, self._last_outcome = None, fragment.outcome
+            self._last, self._last_outcome = None, fragment._headrace.outcome
 
     def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:
         """Run a fragment on its own thread."""

@@ -69,8 +69,6 @@ class Composition:
         (``"branch"``), or for all connected operators until the device falls behind the host (``"auto"``)."""
         self.count_messages = False
         """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
-        self.outcome: Outcome | None = None
-        """How the last run ended, even if it raised; None before the first run, and if `compose` raised."""
 
     # Methods that a subclass overrides.
 
@@ -258,7 +256,7 @@ class Composition:
     @property
     def data_loggers(self) -> list[Any]:
         """The loggers that were added."""
-        return [*self._headrace.data_loggers, *self._headrace.composed_data_loggers]
+        return self._headrace.every_data_logger
 
     # The configuration.
 
@@ -304,7 +302,12 @@ class Composition:
     @property
     def run_id(self) -> str:
         """The name of the run in progress, or else of the last run: no other run has it. Empty before the first."""
-        return self._headrace.last_run_id
+        return self._headrace.run_id
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the last run ended, even if it raised; None before the first run, and if `compose` raised."""
+        return self._headrace.outcome
 
     def stop_execution(self, op_name: str = "") -> None:
         """Stop one operator, or the whole run; may be called from any thread.

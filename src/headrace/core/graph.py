@@ -260,11 +260,11 @@ def _port(owner: Any, ports: Mapping[str, Any], kind: str, name: str, where: str
         return name
     if name:
         raise GraphError(f"{where}: {absent(what, kind, name, ports)}")
-    if not owner.is_subgraph:
+    if not owner._headrace.is_subgraph:
         ports = {each: port for each, port in ports.items() if not port.is_execution}
     if kind == "output":
         # The output for messages that are given up does not count beside others.
-        lost = None if owner.is_subgraph else owner.spec.dead_letter
+        lost = None if owner._headrace.is_subgraph else owner.spec.dead_letter
         required = [each for each in ports if each != lost]
     else:
         required = [each for each, port in ports.items() if not is_optional(port)]
@@ -277,7 +277,7 @@ def _port(owner: Any, ports: Mapping[str, Any], kind: str, name: str, where: str
             f"{owner.name.rpartition('.')[2]}[{(required or list(ports))[0]!r}]"
         )
     right = f"setup declares one by spec.{kind}('name')"
-    if owner.is_subgraph:
+    if owner._headrace.is_subgraph:
         right = f"its compose declares one by add_{kind}('name', operator['port'])"
     elif owner.is_function:
         right = "an argument of the function is one" if kind == "input" else "@op(outputs=...) declares them"
@@ -297,7 +297,7 @@ def is_optional(port: Any) -> bool:
 
 def check_member(fragment: Composition, operator: Any, *, or_subgraph: bool = False) -> None:
     """Raise if `operator` is not an operator of `fragment`, or a subgraph where that may be one."""
-    if isinstance(operator, Connectable) and operator.is_subgraph and not or_subgraph:
+    if isinstance(operator, Connectable) and operator._headrace.is_subgraph and not or_subgraph:
         raise GraphError(
             f"subgraph {operator.name!r} is no operator; its operators are in the graph, and have names such as "
             f"'{operator.name}.camera'"

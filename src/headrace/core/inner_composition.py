@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.core.config import Setting
     from headrace.core.graph import Flow
     from headrace.core.operator import Operator
+    from headrace.core.outcome import Outcome
     from headrace.core.wiring import End
 
 RUNNING: WeakSet[Composition] = WeakSet()
@@ -52,6 +53,7 @@ class InnerComposition:
         self.cut: Any = None
         self.watchers_elsewhere: Callable[[], Sequence[Any]] = tuple
         self.last_run_id = ""
+        self.outcome: Outcome | None = None
         # Those who watch its runs, the loggers of its data, and the recording that it plays (`headrace.observe`).
         self.watchers: list[Any] = []
         self.data_loggers: list[Any] = []
@@ -116,6 +118,33 @@ class InnerComposition:
     def all_services(self) -> list[object]:
         """Return every service of a run."""
         return [*self.services.all(), *self.composed_services.all()]
+
+    # What a program may set, or ask for, under the same name.
+
+    @property
+    def stop_timeout(self) -> Any:
+        """How long a run may take to stop."""
+        return self.composition.stop_timeout
+
+    @property
+    def stream_per(self) -> str:
+        """For what plain code has a stream."""
+        return self.composition.stream_per
+
+    @property
+    def max_in_flight(self) -> int:
+        """The maximum number of unfinished computes of an operator that does not set its own."""
+        return self.composition.max_in_flight
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run in progress, or else of the last run."""
+        return self.last_run_id
+
+    @property
+    def every_data_logger(self) -> list[Any]:
+        """The loggers that were added."""
+        return [*self.data_loggers, *self.composed_data_loggers]
 
     def expand_replicas(self) -> None:
         """Replace the operators that were given ``workers=`` by their replicas."""

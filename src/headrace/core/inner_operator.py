@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.core.graph import Flow
     from headrace.core.node import Node
     from headrace.core.operator import NamedPart, Operator, Part
-    from headrace.core.parameter import ParameterVersion
+    from headrace.core.parameter import Parameter, ParameterVersion
 
 
 class InnerOperator(InnerConnectable):
@@ -167,6 +167,21 @@ class InnerOperator(InnerConnectable):
         from headrace.core.operator import Operator
 
         return type(self.operator).end is not Operator.end or "end" in vars(self.operator)
+
+    @property
+    def max_in_flight(self) -> int | None:
+        """The maximum number of its unfinished computes on the device; the fragment's unless set."""
+        return self.operator.max_in_flight
+
+    @property
+    def never_emits(self) -> bool:
+        """Whether it certainly never emits."""
+        return self.operator.never_emits
+
+    @property
+    def live_parameters(self) -> dict[str, Parameter]:
+        """The parameters that may be changed while the operator runs, by name."""
+        return {} if self.live_state is None else self.live_state.parameters
 
     def add_named_part(self, key: str, part: NamedPart) -> None:
         """Add a condition or a resource that was given by keyword."""

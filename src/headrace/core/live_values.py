@@ -201,7 +201,7 @@ class KnobValues:
         operator = self._operator
         if not isinstance(name, str) or not name:
             raise self._error(f"the name of a knob must be a non-empty str, not {name!r}")
-        if name in operator.live_parameters:
+        if name in operator._headrace.live_parameters:
             operator.set_live(name, value)
             return
         if getattr(holder_of(operator), name, None) is not None:

@@ -48,7 +48,7 @@ def fields_of(fragment: Composition, operator: str = "") -> dict[str, str]:
     return {
         "operator": operator,
         "fragment": fragment.name if cut is None else cut.part,
-        "run": fragment.run_id,
+        "run": fragment._headrace.run_id,
     }
 
 

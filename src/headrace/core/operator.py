@@ -257,7 +257,7 @@ class Operator(Connectable):
     @property
     def live_parameters(self) -> dict[str, Parameter]:
         """The parameters that may be changed while the operator runs, by name."""
-        return {} if self._headrace.live_state is None else self._headrace.live_state.parameters
+        return self._headrace.live_parameters
 
     def set_live(self, name: str, value: Any) -> None:
         """Change a parameter that `setup` declares as live; may be called from any thread.

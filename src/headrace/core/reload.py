@@ -56,9 +56,15 @@ def reload_config(fragment: Composition) -> Reloaded:
             value = now.value(key)
         except KeyError:  # removed: the default, which the next run will use
             followers = []
-        if not followers or not all(name in operator.live_parameters for operator, name in followers):
+        if not followers or not all(
+            name in operator._headrace.live_parameters for operator, name in followers
+        ):
             needs_restart.append(key)
-        found += [(operator, name, value) for operator, name in followers if name in operator.live_parameters]
+        found += [
+            (operator, name, value)
+            for operator, name in followers
+            if name in operator._headrace.live_parameters
+        ]
     changes: dict[str, Any] = {}
     if fragment._headrace.run_control.has_begun:  # otherwise the next run reads the new values
         for operator, name, value in found:

@@ -42,6 +42,7 @@ class InnerSubgraph(InnerConnectable, InnerComposition):
     """The state of a subgraph."""
 
     noun = "subgraph"
+    is_subgraph = True
     separator: ClassVar[str] = "."
     """What is between its name and the name that an operator has in it."""
 

@@ -53,6 +53,7 @@ class InnerConnectable:
 
     noun: ClassVar[str] = "operator"
     """What it is, in errors."""
+    is_subgraph: ClassVar[bool] = False
     node: Node | None = None
     """Its node, if it is an operator of a run."""
 
@@ -88,7 +89,7 @@ class Connectable(_Linked):
                 f"the port of {self._headrace.noun} {self.name!r} is named by a str, not {port!r}"
             )
         known = {**self.spec.every_input, **self.spec.every_output}
-        if port not in known and port in (INPUT_EXEC, OUTPUT_EXEC) and not self.is_subgraph:
+        if port not in known and port in (INPUT_EXEC, OUTPUT_EXEC) and not self._headrace.is_subgraph:
             if self._headrace.node is not None:
                 raise GraphError(
                     f"operator {self.name!r} runs already, and its computes were not ordered when it began; say "
@@ -168,7 +169,7 @@ def _order(source: Any, target: Any) -> Any:
 
 def _execution_end(end: Any, port: str) -> Any:
     # A port of a subgraph leads to that of an operator; a subgraph may have only one.
-    is_operator = isinstance(end, Connectable) and not end.is_subgraph and hasattr(end, "spec")
+    is_operator = isinstance(end, Connectable) and not end._headrace.is_subgraph and hasattr(end, "spec")
     return end[port] if is_operator else end
 
 

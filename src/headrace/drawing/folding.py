@@ -53,7 +53,7 @@ class _FoldedSegment:
 
 def members_of(box: Any) -> list[Operator]:
     """Return the operators in the box of a subgraph, or of an operator."""
-    if not box.is_subgraph:
+    if not box._headrace.is_subgraph:
         return [box]
     return [operator for operator in box.graph if operator.name.startswith(box._headrace.prefix)]
 
@@ -69,7 +69,7 @@ def _outermost(graph: Graph, operator: Operator) -> Subgraph | None:
 
 def _port(box: Any, side: str, operator: Operator, port: str) -> str | None:
     """Return the port of a box that stands for a port of an operator, or None if there is none."""
-    if not box.is_subgraph:
+    if not box._headrace.is_subgraph:
         return port
     ports_of: dict[str, tuple[Port, ...]] = getattr(box.spec, side)
     for name, ports in ports_of.items():

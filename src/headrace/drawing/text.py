@@ -34,7 +34,7 @@ def _text(graph: Graph, segments: Sequence[Segment]) -> str:
         lines.append(f"{operator.name} ({type(operator).__name__})")
         for name in operator.spec.every_output:
             targets = [flow for flow in graph.flows if (flow.source, flow.output) == (operator, name)]
-            if not targets and not operator.never_emits:
+            if not targets and not operator._headrace.never_emits:
                 lines.append(f"  {name} -> (nothing)")
             lines.extend(f"  {name} -> {flow.target.name}.{flow.input}" for flow in targets)
     for segment in segments:

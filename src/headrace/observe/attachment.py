@@ -28,7 +28,7 @@ def observer_of(fragment: Composition) -> Observation | None:
     """Return what watches the next run of a fragment, or None if nothing was asked for."""
     cut = fragment._headrace.cut  # a part is cut out of a graph in which the players are already
     left_out = prepare_replay(fragment) if cut is None else cut.left_out
-    loggers = fragment.data_loggers
+    loggers = fragment._headrace.every_data_logger
     if not fragment._headrace.watchers and not loggers and not asked_for():
         return None
     watchers = [*fragment._headrace.watchers, *watchers_from_environment()]

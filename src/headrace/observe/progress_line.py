@@ -258,7 +258,7 @@ def _write_summary(fragment: Composition, stream: Any) -> None:
     """Write how the run ended where the line was, unless the log or an exception says it."""
     import logging
 
-    outcome = fragment.outcome
+    outcome = fragment._headrace.outcome
     if outcome is None or outcome.starved or outcome.errors:
         return
     if not logging.getLogger("headrace.run").isEnabledFor(logging.INFO):

@@ -183,7 +183,7 @@ class _ServedRuns(StatisticsWatcher):
     def describe(self) -> dict[str, Any]:
         """Return what the fragment is doing, and what is wrong with it, as plain data."""
         fragment = self._fragment
-        return {"state": self._state(), "run": fragment.run_id, "problems": self._problems()}
+        return {"state": self._state(), "run": fragment._headrace.run_id, "problems": self._problems()}
 
     @property
     def has_ended(self) -> bool:
@@ -193,7 +193,7 @@ class _ServedRuns(StatisticsWatcher):
     def _state(self) -> str:
         control = self._fragment._headrace.run_control
         if not control.doing:
-            return "ended" if self._fragment.run_id else "not started"
+            return "ended" if self._fragment._headrace.run_id else "not started"
         engine: Any = control.engine
         if control.stop_wanted or (engine is not None and engine.stopping):
             return "stopping"
@@ -205,9 +205,9 @@ class _ServedRuns(StatisticsWatcher):
         fragment = self._fragment
         if fragment._headrace.run_control.doing:
             return [*fragment._headrace.run_control.problems(), *stuck_operators(fragment)]
-        outcome = fragment.outcome
+        outcome = fragment._headrace.outcome
         if outcome is None:
-            return ["compose raised"] if fragment.run_id else []
+            return ["compose raised"] if fragment._headrace.run_id else []
         return [str(outcome)] if outcome.ended_by in _BAD_ENDS else []
 
 

@@ -71,7 +71,7 @@ def _operator(operator: Operator) -> dict[str, str]:
     name = f"operator {operator.name!r}"
     found = {name: _value(_code(operator))}
     for parameter in operator.spec.params:
-        kind = LIVE if parameter in operator.live_parameters else "parameter"
+        kind = LIVE if parameter in operator._headrace.live_parameters else "parameter"
         found[f"{kind} {parameter!r} of {name}"] = _value(getattr(holder_of(operator), parameter, None))
     for kind, ports in (("input", operator.spec.inputs), ("output", operator.spec.outputs)):
         for port in ports.values():

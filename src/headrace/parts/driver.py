@@ -105,7 +105,7 @@ def drive(
     try:
         interrupts.install()
         application._headrace.claim(control)
-        application.outcome = None
+        application._headrace.outcome = None
         try:
             interrupts.held = False
             declared: list[Any] = []
@@ -122,9 +122,9 @@ def drive(
                 driver.end_watching(None)
                 raise
             failure = interrupts.first or driver.supervisor.failure or driver.watch_failure
-            application.outcome = driver.outcome(failure)
-            failure = driver.end_watching(application.outcome) or failure
-            _tell(application, application.outcome, failure)
+            application._headrace.outcome = driver.outcome(failure)
+            failure = driver.end_watching(application._headrace.outcome) or failure
+            _tell(application, application._headrace.outcome, failure)
     except BaseException as error:
         control.failure = error
         raise
@@ -134,7 +134,7 @@ def drive(
     if failure is not None:
         control.failure = failure
         raise failure
-    outcome: Outcome = application.outcome
+    outcome: Outcome = application._headrace.outcome
     return outcome
 
 

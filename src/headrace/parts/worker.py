@@ -744,7 +744,7 @@ class PartRunner(Runner):
                 fragment.compose_graph()
             raise known.error("")
         fragment.compose_graph()  # for what the program does with its operators before the next run
-        fragment.outcome = known
+        fragment._headrace.outcome = known
         return known
 
     def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:

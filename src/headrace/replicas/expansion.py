@@ -66,7 +66,7 @@ def _check(fragment: Composition, operator: Operator) -> None:
     ):
         if is_so:
             raise GraphError(f"{where} and {what}")
-    for segment in fragment.segments:
+    for segment in fragment._headrace.segments:
         if operator in segment.operators:
             raise GraphError(f"{where} and is captured in segment {segment.name!r}; leave one of them out")
     for pool in fragment._headrace.thread_pools:

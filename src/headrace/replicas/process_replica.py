@@ -223,12 +223,12 @@ class ProcessReplica(Operator):
                 name: [queue.limit for queue in queues]
                 for name, queues in self._headrace.node.input_queues.items()
             },
-            {} if declared.never_emits else self._room(),
+            {} if declared._headrace.never_emits else self._room(),
             {name: os.environ[name] for name in _VARIABLES if name in os.environ},
             declared.metadata.policy,
             declared.is_metadata_enabled,
             self.fragment.name,
-            self.fragment.run_id,
+            self.fragment._headrace.run_id,
             self._headrace.node.engine.clock.passes and not self._headrace.node.engine.clock.is_virtual,
             _log_levels(),
         )

@@ -146,7 +146,7 @@ class _Life:
     def live(self) -> None:
         """Run from beginning to end; collect all errors in `errors`."""
         fragment = self.fragment
-        fragment.outcome = None
+        fragment._headrace.outcome = None
         try:
             try:
                 # On a thread of its own, no handler of a signal can raise in it.
@@ -217,7 +217,7 @@ class _Life:
             with suppress(Exception):  # the queues are in use
                 self._operators = operators_of(engine)
         self._conclude(engine, errors)
-        self.fragment.outcome = self.outcome
+        self.fragment._headrace.outcome = self.outcome
         interrupt = self.interrupts.first
         if isinstance(interrupt, SystemExit) and interrupt.code == _TERMINATED:
             interrupt.code = 1  # it was not ended as SIGTERM asks for
@@ -352,7 +352,7 @@ class _Life:
         self._take_outside_errors("and while stopping")
         self._conclude(engine, self.errors)
         if not self.is_given_up:
-            self.fragment.outcome = self.outcome
+            self.fragment._headrace.outcome = self.outcome
         self._attempt(TearDownStep("its log", self._log))
         observer = self._observer
         if observer is not None:
@@ -393,7 +393,7 @@ class _Life:
         self._operators = operators_of(engine)
 
     def _describe_segments(self) -> None:
-        self._segments = tuple(segment.outcome() for segment in self.fragment.segments)
+        self._segments = tuple(segment.outcome() for segment in self.fragment._headrace.segments)
 
     def _conclude(self, engine: Engine | None, errors: list[BaseException]) -> None:
         """Create the outcome; of plain data only, so that there is one whatever happened."""

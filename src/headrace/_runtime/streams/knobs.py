@@ -266,7 +266,7 @@ class Knobs:
     def _first_value_of(self, knob: Knob) -> Any:
         """Return the value of a knob when this compute began, though others may have changed it since."""
         first = self._streams.first_values
-        if first is None or knob.is_of_class or knob.name in self._operator.live_parameters:
+        if first is None or knob.is_of_class or knob.name in self._operator._headrace.live_parameters:
             return self._value_of(knob)
         attributes, given = first
         value = attributes.get(knob.name)

@@ -88,8 +88,8 @@ class Lifetimes:
         self._added: list[InFlight] = []
         # How many of the received owners have been counted since the last look, their bytes, and its time.
         self._counted = self._counted_shared = self._bytes = self._looked = 0
-        limit = node.operator.max_in_flight
-        given = node.operator.fragment.max_in_flight if limit is None else limit
+        limit = node.operator._headrace.max_in_flight
+        given = node.operator.fragment._headrace.max_in_flight if limit is None else limit
         self._limit = whole_number(given, f"operator {node.name!r}: max_in_flight", 1)
 
     def add_reader(self, fences: Fences) -> None:

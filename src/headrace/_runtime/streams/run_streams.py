@@ -86,7 +86,7 @@ class RunStreams:
         """
         from headrace._runtime.streams.placement import Placement, find_branches, place
 
-        per = self.fragment.stream_per
+        per = self.fragment._headrace.stream_per
         if per not in ("auto", "operator", "branch"):
             raise GraphError(
                 f"{self.fragment.name!r}: stream_per must be 'operator' (one stream for each), 'branch' (one for a "

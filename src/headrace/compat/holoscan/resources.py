@@ -119,9 +119,20 @@ class SyntheticClock(GXFClock, headrace.SyntheticClock):
     """A time that is set."""
 
 
+class _InnerThreadPool(InnerResourceBase):
+    """The state of a thread pool."""
+
+    def entries(self, component: Any) -> list[tuple[str, Any]]:
+        """What it is, for `dump`."""
+        operators = [[("name", op.name)] for op in component.operators]
+        return [*super().entries(component), ("operators in pool", operators)]
+
+
 @taking("fragment, initial_size=1, name='thread_pool'")
 class ThreadPool(GXFSystemResourceBase, headrace.ThreadPool):
     """Threads for some operators."""
+
+    _headrace = Inner(_InnerThreadPool)
 
     _again: tuple[Any, ...] = ()
 
@@ -150,11 +161,6 @@ class ThreadPool(GXFSystemResourceBase, headrace.ThreadPool):
                 "Linux binds no such thread; leave out pin_cores",
             )
         super().add_realtime(op, sched_policy, *args, **kwargs)
-
-    @property
-    def entries(self) -> list[tuple[str, Any]]:
-        """What it is, for `dump`."""
-        return [*super().entries, ("operators in pool", [[("name", op.name)] for op in self.operators])]
 
 
 class _InnerCombiner(InnerResourceBase, InnerCondition):

@@ -56,7 +56,7 @@ class GXFScheduler(Scheduler, GXFComponent):
         whole: Any = None if self.fragment is None else self.fragment._headrace.whole
         return (
             None
-            if whole is not None and (not whole.run_id or whole._headrace.made is not None)
+            if whole is not None and (not whole._headrace.run_id or whole._headrace.made is not None)
             else self._clock
         )
 

@@ -75,7 +75,7 @@ class RunPage(LiveServer):
         return {
             (operator.name, name): (operator.node.operator, parameter)
             for operator in self.run.operators
-            for name, parameter in operator.node.operator.live_parameters.items()
+            for name, parameter in operator.node.operator._headrace.live_parameters.items()
         }
 
     def change_graph(self) -> None:

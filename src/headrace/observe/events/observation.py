@@ -304,7 +304,7 @@ class Observation:
         runners: list[Any] = [group.runner for group in engine.groups]
         captured = {runner.segment: runner for runner in runners}
         found = []
-        for segment in self.fragment.segments:
+        for segment in self.fragment._headrace.segments:
             members = [info for info in self.run.operators if info.node.operator in segment.operators]
             described = SegmentInfo(segment.name, members, segment, captured.get(segment))
             for info in members:

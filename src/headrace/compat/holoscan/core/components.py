@@ -47,6 +47,23 @@ class InnerComponent(_InnerComponent):
         self.given: dict[str, Any] = {}
         self.more: tuple[Arg, ...] = ()
 
+    def entries(self, component: Any) -> list[tuple[str, Any]]:
+        """What it is, for `dump`."""
+        fragment = getattr(component.fragment, "name", "") or '""'
+        is_native = isinstance(component, _Native)
+        args = [(described if is_native else described_natively)(arg) for arg in component.args]
+        found = [
+            ("id", component.id),
+            ("name", component.name or '""'),
+            ("fragment", fragment),
+            ("args", args),
+        ]
+        if self.kind_label:
+            found += [(self.kind_label, "native"), ("spec", tuple(described_parameters(component.spec)))]
+        if isinstance(component, GXFComponent):
+            found += [("gxf_eid", 0), ("gxf_cid", 0), ("gxf_typename", component.gxf_typename)]
+        return found
+
 
 class Component:
     """What every component has: its name, arguments and description."""
@@ -59,18 +76,9 @@ class Component:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if type(self).__mro__[-2] is Component:
-            self.unmade(self, kwargs)  # one of the bases, made by itself
+            unmade(self, kwargs)  # one of the bases, made by itself
         else:
             super().__init__(*args, **kwargs)
-
-    @staticmethod
-    def unmade(component: Any, arguments: dict[str, Any]) -> Any:
-        """Return a component of a class, or this one, that has a name and arguments and belongs to no fragment."""
-        found: Any = object.__new__(component) if isinstance(component, type) else component
-        found._headrace.given = dict(arguments)
-        found.name, found.fragment = found._headrace.given.pop("name", ""), None
-        found.spec = ComponentSpec()
-        return found
 
     def initialize(self) -> None:
         """Do what the component does before the first run."""
@@ -91,20 +99,7 @@ class Component:
     @property
     def description(self) -> str:
         """The component as YAML."""
-        return dump(self.entries)
-
-    @property
-    def entries(self) -> list[tuple[str, Any]]:
-        """What it is, for `dump`."""
-        fragment = getattr(self.fragment, "name", "") or '""'
-        is_native = isinstance(self, _Native)
-        args = [(described if is_native else described_natively)(arg) for arg in self.args]
-        found = [("id", self.id), ("name", self.name or '""'), ("fragment", fragment), ("args", args)]
-        if self._headrace.kind_label:
-            found += [(self._headrace.kind_label, "native"), ("spec", tuple(described_parameters(self.spec)))]
-        if isinstance(self, GXFComponent):
-            found += [("gxf_eid", 0), ("gxf_cid", 0), ("gxf_typename", self.gxf_typename)]
-        return found
+        return dump(self._headrace.entries(self))
 
     def __repr__(self) -> str:
         return self.description
@@ -112,6 +107,15 @@ class Component:
     def service(self, service_type: Any, id: str = "") -> Any:  # noqa: A002 (the SDK's name)
         """Return a service of the fragment, or None."""
         return self.fragment.service(service_type, id)
+
+
+def unmade(component: Any, arguments: dict[str, Any]) -> Any:
+    """Return a component of a class, or this one, that has a name and arguments and belongs to no fragment."""
+    found: Any = object.__new__(component) if isinstance(component, type) else component
+    found._headrace.given = dict(arguments)
+    found.name, found.fragment = found._headrace.given.pop("name", ""), None
+    found.spec = ComponentSpec()
+    return found
 
 
 class _Kind(enum.Enum):

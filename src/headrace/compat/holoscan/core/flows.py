@@ -14,6 +14,7 @@ from headrace.core.errors import GraphError
 from headrace.core.graph import Flow
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.ports import IOSpec as _IOSpec
+from headrace.core.wiring import Connectable
 
 _LATEST = _IOSpec.QueuePolicy.LATEST
 
@@ -86,13 +87,14 @@ class ConnectedPort(_IOSpec):
 
     def _queue(self) -> Any:
         from headrace.compat.holoscan import resources
+        from headrace.compat.holoscan.core.components import unmade
 
         if self.connector_type is ConnectorType.DEFAULT:
             return None
         kind = "".join(part.capitalize() for part in self.connector_type.name.split("_"))
         end = "Receiver" if self.io_type is _IOSpec.IOType.INPUT else "Transmitter"
         cls: Any = getattr(resources, kind + end)
-        return cls.unmade(cls, self._connector_arguments)
+        return unmade(cls, self._connector_arguments)
 
     def topic(self, name: str) -> Any:
         """Raise: topics belong to the application."""
@@ -189,14 +191,14 @@ class DeclaresFlows:
 def _has_no_data(end: Any) -> bool:
     """Return whether a flow without port names to an operator or a subgraph orders computes."""
     inputs = getattr(getattr(end, "spec", None), "inputs", None)
-    if inputs is None or getattr(end, "is_subgraph", False):
+    if inputs is None or (isinstance(end, Connectable) and end._headrace.is_subgraph):
         return not inputs and bool(end._headrace.exec_inputs)
     return all(port.is_execution for port in inputs.values())
 
 
 def _execution_end(end: Any, port: str) -> Any:
     """Return the port at which the computes of an operator, or of the one behind a subgraph, are ordered."""
-    if not getattr(end, "is_subgraph", False):
+    if not (isinstance(end, Connectable) and end._headrace.is_subgraph):
         return end[port]
     side = "output" if port == OUTPUT_EXEC else "input"
     ports = list(getattr(end._headrace, f"exec_{side}s", {}).values())

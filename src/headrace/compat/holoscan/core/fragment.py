@@ -10,6 +10,7 @@ from headrace.compat.holoscan.core.composing import ComposedFragment, InnerCompo
 from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.errors import as_runtime_error, fail, raises_runtime_errors
 from headrace.compat.holoscan.core.flows import ConnectorType, DeclaresFlows
+from headrace.compat.holoscan.core.hidden import Hidden
 from headrace.compat.holoscan.core.operator import Operator as _Operator
 from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
 from headrace.compat.holoscan.core.services import ServiceHost
@@ -53,6 +54,9 @@ class InnerFragment(InnerComposedFragment):
     condition_types = CONDITION_TYPES
     start_type = _Start
     start_name = "<|start|>"
+    stop_timeout = None
+    stream_per = "auto"
+    max_in_flight = 8
 
     def __init__(self, fragment: Any) -> None:
         super().__init__(fragment)
@@ -140,6 +144,10 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
 
     passes_acquisition_times_on = False
     _headrace = Inner(InnerFragment)
+    outcome: Any = Hidden()
+    run_id: Any = Hidden()
+    segments: Any = Hidden()
+    is_paused: Any = Hidden()
 
     name = text("name")
 

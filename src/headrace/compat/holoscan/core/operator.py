@@ -13,6 +13,7 @@ from headrace.compat.holoscan.core.components import set_once
 from headrace.compat.holoscan.core.composing import ComposedOperator
 from headrace.compat.holoscan.core.errors import raises_runtime_errors
 from headrace.compat.holoscan.core.flows import ChoosesFlows
+from headrace.compat.holoscan.core.hidden import Hidden
 from headrace.compat.holoscan.core.spec import OperatorSpec, described_spec, refused
 from headrace.compat.holoscan.core.yaml_values import dump, value_of_argument
 from headrace.compat.holoscan.lenience import tell
@@ -109,6 +110,9 @@ class InnerOperator(_InnerOperator):
         ]
         return next((place[name] for place in places if name in place), None) is not None
 
+    max_in_flight = None
+    never_emits = False
+
     def recall_values(self) -> None:
         """Set the parameters once more: what was given comes before what `__init__` assigned meanwhile."""
         if not self.is_ready:
@@ -161,6 +165,8 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
     OperatorType: TypeAlias = _OperatorType
     convert_dict = staticmethod(map_of_arrays)
     _headrace = Inner(InnerOperator)
+    live_parameters: Any = Hidden()
+    never_emits: Any = Hidden()
 
     fragment = set_once("fragment")
     conditions = set_once("conditions")
@@ -224,7 +230,10 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
 
 
 def _entries(parts: dict[str, Any]) -> list[Any]:
-    return [getattr(part, "entries", [("name", name)]) for name, part in parts.items()]
+    return [
+        part._headrace.entries(part) if hasattr(part._headrace, "entries") else [("name", name)]
+        for name, part in parts.items()
+    ]
 
 
 def _is_of_program(kind: type) -> bool:

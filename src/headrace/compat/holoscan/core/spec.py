@@ -60,9 +60,10 @@ class DeclaredCondition(PortCondition):
 def _unmade(kind: ConditionType, arguments: dict[str, Any]) -> Any:
     """Return a condition with its arguments alone: the run makes the condition that counts."""
     from headrace.compat.holoscan import conditions
+    from headrace.compat.holoscan.core.components import unmade
 
     cls = getattr(conditions, f"{_camel(kind.name)}Condition")
-    return cls.unmade(cls, arguments)
+    return unmade(cls, arguments)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from headrace.compat.holoscan.core.errors import raises_runtime_errors
 from headrace.compat.holoscan.core.flows import DeclaresFlows
+from headrace.compat.holoscan.core.hidden import Hidden
 from headrace.core.errors import GraphError, absent
 from headrace.core.inner import Inner
 from headrace.core.subgraph import InnerSubgraph as _InnerSubgraph
@@ -122,6 +123,10 @@ class Subgraph(DeclaresFlows, _Subgraph):
     """
 
     _headrace = Inner(InnerSubgraph)
+    outcome: Any = Hidden()
+    run_id: Any = Hidden()
+    segments: Any = Hidden()
+    never_emits: Any = Hidden()
 
     @raises_runtime_errors
     def __init__(
