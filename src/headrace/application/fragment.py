@@ -102,7 +102,8 @@ class Fragment(Composition):
         # What it does not set for itself is as in the application.
         self._headrace.metadata_enabled = application._headrace.metadata_enabled
         self.metadata_policy = application.metadata_policy
-        self.max_in_flight = application.max_in_flight
+        if application._headrace.max_in_flight != self._headrace.max_in_flight:
+            self.max_in_flight = application._headrace.max_in_flight
         application._headrace.made_parts.append(self)
 
     @property

@@ -44,6 +44,14 @@ class Composition:
     `run` raises :class:`StuckError`, and leaves what still runs alone. None waits for ever. It is read when a run
     begins; ``HEADRACE_STOP_TIMEOUT`` takes precedence."""
 
+    max_in_flight: int = 8
+    """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
+    stream_per: str = "auto"
+    """Whether plain code has a stream for each operator (``"operator"``), for each chain of operators
+    (``"branch"``), or for all connected operators until the device falls behind the host (``"auto"``)."""
+    count_messages: bool = False
+    """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
+
     passes_acquisition_times_on: ClassVar[bool] = True
     """Whether what an operator emits carries the oldest acquisition time of what it received."""
 
@@ -62,13 +70,6 @@ class Composition:
         self._headrace.begin_graph()
         self.metadata_policy = MetadataPolicy.DEFAULT
         """The policy of operators that do not set their own."""
-        self.max_in_flight = 8
-        """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
-        self.stream_per = "auto"
-        """Whether plain code has a stream for each operator (``"operator"``), for each chain of operators
-        (``"branch"``), or for all connected operators until the device falls behind the host (``"auto"``)."""
-        self.count_messages = False
-        """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
 
     # Methods that a subclass overrides.
 

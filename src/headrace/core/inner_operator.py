@@ -107,7 +107,6 @@ class InnerOperator(InnerConnectable):
         operator.conditions = {}
         operator.resources = {}
         operator.args = []
-        operator.max_in_flight = None
         operator.metadata = MetadataDictionary(fragment.metadata_policy, operator.name)
         # The parameters of a function may have any name.
         check = (

@@ -83,7 +83,7 @@ class Operator(Connectable):
     """The named values that `add_arg` was given."""
     metadata: MetadataDictionary
     """The metadata of the messages of one compute."""
-    max_in_flight: int | None
+    max_in_flight: int | None = None
     """The maximum number of its unfinished computes on the device; the fragment's unless set."""
 
     INPUT_EXEC_PORT_NAME: ClassVar[str] = INPUT_EXEC

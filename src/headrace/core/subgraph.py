@@ -41,6 +41,10 @@ class SubgraphSpec(ComponentSpec):
 class InnerSubgraph(InnerConnectable, InnerComposition):
     """The state of a subgraph."""
 
+    of_the_fragment: ClassVar[set[str]] = {
+        *("count_messages", "max_in_flight", "metadata_policy", "stream_per", "is_metadata_enabled"),
+    }
+    """The settings that only the whole fragment has."""
     noun = "subgraph"
     is_subgraph = True
     separator: ClassVar[str] = "."
@@ -264,7 +268,7 @@ class Subgraph(Connectable, Composition):
         return self.fragment.graph
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _OF_THE_FRAGMENT:
+        if name in type(self)._headrace.of_the_fragment:
             raise AttributeError(
                 f"subgraph {self.name!r}: {name!r} is a setting of the whole fragment; set it in the "
                 "application, or for each operator"
@@ -275,6 +279,3 @@ class Subgraph(Connectable, Composition):
         fragment = self.__dict__.get("fragment")
         hint = f"; its fragment has one: self.fragment.{name}" if hasattr(fragment, name) else ""
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
-
-
-_OF_THE_FRAGMENT = {"count_messages", "max_in_flight", "metadata_policy", "stream_per", "is_metadata_enabled"}

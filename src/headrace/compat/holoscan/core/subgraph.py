@@ -57,6 +57,7 @@ class InnerSubgraph(_InnerSubgraph):
     """The state of a subgraph, and what the SDK does otherwise."""
 
     separator: ClassVar[str] = "_"
+    of_the_fragment: ClassVar[set[str]] = {"metadata_policy", "is_metadata_enabled"}
 
     def __init__(self, subgraph: Any) -> None:
         super().__init__(subgraph)
