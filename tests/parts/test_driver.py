@@ -302,7 +302,7 @@ class _WithLink(Driver):
         self.warned: list[str] = []
         self.said: list[tuple[str, Any]] = []
         self._application: Any = SimpleNamespace(
-            name="app", run_id="run", _headrace=SimpleNamespace(cut=None)
+            name="app", run_id="run", _headrace=SimpleNamespace(cut=None, run_id="run")
         )
         self._lost_links = []
         self._has_told_end = False

@@ -462,7 +462,7 @@ class _WithoutProcesses(RemoteDriver):
         self._processes = {"b": RemoteProcess("b", 7)}
         self.supervisor = Supervisor({"b": Part("b")}, (), {})
         self._application: Any = SimpleNamespace(
-            name="app", run_id="run", _headrace=SimpleNamespace(cut=None)
+            name="app", run_id="run", _headrace=SimpleNamespace(cut=None, run_id="run")
         )
         self._has_told_end = True
         self._leave = lambda part: None  # type: ignore[method-assign]

@@ -19,11 +19,12 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.application.application import Application
+from headrace.application.application import Application, InnerApplication
 from headrace.core.clock import Clock
 from headrace.core.condition_types import ConditionType
 from headrace.core.errors import CrossingError
 from headrace.core.graph import Flow
+from headrace.core.inner import Inner
 from headrace.core.log_fields import RunFields
 from headrace.core.metadata import MetadataDictionary
 from headrace.core.operator import Operator
@@ -128,8 +129,19 @@ def _send_error(connection: Connection, error: BaseException, stops: tuple[str |
     _send(connection, Reply([], error, text, stops))
 
 
+class _InnerChild(InnerApplication):
+    fragment: _Child
+
+    @property
+    def run_id(self) -> str:
+        """The run of the program, which log records name."""
+        return self.fragment.creation.run
+
+
 class _Child(Application):
     """The program of the process."""
+
+    _headrace = Inner(_InnerChild)
 
     def __init__(self, connection: Connection, creation: Creation) -> None:
         super().__init__(name=creation.fragment)
@@ -139,11 +151,6 @@ class _Child(Application):
         self.stops: deque[str | None] = deque()
         self.time = _RunTime(self, creation.clock_passes)
         self.scheduler(GreedyScheduler(self, clock=self.time))
-
-    @property
-    def run_id(self) -> str:
-        """The run of the program, which log records name."""
-        return self.creation.run
 
     def stop_execution(self, op_name: str = "") -> None:
         """Stop the program, of which this is a part, or one of its operators."""

@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.application.runner import Runner
+from headrace.core.composition import InnerComposition
 from headrace.core.errors import GraphError, choices
-from headrace.core.inner_composition import InnerComposition
 from headrace.core.operator import Operator
 
 if TYPE_CHECKING:

@@ -6,34 +6,362 @@ It is the part of a fragment that operators, the runtime and watchers know. It d
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from itertools import pairwise
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from weakref import WeakSet
 
 from headrace.core.booleans import boolean
-from headrace.core.config import Config
+from headrace.core.config import Config, environment_parameters, setting_name
 from headrace.core.construction import known_keywords
-from headrace.core.errors import GraphError, choices
+from headrace.core.control import RunControl
+from headrace.core.errors import ConfigError, GraphError, ParameterError, absent, choices
 from headrace.core.execution import DynamicFlows
-from headrace.core.graph import PortPairs, check_member
+from headrace.core.graph import Graph, PortPairs, check_member
 from headrace.core.inner import Inner
-from headrace.core.inner_composition import InnerComposition
 from headrace.core.metadata import MetadataPolicy
-from headrace.core.ports import OUTPUT_EXEC
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.resource import Resource
-from headrace.core.wiring import are_ends, ends_of, name_of
+from headrace.core.services import Services
+from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from headrace.core.config import Settings
+    from headrace.core.condition import Condition
+    from headrace.core.condition_types import ConditionType
+    from headrace.core.config import Setting, Settings
     from headrace.core.durations import Duration
-    from headrace.core.graph import Graph
+    from headrace.core.graph import Flow, Graph
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.ports import IOSpec
-    from headrace.core.wiring import Ends
+    from headrace.core.wiring import End, Ends
 
 S = TypeVar("S")
+
+
+RUNNING: WeakSet[Composition] = WeakSet()
+"""The compositions whose runs are in progress, or that are being composed."""
+
+
+class InnerComposition:
+    """The state of a composition, and what subclasses of headrace's own change about it."""
+
+    graph_type: ClassVar[type[Graph]] = Graph
+    condition_types: ClassVar[Mapping[ConditionType, type[Condition]]] = {}
+    """The classes of the conditions of ports, where they are not headrace's own."""
+
+    def __init__(self, composition: Composition) -> None:
+        self.composition = composition
+        self.config: Config | None = None
+        self.metadata_enabled = True
+        # The operators that compose has created; None while compose is not running. And the thread that composes.
+        self.made: list[Operator] | None = None
+        self.composing_on = 0
+        # The control of its current use, under "run". A dict, because its setdefault is atomic.
+        self.controls: dict[str, RunControl] = {}
+        # Return the progress of the last run and its watchers, if its operators computed in other processes.
+        self.progress_elsewhere: Callable[[], Any] | None = None
+        # What keeps one part of it, if that part runs in a process of its own (`headrace.parts.cut`).
+        self.cut: Any = None
+        self.watchers_elsewhere: Callable[[], Sequence[Any]] = tuple
+        self.last_run_id = ""
+        self.outcome: Outcome | None = None
+        # Those who watch its runs, the loggers of its data, and the recording that it plays (`headrace.observe`).
+        self.watchers: list[Any] = []
+        self.data_loggers: list[Any] = []
+        self.replay: Any = None
+        self.services = Services()
+        # The event loop of its async operators, in a run (`headrace.core.loop_thread`).
+        self.loop: Any = None
+        # Live parameters that were changed outside of a run, by operator and parameter.
+        self.live_values: dict[tuple[str, str], Any] = {}
+        # The same for knobs.
+        self.knob_values: dict[tuple[str, str], Any] = {}
+
+    def begin_graph(self) -> None:
+        """Begin with what compose declares."""
+        self.composition.graph = self.graph_type()
+        self.names: dict[str, int] = {}
+        # Of the class ThreadPool, whose module imports this one.
+        self.thread_pools: list[Any] = []
+        self.green_contexts: Any = None
+        # The segments that compose declared, and the options of those to be found (`headrace.capture`).
+        self.segments: list[Any] = []
+        self.chain_options: dict[str, Any] | None = None
+        # The settings of the environment, for a program without a configuration, and those that operators took.
+        self.environment_settings = environment_parameters()
+        self.taken_settings: set[str] = set()
+        # The parameters of conditions and resources, by their names, if anything is set.
+        self.settable: dict[str, list[str]] = {}
+        self.composed_data_loggers: list[Any] = []
+        self.composed_services = Services()
+        self.start_operator: Operator | None = None
+
+    def check_place(self, end: End) -> None:
+        """Raise if an operator or a subgraph was not created in this fragment or subgraph."""
+        owner = owner_of(end)
+        check_member(self.root, owner, or_subgraph=True)
+        place = owner._headrace.place
+        if place is not self.composition:
+            what = f"{owner._headrace.noun} {owner.name!r}"
+            inside = f"{place.name!r}" if place is place._headrace.root else f"subgraph {place.name!r}"
+            raise GraphError(
+                f"{what} was created in {inside} and cannot be connected in {self.composition.name!r}: a flow into "
+                "a subgraph or out of it goes through a port of the subgraph, which its compose declares by "
+                "add_input('name', operator['port']) or add_output('name', operator['port'])"
+            )
+
+    def undeclared_flow(self, source: Operator, output: str, target: Any, input_: str) -> Flow:
+        """Return a dynamic flow that `add_flow` did not declare, or raise."""
+        where = f"operator {source.name!r}: add_dynamic_flow"
+        if self.composition.allows_undeclared_flows:
+            ports = {(output, input_)} if output or input_ else None
+            if not input_ and not target.spec.inputs:
+                ports = {(output or OUTPUT_EXEC, INPUT_EXEC)}
+            return self.composition.graph.flows_between(source, target, ports, None, None)[0]
+        declared = ", ".join(map(str, source._headrace.outgoing)) or "none"
+        wanted = f"{source.name}.{output} -> " if output else ""
+        raise GraphError(
+            f"{where}: there is no flow {wanted or 'to '}{getattr(target, 'name', target)!r}"
+            f"{f' input {input_!r}' if input_ else ''}; compose declares the flows that may be chosen, by "
+            f"add_flow or then; there are {declared}"
+        )
+
+    def all_services(self) -> list[object]:
+        """Return every service of a run."""
+        return [*self.services.all(), *self.composed_services.all()]
+
+    # What a program may set, or ask for, under the same name.
+
+    @property
+    def stop_timeout(self) -> Any:
+        """How long a run may take to stop."""
+        return self.composition.stop_timeout
+
+    @property
+    def stream_per(self) -> str:
+        """For what plain code has a stream."""
+        return self.composition.stream_per
+
+    @property
+    def max_in_flight(self) -> int:
+        """The maximum number of unfinished computes of an operator that does not set its own."""
+        return self.composition.max_in_flight
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run in progress, or else of the last run."""
+        return self.last_run_id
+
+    @property
+    def every_data_logger(self) -> list[Any]:
+        """The loggers that were added."""
+        return [*self.data_loggers, *self.composed_data_loggers]
+
+    def expand_replicas(self) -> None:
+        """Replace the operators that were given ``workers=`` by their replicas."""
+
+    def find_segments(self) -> None:
+        """Check the segments that compose declared, and find those that are wanted besides."""
+
+    @property
+    def parameter_settings(self) -> dict[str, Setting]:
+        """The values that options and the environment set for parameters of operators."""
+        return self.environment_settings if self.config is None else self.config.parameters
+
+    def set_parameters(self, operator: Operator) -> dict[str, Any]:
+        """Return the values that were set for parameters of an operator, which the operator takes now."""
+        settings = self.parameter_settings
+        found: dict[str, Any] = {}
+        for name, parameter in operator.spec.params.items():
+            key = setting_name(f"{operator.name}.{name}")
+            if key in settings:
+                setting = settings[key]
+                try:
+                    found[name] = parameter.check(setting.value, f"operator {operator.name!r}")
+                except ParameterError as error:
+                    raise ConfigError(f"{setting.origin}: {error}") from None
+                self.taken_settings.add(key)
+        return found
+
+    @contextmanager
+    def component_settings(self, name: str, known: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """Yield the values that were set for arguments of a condition or resource, which takes them here."""
+        settings, found = self.parameter_settings, {}
+        self.settable.setdefault(name, []).extend(known)
+        for parameter in known:
+            key = setting_name(f"{name}.{parameter}")
+            if key not in settings:
+                continue
+            if key in self.taken_settings:
+                raise ConfigError(
+                    f"{settings[key].origin}: several are called {name!r}; give each a name of its own: name=..."
+                )
+            self.taken_settings.add(key)
+            found[parameter] = settings[key]
+        try:
+            yield {parameter: setting.value for parameter, setting in found.items()}
+        except (TypeError, ValueError) as error:
+            if not found:
+                raise
+            raise ConfigError(f"{', '.join(each.origin for each in found.values())}: {error}") from error
+
+    def check_settings(self, made: list[Operator]) -> None:
+        """Raise ConfigError if something was set that exists neither in the configuration nor in the program."""
+        for key, setting in self.parameter_settings.items():
+            if key in self.taken_settings:
+                continue
+            named, _, parameter = setting.key.rpartition(".")
+            operators = {operator.name: operator for operator in made}
+            if named in operators:
+                why = absent(f"operator {named!r}", "parameter", parameter, operators[named].spec.params)
+            elif named in self.settable:
+                why = absent(repr(named), "parameter", parameter, self.settable[named])
+            else:
+                why = f"there is no operator {named!r}; there are {choices(operators, named)}"
+            raise ConfigError(
+                f"{setting.origin}: {why}" + (f" ({setting.missing})" if setting.missing else "")
+            )
+
+    def configuration(self) -> Config:
+        """Return the configuration; raise if there is none."""
+        if self.config is None:
+            if not Config.is_named_outside():
+                raise RuntimeError(
+                    f"{self.composition.name!r} has no configuration: call config('file.yaml') first, or "
+                    "config({'section': {'key': value}})"
+                )
+            self.config = Config(None)
+        return self.config
+
+    def compose_graph(self) -> list[Operator]:
+        """Call `compose` for a new graph, and return the operators that it created."""
+        self.begin_graph()
+        made: list[Operator] = []
+        self.made, self.composing_on = made, get_ident()
+        try:
+            self.composition.compose()
+            made += self.compose_parts()
+            self.check_settings(made)
+            for operator in made:
+                operator._headrace.recall_values()
+        finally:
+            self.made, self.composing_on = None, 0
+        return made
+
+    def compose_parts(self) -> list[Operator]:
+        """Compose the fragments that it consists of, and return the operators that they created."""
+        return []
+
+    def follow_graph(self) -> None:
+        """Let the graphs of the fragments that it consists of follow its own, which was changed in a run."""
+
+    def keep_part(self) -> None:
+        """Keep only the operators of the part that runs in this process, if the composition was cut."""
+
+    def report_mistake(self, error: Exception) -> None:
+        """Raise an error of the program that a run could go on with; a subclass may let it pass."""
+        raise error from None
+
+    def report(self, mistake: str) -> None:
+        """Report a mistake in the graph."""
+        self.report_mistake(GraphError(mistake))
+
+    def order_of_stops(
+        self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
+    ) -> list[Operator]:
+        """Return the operators that a run started in the order in which it stops them: the last one first.
+
+        `ended` are those that ended by themselves, in the order of their ends, and `errors` those of the run.
+        """
+        return started[::-1]
+
+    def check_composing(self, call: str) -> None:
+        """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
+        if self.made is not None:
+            return
+        why = "which is running" if self.engine is not None else "which is not being composed"
+        if self.run_control.set_elsewhere is not None:
+            raise GraphError(
+                f"{call} of {self.composition.name!r}, whose operators run in processes of their own: the graph of "
+                "a part is changed in its process, by one of its operators"
+            )
+        raise GraphError(
+            f"{call} of {self.composition.name!r}, {why}: call it in compose(), which every run calls to make its "
+            "graph; a graph that is there is not changed"
+        )
+
+    def changes_of_run(self, call: str) -> Any:
+        """Return what changes the graph of the run in progress; None while composing; raise without either."""
+        if self.made is None and self.run_control.changes is not None:
+            return self.run_control.changes
+        self.check_composing(call)
+        return None
+
+    @property
+    def is_composing_here(self) -> bool:
+        """Whether this is the thread that runs compose now."""
+        return self.composing_on == get_ident()
+
+    @property
+    def run_control(self) -> RunControl:
+        """The control of the run in progress; without one, a control that has no effect."""
+        return self.controls.get("run") or RunControl.of_no_run()
+
+    @property
+    def engine(self) -> Any:
+        """The engine of the run in progress, or None."""
+        return self.run_control.engine
+
+    def find_operator(self, name: str) -> Operator:
+        """Return the operator that its operators mean by a name."""
+        return self.composition.graph.find(name)
+
+    def claim(self, control: RunControl) -> None:
+        """Use this fragment for what `control` controls alone, or raise if it is in use."""
+        holder = self.controls.setdefault("run", control)
+        if holder is not control:
+            raise RuntimeError(
+                f"{self.composition.name!r} {holder.doing} already: one run at a time. Wait for its end, or "
+                "end it by stop_execution(), from outside of its compose and its operators; for two runs side "
+                "by side make two applications"
+            )
+        if control.is_run:
+            self.last_run_id = control.run_id
+        RUNNING.add(self.composition)
+
+    def release(self, control: RunControl) -> None:
+        """End the use of this fragment that `control` controls, if that is the current use."""
+        if self.controls.get("run") is control:
+            del self.controls["run"]
+            RUNNING.discard(self.composition)
+            control.end()
+
+    @property
+    def root(self) -> Composition:
+        """The fragment; another one than this object if this is a subgraph."""
+        return self.composition
+
+    @property
+    def whole(self) -> Composition:
+        """What runs: this fragment, or the application that it is a part of."""
+        return self.composition
+
+    def qualified(self, name: str) -> str:
+        """Return the name that an operator of this name has in the whole fragment."""
+        return name
+
+    def full_name(self, name: str) -> str:
+        """Return the name of an operator with that of its fragment, if that is a part of an application."""
+        return name
+
+    def unused_name(self, base: str) -> str:
+        """Return a name that no operator has yet."""
+        number = self.names[base] = self.names.get(base, 0) + 1
+        return base if number == 1 else f"{base}_{number}"
 
 
 class Composition:

@@ -33,9 +33,8 @@ from headrace.core.construction import needs_fragment
 from headrace.core.deadline import check_on_stuck
 from headrace.core.errors import GraphError, choices
 from headrace.core.inner import Inner
-from headrace.core.inner_operator import InnerOperator
 from headrace.core.joins import JoinRule
-from headrace.core.operator import Operator
+from headrace.core.operator import InnerOperator, Operator
 from headrace.core.parameter import REQUIRED, Live, reserved_names
 from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
 from headrace.core.whole_numbers import whole_number

@@ -14,7 +14,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.inner_composition import RUNNING
+from headrace.core.composition import RUNNING
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

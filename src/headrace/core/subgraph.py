@@ -13,11 +13,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.core.composition import Composition
+from headrace.core.composition import Composition, InnerComposition
 from headrace.core.construction import Arg, ArgList, named_values, needs_fragment, snake_case
 from headrace.core.errors import GraphError, ParameterError, absent, choices
 from headrace.core.inner import Inner
-from headrace.core.inner_composition import InnerComposition
 from headrace.core.notes import noting
 from headrace.core.parameter import check_parameter_name
 from headrace.core.spec import ComponentSpec

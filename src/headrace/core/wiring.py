@@ -8,14 +8,11 @@ owner. Whether it is an input or an output follows from the side of the flow tha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, TypeAlias, TypeVar, overload
 
 from headrace.core.errors import GraphError, PortError, absent
 from headrace.core.inner import Inner
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
-
-if TYPE_CHECKING:
-    from headrace.core.node import Node
 
 
 class _Linked:
@@ -54,7 +51,8 @@ class InnerConnectable:
     noun: ClassVar[str] = "operator"
     """What it is, in errors."""
     is_subgraph: ClassVar[bool] = False
-    node: Node | None = None
+    never_emits: bool = False
+    node: Any = None
     """Its node, if it is an operator of a run."""
 
     def __init__(self, owner: Any) -> None:

@@ -429,6 +429,10 @@ class _Link:
             yield lane
 
 
+# Of an operator of another process that the driver has not composed.
+_NO_STATE = SimpleNamespace(live_parameters={}, live_state=None)
+
+
 class _Part:
     """What the numbers of a part's operators, queues and streams stand for."""
 
@@ -477,7 +481,7 @@ class _Part:
         """Add what is new in a graph."""
         name, run = self.name, self._run
         for each in graph.operators[len(self.operators) :]:
-            composed = self._composed.get(each.name) or type(each.kind, (), {"live_parameters": {}})()
+            composed = self._composed.get(each.name) or type(each.kind, (), {"_headrace": _NO_STATE})()
             operator = OperatorInfo(
                 each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(composed)
             )

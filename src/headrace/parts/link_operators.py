@@ -41,8 +41,7 @@ from headrace.conditions.cuda_stream import CudaStreamCondition
 from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.errors import LinkError, RunStopped
 from headrace.core.inner import Inner
-from headrace.core.inner_operator import InnerOperator
-from headrace.core.operator import Operator
+from headrace.core.operator import InnerOperator, Operator
 from headrace.core.ports import IOSpec
 from headrace.link.loop import default_loop
 from headrace.link.terms import Parcel

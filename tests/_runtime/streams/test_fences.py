@@ -591,7 +591,7 @@ def test_an_operator_that_moves_while_the_device_is_behind_keeps_nothing_for_its
     class Frame:
         pass
 
-    operator = SimpleNamespace(max_in_flight=1)
+    operator = SimpleNamespace(_headrace=SimpleNamespace(max_in_flight=1))
     run_streams: Any = SimpleNamespace(watch=Watch())
     node: Any = SimpleNamespace(operator=operator, name="moves", has_extra_work=False)
     lifetimes = Lifetimes(run_streams, node)

@@ -52,12 +52,8 @@ class InnerComponent(_InnerComponent):
         fragment = getattr(component.fragment, "name", "") or '""'
         is_native = isinstance(component, _Native)
         args = [(described if is_native else described_natively)(arg) for arg in component.args]
-        found = [
-            ("id", component.id),
-            ("name", component.name or '""'),
-            ("fragment", fragment),
-            ("args", args),
-        ]
+        found = [("id", component.id), ("name", component.name or '""')]
+        found += [("fragment", fragment), ("args", args)]
         if self.kind_label:
             found += [(self.kind_label, "native"), ("spec", tuple(described_parameters(component.spec)))]
         if isinstance(component, GXFComponent):

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from headrace.compat.holoscan.absent import NotHereError
+from headrace.compat.holoscan.core.hidden import Hidden
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
 from headrace.core.graph import Flow
@@ -166,6 +167,9 @@ class DeclaresFlows:
     """The part of a fragment or a subgraph that connects operators."""
 
     allows_undeclared_flows = True
+    outcome: Any = Hidden()
+    run_id: Any = Hidden()
+    segments: Any = Hidden()
 
     def add_flow(
         self, upstream_op: Any, downstream_op: Any, port_pairs: Any = None, *more: Any, **options: Any

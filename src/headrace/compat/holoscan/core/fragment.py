@@ -144,9 +144,6 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
 
     passes_acquisition_times_on = False
     _headrace = Inner(InnerFragment)
-    outcome: Any = Hidden()
-    run_id: Any = Hidden()
-    segments: Any = Hidden()
     is_paused: Any = Hidden()
 
     name = text("name")

@@ -22,7 +22,7 @@ from headrace.core.condition import Condition
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError
 from headrace.core.inner import Inner
-from headrace.core.inner_operator import InnerOperator as _InnerOperator
+from headrace.core.operator import InnerOperator as _InnerOperator
 from headrace.core.operator import NamedPart, Part
 from headrace.core.operator import Operator as _Operator
 from headrace.core.resource import Resource
@@ -104,10 +104,8 @@ class InnerOperator(_InnerOperator):
         """Return whether the program, or the SDK, gave the operator an attribute of this name that is not None."""
         if name in _NAMES:
             return True
-        places = [
-            vars(self.operator),
-            *(vars(kind) for kind in type(self.operator).__mro__ if _is_of_program(kind)),
-        ]
+        kinds = filter(_is_of_program, type(self.operator).__mro__)
+        places = [vars(self.operator), *map(vars, kinds)]
         return next((place[name] for place in places if name in place), None) is not None
 
     max_in_flight = None
@@ -115,11 +113,9 @@ class InnerOperator(_InnerOperator):
 
     def recall_values(self) -> None:
         """Set the parameters once more: what was given comes before what `__init__` assigned meanwhile."""
+        operator, spec = self.operator, self.operator.spec
         if not self.is_ready:
-            self.operator.spec.apply(
-                self.operator,
-                {arg.name: arg.value for arg in self.operator.args if arg.name in self.operator.spec.params},
-            )
+            spec.apply(operator, {arg.name: arg.value for arg in operator.args if arg.name in spec.params})
         super().recall_values()
 
     def set_parameter(self, name: str, value: Any, origin: str = "") -> None:

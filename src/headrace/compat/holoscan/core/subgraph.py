@@ -67,12 +67,9 @@ class InnerSubgraph(_InnerSubgraph):
 
     def check_place(self, end: Any) -> None:
         """Let an operator of the fragment, which is in no graph yet, become one of this subgraph."""
-        owner = owner_of(end)
-        if (
-            owner._headrace.place is self.subgraph.fragment is not self.subgraph
-            and owner not in self.subgraph.graph.operators
-        ):
-            owner._headrace.place = self.subgraph
+        owner, mine = owner_of(end), self.subgraph
+        if owner._headrace.place is mine.fragment is not mine and owner not in mine.graph.operators:
+            owner._headrace.place = mine
             owner.name = self.qualified(owner.name)
         super().check_place(end)
 
@@ -81,22 +78,18 @@ class InnerSubgraph(_InnerSubgraph):
         if not self.config:
             return getattr(self.place, call)(*args)
         # As a fragment reads its own.
-        whole = type(self.subgraph.fragment)
-        return getattr(whole, call)(self.subgraph, *args)
+        return getattr(type(self.subgraph.fragment), call)(self.subgraph, *args)
 
     def add_exec(self, ports: dict[str, Port], name: str, internal: Any, port: str, of_operator: str) -> None:
         """Add an execution port."""
-        self.check_free(
-            name, self.subgraph.spec.inputs, self.subgraph.spec.outputs, self.exec_inputs, self.exec_outputs
-        )
+        spec, inner = self.subgraph.spec, internal._headrace
+        self.check_free(name, spec.inputs, spec.outputs, self.exec_inputs, self.exec_outputs)
         self.check_place(internal)
         if not isinstance(internal, Subgraph):
             self.subgraph.fragment.graph.add(internal)
             ports[name] = Port(internal, of_operator)
             return
-        known = (
-            internal._headrace.exec_inputs if ports is self.exec_inputs else internal._headrace.exec_outputs
-        )
+        known = inner.exec_inputs if ports is self.exec_inputs else inner.exec_outputs
         if port not in known:
             what = f"subgraph {internal.name!r}"
             if port in {**internal.spec.inputs, **internal.spec.outputs}:
@@ -124,9 +117,6 @@ class Subgraph(DeclaresFlows, _Subgraph):
     """
 
     _headrace = Inner(InnerSubgraph)
-    outcome: Any = Hidden()
-    run_id: Any = Hidden()
-    segments: Any = Hidden()
     never_emits: Any = Hidden()
 
     @raises_runtime_errors

@@ -44,9 +44,8 @@ class PartTracker(DataFlowTracker):
         super().flowed([each for each in flows if self._is_mine(each.path.operators[-1])])
 
     def _source_messages(self) -> dict[str, int]:
-        sources = [
-            one for one in self._operators if self._is_mine(one) and one.node.operator._headrace.outgoing
-        ]
+        mine = filter(self._is_mine, self._operators)
+        sources = [one for one in mine if one.node.operator._headrace.outgoing]
         counts = super()._source_messages()
         return {
             f"{_full_name(one)}->{output.name.rpartition('.')[2]}": output.count
