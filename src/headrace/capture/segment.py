@@ -330,7 +330,7 @@ class CapturedSegment:
         node = self.node
         node.lifetimes = node.streams.lifetimes
         for member in self.members:
-            if member.lifetimes is not None and member.lifetimes.full is not None:
+            if member.lifetimes is not None and member.lifetimes.is_full:
                 node.lifetimes = member.lifetimes
                 node.has_extra_work = True
                 return

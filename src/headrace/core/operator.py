@@ -274,6 +274,8 @@ class Operator(Connectable):
     def stop(self) -> None:
         """Stop; called once per run for every operator that was started, even after an error."""
 
+    # Whether it moves messages as they come from a queue, with the work behind them.
+    _moves_messages: ClassVar[bool] = False
     # Whether it is an async function, which computes nothing while it awaits.
     _awaits: ClassVar[bool] = False
 

@@ -190,6 +190,8 @@ class LinkOperator(Operator):
 
     _is_link = True
 
+    _moves_messages = True
+
     def __init__(
         self,
         fragment: Composition,

@@ -158,6 +158,8 @@ class Crew:
 class Distributor(Operator):
     """Hands the messages of an operator to its replicas; it has the name of the operator."""
 
+    _moves_messages = True
+
     def __init__(self, fragment: Composition, declared: Operator, crew: Crew) -> None:
         self.declared = declared
         self.crew = crew
@@ -202,6 +204,8 @@ def job_port(name: str, lane: int, queue: int) -> str:
 
 class Collector(Operator):
     """Sends the results of replicas on, in the order of their jobs."""
+
+    _moves_messages = True
 
     def __init__(self, fragment: Composition, declared: Operator, crew: Crew, outputs: list[str]) -> None:
         self.crew = crew

@@ -109,6 +109,8 @@ class Reply(NamedTuple):
 class ProcessReplica(Operator):
     """A replica in a process of its own."""
 
+    _moves_messages = True
+
     def __init__(
         self, fragment: Composition, declared: Operator, number: int, run_child: Callable[..., None]
     ) -> None:

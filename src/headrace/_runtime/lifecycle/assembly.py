@@ -96,7 +96,7 @@ def _set_node(operator: Operator, node: Node) -> None:
 def _complete(fragment: Composition, engine: Engine) -> None:
     """Create the contexts and the streams of every node, now that the queues exist."""
     share_rooms(engine)
-    engine.streams = RunStreams(fragment)
+    engine.streams = RunStreams(fragment, captured_in(engine))
     of_groups = {group.node for group in engine.groups}
     for node in engine.nodes:
         if node not in of_groups:
@@ -117,11 +117,16 @@ def expect_undeclared_flows(engine: Engine) -> None:
         queue.feeders += [node for node in choosing if node not in queue.feeders]
 
 
+def captured_in(engine: Engine) -> list[Operator]:
+    """Return the operators of the segments of a run."""
+    return [operator for group in engine.groups for operator in group.operators]
+
+
 def _make_contexts(node: Node, engine: Engine) -> None:
     node.input = InputContext(node)
     node.output = OutputContext(node)
     node.context = ExecutionContext(node)
-    node.streams = NodeStreams(engine.streams, node)
+    node.streams = NodeStreams(engine.streams, node, engine.streams.layout.of(node.operator))
 
 
 def join_node(operator: Operator, engine: Engine) -> Node:

@@ -210,7 +210,7 @@ class Changes:
                 started.append(operator)
                 operator._run_phase = OperatorStatus.START_PENDING
                 try:
-                    operator.start()
+                    operator._node.streams.call(operator.start)  # type: ignore[union-attr]
                 except BaseException as error:
                     note(error, "start", operator)
                     raise
@@ -219,7 +219,6 @@ class Changes:
         except BaseException:
             _give_up(nodes, started)
             raise
-        engine.streams.place_new(operators)
         for node in nodes:
             engine.prepare(node)
         if engine.watchdog is not None:

@@ -229,7 +229,7 @@ class Engine:
         if self.scheduler.max_duration_ms >= 0:
             self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
             self.timed = True
-        self.streams.place({operator for group in self.groups for operator in group.operators})
+        self.streams.look_for_library()
         for node in self.operator_nodes:
             self.prepare(node)
         for group in self.groups:
@@ -525,7 +525,7 @@ class Engine:
         if room is not None:
             room.leave()
         lifetimes = node.lifetimes
-        if lifetimes is not None and lifetimes.full is not None:
+        if lifetimes is not None and lifetimes.is_full:
             self.throttle(node)
         if node.is_closing:
             self.ends.after_compute(node)

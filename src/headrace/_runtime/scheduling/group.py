@@ -180,7 +180,7 @@ class Group:
         node = self.node
         node.input, node.output = InputContext(node), OutputContext(node)
         node.context = ExecutionContext(node)
-        node.streams = NodeStreams(streams, node)
+        node.streams = NodeStreams(streams, node, None)
         for member in self.members:
             outer = member.input_queues
             # What it receives from; its accounts are about the queues that others send to.
@@ -194,7 +194,7 @@ class Group:
             member.input_queues = outer
             member.output = OutputContext(member)
             member.context = MemberContext(member)
-            member.streams = NodeStreams(streams, member)
+            member.streams = NodeStreams(streams, member, streams.layout.of(member.operator))
             self._before[member] = [queue for port in member.input.ports for queue in port.queues]
             self._behind[member] = [
                 queue

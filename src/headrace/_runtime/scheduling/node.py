@@ -307,7 +307,7 @@ class Node(RunningOperator):
         self.is_guarded = (
             self.wants_alone or self.evaluated is not None or (room is not None and bool(room.requests))
         )
-        if self.lifetimes is None or self.lifetimes.full is None:  # otherwise there is, in this step at least
+        if self.lifetimes is None or not self.lifetimes.is_full:  # otherwise there is, in this step at least
             self.update_extra_work()
 
     def update_extra_work(self) -> None:
