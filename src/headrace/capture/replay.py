@@ -334,7 +334,8 @@ class Replay:
         """Order it after the messages of a frame as well."""
         self.order_own()
         for item in items:
-            wait_for(item, self.own)
+            if type(item) is Envelope:
+                wait_for(item, self.own)
 
     def close(self) -> None:
         """Release the streams of comparisons; the device has finished."""

@@ -12,7 +12,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace._runtime.messages.envelope import Details, Envelope, wait_for
-from headrace._runtime.messages.ports import AT_START, EMPTY, NOTHING, InputPort, messages_in, no_such_port, parts_of
+from headrace._runtime.messages.ports import (
+    AT_START,
+    EMPTY,
+    NOTHING,
+    InputPort,
+    messages_in,
+    no_such_port,
+    parts_of,
+)
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
 from headrace._runtime.streams.watch import Watched

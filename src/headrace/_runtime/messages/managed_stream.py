@@ -46,10 +46,11 @@ class ManagedStream:
         self.record(event)
         return event
 
-
     def wait_for(self, event: Any, where: str) -> None:
         """Make the stream wait for an event of any library; `where` names the caller in errors."""
-        if hasattr(event, "is_done") or hasattr(event, "__cuda_stream__"):  # of cuda.core, or what works like it
+        if hasattr(event, "is_done") or hasattr(
+            event, "__cuda_stream__"
+        ):  # of cuda.core, or what works like it
             self.wait(event)
             return
         try:
@@ -61,7 +62,9 @@ class ManagedStream:
         elif stream is not None and hasattr(event, "wait"):  # Numba
             event.wait(stream)
         else:
-            raise StreamError(f"{where} takes an event of cuda.core, CuPy, PyTorch or Numba, not {event!r:.80}")
+            raise StreamError(
+                f"{where} takes an event of cuda.core, CuPy, PyTorch or Numba, not {event!r:.80}"
+            )
 
 
 def create_event(device_id: int) -> Any:

@@ -65,7 +65,17 @@ class InputPort:
     """
 
     __slots__ = (
-        *("_bring", "_first", "_is_receivers", "_takes", "count", "empty_in", "form", "is_optional", "is_shared"),
+        *(
+            "_bring",
+            "_first",
+            "_is_receivers",
+            "_takes",
+            "count",
+            "empty_in",
+            "form",
+            "is_optional",
+            "is_shared",
+        ),
         *("item", "kept", "kind", "log", "memory_of", "name", "noted", "own", "owner_of", "queues"),
         *("received_in", "take"),
     )

@@ -209,7 +209,9 @@ class DirectCompute:
     ) -> None:
         """Take what the operator emits."""
         if after is not None:
-            self._refuse("emits after an event (after=), which would be that of the recorded frame in every frame")
+            self._refuse(
+                "emits after an event (after=), which would be that of the recorded frame in every frame"
+            )
         name = self._name(name, self.emitted, "output")
         if acq_timestamp is None:
             self._refuse("emits without the timestamp that it received (acq_timestamp=None)")

@@ -55,7 +55,16 @@ class HeldFrames:
         Whether owners were received again while they were watched, since this was last set to False.
     """
 
-    __slots__ = ("_countdown", "_user", "_watch", "has_seen_again", "received", "shared", "unsorted", "watched")
+    __slots__ = (
+        "_countdown",
+        "_user",
+        "_watch",
+        "has_seen_again",
+        "received",
+        "shared",
+        "unsorted",
+        "watched",
+    )
 
     def __init__(self, watch: Watch, user: StreamUser) -> None:
         self._watch = watch

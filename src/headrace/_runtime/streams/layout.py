@@ -100,7 +100,9 @@ class StreamLayout:
         if share is not None:
             return ("share", share)
         per = stream_per(operator)
-        return {"operator": ("own", operator), "branch": ("branch", source), "program": ("program", source)}[per]
+        return {"operator": ("own", operator), "branch": ("branch", source), "program": ("program", source)}[
+            per
+        ]
 
     def _head(self, operator: Operator, before: dict[Operator, Operator]) -> Operator:
         """Return the first operator of a branch; in a circle, that which is first in the graph."""
@@ -142,7 +144,9 @@ def check_layout(fragment: Composition, captured: Collection[Operator]) -> None:
             continue
         where = f"share_stream: operator {operator.name!r}"
         if operator.spec.is_on_default_stream:
-            raise GraphError(f"{where} says spec.default_stream(), and has one stream: leave one of the two out")
+            raise GraphError(
+                f"{where} says spec.default_stream(), and has one stream: leave one of the two out"
+            )
         if operator in captured:
             raise GraphError(
                 f"{where} is part of a captured segment, which works on a stream of its own; leave it out of one of "

@@ -71,7 +71,17 @@ class NodeStreams:
     """
 
     __slots__ = (
-        *("_compute", "_current", "_further", "_fences", "_named", "_outputs", "_planned", "_ports", "_resends"),
+        *(
+            "_compute",
+            "_current",
+            "_further",
+            "_fences",
+            "_named",
+            "_outputs",
+            "_planned",
+            "_ports",
+            "_resends",
+        ),
         *("current_on", "first_values", "knobs", "lifetimes", "node", "own", "run"),
     )
 
@@ -116,12 +126,6 @@ class NodeStreams:
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return the compute to run, wrapped with the work before and after it."""
-        if self.run.brings:
-            from headrace._runtime.streams.other_devices import OtherDevices
-
-            others = OtherDevices(self)
-            for port in self._ports:
-                port.bring(others.bring)
         self._compute = compute
         if self._resends is not None:
             self.update_outputs()
@@ -166,7 +170,13 @@ class NodeStreams:
         Its stream is made current, and what it received is looked at after every few computes (`lifetimes`). What
         an observer writes down of a compute is written here (`ComputeLog`).
         """
-        node, compute, current, lifetimes, run = self.node, self._compute, self._current, self.lifetimes, self.run
+        node, compute, current, lifetimes, run = (
+            self.node,
+            self._compute,
+            self._current,
+            self.lifetimes,
+            self.run,
+        )
         assert current is not None
         assert lifetimes is not None
         assert self.own is not None
@@ -324,10 +334,16 @@ class NodeStreams:
         if not stream.is_shared:
             self._fences[own] = frames.fences
         self.lifetimes = node.lifetimes = Lifetimes(node, frames)
-        self._current = LastingStream(default_handle(own.device_id) if is_default(own.handle) else own.handle)
+        self._current = LastingStream(_handle_of(own))
         for port in self._ports:
             port.own, port.kept = own, frames.held
             port.is_shared = has_other_receivers(port)
+        if self.run.brings and self._planned is not None:
+            from headrace._runtime.streams.other_devices import OtherDevices
+
+            others = OtherDevices(self)
+            for port in self._ports:
+                port.bring(others.bring)
         self._note_use(own)
         self.update_outputs()
         for port in self._ports:  # of a compute that has begun without
@@ -404,8 +420,7 @@ class NodeStreams:
             if default is not own:
                 default.wait(own.now())
                 self._use(default)
-        handle = own.handle
-        return default_handle(own.device_id) if is_default(handle) else handle
+        return _handle_of(own)
 
     def received_streams(self, port: InputPort) -> list[Any]:
         """Return the handle of the stream of each message received at a port, or None if its sender has none."""
@@ -421,18 +436,22 @@ class NodeStreams:
         ]
 
     def allocate(self, name: str) -> Any:
-        """Return the operator's stream of this name, from its pool at the first call; None if none is left."""
+        """Return the operator's stream of this name, from its pool at the first call; None if none is left.
+
+        The first name of an operator without inputs is that of its own stream: it has no other way to ask for it.
+        """
         if not self.run.has_device:
             return None
-        self.open()
+        own = self.open()
         if name not in self._named:
-            self._named[name] = self.run.take_for(self.node.operator)
+            is_own = not (self._named or self._ports)
+            self._named[name] = own if is_own else self.run.take_for(self.node.operator)
         found = self._named[name]
         if found is None:
             return None
         self._use(found)
         self.make_current(found.device_id)
-        return found.handle
+        return _handle_of(found)
 
     def synchronize_streams(self, streams: Iterable[Any], target: Any) -> None:
         """Order a stream after others."""
@@ -551,7 +570,12 @@ class NodeStreams:
                 if others:
                     stamp = self._after(others, stream, stamp)
             port.stamp_tensors = stamp
-            if stream is not None and stream is own and not self._further and self._stays_on_stream(port.queues):
+            if (
+                stream is not None
+                and stream is own
+                and not self._further
+                and self._stays_on_stream(port.queues)
+            ):
                 # Receivers of one message share the record that keeps it alive.
                 stamp = make_envelope if len(port.queues) > 1 else None
             if resends is not None:
@@ -618,6 +642,11 @@ class NodeStreams:
             f"operator {self.node.name!r}: {caller} takes the handle of a stream (from receive_cuda_stream, "
             f"receive_cuda_streams or allocate_cuda_stream), not {hint}"
         )
+
+
+def _handle_of(managed: ManagedStream) -> Any:
+    """Return the handle of a stream for programs; that of a default stream is 0, so it is false."""
+    return default_handle(managed.device_id) if is_default(managed.handle) else managed.handle
 
 
 def _waits(condition: Any) -> bool:

@@ -34,7 +34,6 @@ from headrace.core.metadata import MetadataDictionary
 from headrace.gpu.allocation import Allocation, StreamUser, allocation_at, in_use
 from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.libraries import (
-    ANY_LIBRARY,
     NEVER_ALLOCATED,
     Library,
     find_library,

@@ -135,7 +135,9 @@ class Resends:
         self._forget_passed()
         sent = SentMessage()
         extra = message.extra
-        message.extra = Extra(None, None, sent) if extra is None else Extra(extra.details, extra.more_fences, sent)
+        message.extra = (
+            Extra(None, None, sent) if extra is None else Extra(extra.details, extra.more_fences, sent)
+        )
         for owner in memory_in(data):
             if type(owner) is not Allocation:  # which stands for one use of the memory
                 sending = _Sending(owner, self._node.remaining, sent, receivers)

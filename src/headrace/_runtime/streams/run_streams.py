@@ -17,8 +17,8 @@ from headrace._runtime.streams.lifetimes import StreamFrames
 from headrace._runtime.streams.sources import source_of
 from headrace._runtime.streams.stream_source import StreamLease, StreamSource, attempt_all
 from headrace._runtime.streams.watch import Watch
-from headrace.gpu.ambient import library_is_in_use, remember_stream
 from headrace.gpu import array_libraries
+from headrace.gpu.ambient import library_is_in_use, remember_stream
 from headrace.gpu.backend import active
 from headrace.gpu.current_device import remember_current
 
