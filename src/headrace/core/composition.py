@@ -79,8 +79,8 @@ class Composition:
         self.max_in_flight = 8
         """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
         self.stream_per = "operator"
-        """Which operators share a stream: none (``"operator"``), those of a chain (``"branch"``: every fork and every
-        join begins another), or all that take their streams from the same pool or slice (``"program"``)."""
+        """Which operators share a stream: none (``"operator"``), those of a chain (``"branch"``: every fork and
+        every join begins another), or all that take their streams from the same pool or slice (``"program"``)."""
         self.count_messages = False
         """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
         # The operators that compose has created; None while compose is not running. And the thread that composes.
@@ -137,8 +137,8 @@ class Composition:
     def share_stream(self, *operators: Operator) -> None:
         """Let operators work on one stream, whatever `stream_per` says.
 
-        Their work never overlaps. What they send each other needs neither an event nor a wait, which costs the host
-        about 3 µs for each message. They take their streams from the same pool or slice.
+        Their work never overlaps. What they send each other needs neither an event nor a wait, which costs the
+        host about 3 µs for each message. They take their streams from the same pool or slice.
         """
         from headrace.core.operator import Operator
 
@@ -152,9 +152,10 @@ class Composition:
                 )
             for share in self._root._stream_shares:
                 if operator in share:
+                    others = choices(each.name for each in share if each is not operator)
                     raise GraphError(
-                        f"share_stream: operator {operator.name!r} shares a stream already, with "
-                        f"{choices(each.name for each in share if each is not operator)}; name all of them in one call"
+                        f"share_stream: operator {operator.name!r} shares a stream already, with {others}; name "
+                        "all of them in one call"
                     )
         if len(set(operators)) < 2:
             raise GraphError("share_stream takes two operators or more, each once")
@@ -197,8 +198,8 @@ class Composition:
             The operators.
         port_pairs
             A set of ``(output, input)`` pairs or a dict ``{output: input}`` or ``{output: {input, ...}}``;
-            not needed where there is one output and one input. An input with ``ConditionType.NONE`` is optional and
-            does not count. Or the third operator of a chain, after which more may follow.
+            not needed where there is one output and one input. An input with ``ConditionType.NONE`` is optional
+            and does not count. Or the third operator of a chain, after which more may follow.
         size
             The number of messages that may wait at the input, if it is more than the input's own ``size``. It
             changes neither what `receive` returns nor when the operator runs.
@@ -592,8 +593,8 @@ class Composition:
     def fail(self, error: BaseException) -> None:
         """End the run with an error that comes from outside of its operators; may be called from any thread.
 
-        `run` stops every operator and raises `error` itself, and the outcome says ``failed``. Without a run it does
-        nothing. An error of an operator that ended the run before comes first.
+        `run` stops every operator and raises `error` itself, and the outcome says ``failed``. Without a run it
+        does nothing. An error of an operator that ended the run before comes first.
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"{self.name!r}: fail takes an exception, not {error!r}")

@@ -3,16 +3,16 @@
 A received frame stays alive until the program has released it and the stream that may read it has passed a fence
 after that. There is one list of frames for each stream (`StreamFrames`), whether one operator works on it or
 several. Which frames the program has released, and which fences are complete, is found out for several computes at
-once: with the usual limit, when an operator has six computes that are not known to be complete. At every compute it
-would free frames sooner, at six times the cost. Querying an event costs less than a callback. If the device is
-behind, it is found out at every other compute, so that no more is kept than the limit says, and the operator goes on
-as soon as the oldest compute is complete.
+once: with the usual limit, when an operator has six computes that are not known to be complete. At every compute
+it would free frames sooner, at six times the cost. Querying an event costs less than a callback. If the device is
+behind, it is found out at every other compute, so that no more is kept than the limit says, and the operator goes
+on as soon as the oldest compute is complete.
 
 The next `emit` inserts the fence after a compute anyway. If there was none since the last time, one is inserted
 here.
 
-An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the oldest.
-Only in this case is a callback requested.
+An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the
+oldest. Only in this case is a callback requested.
 """
 
 from __future__ import annotations
