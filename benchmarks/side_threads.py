@@ -2,10 +2,11 @@
 
     python -m benchmarks.side_threads [--save] [--frames 1000]      needs a GPU and CuPy
 
-In the first program a thread of the program uploads frames on a stream of its own, waits for each, and hands it over
-by a queue; a source emits what it finds there. In the second, the source fills its buffers in turn, which rule 5 of
-the streams forbids: its frames are wrong, and it has to be told so. In both a stage spins before it reads the frame,
-so that memory that is used again too early shows, and a sink compares each frame with its number on the device.
+In the first program a thread of the program uploads frames on a stream of its own, waits for each, and hands it
+over by a queue; a source emits what it finds there. In the second, the source fills its buffers in turn, which rule
+5 of the streams forbids: its frames are wrong, and it has to be told so. In both a stage spins before it reads the
+frame, so that memory that is used again too early shows, and a sink compares each frame with its number on the
+device.
 """
 
 from __future__ import annotations

@@ -59,7 +59,17 @@ class Lifetimes:
         Whether the maximum number of computes is unfinished; the engine then throttles the operator.
     """
 
-    __slots__ = ("_fences_next", "_limit", "_node", "check_at", "fences", "frames", "is_full", "numbers")
+    __slots__ = (
+        "_check_at",
+        "_fence_next",
+        "_limit",
+        "_node",
+        "check_at",
+        "fences",
+        "frames",
+        "is_full",
+        "numbers",
+    )
 
     def __init__(self, node: RunningOperator, frames: StreamFrames) -> None:
         self._node = node
@@ -71,7 +81,8 @@ class Lifetimes:
         given = node.operator.fragment.max_in_flight if limit is None else limit
         self._limit = whole_number(given, f"operator {node.name!r}: max_in_flight", 1)
         self.check_at = 1
-        self._fences_next = False
+        self._fence_next = False
+        self._check_at = 1  # while a fence is to be inserted
         frames.members.append(self)
 
     def note_compute(self) -> None:
@@ -85,9 +96,12 @@ class Lifetimes:
 
     def check(self) -> None:
         """Find out what is complete, between two computes."""
-        if self._fences_next:
-            self._fences_next = False
+        if self._fence_next:
+            self._fence_next = False
             self.frames.insert_after(self.numbers[-1])
+            if len(self.numbers) < self._check_at:
+                self.check_at = self._check_at
+                return
         self.frames.check(self)
         if self.frames.held.has_seen_again:
             self.frames.held.has_seen_again = False
@@ -106,8 +120,9 @@ class Lifetimes:
 
     def fence_next(self) -> None:
         """Insert a fence at the end of this compute."""
-        self._fences_next = True
-        self.check_at = 1
+        if not self._fence_next:
+            self._fence_next = True
+            self._check_at, self.check_at = self.check_at, 1
 
     def suspect(self) -> None:
         """Let those who send to the operator note what they send, since it received memory that it still has."""

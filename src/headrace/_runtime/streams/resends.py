@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 # Messages in a row, all of other memory, after which a sender notes nothing any more: a frame may have come to a
 # reader twice on two ways through the graph.
 _QUIET: Final = 100
+# The memory that is remembered, for senders that fill so many buffers in turn.
+_MOST: Final = 64
 
 
 class SentMessage:
@@ -59,7 +61,7 @@ class SentMessage:
 
 
 class _Sending:
-    """One message with some memory, until all readers have passed it."""
+    """The last message with some memory."""
 
     __slots__ = ("_receivers", "_sent", "owner", "reads", "turn")
 
@@ -98,7 +100,8 @@ class Resends:
     def __init__(self, node: RunningOperator, is_strict: bool) -> None:
         self._node = node
         self._is_strict = is_strict
-        self._sendings: dict[int, list[_Sending]] = {}
+        # By the identity of the owner of the memory, which is kept alive here; the oldest first.
+        self._sendings: dict[int, _Sending] = {}
         self._quiet = 0
         self.is_constant = False
         self.is_over = self.has_warned = False
@@ -109,49 +112,54 @@ class Resends:
         """Return a function that makes the messages of an output, each with a note of its readers."""
 
         def stamp_and_note(data: Any) -> Envelope:
-            self._check(data, name)
+            owners = memory_in(data)
+            if owners:
+                self._check(data, owners, name)
             message: Envelope = make_envelope(data) if stamp is None else stamp(data)
-            self._note(data, message, len(port.queues))
+            if owners and not self.is_over:
+                self._note(message, owners, len(port.queues))
             return message
 
         return stamp_and_note
 
-    def _check(self, data: Any, name: str) -> None:
+    def _check(self, data: Any, owners: list[Any], name: str) -> None:
         """Warn if a message has memory that readers of an earlier compute may still read."""
         is_constant, self.is_constant = self.is_constant, False
         self._quiet += 1
         turn = self._node.remaining
-        for owner in memory_in(data):
-            for sending in self._sendings.get(id(owner), ()):
-                if sending.turn == turn:
-                    continue
-                self._quiet = 0
-                reader = None if is_constant else sending.reader(self._node)
-                if reader is not None and not _is_read_only(data) and not self._is_received(owner):
-                    self._report(name, reader)
-                    return
-
-    def _note(self, data: Any, message: Envelope, receivers: int) -> None:
-        self._forget_passed()
-        sent = SentMessage()
-        extra = message.extra
-        message.extra = (
-            Extra(None, None, sent) if extra is None else Extra(extra.details, extra.more_fences, sent)
-        )
-        for owner in memory_in(data):
-            if type(owner) is not Allocation:  # which stands for one use of the memory
-                sending = _Sending(owner, self._node.remaining, sent, receivers)
-                self._sendings.setdefault(id(owner), []).append(sending)
+        for owner in owners:
+            sending = self._sendings.get(id(owner))
+            if sending is None or sending.turn == turn:
+                continue
+            self._quiet = 0
+            reader = None if is_constant else sending.reader(self._node)
+            if reader is not None and not _is_read_only(data) and not self._is_received(owner):
+                self._report(name, reader)
+                return
         if self._quiet > _QUIET and not self._is_strict:
             self._end()
 
-    def _forget_passed(self) -> None:
-        for key, sendings in list(self._sendings.items()):
-            left = [each for each in sendings if each.reader(self._node) is not None]
-            if left:
-                self._sendings[key] = left
+    def _note(self, message: Envelope, owners: list[Any], receivers: int) -> None:
+        sent = SentMessage()
+        extra = message.extra
+        if extra is None:
+            message.extra = Extra(None, None, sent)
+        else:
+            message.extra = Extra(extra.details, extra.more_fences, sent)
+        sendings, turn = self._sendings, self._node.remaining
+        for owner in owners:
+            if type(owner) is Allocation:  # which stands for one use of the memory
+                continue
+            earlier = sendings.pop(id(owner), None)
+            if earlier is not None and earlier.turn == turn:
+                sendings[id(owner)] = earlier  # of another output of this compute
             else:
-                del self._sendings[key]
+                sendings[id(owner)] = _Sending(owner, turn, sent, receivers)
+        while sendings and len(sendings) > _MOST:
+            oldest = next(iter(sendings))
+            if len(sendings) < 2 * _MOST and sendings[oldest].reader(self._node) is not None:
+                break
+            del sendings[oldest]
 
     def _end(self) -> None:
         self.is_over = True
