@@ -108,7 +108,7 @@ PLANTS = [
         _WAITING,
         "            elif not (ready_queue.now or ready_queue.later):\n",
         "            elif True:\n",
-        "mixed-2",
+        "fan-2",
         (_LOST, _WRONG),
     ),
     Plant(
@@ -116,8 +116,8 @@ PLANTS = [
         _WAITING,
         "                if ready_queue.standby is not None or not ready_queue.waits_for_turn:\n",
         "                if True:\n",
-        "turn-2",
-        (_LOST, _HANG),
+        "uneven-fan-2",
+        (_LOST, _WRONG),
     ),
     Plant(
         "room that a receive makes wakes nobody",
@@ -197,7 +197,7 @@ PLANTS = [
         "headrace._runtime.scheduling.ready_queue",
         "bool(self.now or self.later or current.has_waiting_producers)\n",
         "bool(self.now or self.later)\n",
-        "uneven-2",
+        "uneven-fan-2",
         (_WRONG, _LOST),
     ),
     Plant(
@@ -205,7 +205,7 @@ PLANTS = [
         _ENGINE,
         "            state.update_producers(self.pausing.is_paused)\n            for producer in state.watchers:\n",
         "            for producer in state.watchers:\n",
-        "uneven-2",
+        "uneven-fan-2",
         (_LOST, _WRONG, Kind.LIVELOCK),
     ),
     Plant(
@@ -269,8 +269,8 @@ PLANTS = [
         _ENGINE,
         "            if node is not None or self.stopping or not ready_queue.has_turn:\n                return node\n",
         "            return node\n",
-        "event-2",
-        (_LOST,),
+        "event-beside-2",
+        (_LOST, _WRONG),
     ),
     Plant(
         "a node can be put in its queue twice",
@@ -326,8 +326,8 @@ PLANTS = [
     Plant(
         "a worker keeps its deadline after it woke up",
         _WAITING,
-        "            parker.deadline = None\n        if not woken:\n",
-        "        if not woken:\n",
+        "            parker.deadline = None\n            if patience",
+        "            if patience",
         "loaded-2",
         (_TIME, _WRONG),
     ),
@@ -406,7 +406,7 @@ PLANTS = [
         "        return self._permit.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))\n",
         "        return self._permit.acquire()\n",
         "periodic-2",
-        (_TIME,),
+        (_TIME, _LOST),
     ),
     # The end.
     Plant(

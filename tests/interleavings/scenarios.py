@@ -86,6 +86,16 @@ def _check_uneven(world: World) -> None:
 _add((1, 2, 3), Scenario("uneven", _uneven, check=_check_uneven))
 
 
+def _uneven_fan(world: World) -> None:
+    """The same, of one of two receivers, to which messages do not pass directly."""
+    _uneven(world)
+    source = next(operator for operator in world.app.graph if operator.name == "source")
+    world.app.add_flow(source, world.sink("other"))
+
+
+_add((2, 3), Scenario("uneven-fan", _uneven_fan, check=_check_uneven))
+
+
 def _short_pair(world: World) -> None:
     """Three operators that take turns, for longer than a worker stands by."""
     world.notes["together"] = []
@@ -134,7 +144,7 @@ def _received_late(world: World) -> None:
 
     def late(op: Any, op_input: Any, op_output: Any) -> None:
         world.control.sleep(40_000)
-        if op.ticks == 4:
+        if op.ticks == 1:
             world.control.wait_until(lambda: world.count("after") == 2 or world.is_over)
         world.received["sink"].append(op_input.receive("in"))
 
@@ -321,6 +331,7 @@ def _pop(world: World) -> None:
     source = world.source("source", 3, takes=MS)
     source.spec.outputs["out"].condition(ConditionType.NONE)
     sink = world.sink("sink", waits=MS, size={"size": 1, "policy": IOSpec.QueuePolicy.POP})
+    source.parallel = sink.parallel = True
     world.app.add_flow(source, sink)
 
 
@@ -363,6 +374,15 @@ def _check_periodic(world: World) -> None:
 
 
 _add((1, 2, 3), Scenario("periodic", _periodic, check=_check_periodic))
+
+
+def _periodic_beside(world: World) -> None:
+    """The same, with a long compute that says that others may go on beside it."""
+    _periodic(world)
+    next(operator for operator in world.app.graph if operator.name == "long").parallel = True
+
+
+_add((2, 3), Scenario("periodic-beside", _periodic_beside, check=_check_periodic))
 
 
 def _periodic_in_pools(world: World) -> None:
@@ -508,6 +528,15 @@ def _check_awaiting(world: World) -> None:
 
 
 _add((0, 1, 2, 3), Scenario("event", _awaiting, others={"setter": _set_events}, check=_check_awaiting))
+
+
+def _awaiting_beside(world: World) -> None:
+    """The same, while all workers but one compute."""
+    _awaiting(world)
+    world.op("long", CountCondition(world.app, 1), body=lambda *a: world.control.sleep(25 * MS), parallel=True)
+
+
+_add((2,), Scenario("event-beside", _awaiting_beside, others={"setter": _set_events}))
 
 
 def _event_within_limit(world: World) -> None:
@@ -1155,7 +1184,7 @@ def _late_beside_others(world: World) -> None:
         world.control.sleep(MS)  # the others run meanwhile
         assert world.clock.timestamp() == now, "time jumped in the middle of a compute"
 
-    world.op("steady", CountCondition(world.app, 2), body=steady)
+    world.op("steady", CountCondition(world.app, 2), body=steady, parallel=True)
     world.op("late", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 2))
 
 
@@ -1236,7 +1265,9 @@ def _alone(world: World) -> None:
     single = _single(world)
     world.app.add_flow(world.source("source", 3, takes=MS), single)
     world.app.add_flow(single, world.sink("sink"))
-    world.app.add_flow(world.source("other", 3, takes=2 * MS), world.sink("other sink", takes=MS))
+    other, sink = world.source("other", 3, takes=2 * MS), world.sink("other sink", takes=MS)
+    other.parallel = sink.parallel = True
+    world.app.add_flow(other, sink)
 
 
 def _check_alone(world: World) -> None:
@@ -1295,7 +1326,7 @@ def _alone_in_vain(world: World) -> None:
     def wait(op: Any, op_input: Any, op_output: Any) -> None:
         world.control.wait_until(lambda: world.count("sink") >= 1 or world.is_over)
 
-    world.op("waiting", CountCondition(world.app, 1), body=wait)
+    world.op("waiting", CountCondition(world.app, 1), body=wait, parallel=True)
 
 
 def _check_in_vain(world: World) -> None:
