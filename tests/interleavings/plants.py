@@ -130,7 +130,8 @@ PLANTS = [
     Plant(
         "workers that find nothing to do wake each other",
         _WORKERS,
-        "                    if several:\n                        waiting.wake_others(ready_queue, computes=False)\n",
+        "                    if several:\n"
+        "                        waiting.wake_others(ready_queue, computes=False)\n",
         "                    waiting.wake_all()\n",
         "duration-2",
         (_SPIN,),
@@ -203,7 +204,8 @@ PLANTS = [
     Plant(
         "who ends a turn does not tell the producers of room",
         _ENGINE,
-        "            state.update_producers(self.pausing.is_paused)\n            for producer in state.watchers:\n",
+        "            state.update_producers(self.pausing.is_paused)\n"
+        "            for producer in state.watchers:\n",
         "            for producer in state.watchers:\n",
         "uneven-fan-2",
         (_LOST, _WRONG, Kind.LIVELOCK),
@@ -267,7 +269,8 @@ PLANTS = [
     Plant(
         "a worker looks into the queue of those beside others, and not again at what takes turns",
         _ENGINE,
-        "            if node is not None or self.stopping or not ready_queue.has_turn:\n                return node\n",
+        "            if node is not None or self.stopping or not ready_queue.has_turn:\n"
+        "                return node\n",
         "            return node\n",
         "event-beside-2",
         (_LOST, _WRONG),
@@ -350,7 +353,8 @@ PLANTS = [
     Plant(
         "the time was moved and only one of the workers with a deadline is told",
         _WAITING,
-        "            for parker in tuple(ready_queue.parked):\n                if parker.deadline is not None:\n",
+        "            for parker in tuple(ready_queue.parked):\n"
+        "                if parker.deadline is not None:\n",
         "            for parker in tuple(ready_queue.parked)[:1]:\n"
         "                if parker.deadline is not None:\n",
         "scale-limit-2",

@@ -533,7 +533,9 @@ _add((0, 1, 2, 3), Scenario("event", _awaiting, others={"setter": _set_events}, 
 def _awaiting_beside(world: World) -> None:
     """The same, while all workers but one compute."""
     _awaiting(world)
-    world.op("long", CountCondition(world.app, 1), body=lambda *a: world.control.sleep(25 * MS), parallel=True)
+    world.op(
+        "long", CountCondition(world.app, 1), body=lambda *a: world.control.sleep(25 * MS), parallel=True
+    )
 
 
 _add((2,), Scenario("event-beside", _awaiting_beside, others={"setter": _set_events}))

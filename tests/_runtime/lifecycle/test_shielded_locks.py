@@ -314,7 +314,7 @@ class OwnScheduler(Scheduler):
     lock: Any
 
     def execute(self, run: Run) -> None:
-        run._engine.lock._lock = self.lock  # type: ignore[attr-defined]
+        run._engine.lock = self.lock  # type: ignore[attr-defined]
         with run.worker() as worker:
             while True:
                 node = worker.take()

@@ -63,7 +63,15 @@ class Node(RunningOperator):
             "feed",
             "granted",
         ),
-        *("announces_room", "input_states", "is_closing", "is_fed_elsewhere", "is_guarded", "joined", "joining"),
+        *(
+            "announces_room",
+            "input_states",
+            "is_closing",
+            "is_fed_elsewhere",
+            "is_guarded",
+            "joined",
+            "joining",
+        ),
         *("link", "output_states", "place", "ready_queue", "resumes", "routing", "shared_room"),
         *("stop_requested", "sweep", "wants_alone"),
     )

@@ -90,7 +90,16 @@ class Parker:
         The compute whose turn it was when the worker parked last (`WaitingWorkers`).
     """
 
-    __slots__ = ("_handles_signals", "_messages", "_permit", "_soon", "_waiting", "deadline", "ready_queue", "seen")
+    __slots__ = (
+        "_handles_signals",
+        "_messages",
+        "_permit",
+        "_soon",
+        "_waiting",
+        "deadline",
+        "ready_queue",
+        "seen",
+    )
 
     def __init__(
         self,
