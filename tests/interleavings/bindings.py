@@ -94,7 +94,7 @@ _MODULES = [
     "headrace.waits",
 ]
 
-# How long ready work may wait for its turn while a worker of its queue is parked: twice as long as a turn that keeps
+# How long ready work may wait for its turn while a worker of its queue is parked: twice as long as a turn may keep
 # others from theirs, because the worker that stands by may have seen another compute when it began to.
 TURN_NS = 1_000_000
 PATIENCE_NS = 2 * TURN_NS

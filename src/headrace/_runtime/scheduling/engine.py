@@ -362,7 +362,7 @@ class Engine:
         return None
 
     def take_beside_others(self, ready_queue: ReadyQueue) -> Node | None:
-        """Return the next node to run for one of several workers: if it is the turn of none, one that takes turns."""
+        """Return the next node to run for one of several workers; one that takes turns if it is nobody's turn."""
         beside = ready_queue.beside
         if beside is None:
             return self.take(ready_queue)

@@ -12,7 +12,8 @@ Ctrl-C can interrupt a wait for it. On the main thread no wait is long, so that 
 Where messages arrive from other processes, one of the parked workers waits for them (`MessageWait`) instead of for
 its lock: to be told by another thread takes 40 µs, which is more than a message takes. Its permit then comes with a
 wake-up of that wait. Before it serves a message it is no longer parked (`WaitingWorkers.leave_parked`), so that
-whatever the message announces is left to it. A worker on standby does not wait for messages: it has a nearer deadline.
+whatever the message announces is left to it. A worker on standby does not wait for messages: it has a nearer
+deadline.
 """
 
 from __future__ import annotations

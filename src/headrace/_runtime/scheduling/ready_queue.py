@@ -6,8 +6,8 @@ straight to the end, but a cycle would occupy the queue forever. So a ready queu
 from the end of `now`, and nodes that have just become ready are added there; a node that has already run in this
 sweep goes to `later`. Every ready node runs once in every sweep, and each frame proceeds as far as possible.
 
-If several workers serve a queue, its nodes take turns: one computes at a time (`workers`). Nodes that compute beside
-them are in another queue, which the same workers serve (`beside`).
+If several workers serve a queue, its nodes take turns: one computes at a time (`workers`). Nodes that compute
+beside them are in another queue, which the same workers serve (`beside`).
 """
 
 from __future__ import annotations

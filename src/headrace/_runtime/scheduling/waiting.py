@@ -21,8 +21,9 @@ waking     Removed from `parked` and given a permit, but it does not hold the lo
 **The invariants while no thread holds the lock**, and the lines that maintain them:
 
 1. *Work.* If a ready queue has a node to take and a parked worker, then a worker of that queue is waking; if the
-   node waits for its turn, a worker is waking or on standby. A worker that adds to a queue calls `wake_others` before it computes or parks.
-   One worker is woken at a time; it wakes the next when it has taken its node and more nodes are left.
+   node waits for its turn, a worker is waking or on standby. A worker that adds to a queue calls `wake_others`
+   before it computes or parks. One worker is woken at a time; it wakes the next when it has taken its node and more
+   nodes are left.
 2. *Time.* If something is due at a time and a worker is parked, then some parked worker has a deadline that is not
    later, or is waking, or is on standby. A worker that parks takes the deadline itself unless another worker has
    it; a worker that is about to compute wakes a worker if no worker has it.
@@ -52,7 +53,7 @@ faults against each of the four rules.
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from headrace.core.clock import LONGEST_TURN
 
@@ -75,13 +76,16 @@ _GO_ON = "go on"
 _OVER = "over"
 
 
-class _Turn(NamedTuple):
+class _Turn:
     """A compute whose turn a worker saw when it parked, and when that was on the run's clock and in real time."""
 
-    node: Node
-    remaining: int
-    at: int
-    at_real: int
+    __slots__ = ("at", "at_real", "node", "remaining")
+
+    def __init__(self, node: Node, at: int) -> None:
+        self.node = node
+        self.remaining = node.remaining
+        self.at = at
+        self.at_real = monotonic_ns()
 
 
 class WaitingWorkers:
@@ -347,7 +351,7 @@ class WaitingWorkers:
         if node is None:
             parker.seen = None
         elif seen is None or seen.node is not node or seen.remaining != node.remaining:
-            parker.seen = _Turn(node, node.remaining, self._engine.clock.timestamp(), monotonic_ns())
+            parker.seen = _Turn(node, self._engine.clock.timestamp())
 
     def _left_of(self, turn: _Turn) -> int:
         """Return the nanoseconds for which a turn keeps others from theirs, in the time that workers wait in."""

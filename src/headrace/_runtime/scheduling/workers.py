@@ -3,15 +3,15 @@
 With one worker, nothing is locked and nobody is woken (`run_alone`).
 
 With several, one of them computes at a time. Python threads take turns anyway: one of them holds the interpreter
-lock. Computes on several threads only hand that lock back and forth, and each launch of a kernel and each short call
-into a library is an occasion to do so. An operator whose compute waits, or works outside the interpreter, says so
-(`Operator.parallel`). Such nodes are in a queue of their own (`ReadyQueue.beside`), and compute beside others at once,
-on the other workers, as do those of thread pools.
+lock. Computes on several threads only hand that lock back and forth, and each launch of a kernel and each short
+call into a library is an occasion to do so. An operator whose compute waits, or works outside the interpreter, says
+so (`Operator.parallel`). Such nodes are in a queue of their own (`ReadyQueue.beside`), and compute beside others at
+once, on the other workers, as do those of thread pools.
 
 An operator may wait without having said so. So if a compute has lasted a millisecond while others wait for their
-turn, another worker goes on with these (`waiting`). Nothing is remembered of that: the next compute of that operator
-has its turn like any other. Measuring computes to find out which of them wait was decided against: what an operator
-does would depend on how busy the host is.
+turn, another worker goes on with these (`waiting`), as Go's scheduler does for a system call. Nothing is remembered
+of that: the next compute of that operator has its turn like any other. Measuring computes to find out which of them
+wait was decided against: what a program does would depend on how busy the host is.
 
 A worker holds the engine's lock to take and to finish a node, and releases it during the compute.
 """
