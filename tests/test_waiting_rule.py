@@ -53,7 +53,7 @@ ALLOWED = {
         "Parker.wait_for_permit",
     ): "on other threads than the main thread, and often",
     ("_runtime/scheduling/threads.py", "WorkerThread.__init__"): "the locks are new",
-    ("_runtime/scheduling/waiting.py", "WaitingWorkers.wait"): WORKER,
+    ("_runtime/scheduling/waiting.py", "WaitingWorkers._park_without"): WORKER,
     ("_runtime/scheduling/workers.py", "_run_beside_others"): WORKER,
     (
         "gpu/cuda/callbacks.py",

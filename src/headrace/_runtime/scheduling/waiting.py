@@ -55,6 +55,7 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
+from headrace import waits
 from headrace.core.clock import LONGEST_TURN
 
 if TYPE_CHECKING:
@@ -293,11 +294,7 @@ class WaitingWorkers:
             elif lock is None:
                 woken = self._park(parker, seconds, is_paused)
             else:
-                lock.release()
-                try:
-                    woken = self._park(parker, seconds, is_paused)
-                finally:
-                    lock.acquire()
+                woken = self._park_without(lock, parker, seconds, is_paused)
         except BaseException:
             # An interrupt, perhaps after this thread took its permit. It leaves the run, and waits for none.
             woken = True
@@ -335,6 +332,16 @@ class WaitingWorkers:
         if is_paused and not engine.running:
             return parker.park(None)
         return engine.clock.park(parker, seconds)
+
+    def _park_without(
+        self, lock: threading.Lock, parker: Parker, seconds: float | None, is_paused: bool
+    ) -> bool:
+        """Release the lock while the worker is parked."""
+        lock.release()
+        try:
+            return self._park(parker, seconds, is_paused)
+        finally:
+            lock.acquire()
 
     def _leave(self, parker: Parker) -> None:
         """Remove a worker that was not woken from the list of parked workers."""
@@ -401,3 +408,8 @@ class WaitingWorkers:
         if until is not None and can_jump and clock.jump_to(until):
             return _GO_ON, None
         return _WAIT, until
+
+
+# A scheduler of a program's own may wait on the main thread, where Ctrl-C raises: it must not leave the lock as it is
+# not expected to be. Not as a decorator, by which a call of the compiled method would take longer.
+waits.shielded(WaitingWorkers._park_without)
