@@ -104,6 +104,29 @@ def test_what_announces_itself_during_a_long_compute_does_not_wait_for_its_end()
     assert done.is_set()
 
 
+@pytest.mark.parametrize("is_parallel", [True, False])
+def test_an_operator_that_joins_a_run_takes_turns_unless_it_says_otherwise(is_parallel: bool) -> None:
+    found: list[Any] = []
+
+    def compose(app: App) -> None:
+        def grow(step: Step, i: Any, o: Any) -> None:
+            if step.ticks == 3:
+                late = Step(app, inputs=["in"], body=receive, name="late")
+                late.parallel = is_parallel
+                app.add_flow(step, late)
+            o.emit(step.ticks)
+
+        def receive(step: Step, i: Any, o: Any) -> None:
+            i.receive()
+            found.append(node_of(step).ready_queue)
+
+        growing = Step(app, CountCondition(app, 20), outputs=["out"], body=grow, name="growing")
+        app.add_flow(growing, Step(app, inputs=["in"], body=receive, name="first"))
+
+    run(compose, event_based)
+    assert len(set(map(id, found))) == (2 if is_parallel else 1)
+
+
 def test_a_flag_that_is_none_is_refused() -> None:
     class Upload(Operator):
         parallel = "yes"  # type: ignore[assignment]
