@@ -196,6 +196,26 @@ _add((2, 3), Scenario("turn", _waiting_for_each_other, check=_check_waiting))
 _add((2,), Scenario("turn-manual", _waiting_for_each_other, clock="manual", check=_check_waiting))
 
 
+def _beside_a_turn(world: World) -> None:
+    """What computes beside others becomes ready in a turn for which others wait."""
+    world.op("short", CountCondition(world.app, 8), body=lambda *args: world.control.sleep(MS // 4))
+    source = world.source("source", 8, takes=MS // 4)
+    sink = world.sink("sink", takes=MS // 8)
+    sink.parallel = True
+    world.app.add_flow(source, sink)
+
+
+def _check_beside_a_turn(world: World) -> None:
+    assert world.received["sink"] == _numbers("source", 8), f"the sink received {world.received['sink']}"
+    if world.is_on_time:
+        ended = [began + 0.25 for began in world.times("source")]
+        late = [sink - source for source, sink in zip(ended, world.times("sink"), strict=True)]
+        assert max(late) < 0.125, f"the sink began {late} ms after its messages were sent"
+
+
+_add((3,), Scenario("stand-by", _beside_a_turn, check=_check_beside_a_turn))
+
+
 def _late_source(world: World) -> None:
     """A compute that lasts sends a message, and another one takes its turn meanwhile."""
     world.app.add_flow(world.source("source", 2, takes=3 * MS), world.sink("sink", takes=MS // 2))

@@ -75,6 +75,7 @@ class Engine:
         *(
             "alive",
             "alone",
+            "beside_turns",
             "clock",
             "ended_by",
             "ends",
@@ -92,7 +93,6 @@ class Engine:
             "on_idle",
             "on_stop",
             "ready_queues",
-            "running",
             "scheduler",
             "stopping",
             "streams",
@@ -144,8 +144,8 @@ class Engine:
         self.errors: list[BaseException] = []
 
         # Changed under the lock, if there is one.
-        # How many nodes compute; always 0 with one worker, which does nothing else meanwhile.
-        self.running = 0
+        # How many nodes compute that have no turn, or not any more.
+        self.beside_turns = 0
         self.timers = Timers()
         self.polling = Polling(self)
         # Whether there is any time to wait for: a timer, the limit, or conditions to poll.
@@ -191,6 +191,11 @@ class Engine:
         self.waiting.wake_all()
         if self.on_stop is not None:
             self.on_stop()
+
+    @property
+    def running(self) -> int:
+        """How many nodes compute; always 0 with one worker, which does nothing else meanwhile."""
+        return self.beside_turns + (self.ready_queues[0].current is not None)
 
     @property
     def all_nodes(self) -> list[Node]:
@@ -580,6 +585,7 @@ class Engine:
         node = ready_queue.current
         assert node is not None
         ready_queue.current = None
+        self.beside_turns += 1
         # Before its queues are read: what it receives later, it announces.
         node.input.announce_room(self.announce_room)
         for state in node.input_states:

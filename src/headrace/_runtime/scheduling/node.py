@@ -218,7 +218,10 @@ class Node(RunningOperator):
     @property
     def has_waiting_producers(self) -> bool:
         """Whether a producer of its messages waits for room in a queue."""
-        return any(not state.affordable or state.is_awaited_elsewhere for state in self.input_states)
+        for state in self.input_states:  # noqa: SIM110 (in each step of a run on several workers)
+            if not state.affordable or state.is_awaited_elsewhere:
+                return True
+        return False
 
     @property
     def computes(self) -> int:

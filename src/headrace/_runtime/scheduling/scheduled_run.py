@@ -96,7 +96,7 @@ class Worker:
         with engine.lock:
             node = engine.take(ready_queue)
             if node is not None:
-                engine.running += 1
+                engine.beside_turns += 1
                 engine.waiting.wake_others(ready_queue, computes=True)
             return node
 
@@ -108,10 +108,10 @@ class Worker:
         except BaseException as error:
             note(error, "compute", taken.operator)
             with engine.lock:
-                engine.running -= 1
+                engine.beside_turns -= 1
             raise
         with engine.lock:
-            engine.running -= 1
+            engine.beside_turns -= 1
             engine.finish(taken)
 
     def wait(self) -> bool:

@@ -410,6 +410,6 @@ class WaitingWorkers:
         return _WAIT, until
 
 
-# A scheduler of a program's own may wait on the main thread, where Ctrl-C raises: whoever releases the lock afterwards
-# must hold it. Not as a decorator, by which a call of the compiled method would take longer.
+# A scheduler of a program's own may wait on the main thread, where Ctrl-C raises: its caller must hold the lock
+# then. Not as a decorator, by which a call of the compiled method would take longer.
 waits.shielded(WaitingWorkers._park_without)

@@ -159,7 +159,11 @@ def _work(engine: Engine, place: _Place, run: Callable[[Engine, Parker], None]) 
 def _run_beside_others(engine: Engine, parker: Parker) -> None:
     """Run until the engine is finished, on this thread, which is one of several workers."""
     ready_queue, waiting, lock = parker.ready_queue, engine.waiting, engine.lock
-    several = len(engine.ready_queues) > 2 or ready_queue.beside is None
+    turns = ready_queue if ready_queue.beside is not None else None
+    beside = ready_queue.beside or ready_queue
+    several = turns is None or len(engine.ready_queues) > 2
+    parked, now, later = ready_queue.parked, beside.now, beside.later
+    acquire, release = lock.acquire, lock.release
     with lock:
         node: Node | None = None  # which runs next
         while True:
@@ -171,13 +175,15 @@ def _run_beside_others(engine: Engine, parker: Parker) -> None:
                     if not waiting.wait(parker, lock):
                         return
                     continue
-            takes_turns = node.ready_queue.beside is not None
+            takes_turns = node.ready_queue is turns
             if takes_turns:
                 ready_queue.current = node
-            if several or ready_queue.parked:
+            else:
+                engine.beside_turns += 1
+            # Asked first, because in most steps nobody is to be woken: a worker stands by for all that takes turns.
+            if several or (parked and (ready_queue.standby is None or now or later or not takes_turns)):
                 waiting.wake_others(ready_queue, computes=True)
-            engine.running += 1
-            lock.release()
+            release()
             try:
                 if node.has_extra_work:
                     engine.compute_with_extra_work(node)
@@ -188,11 +194,12 @@ def _run_beside_others(engine: Engine, parker: Parker) -> None:
                 note(error, "compute", node.operator)
                 raise
             finally:
-                lock.acquire()
-                engine.running -= 1
+                acquire()
                 is_its_turn = ready_queue.current is node
                 if is_its_turn:
                     ready_queue.current = None
+                else:
+                    engine.beside_turns -= 1
             if takes_turns and not is_its_turn and not node.announces_room:
                 node.input.announce_room(None)  # which began when others went on beside it
             node = engine.finish(node, is_its_turn)
