@@ -54,7 +54,6 @@ ALLOWED = {
     ): "on other threads than the main thread, and often",
     ("_runtime/scheduling/threads.py", "WorkerThread.__init__"): "the locks are new",
     ("_runtime/scheduling/waiting.py", "WaitingWorkers._park_without"): WORKER,
-    ("_runtime/scheduling/workers.py", "_run_beside_others"): WORKER,
     (
         "gpu/cuda/callbacks.py",
         "_WaiterThreads._serve",

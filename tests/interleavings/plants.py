@@ -298,6 +298,7 @@ PLANTS = [
         "            return node\n",
         "event-beside-2",
         (_LOST, _WRONG),
+        order=1,
     ),
     Plant(
         "a node can be put in its queue twice",
