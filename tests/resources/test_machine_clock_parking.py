@@ -12,7 +12,7 @@ from headrace.resources.machine_clock import MachineClock
 def test_a_permit_that_comes_as_the_time_is_over_is_not_lost() -> None:
     parker = Parker(SimpleNamespace())  # type: ignore[arg-type]
 
-    def wait(is_ready: Any, seconds: Any, outside: bool) -> bool:
+    def wait(is_ready: Any, seconds: Any, outside: bool, patience: Any) -> bool:
         result: bool = is_ready()  # the time is over
         parker.unpark()
         is_ready()  # another look, as the wait ends

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 _CHANGING = threading.Lock()
 
+LONGEST_TURN = 1.0
+"""The seconds of real time after which a compute keeps others from theirs no longer, in virtual time.
+
+Virtual time stands still during a compute, so that every run is the same however fast the host is. So this is for
+a compute that waits for something else than that time, which only another compute may bring about.
+"""
+
 
 class Parker(Protocol):
     """The place where one worker of a scheduler waits."""

@@ -28,6 +28,7 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
+from headrace.core.booleans import boolean
 from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
 from headrace.core.deadline import check_on_stuck
@@ -68,6 +69,7 @@ def op(
     deadline: Duration | None = None,
     on_stuck: OnStuck | None = None,
     capturable: bool | str = False,
+    parallel: bool = False,
     concurrency: int = 1,
 ) -> Callable[[Callable[P, R]], OperatorFunction[P, R]]: ...
 def op(
@@ -82,6 +84,7 @@ def op(
     deadline: Duration | None = None,
     on_stuck: OnStuck | None = None,
     capturable: bool | str = False,
+    parallel: bool = False,
     concurrency: int = 1,
 ) -> Any:
     """Make a function usable as an operator.
@@ -114,6 +117,9 @@ def op(
         How long one call may take, and what happens if one takes longer (see :meth:`OperatorSpec.deadline`).
     capturable
         Whether a segment may replay it as a CUDA graph (see :attr:`Operator.capturable`).
+    parallel
+        Whether it waits, or works outside the interpreter, so that others compute beside it
+        (see :attr:`Operator.parallel`).
     concurrency
         The number of calls of an ``async def`` that may be in progress at once, 1 unless given. Their results are
         emitted in the order of the messages.
@@ -128,6 +134,7 @@ def op(
         deadline=deadline,
         on_stuck=on_stuck,
         capturable=capturable,
+        parallel=parallel,
         concurrency=concurrency,
     )
     return make if function is None else make(function)
@@ -162,6 +169,7 @@ class OperatorFunction(Generic[P, R]):
         deadline: Duration | None = None,
         on_stuck: OnStuck | None = None,
         capturable: bool | str = False,
+        parallel: bool = False,
         concurrency: int = 1,
     ) -> None:
         if not inspect.isfunction(function):
@@ -181,6 +189,7 @@ class OperatorFunction(Generic[P, R]):
         self.deadline = deadline
         self.on_stuck = on_stuck
         self.capturable = capturable
+        self.parallel = boolean(parallel, f"@op: parallel of {called}")
         self.receivers = ""
         self.parameters: dict[str, Any] = {}
         self.supplied: list[str] = []
@@ -395,6 +404,7 @@ class FunctionOperator(Operator):
         self.declared = declared
         self.on_error = declared.on_error
         self.capturable = declared.capturable
+        self.parallel = declared.parallel
         self._values = _Values(self)
         unused_name = name or fragment._unused_name(declared.__name__)
         self._construct(fragment, parts, unused_name, parameters)

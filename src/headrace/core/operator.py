@@ -141,6 +141,12 @@ class Operator(Connectable):
     it declares as state (`spec.state`) or assigns in `start`; and its `compute` has no effect on the host. A
     subclass that has a `compute` of its own says so itself. A text says why it may not be captured."""
 
+    parallel: bool = False
+    """Whether its `compute` waits, or works outside the interpreter: for a device, a file, or a socket, or in a
+    library that releases Python's interpreter lock for long.
+
+    With several workers, one operator computes at a time, and those that say True compute beside it at once."""
+
     _spec_type: ClassVar[type[OperatorSpec]] = OperatorSpec
     """The class of the spec that `setup` fills in."""
     _methods: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -215,6 +221,7 @@ class Operator(Connectable):
             self.spec.expect_types(self)
             values |= fragment._set_parameters(self)
         self.spec.apply(self, values)
+        boolean(self.parallel, f"operator {self.name!r}: parallel")
         self._explicit.update(values)
         self.add_arg(*args, **parts)
         if fragment._made is not None:

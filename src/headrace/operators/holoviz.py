@@ -141,6 +141,8 @@ class HolovizOp(TensorOperator):
         The name of the operator.
     """
 
+    parallel = True  # it may draw the picture, and wait for the device for that
+
     InputSpec: ClassVar[TypeAlias] = InputSpec
     InputType: ClassVar[TypeAlias] = formats.InputType
     ImageFormat: ClassVar[TypeAlias] = formats.ImageFormat

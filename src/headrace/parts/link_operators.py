@@ -188,6 +188,8 @@ class LinkOperator(Operator):
         Whether an operator of another part has computed in the loop that this flow is part of, as far as is known.
     """
 
+    parallel = True  # a message is copied, and sent or received
+
     _is_link = True
 
     _moves_messages = True

@@ -14,7 +14,8 @@ the same program would run on one thread or on several, depending on the machine
 declares is the same everywhere.
 
 There are as many workers as operators, since each operator may block, up to `_MOST`. A worker that has nothing to
-do costs no time: a thread is woken only for work that no other thread will do in a moment (`workers`).
+do costs no time: a thread is woken only for an operator that computes beside others, or if a compute lasts
+(`workers`).
 
 In virtual time (`Clock.is_virtual`) one thread runs all operators, because every run is to be the same: the order
 of computes at one moment would depend on which thread was faster.

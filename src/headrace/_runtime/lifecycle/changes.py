@@ -317,8 +317,6 @@ def connect_anew(engine: Engine, supplies: Supplies) -> None:
         if node.faults is not None:
             node.faults.follow()
         node.streams.follow_graph()
-        requests = [request for queue in node.inputs for request in queue.state.requests]
-        node.serves_others = any(request.node.ready_queue is not node.ready_queue for request in requests)
     engine.count_blockers()
     engine.ends.look_again()
     engine.progress = True

@@ -13,11 +13,12 @@ changes. An announcement only appends to a deque and wakes a parked worker, so a
 may make one. The next worker that checks the inbox handles it.
 
 A scheduler with several workers holds `lock` around everything here except `announce`, `time_moved` and
-`request_stop`. The greedy scheduler has one thread and takes no lock at all.
+`request_stop`, and releases it for each compute. The greedy scheduler has one thread and takes no lock at all.
 """
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import deque
 from typing import TYPE_CHECKING
@@ -27,8 +28,6 @@ from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED
 from headrace._runtime.scheduling.ending import ending_of
 from headrace._runtime.scheduling.ends import Ends
 from headrace._runtime.scheduling.faults import faults_of
-from headrace._runtime.scheduling.lendable_lock import LendableLock
-from headrace._runtime.scheduling.pace import slower
 from headrace._runtime.scheduling.pausing import Pausing
 from headrace._runtime.scheduling.polling import Polling
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
@@ -76,6 +75,7 @@ class Engine:
         *(
             "alive",
             "alone",
+            "beside_turns",
             "clock",
             "ended_by",
             "ends",
@@ -126,7 +126,7 @@ class Engine:
         self.on_stop: Callable[[], None] | None = None
         # Called under the lock when nothing can run unless something is announced, or unless a time comes (False).
         self.on_idle: Callable[[bool], None] | None = None
-        self.lock = LendableLock(self._hold)
+        self.lock = threading.Lock()
         self.waiting = WaitingWorkers(self)
         self.pausing = Pausing(self)
         self.alone = Alone(self)
@@ -144,6 +144,8 @@ class Engine:
         self.errors: list[BaseException] = []
 
         # Changed under the lock, if there is one.
+        # How many nodes compute that have no turn, or not any more.
+        self.beside_turns = 0
         self.timers = Timers()
         self.polling = Polling(self)
         # Whether there is any time to wait for: a timer, the limit, or conditions to poll.
@@ -190,14 +192,10 @@ class Engine:
         if self.on_stop is not None:
             self.on_stop()
 
-    def _hold(self) -> None:
-        """Make the holder of the lock look at what was requested before it takes a node."""
-        self.held = True
-
     @property
     def running(self) -> int:
-        """How many nodes compute besides that of the worker that holds the lock."""
-        return self.lock.running
+        """How many nodes compute; always 0 with one worker, which does nothing else meanwhile."""
+        return self.beside_turns + (self.ready_queues[0].current is not None)
 
     @property
     def all_nodes(self) -> list[Node]:
@@ -271,11 +269,8 @@ class Engine:
             for state in node.input_states:
                 node.blockers += not state.begin()
             node.update_guard()
+        self.place_nodes()
         for node in self.nodes:
-            for state in node.input_states:
-                state.find_whether_sole()
-        for node in self.nodes:
-            node.find_link()
             for state in node.input_states:
                 if state.line is None:
                     state.update_producers(self.pausing.is_paused)
@@ -289,6 +284,23 @@ class Engine:
             elif node.evaluated is not None:
                 self.evaluate(node)
 
+    def place_nodes(self) -> None:
+        """Let nodes compute beside those that take turns, if there are any, and find who announces room."""
+        turns = self.ready_queues[0]
+        for node in self.nodes:
+            if turns.beside is not None and node.ready_queue is turns and node.is_parallel:
+                node.move_to(turns.beside)
+        for node in self.nodes:
+            requests = [request for state in node.input_states for request in state.requests]
+            node.announces_room = node.ready_queue.is_shared or any(
+                request.node.ready_queue is not node.ready_queue for request in requests
+            )
+            node.input.announce_room(self.announce_room if node.announces_room else None)
+            for state in node.input_states:
+                state.find_whether_sole()
+        for node in self.nodes:
+            node.find_link()
+
     # The step.
 
     def take(self, ready_queue: ReadyQueue) -> Node | None:
@@ -299,8 +311,7 @@ class Engine:
             if self.timed:
                 self.fire()
             if self.held:
-                lock = self.lock
-                if self.stopping or (lock.is_wanted and not lock.has_made_way):
+                if self.stopping:
                     return None
                 if self.pausing.handle():
                     node = self.take_step(ready_queue)
@@ -355,12 +366,22 @@ class Engine:
             return node
         return None
 
-    def service(self) -> None:
-        """Handle announcements and timers, for a worker that may not take a node."""
-        if self.inbox:
-            self.drain()
-        if self.timed:
-            self.fire()
+    def take_beside_others(self, ready_queue: ReadyQueue) -> Node | None:
+        """Return the next node to run for one of several workers; one that takes turns if it is nobody's turn."""
+        beside = ready_queue.beside
+        if beside is None:
+            return self.take(ready_queue)
+        while True:
+            if ready_queue.current is None:
+                node = self.take(ready_queue)
+                if node is not None:
+                    return node
+            node = self.take(beside)
+            # What `take` has handled may have made nodes of the first queue ready.
+            if node is not None or self.stopping or not ready_queue.has_turn:
+                return node
+            if self.held and not self.pausing.allows(ready_queue):
+                return None
 
     def has_ready(self) -> bool:
         """Return whether any node waits to be taken."""
@@ -426,7 +447,7 @@ class Engine:
         In a chain, a message makes one node ready, which runs next and takes it. The flags of the queue and the
         ready queue would then be changed twice, to be as before. So if the caller runs the next node itself
         (`goes_on`), that node is returned, and nothing is changed. If it does not take the message, its own
-        `finish` sees that; and a thread that takes the lock meanwhile makes up for it (`LendableLock`).
+        `finish` sees that; and who begins another turn meanwhile makes up for it (`let_others_go_on`).
         """
         node.remaining = remaining = node.remaining - 1
         link = node.link
@@ -559,22 +580,19 @@ class Engine:
         state: QueueState = queue.state
         return state
 
-    def hand_over(self, node: Node) -> None:
-        """Leave the ready queue to other workers, at the beginning of a compute that is slow."""
-        ready_queue = node.ready_queue
-        with self.lock:
-            if ready_queue.current is node:
-                ready_queue.runner = ready_queue.current = None
-            self.waiting.wake_others(ready_queue, computes=True)
-
-    def overtake(self, ready_queue: ReadyQueue, node: Node) -> None:
-        """Replace the runner of a ready queue, because its compute has not ended in time."""
-        ready_queue.runner = ready_queue.current = None
-        node.slow = slower(node.slow)
-        node.is_measured = True
-        for queue in node.inputs:
-            self._state(queue).update_producers(self.pausing.is_paused)  # no receive did
-            for producer in self._state(queue).watchers:
+    def let_others_go_on(self, ready_queue: ReadyQueue) -> None:
+        """End the turn of a node that still computes, so that others of its queue compute beside it."""
+        node = ready_queue.current
+        assert node is not None
+        ready_queue.current = None
+        self.beside_turns += 1
+        # Before its queues are read: what it receives later, it announces.
+        node.input.announce_room(self.announce_room)
+        for state in node.input_states:
+            if not state.available:
+                state.note_waiting()  # a message that has passed to it directly still waits
+            state.update_producers(self.pausing.is_paused)
+            for producer in state.watchers:
                 producer.enqueue_if_ready()
 
     def retire(self, node: Node) -> None:

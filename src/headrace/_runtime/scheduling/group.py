@@ -123,6 +123,7 @@ class Group:
         operator.enable_metadata(True)  # each member says for itself what it does with metadata
         limits = [one.max_in_flight for one in plan.operators if one.max_in_flight is not None]
         operator.max_in_flight = min(limits, default=None)
+        operator.parallel = any(one.parallel for one in plan.operators)
         if plan.condition is not None:
             operator.add_arg(plan.condition)
         self.node = Node(engine, operator)

@@ -52,6 +52,7 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
 
     OperatorType: TypeAlias = _OperatorType
     convert_dict = staticmethod(map_of_arrays)
+    parallel = True  # as in the SDK, whose workers know of no interpreter lock
     _spec_type = OperatorSpec
     _methods: ClassVar = {name: form for name, form in _Operator._methods.items() if name != "end"}
     _default_name = ""
