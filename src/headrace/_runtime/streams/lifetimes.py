@@ -101,6 +101,8 @@ class Lifetimes:
             self.frames.insert_after(self.numbers[-1])
             if len(self.numbers) < self._check_at:
                 self.check_at = self._check_at
+                if self.frames.held.unsorted:
+                    self.frames.sort()
                 return
         self.frames.check(self)
         if self.frames.held.has_seen_again:

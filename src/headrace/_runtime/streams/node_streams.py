@@ -104,7 +104,7 @@ class NodeStreams:
         self._named: dict[str, ManagedStream | None] = {}
         # The streams chosen for outputs.
         self._outputs: dict[str, ManagedStream] = {}
-        self._resends: Resends | None = Resends(node, True) if run.checks else None
+        self._resends: Resends | None = Resends(node, run.checks)
         run.nodes.append(self)
 
     @property
@@ -127,7 +127,7 @@ class NodeStreams:
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return the compute to run, wrapped with the work before and after it."""
         self._compute = compute
-        if self._resends is not None:
+        if self.run.checks:
             self.update_outputs()
         return self._first_compute
 
@@ -558,7 +558,7 @@ class NodeStreams:
     def update_outputs(self) -> None:
         """Update how each output sends messages, after a change of the streams or of the flows."""
         own, resends = self.own, self._resends
-        if resends is not None and resends.is_over:
+        if resends is not None and (resends.is_over or (own is None and not self.run.checks)):
             resends = None
         for name in self.node.output_queues:
             port = self.node.output.ports[name]

@@ -1,11 +1,11 @@
 """Memory that is sent again: what was emitted must not be changed while others may read it.
 
 A sender that fills one buffer again and again changes frames under its readers, unless they are done. Nobody can
-see the change itself, but that the same memory is sent again. Receivers keep the owners of what they received
-anyway, so they notice an owner that comes twice, at no cost (`held_frames`). From then on its sender notes who has
-received each of its messages, and in which compute. When it sends memory again that a reader has not passed, it
-warns, once, and names the cure. With ``HEADRACE_CHECK=streams`` every sender notes this from the start, and the
-warning is an error.
+see the change itself, but that the same memory is sent again. So a sender notes who has received each of its
+messages, and in which compute. When it sends memory again that a reader has not passed, it warns, once, and names
+the cure. If a hundred messages in a row bring other memory each, it notes nothing any more. Receivers keep the
+owners of what they received anyway, so they notice an owner that comes twice, at no cost (`held_frames`), and the
+sender begins again. With ``HEADRACE_CHECK=streams`` it never ends, and the warning is an error.
 
 A reader has passed a message when its compute has ended and the device has completed the fence after that. For a
 reader on the stream of the sender the end of the compute is enough, since the stream keeps the order.
@@ -17,13 +17,13 @@ read-only. Memory that an operator passes on is another one's to change.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 from headrace._runtime.messages.envelope import Envelope, Extra, make_envelope
 from headrace._runtime.messages.ports import parts_of
-from headrace._runtime.streams.owners import memory_in
+from headrace._runtime.streams.owners import PLAIN, memory_in
 from headrace.core.errors import ResentMemoryWarning, StreamError
 from headrace.gpu.allocation import Allocation
 from headrace.tensor import Tensor
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.ports import OutputPort
     from headrace._runtime.streams.running_operator import RunningOperator
 
-# Messages in a row, all of other memory, after which a sender notes nothing any more: a frame may have come to a
-# reader twice on two ways through the graph.
+# Messages in a row, all of other memory, after which a sender notes nothing any more.
 _QUIET: Final = 100
 # The memory that is remembered, for senders that fill so many buffers in turn.
 _MOST: Final = 64
@@ -63,10 +62,9 @@ class SentMessage:
 class _Sending:
     """The last message with some memory."""
 
-    __slots__ = ("_receivers", "_sent", "owner", "reads", "turn")
+    __slots__ = ("_receivers", "_sent", "reads", "turn")
 
-    def __init__(self, owner: Any, turn: int, sent: SentMessage, receivers: int) -> None:
-        self.owner = owner
+    def __init__(self, turn: int, sent: SentMessage, receivers: int) -> None:
         self.turn = turn
         self.reads = sent.reads
         self._sent = ref(sent)
@@ -100,7 +98,8 @@ class Resends:
     def __init__(self, node: RunningOperator, is_strict: bool) -> None:
         self._node = node
         self._is_strict = is_strict
-        # By the identity of the owner of the memory, which is kept alive here; the oldest first.
+        # By the identity of the owner of the memory, the oldest first. Readers keep an owner until they have passed
+        # it, so that another one with the identity of one that is gone is never taken for memory in use.
         self._sendings: dict[int, _Sending] = {}
         self._quiet = 0
         self.is_constant = False
@@ -112,9 +111,8 @@ class Resends:
         """Return a function that makes the messages of an output, each with a note of its readers."""
 
         def stamp_and_note(data: Any) -> Envelope:
-            owners = memory_in(data)
-            if owners:
-                self._check(data, owners, name)
+            owners = () if type(data) in PLAIN else memory_in(data)
+            self._check(data, owners, name)
             message: Envelope = make_envelope(data) if stamp is None else stamp(data)
             if owners and not self.is_over:
                 self._note(message, owners, len(port.queues))
@@ -122,7 +120,7 @@ class Resends:
 
         return stamp_and_note
 
-    def _check(self, data: Any, owners: list[Any], name: str) -> None:
+    def _check(self, data: Any, owners: Sequence[Any], name: str) -> None:
         """Warn if a message has memory that readers of an earlier compute may still read."""
         is_constant, self.is_constant = self.is_constant, False
         self._quiet += 1
@@ -131,15 +129,17 @@ class Resends:
             sending = self._sendings.get(id(owner))
             if sending is None or sending.turn == turn:
                 continue
+            reader = sending.reader(self._node)
+            if reader is None:
+                continue
             self._quiet = 0
-            reader = None if is_constant else sending.reader(self._node)
-            if reader is not None and not _is_read_only(data) and not self._is_received(owner):
+            if not is_constant and not _is_read_only(data) and not self._is_received(owner):
                 self._report(name, reader)
                 return
         if self._quiet > _QUIET and not self._is_strict:
             self._end()
 
-    def _note(self, message: Envelope, owners: list[Any], receivers: int) -> None:
+    def _note(self, message: Envelope, owners: Sequence[Any], receivers: int) -> None:
         sent = SentMessage()
         extra = message.extra
         if extra is None:
@@ -154,12 +154,9 @@ class Resends:
             if earlier is not None and earlier.turn == turn:
                 sendings[id(owner)] = earlier  # of another output of this compute
             else:
-                sendings[id(owner)] = _Sending(owner, turn, sent, receivers)
-        while sendings and len(sendings) > _MOST:
-            oldest = next(iter(sendings))
-            if len(sendings) < 2 * _MOST and sendings[oldest].reader(self._node) is not None:
-                break
-            del sendings[oldest]
+                sendings[id(owner)] = _Sending(turn, sent, receivers)
+        while len(sendings) > _MOST:
+            del sendings[next(iter(sendings))]
 
     def _end(self) -> None:
         self.is_over = True
