@@ -52,7 +52,6 @@ class JoinCondition(PortCondition):
     port_role = "receivers"
     reserves = True
     matters_while_blocked = False
-    holds_messages = True
 
     def __init__(
         self,
@@ -79,17 +78,16 @@ class JoinCondition(PortCondition):
 
     def join(self, node: Node) -> None:
         """Check the rules, and look up the queues."""
-        goes_on = self._node is node  # its flows have changed, and it keeps the messages that it holds
         super().join(node)
         names = self.ports_of(node)
         self._where = f"the join of operator {node.name!r}"
         self._check(node, names)
+        begins = not self._queue_of  # else its flows have changed, and it keeps the messages that it holds
         self._queue_of = {queue.port: cast("_runtime.Queue", queue) for queue in self._queues}
         for queue in self._queue_of.values():
             queue.expect_join(self._most(queue))
-        if not goes_on:
+        if begins:
             self._joiner = Joiner(names, self._rule, self._rules, self._report, self._fail)
-            self._current = {}
         if self._joiner.is_timed:
             for queue in self._queue_of.values():
                 queue.note_arrivals(node.engine.clock.timestamp)

@@ -142,11 +142,10 @@ class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
         super().__init__(fragment, sampling_mode, min_sum, min_sizes, receivers, name=name)
         self.period = nanoseconds(execution_frequency, f"condition {name!r}: execution_frequency")
         self._since: int | None = None
-        self._left = 0
+        self._left = -1
 
-    def join(self, node: Node) -> None:
-        """Look up the queues of the inputs, and reset the time."""
-        super().join(node)
+    def initialize(self) -> None:
+        """Reset the time."""
         self._since = None
         self._left = -1
 

@@ -133,8 +133,12 @@ class Graph(GraphQueries["Operator"]):
         self.operators, self._names = [], {}
         for operator in operators:
             self.add(operator)
-            operator._outgoing = [flow for flow in self.flows if flow.source is operator]
-            operator._incoming = [flow for flow in self.flows if flow.target is operator]
+            operator._outgoing, operator._incoming = [], []
+        for flow in self.flows:
+            if flow.source in self:
+                flow.source._outgoing.append(flow)
+            if flow.target in self:
+                flow.target._incoming.append(flow)
 
     def follow(self, whole: Graph, fragment: Any) -> None:
         """Take over the operators of a fragment in a graph of several, and the flows between them."""

@@ -68,6 +68,10 @@ class Node(Protocol):
         """The queues of each input."""
 
     @property
+    def counted_queues(self) -> Mapping[str, tuple[Queue, ...]]:
+        """The same, with the queues of flows that were removed in the run."""
+
+    @property
     def output_queues(self) -> Mapping[str, tuple[Queue, ...]]:
         """The queues behind each output."""
 

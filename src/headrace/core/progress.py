@@ -141,7 +141,7 @@ def counts_of(operator: Operator, count: Callable[[Queue], int]) -> dict[str, in
         name: tuple(queue for queue in queues if queue.consumer is None)
         for name, queues in operator._node.output_queues.items()
     }
-    for ports in (operator._node.input_queues, unconnected):
+    for ports in (operator._node.counted_queues, unconnected):
         for name, queues in ports.items():
             total = sum(map(count, queues))
             if total:
