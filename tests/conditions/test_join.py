@@ -306,6 +306,21 @@ def test_a_flow_that_drops_keeps_the_newest(scheduler: MakeScheduler) -> None:
     assert app.progress().drop_reasons["sink.left"]["overflow"] == 4
 
 
+def test_a_flow_that_rejects_keeps_the_oldest(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+    app = joined(
+        {"left": list(range(10)), "right": list(range(10))},
+        aligned(),
+        scheduler,
+        taken,
+        periods={"left": 1, "right": 20},
+        flow={"size": 2, "policy": IOSpec.QueuePolicy.REJECT},
+    )
+    # Two wait for others, and two in the queue; the others are refused until there is room.
+    assert taken == [{"left": number, "right": number} for number in range(5)]
+    assert app.dropped()["sink.left"] == 5
+
+
 def test_the_metadata_of_joined_inputs_is_kept_apart(scheduler: MakeScheduler) -> None:
     seen: list[Any] = []
 

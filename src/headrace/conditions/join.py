@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 HELD = 64
 """The number of messages of an input that may wait for others, unless the flow has a `size` of its own."""
 
-_FAULT = IOSpec.QueuePolicy.FAULT
+_POP = IOSpec.QueuePolicy.POP
 _READY = (SchedulingStatusType.READY, None)
 
 
@@ -212,7 +212,7 @@ class JoinCondition(PortCondition):
         for name, queue in self._queue_of.items():
             buffer = self._joiner.buffers[name]
             most = self._most(queue)
-            is_bounded = queue.policy is _FAULT
+            is_bounded = queue.policy is not _POP  # the queue refuses the newest, or its producer waits
             full = None if busy is None else self._full_since(queue)
             taken = queue.absorb(max(most - len(buffer.entries), 0) if is_bounded else most)
             if not taken:

@@ -300,8 +300,8 @@ class InputContext:
         elif port.item is NOTHING:
             port.item = EMPTY
 
-    def _open(self, port: InputPort, message: Envelope) -> Any:
-        """Return the data of a message, and store its metadata and timestamp."""
+    def _open(self, port: InputPort, message: Envelope, has_metadata: bool = True) -> Any:
+        """Return the data of a message, and store its timestamp, and its metadata unless that is stored already."""
         # `receive` has a copy for a message without details.
         if self._streams is None and message.has_fences:
             self._node.streams.received_unwatched(port, message)
@@ -310,7 +310,7 @@ class InputContext:
             node = self._node
             node.expect_details()
             self.details.setdefault(port.name, []).append(details)
-            if details.metadata is not None and node.operator.is_metadata_enabled:
+            if has_metadata and details.metadata is not None and node.operator.is_metadata_enabled:
                 node.operator.metadata.receive(port.name, details.metadata)
             if details.acq_timestamp is not None:
                 node.output.pass_on(details.acq_timestamp)
@@ -319,18 +319,15 @@ class InputContext:
     def _open_all(self, port: InputPort, batch: Batch) -> Any:
         if self._streams is None:
             self._node.streams.received_unwatched(port, batch)
-        if port.form is None:
-            return self._open_each(port, batch)
         operator = self._node.operator
-        if operator.metadata.is_by_port and operator.is_metadata_enabled:
-            # An entry for each message; `receive` then adds nothing.
+        if operator.is_metadata_enabled:
             each = [part.metadata if type(part) is Envelope else None for part in batch]
             if any(each):
-                operator.metadata.set(port.name, [dict(entries or {}) for entries in each])
-        return port.form(self._open_each(port, batch))
-
-    def _open_each(self, port: InputPort, batch: Batch) -> tuple[Any, ...]:
-        return tuple([self._open(port, part) if type(part) is Envelope else _own_map(part) for part in batch])
+                operator.metadata.receive_batch(port.name, each)
+        found = tuple(
+            [self._open(port, part, False) if type(part) is Envelope else _own_map(part) for part in batch]
+        )
+        return found if port.form is None else port.form(found)
 
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False

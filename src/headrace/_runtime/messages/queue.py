@@ -220,6 +220,9 @@ class Queue(deque[Any]):
         else:
             self.popleft()
 
+    def receive_taken(self) -> None:
+        """Note that this compute receives what was taken; called after an attempt that is not tried again."""
+
     # For a join, which takes messages before it knows whether they will be received.
 
     def expect_join(self, most: int) -> None:
