@@ -70,6 +70,8 @@ class MachineClock(Clock):
             woken = woken or parker.take()
             return woken
 
+        if self.is_held:
+            seconds = None
         # Without a time to wait for, a worker may wait for an event from outside. The permit may come, and be taken
         # by another look, after the machine has found that the time is over.
         self.machine.wait(is_woken, seconds, outside=seconds is None)
