@@ -299,6 +299,14 @@ def is_optional(port: Any) -> bool:
     return any(condition.kind is ConditionType.NONE for condition in port.conditions)
 
 
+def is_source(operator: Operator) -> bool:
+    """Return whether an operator is a source: no flow leads to it, whatever inputs it declares.
+
+    The end of a flow from another process is none.
+    """
+    return not operator._incoming and not operator._is_link
+
+
 def check_member(fragment: Composition, operator: Any, *, or_subgraph: bool = False) -> None:
     """Raise if `operator` is not an operator of `fragment`, or a subgraph where that may be one."""
     if isinstance(operator, Connectable) and operator.is_subgraph and not or_subgraph:

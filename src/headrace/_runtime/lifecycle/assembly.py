@@ -18,6 +18,7 @@ from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import RunStreams
 from headrace.core.errors import GraphError
+from headrace.core.graph import is_source
 from headrace.core.queues import QueueSpec, queues_of
 from headrace.core.run_options import read_run_options
 
@@ -52,7 +53,7 @@ def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[...
             node.declared = NodeConditions(node, supplies)
             node.declared.attach()
             node.take_on_conditions()
-            if options.count is not None and not node.inputs and not node.operator._is_link:
+            if options.count is not None and is_source(node.operator):
                 node.limit_count(options.count)
         _complete(fragment, engine)
     except BaseException:
