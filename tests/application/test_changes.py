@@ -731,3 +731,36 @@ def test_the_queues_of_removed_flows_leave_and_count(scheduler: MakeScheduler) -
     assert sorted(taken) == sorted([*range(1, 11), *(10 * [0, 1, 2])])
     assert max(queues) <= 3
     assert app.outcome.operators["taking"].received == {"all": 40}
+
+
+def test_a_new_operator_waits_for_its_own_event(scheduler: MakeScheduler) -> None:
+    times: list[int] = []
+
+    def add(app: Any) -> None:
+        app.late = source(app, range(2), name="late")
+        app.late.async_condition.event_state = AsynchronousEventState.EVENT_WAITING
+
+        def note(self: Any, op_input: Any, op_output: Any) -> None:
+            times.append(app.now + op_input.receive("in"))
+
+        app.add_flow(app.late, Step(app, inputs=["in"], body=note, name="note"))
+
+    def let_go(app: Any) -> None:
+        app.late.async_condition.event_state = AsynchronousEventState.EVENT_DONE
+
+    def compose(app: Any) -> None:
+        app.add_operator(counting(app, 5, {2: add, 4: let_go}, PeriodicCondition(app, 10)))
+
+    run(compose, scheduler)
+    assert times == [30, 31]  # the time and the number
+
+
+def test_a_limit_of_messages_counts_for_a_new_source_too(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def add(app: Any) -> None:
+        app.add_flow(source(app, range(50), name="late"), sink(app, taken))
+
+    app = App(lambda app: app.add_operator(counting(app, 5, {2: add})), scheduler)
+    app.run(max_messages=4)
+    assert taken == [0, 1, 2, 3]

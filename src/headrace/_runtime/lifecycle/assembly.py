@@ -50,11 +50,7 @@ def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[...
         for node in engine.nodes:
             _take_conditions(node)
         for node in engine.nodes:
-            node.declared = NodeConditions(node, supplies)
-            node.declared.attach()
-            node.take_on_conditions()
-            if options.count is not None and is_source(node.operator):
-                node.limit_count(options.count)
+            _give_conditions(node, supplies)
         _complete(fragment, engine)
     except BaseException:
         _give_conditions_back(engine)
@@ -111,6 +107,16 @@ def expect_undeclared_flows(engine: Engine) -> None:
         queue.feeders += [node for node in choosing if node not in queue.feeders]
 
 
+def _give_conditions(node: Node, supplies: Supplies) -> None:
+    """Attach the conditions of a node, and limit the computes of a source if the run is limited."""
+    node.declared = NodeConditions(node, supplies)
+    node.declared.attach()
+    node.take_on_conditions()
+    limit = read_run_options().over(supplies.limits).count
+    if limit is not None and is_source(node.operator):
+        node.limit_count(limit)
+
+
 def _make_contexts(node: Node, engine: Engine) -> None:
     node.input = InputContext(node)
     node.output = OutputContext(node)
@@ -133,8 +139,7 @@ def join_node(operator: Operator, engine: Engine, supplies: Supplies) -> dict[Fl
     _make_input_queues(node, queues, make_queue(engine))
     node.output_queues = {name: (UnconnectedQueue(),) for name in operator.spec.every_output}
     _take_conditions(node)
-    node.declared = NodeConditions(node, supplies)
-    node.declared.attach()
+    _give_conditions(node, supplies)
     _make_contexts(node, engine)
     return queues
 
