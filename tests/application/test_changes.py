@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from headrace import Condition, ConditionType, CountCondition, IOSpec, aligned, op, retry
-from headrace.conditions import AsynchronousCondition, AsynchronousEventState, PeriodicCondition
+from headrace.conditions import (
+    AsynchronousCondition,
+    AsynchronousEventState,
+    MessageAvailableCondition,
+    PeriodicCondition,
+)
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
 from headrace.observe import Tracker
@@ -764,3 +769,22 @@ def test_a_limit_of_messages_counts_for_a_new_source_too(scheduler: MakeSchedule
     app = App(lambda app: app.add_operator(counting(app, 5, {2: add})), scheduler)
     app.run(max_messages=4)
     assert taken == [0, 1, 2, 3]
+
+
+def test_an_operator_whose_conditions_are_wrong_joins_no_run_and_changes_nothing(
+    scheduler: MakeScheduler,
+) -> None:
+    taken: list[int] = []
+
+    def add(app: Any) -> None:
+        wrong = sink(app, [], MessageAvailableCondition(app, receiver="inn"), name="wrong")
+        with pytest.raises(GraphError, match="condition .* of operator 'wrong' names a port 'inn'"):
+            app.add_flow(app.numbers, wrong)
+        assert wrong not in app.graph
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 5, {2: add})
+        app.add_flow(app.numbers, sink(app, taken))
+
+    run(compose, scheduler)
+    assert taken == [1, 2, 3, 4, 5]

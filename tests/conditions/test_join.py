@@ -222,6 +222,27 @@ def test_a_wait_for_a_message_to_use_again_begins_when_the_operator_would_run(
     assert app.times == [0, 121, 200]  # type: ignore[attr-defined]
 
 
+def test_a_wait_for_the_first_message_to_use_again_ends(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        to = sink(app, ("value",), taken, parts=(PeriodicCondition(app, 100),))
+        to.join(value=reuse_last(wait=20, missing=substitute("none")))
+
+        def emit(operator: Step, op_input: Any, op_output: Any) -> None:
+            if operator.ticks > 1:
+                op_output.emit(operator.ticks, "out")
+
+        conditions = CountCondition(app, 3), PeriodicCondition(app, 60)
+        app.add_flow(Step(app, *conditions, outputs=["out"], body=emit, name="values"), to)
+        # It looks again and again meanwhile.
+        app.add_operator(Step(app, CountCondition(app, 50), PeriodicCondition(app, 3), body=lambda *_: None))
+
+    app = run(compose, scheduler)
+    assert taken == [{"value": "none"}, {"value": 3}]
+    assert app.times == [21, 121]
+
+
 def test_a_reference_in_disorder_waits_no_longer_than_its_wait(scheduler: MakeScheduler) -> None:
     taken: list[Any] = []
     app = joined(

@@ -253,8 +253,12 @@ class Joiner:
         return max(ends)
 
     def wait_for_followers(self, since: int | None) -> None:
-        """Note since when the operator would run but for its followers, where nothing else triggers sets."""
-        self._since = since
+        """Note since when the operator would run but for its followers, where nothing else triggers sets.
+
+        None if something else keeps it from running. The first time counts until a set is taken.
+        """
+        if since is None or self._since is None:
+            self._since = since
 
     @property
     def has_trigger(self) -> bool:

@@ -226,6 +226,8 @@ class Changes:
                 operator._run_phase = OperatorStatus.STARTED
                 check_compute(operator)
         except BaseException:
+            for node, _ in joining:
+                node.streams.close()
             _give_up(operators, started)
             raise
         engine.streams.place_new(operators)
@@ -270,7 +272,7 @@ class Changes:
 
 
 def _give_up(operators: list[Operator], started: list[Operator]) -> None:
-    """Stop operators that do not join the run after all, and release what their nodes have."""
+    """Stop operators that do not join the run after all, and release their conditions."""
     for operator in reversed(started):
         with suppress(Exception):  # the error of its start is raised
             operator.stop()
@@ -278,10 +280,7 @@ def _give_up(operators: list[Operator], started: list[Operator]) -> None:
     for operator in operators:
         for condition in operator.conditions.values():
             condition.detach()
-        node: Any = operator._node
-        if node is not None:
-            node.streams.close()
-            operator._node = None
+        operator._node = None
 
 
 def connect(engine: Engine, changed: list[Node]) -> None:
