@@ -418,6 +418,34 @@ def test_several_messages_for_a_compute_that_receives_one_at_a_time_are_refused(
         run(compose, greedy)
 
 
+def test_several_messages_of_one_input_and_one_of_another_are_a_job(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    class Pairs(Operator):
+        def setup(self, spec: OperatorSpec) -> None:
+            spec.input("many", size=2)
+            spec.input("one")
+            spec.output("out")
+            spec.multi_port_condition(
+                kind=ConditionType.MULTI_MESSAGE_AVAILABLE,
+                port_names=["many", "one"],
+                sampling_mode="PerReceiver",
+                min_sizes=[2, 1],
+            )
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit((op_input.receive("many"), op_input.receive("one")), "out")
+
+    def compose(app: Any) -> None:
+        pairs = Pairs(app, name="pairs", workers=2)
+        app.add_flow(source(app, range(4), name="many"), pairs, {("out", "many")})
+        app.add_flow(source(app, range(2), name="ones"), pairs, {("out", "one")})
+        app.add_flow(pairs, sink(app, taken))
+
+    run(compose, scheduler)
+    assert taken == [((0, 1), 0), ((2, 3), 1)]
+
+
 def test_a_function_may_yield_several_results_for_a_message(scheduler: MakeScheduler) -> None:
     taken: list[tuple[int, int]] = []
 

@@ -98,14 +98,12 @@ def _collects(operator: Operator) -> str:
         if each.port_role in ("receiver", "receivers")
     ]
     for ports, numbers in waits:
-        least = max(
-            numbers.get("min_size") or 1,
-            numbers.get("max_batch_size") or 1,
-            *(numbers.get("min_sizes") or ()),
-            (numbers.get("min_sum") or 1) - len(ports) + 1,  # what one of them has at least
-        )
-        if least > 1 and (found := [name for name in ports if name in single]):
-            return found[0]
+        several = max(numbers.get("min_size") or 1, numbers.get("max_batch_size") or 1) > 1
+        several = several or (numbers.get("min_sum") or 1) > len(ports)  # then one of them has several
+        least = numbers.get("min_sizes") or [2 if several else 1] * len(ports)
+        for name, number in zip(ports, least, strict=False):
+            if number > 1 and name in single:
+                return name
     return ""
 
 
