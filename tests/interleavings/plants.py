@@ -378,10 +378,9 @@ PLANTS = [
     Plant(
         "the time was moved and only one of the workers with a deadline is told",
         _WAITING,
-        "            for parker in tuple(ready_queue.parked):\n"
-        "                if parker.deadline is not None:\n",
+        "            for parker in tuple(ready_queue.parked):\n                if parker.deadline is not None or",
         "            for parker in tuple(ready_queue.parked)[:1]:\n"
-        "                if parker.deadline is not None:\n",
+        "                if parker.deadline is not None or",
         "scale-limit-2",
         (_TIME, _WRONG),
     ),

@@ -18,5 +18,5 @@ def test_a_permit_that_comes_as_the_time_is_over_is_not_lost() -> None:
         is_ready()  # another look, as the wait ends
         return result
 
-    clock = SimpleNamespace(machine=SimpleNamespace(wait=wait))
-    assert MachineClock.park(clock, parker, 0.1)  # type: ignore[arg-type]
+    machine: Any = SimpleNamespace(wait=wait)
+    assert MachineClock(None, machine).park(parker, 0.1)

@@ -31,6 +31,7 @@ from headrace.core.function import FunctionOperator, OperatorFunction
 from headrace.core.loop_thread import LoopThread, acquire_loop, release_loop
 
 if TYPE_CHECKING:
+    from headrace.core.clock import Clock
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.operator import Part
 
@@ -286,6 +287,7 @@ class _Call:
         self.ended = asyncio.Event()
         self._ends: list[Callable[[], None]] = []  # what ends its watch
         self._awaited: Awaitable[Any] | None = None
+        self._clock: Clock
 
     def watch(self) -> None:
         """Let it be watched until it is done, if its operator has a deadline."""
@@ -328,8 +330,11 @@ class _Call:
         self._awaited = None
         self.ended.clear()
         self.watch()
-        loop = self._operator._loop
+        loop, node = self._operator._loop, self._operator._node
         assert loop is not None
+        assert node is not None
+        self._clock = node.engine.clock
+        self._clock.hold()  # virtual time stands still as in a compute
         loop.loop.call_soon_threadsafe(self._create_task)
 
     def cancel(self) -> None:
@@ -362,6 +367,7 @@ class _Call:
         finally:
             self.is_done = True
             self._end_watch()
+            self._clock.release()
             self.ended.set()
             self._operator._answered.notify_scheduler()
 

@@ -96,6 +96,31 @@ class Clock(Resource):
         """Count this thread as working for the duration of a ``with`` block."""
         return nullcontext()
 
+    # How much work is under way beside the workers of runs; changed under `_CHANGING`.
+    _holds = 0
+
+    def hold(self) -> None:
+        """Let virtual time stand still until `release`, because work goes on beside the workers.
+
+        May be called from any thread; does nothing to other time.
+        """
+        self._count_holds(1)
+
+    def release(self) -> None:
+        """End what `hold` began; from any thread."""
+        self._count_holds(-1)
+
+    def _count_holds(self, change: int) -> None:
+        if self.is_virtual:
+            with _CHANGING:
+                self._holds += change
+            self.announce()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a run must not let the time pass, although its workers wait."""
+        return self._holds > 0
+
     # The functions to call after a change; each run that uses the clock adds one. A tuple that is replaced under
     # `_CHANGING`, so that any thread can read it.
     _watchers: tuple[Callable[[], None], ...] = ()

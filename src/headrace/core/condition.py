@@ -60,8 +60,6 @@ class Condition(Component):
     # Whether `check` may depend on the operator's messages or on room behind it. A subclass that writes `check` of
     # its own is taken to, unless it says otherwise.
     depends_on_ports: bool = True
-    # Whether it holds messages of the operator, so that it stays when the flows of the operator change.
-    holds_messages: ClassVar[bool] = False
     # Whether it takes something before each compute that others might take as well (`reserve`).
     reserves: ClassVar[bool] = False
     # The argument that names the port or ports of the condition, if `setup` creates it for a port.
@@ -144,12 +142,18 @@ class Condition(Component):
         return ()
 
     def attach(self, node: Node) -> None:
-        """Take part in the run of `node`; by default the condition is checked before each compute."""
+        """Take part in the run of `node`; by default the condition is checked before each compute.
+
+        Called again when the flows of the operator have changed.
+        """
         self.join(node)
         node.evaluate(self)
 
     def join(self, node: Node) -> None:
-        """Join `node`, and look up there what `check` needs."""
+        """Join `node`, and look up there what `check` needs; `initialize`, not this, begins a run.
+
+        Called again when the flows of the operator have changed.
+        """
         self._node = node
         self._awaits_event = False
 

@@ -70,6 +70,8 @@ class MachineClock(Clock):
             woken = woken or parker.take()
             return woken
 
+        if self.is_held:
+            seconds = None
         # Without a time to wait for, a worker may wait for an event from outside. With one, it looks again now and
         # then: a compute may wait for another one in real time, in which the machine's time stands still. The
         # permit may come, and be taken by another look, after the machine has found that the time is over.

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.core.errors import GraphError
 from headrace.core.ports import IOSpec
 from headrace.core.queues import queues_of
 from headrace.core.scheduler import Run, Scheduler
@@ -62,6 +63,19 @@ class DefaultScheduler(Scheduler):
             self._workers = min(len(operators), _MOST)
         else:
             self._workers = 1 if fragment._thread_pools else 0
+
+    def check_change(self, fragment: Composition) -> None:
+        """Raise if the graph has a queue that drops now, and operators run on one thread."""
+        if self._workers > 1 or self.clock.is_virtual:
+            return
+        for operator in fragment.graph:
+            if _drops(operator):
+                raise GraphError(
+                    f"{fragment.name!r}: operator {operator.name!r} would get a queue that drops messages, and "
+                    "the run has one thread, on which the producer of that queue would wait for its consumer: "
+                    "the default scheduler chooses its threads when a run begins; declare such a queue in "
+                    "compose(), or choose an EventBasedScheduler"
+                )
 
     def execute(self, run: Run) -> None:
         """Run operators until the run is over."""

@@ -20,13 +20,13 @@ from weakref import ref
 
 import numpy as np
 import pytest
+from headrace._runtime.streams.output_streams import OutputStreams
 
 from headrace import CountCondition, gpu, observe, op
 from headrace._runtime.compiled import is_compiled
 from headrace._runtime.messages.ports import NOTHING
 from headrace._runtime.streams import lifetimes, node_streams
 from headrace._runtime.streams.node_streams import NodeStreams
-from headrace._runtime.streams.output_streams import OutputStreams
 from headrace.core import MetadataPolicy
 from headrace.gpu import sim
 from headrace.gpu.ambient import thread

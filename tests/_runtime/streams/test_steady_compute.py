@@ -13,12 +13,12 @@ from typing import Any
 from weakref import WeakSet, ref
 
 import pytest
+from headrace._runtime.streams.in_order import Step as StepInOrder
+from headrace._runtime.streams.steady_compute import steady_compute
 
 from headrace import CountCondition, Operator, gpu, observe, op
 from headrace._runtime.compiled import is_compiled
 from headrace._runtime.streams import lifetimes, node_streams, owners, watch
-from headrace._runtime.streams.in_order import Step as StepInOrder
-from headrace._runtime.streams.steady_compute import steady_compute
 from headrace.conditions import MemoryAvailableCondition, PeriodicCondition
 from headrace.core.errors import StreamError
 from headrace.gpu import sim

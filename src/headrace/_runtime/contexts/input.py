@@ -240,8 +240,11 @@ class InputContext:
         elif port.item is NOTHING:
             port.item = EMPTY
 
-    def _open_rest(self, port: InputPort, message: Envelope) -> None:
-        """Store the metadata and the timestamp of a message, and order the stream after what few messages have."""
+    def _open_rest(self, port: InputPort, message: Envelope, has_metadata: bool = True) -> None:
+        """Store the timestamp and the metadata of a message, and order the stream after what few messages have.
+
+        Without `has_metadata`, that is stored already.
+        """
         own = port.own
         if own is not None:
             if message.more_fences is not None:
@@ -260,7 +263,7 @@ class InputContext:
         node.expect_details()
         self.details.setdefault(port.name, []).append(details)
         if details.metadata is not None:
-            if node.operator.is_metadata_enabled:
+            if has_metadata and node.operator.is_metadata_enabled:
                 node.operator.metadata.receive(port.name, details.metadata)
             if own is not None:
                 self._keep_other(port, details.metadata, None)
@@ -268,18 +271,13 @@ class InputContext:
             node.output.pass_on(details.acq_timestamp)
 
     def _open_all(self, port: InputPort, batch: Batch) -> Any:
-        if port.form is None:
-            return self._open_each(port, batch)
         operator = self._node.operator
-        if operator.metadata.is_by_port and operator.is_metadata_enabled:
-            # An entry for each message; `receive` then adds nothing.
+        if operator.is_metadata_enabled:
             each = [part.metadata if type(part) is Envelope else None for part in batch]
             if any(each):
-                operator.metadata.set(port.name, [dict(entries or {}) for entries in each])
-        return port.form(self._open_each(port, batch))
-
-    def _open_each(self, port: InputPort, batch: Batch) -> tuple[Any, ...]:
-        return tuple([self._open_one(port, part) for part in batch])
+                operator.metadata.receive_batch(port.name, each)
+        found = tuple([self._open_one(port, part) for part in batch])
+        return found if port.form is None else port.form(found)
 
     def _open_one(self, port: InputPort, part: Any) -> Any:
         own = port.own
@@ -288,7 +286,7 @@ class InputContext:
         if message is not None:
             if own is not None:
                 wait_for(message, own)
-            self._open_rest(port, message)
+            self._open_rest(port, message, has_metadata=False)
         return _own_map(data) if own is None else self._keep(port, data, message)
 
     def receive_cuda_stream(

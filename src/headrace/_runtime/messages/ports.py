@@ -69,6 +69,7 @@ class InputPort:
             "_bring",
             "_first",
             "_is_receivers",
+            "_take_one",
             "_takes",
             "count",
             "empty_in",
@@ -86,6 +87,7 @@ class InputPort:
         self._is_receivers = port.is_receivers
         self.is_optional = any(wanted.kind is ConditionType.NONE for wanted in port.conditions)
         self._bring: Callable[[Any], Any] | None = None
+        self._take_one = _taking
         self._takes = [(queue, _taking(queue)) for queue in queues]
         # How many of these come before the others, if one message is taken at a time.
         self._first = 0
@@ -113,7 +115,7 @@ class InputPort:
     def connect(self, queues: tuple[Queue, ...]) -> None:
         """Receive from other queues; of an ``ANY_SIZE`` input, whose `take` looks at all."""
         self.queues = queues
-        self._takes = [(queue, self._bringing(_taking(queue))) for queue in queues]
+        self._takes = [(queue, self._bringing(self._take_one(queue))) for queue in queues]
         self._first = 0
 
     def bring(self, function: Callable[[Any], Any]) -> None:
@@ -184,7 +186,8 @@ class InputPort:
         A full queue that drops its oldest message may have dropped a finished one after the operator became ready.
         If only an unfinished message is left, it is waited for here.
         """
-        self._takes = [(queue, self._bringing(partial(_pop_done, queue))) for queue in self.queues]
+        self._take_one = _taking_done
+        self._takes = [(queue, self._bringing(_taking_done(queue))) for queue in self.queues]
         if not self._is_receivers:
             self.take = self._take_all_done if self.take == self._take_all else self._takes[0][1]
 
@@ -291,6 +294,11 @@ def _taking(queue: Queue) -> Callable[[], Any]:
     if queue.policy is _LATEST:
         return queue.take_latest
     return queue.popleft if queue.policy is not _POP else queue.take
+
+
+def _taking_done(queue: Queue) -> Callable[[], Any]:
+    """Return the function that takes one message whose work the device has finished."""
+    return partial(_pop_done, queue)
 
 
 def parts_of(item: Any) -> Any:

@@ -100,7 +100,7 @@ class Engine:
             "timers",
             "waiting",
         ),
-        *("former_counters", "sent_besides", "watchdog"),
+        *("former_counters", "former_queues", "sent_besides", "watchdog"),
     )
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -113,8 +113,10 @@ class Engine:
         self.groups: list[Group] = []
         # The queue of each flow.
         self.queues: dict[Flow, Queue] = {}
-        # What counted messages before the graph changed, and how many an output sent besides those that count now.
+        # What counted messages before the graph changed, the empty queues of inputs whose flows were removed, and
+        # how many messages an output sent besides those that count now.
         self.former_counters: dict[Queue, None] = {}
+        self.former_queues: dict[tuple[Node, str], list[Queue]] = {}
         self.sent_besides: dict[tuple[Node, str], int] = {}
         self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
         self.streams: RunStreams
@@ -261,8 +263,12 @@ class Engine:
         node.compute = node.streams.around(compute)
 
     def count_blockers(self) -> None:
-        """Count the queues that keep each node from running, and enqueue the nodes that can run."""
-        for place, node in enumerate(self.nodes):
+        """Count the queues that keep each node from running, and enqueue the nodes that can run.
+
+        A node that has ended takes no part.
+        """
+        nodes = [node for node in self.nodes if not node.retired]
+        for place, node in enumerate(nodes):
             node.place = place
             node.input_states = tuple([queue.state for queue in node.inputs])
             node.output_states = tuple([queue.state for queue in node.outputs])
@@ -270,13 +276,12 @@ class Engine:
                 node.blockers += not state.begin()
             node.update_guard()
         self.place_nodes()
-        for node in self.nodes:
-            for state in node.input_states:
-                if state.line is None:
-                    state.update_producers(self.pausing.is_paused)
-        for node in self.nodes:
-            if node.awaited is ENDED:
-                continue
+        for state in dict.fromkeys(
+            state for node in nodes for state in (*node.input_states, *node.output_states)
+        ):
+            if state.line is None:
+                state.update_producers(self.pausing.is_paused)
+        for node in nodes:
             if node.remaining == 0:
                 self.retire(node)
             elif not node.blockers:
@@ -287,10 +292,11 @@ class Engine:
     def place_nodes(self) -> None:
         """Let nodes compute beside those that take turns, if there are any, and find who announces room."""
         turns = self.ready_queues[0]
-        for node in self.nodes:
+        nodes = [node for node in self.nodes if not node.retired]
+        for node in nodes:
             if turns.beside is not None and node.ready_queue is turns and node.is_parallel:
                 node.move_to(turns.beside)
-        for node in self.nodes:
+        for node in nodes:
             requests = [request for state in node.input_states for request in state.requests]
             node.announces_room = node.ready_queue.is_shared or any(
                 request.node.ready_queue is not node.ready_queue for request in requests
@@ -298,7 +304,7 @@ class Engine:
             node.input.announce_room(self.announce_room if node.announces_room else None)
             for state in node.input_states:
                 state.find_whether_sole()
-        for node in self.nodes:
+        for node in nodes:
             node.find_link()
 
     # The step.

@@ -120,6 +120,7 @@ class Group:
             dict.fromkeys(f"{flow.target.name}.{flow.input}" for flow in incoming),
             dict.fromkeys(f"{flow.source.name}.{flow.output}" for flow in outgoing),
         )
+        operator._incoming, operator._outgoing = incoming, outgoing
         operator.enable_metadata(True)  # each member says for itself what it does with metadata
         limits = [one.max_in_flight for one in plan.operators if one.max_in_flight is not None]
         operator.max_in_flight = min(limits, default=None)

@@ -56,6 +56,7 @@ class Node(RunningOperator):
             "blockers",
             "busy",
             "counts",
+            "declared",
             "ending",
             "engine",
             "evaluated",
@@ -88,6 +89,8 @@ class Node(RunningOperator):
         # The state of its only output, if messages may pass directly, and that of its only input (`find_link`).
         self.link: QueueState | None = None
         self.feed: QueueState | None = None
+        # Its conditions, which are attached again when its flows change (`lifecycle`).
+        self.declared: Any
         # Conditions that are evaluated before each compute, if there are any.
         self.evaluated: EvaluatedConditions | None = None
         # The room that it shares with other producers, if any.
@@ -227,6 +230,14 @@ class Node(RunningOperator):
     def computes(self) -> int:
         """The number of computes it has finished in this run."""
         return self.granted - self.remaining
+
+    @property
+    def counted_queues(self) -> dict[str, tuple[Queue, ...]]:
+        """The queues of each input, with those of flows that were removed in the run."""
+        former = self.engine.former_queues
+        if not former:
+            return self.input_queues
+        return {name: (*queues, *former.get((self, name), ())) for name, queues in self.input_queues.items()}
 
     @property
     def count_limit(self) -> int | None:

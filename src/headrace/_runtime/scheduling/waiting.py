@@ -39,6 +39,9 @@ waking     Removed from `parked` and given a permit, but it does not hold the lo
 finds nothing to do detects this, under the lock, and decides (`_decide`): it evaluates the conditions that must be
 polled, declares a deadlock, moves a clock that can be moved, or waits for the next time like any other worker.
 
+Work beside the workers, such as a call that awaits, holds the clock (`Clock.hold`): as long as it lasts, virtual
+time does not jump, and a worker that parks in the clock's time does not wake by itself. Its end is announced.
+
 **The pause.** While a run is paused and no step is left (`Pausing.is_still`), rules 1 and 2 do not hold: workers
 park without a deadline, whatever is ready or due, and nothing is decided. A request to step or to resume wakes all
 of them, by rule 3. If steps are left for a node that waits for a time, a clock that can be moved goes on to it,
@@ -135,10 +138,10 @@ class WaitingWorkers:
                 pass
 
     def time_moved(self) -> None:
-        """Wake the workers with a deadline, because the time until it has changed."""
+        """Wake the workers that wait for a time, because the time until it has changed."""
         for ready_queue in self._engine.ready_queues:
             for parker in tuple(ready_queue.parked):
-                if parker.deadline is not None:
+                if parker.deadline is not None or parker is ready_queue.standby:
                     try:
                         ready_queue.parked.remove(parker)
                     except ValueError:
@@ -405,7 +408,7 @@ class WaitingWorkers:
             until = engine.limit
         if engine.polling.nodes and (until is not None or clock.passes):
             until = engine.polling.at if until is None else min(until, engine.polling.at)
-        if until is not None and can_jump and clock.jump_to(until):
+        if until is not None and can_jump and not clock.is_held and clock.jump_to(until):
             return _GO_ON, None
         return _WAIT, until
 

@@ -511,6 +511,6 @@ def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
         queues: Sequence[Any] = node.outputs
         return [((node, queue), queue.info.operator.node) for queue in queues]
 
-    sources = [node for node in engine.operator_nodes if not node.inputs]
+    sources = [node for node in engine.operator_nodes if infos[node].is_source]
     for node, queue in edges_back((*sources, *engine.operator_nodes), leaving):
         queue.info.closing.add(infos[node])
