@@ -28,6 +28,7 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
+from headrace.brief import brief
 from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
 from headrace.core.deadline import check_on_stuck
@@ -577,7 +578,7 @@ class FunctionOperator(Operator):
             return
         if not outputs:
             raise GraphError(
-                f"operator {self.name!r} returned {value!r} but is declared without outputs: @op(outputs=...)"
+                f"operator {self.name!r} returned {brief(value)} but is declared without outputs: @op(outputs=...)"
             )
         if isinstance(value, dict):
             unknown = [name for name in value if name not in outputs]
@@ -592,7 +593,7 @@ class FunctionOperator(Operator):
         else:
             raise GraphError(
                 f"operator {self.name!r} has the outputs {choices(outputs)} and must return a tuple with a "
-                f"value for each or a dict by name, not {value!r}"
+                f"value for each or a dict by name, not {brief(value)}"
             )
         for name, part in pairs:
             if part is not None:

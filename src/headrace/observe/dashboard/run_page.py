@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._web.live_server import Client, LiveServer
 from headrace._web.messages import Fields, MalformedMessage, choice, number, string, whole
+from headrace.brief import brief
 from headrace.core.errors import ParameterError
 from headrace.observe.dashboard.device_slices import DeviceSlices
 from headrace.observe.dashboard.log_lines import LogLines
@@ -318,7 +319,7 @@ def _shown(value: Any) -> Any:
     """Return a value as JSON can have it."""
     if isinstance(value, float) and not isfinite(value):
         return str(value)
-    return value if isinstance(value, (bool, int, float, str)) else f"{value!r:.200}"
+    return value if isinstance(value, (bool, int, float, str)) else brief(value)
 
 
 def _described(operator: Operator, parameter: Parameter) -> Fields:
