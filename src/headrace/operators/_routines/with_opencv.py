@@ -18,8 +18,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-# INTER_LINEAR_EXACT is within 1 of the formula everywhere. INTER_LINEAR is so on x86-64 alone, and there up to 2 from
-# what INTER_LINEAR_EXACT gives elsewhere.
+# INTER_LINEAR_EXACT is within 1 of the formula everywhere. INTER_LINEAR is so on x86-64 alone, and there up to 2
+# from what INTER_LINEAR_EXACT gives elsewhere.
 INTERPOLATION = {"linear": "LINEAR_EXACT", "cubic": "CUBIC", "super": "AREA", "Lanczos": "LANCZOS4"}
 """OpenCV's names of filters."""
 
