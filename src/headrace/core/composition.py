@@ -380,19 +380,22 @@ class Composition:
 
     @property
     def _parameter_settings(self) -> dict[str, Setting]:
-        """The values that options and the environment set for parameters of operators."""
+        """The values that options and the environment set for parameters of operators and subgraphs."""
         return self._environment_settings if self._config is None else self._config.parameters
 
-    def _set_parameters(self, operator: Operator) -> dict[str, Any]:
-        """Return the values that were set for parameters of an operator, which the operator takes now."""
+    def _set_parameters(self, owner: Any, noun: str) -> dict[str, Any]:
+        """Return the values that were set for parameters of an operator or subgraph, which takes them now."""
         settings = self._parameter_settings
         found: dict[str, Any] = {}
-        for name, parameter in operator.spec.params.items():
-            key = setting_name(f"{operator.name}.{name}")
+        if not settings:
+            return found
+        owner.spec.expect_types(owner)
+        for name, parameter in owner.spec.params.items():
+            key = setting_name(f"{owner.name}.{name}")
             if key in settings:
                 setting = settings[key]
                 try:
-                    found[name] = parameter.check(setting.value, f"operator {operator.name!r}")
+                    found[name] = parameter.check(setting.value, f"{noun} {owner.name!r}")
                 except ParameterError as error:
                     raise ConfigError(f"{setting.origin}: {error}") from None
                 self._taken_settings.add(key)
@@ -429,6 +432,9 @@ class Composition:
             operators = {operator.name: operator for operator in made}
             if named in operators:
                 why = absent(f"operator {named!r}", "parameter", parameter, operators[named].spec.params)
+            elif named in self.graph.subgraphs:
+                inside = self.graph.subgraphs[named]
+                why = absent(f"subgraph {named!r}", "parameter", parameter, inside.spec.params)
             elif named in self._settable:
                 why = absent(repr(named), "parameter", parameter, self._settable[named])
             else:

@@ -211,9 +211,9 @@ class Operator(Connectable):
         self._replicas = Replicas.take(self.name, keywords, self.spec.params)
         parts = {key: value for key, value in keywords.items() if self._is_part(key, value)}
         values = {key: value for key, value in keywords.items() if key not in parts}
-        if fragment._parameter_settings:  # what users set wins over what the program gives
-            self.spec.expect_types(self)
-            values |= fragment._set_parameters(self)
+        values |= fragment._set_parameters(
+            self, "operator"
+        )  # what users set wins over what the program gives
         self.spec.apply(self, values)
         self._explicit.update(values)
         self.add_arg(*args, **parts)

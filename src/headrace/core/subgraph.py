@@ -111,9 +111,9 @@ class Subgraph(Connectable, Composition):
         sections = [
             name for name, value in named.items() if isinstance(value, dict) and name not in self.spec.params
         ]
-        self.spec.apply(
-            self, {name: value for name, value in named.items() if name not in sections} | keywords
-        )
+        values = {name: value for name, value in named.items() if name not in sections} | keywords
+        # What users set wins over what the program gives.
+        self.spec.apply(self, values | self.fragment._set_parameters(self, "subgraph"))
         missing = self.spec.missing(self)
         if missing:
             raise ParameterError(
