@@ -351,6 +351,8 @@ class FunctionOperator(Operator):
     _values: _Values
     _steps: Iterator[Any] | None
     _resume: Resume | None
+    _calls_left: int | None = None
+    """The number of calls that may still begin, in a function that is not called in every compute."""
 
     @property
     def yields(self) -> bool:
@@ -382,6 +384,18 @@ class FunctionOperator(Operator):
     def never_emits(self) -> bool:
         """Whether the function never returns a value."""
         return never_returns(self.declared.function)
+
+    @property
+    def _has_gone_on(self) -> bool:
+        """Whether its last compute went on with messages that an earlier one had received."""
+        return self._resume is not None and not self._resume.received
+
+    def _limit_calls(self, count: int) -> bool:
+        """Begin at most `count` calls: a function that yields computes once for each value."""
+        if not self.goes_on or not count:
+            return False
+        self._calls_left = count if self._calls_left is None else min(count, self._calls_left)
+        return True
 
     @needs_fragment
     def __init__(
@@ -541,16 +555,25 @@ class FunctionOperator(Operator):
                 if steps is None:
                     steps = self._steps = call(*receive(op_input))
                     resume.note()
+                    if self._calls_left is not None:
+                        self._calls_left -= 1
                 try:
                     value = next(steps)
                     break
                 except StopIteration:
                     steps = self._steps = None
                     resume.end()
+                    if self._calls_left == 0:
+                        self.stop_execution()
+                        return
                     # The step that finds no further value emits nothing, so it can begin the next message. It
                     # begins at most one, so that a function that yields nothing still lets other operators run.
                     if resume.received or not resume.may_receive():
                         return
+                except BaseException:  # a generator that raised has ended
+                    if self._calls_left == 0:
+                        self.stop_execution()
+                    raise
             resume.go_on()
             emit_parts(op_output, value)
 

@@ -282,6 +282,11 @@ class Operator(Connectable):
         return False
 
     @property
+    def _has_gone_on(self) -> bool:
+        """Whether its last compute went on with messages that an earlier one had received."""
+        return False
+
+    @property
     def _has_end(self) -> bool:
         """Whether it has an `end` of its own."""
         return type(self).end is not Operator.end or "end" in vars(self)
