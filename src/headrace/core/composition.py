@@ -210,6 +210,11 @@ class Composition:
         if place is not self:
             what = f"{owner._noun} {owner.name!r}"
             inside = f"{place.name!r}" if place is place._root else f"subgraph {place.name!r}"
+            if self._root._made is None and self._root._engine is not None:
+                raise GraphError(
+                    f"{what} was created in {inside} and cannot be connected in {self.name!r}: a subgraph does not "
+                    "change in a run; connect a port that it has, as in subgraph['port'] >> operator"
+                )
             raise GraphError(
                 f"{what} was created in {inside} and cannot be connected in {self.name!r}: a flow into a subgraph "
                 "or out of it goes through a port of the subgraph, which its compose declares by add_input('name', "
@@ -516,15 +521,20 @@ class Composition:
         """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
         if self._made is not None:
             return
-        why = "which is running" if self._engine is not None else "which is not being composed"
         if self._run_control.set_elsewhere is not None:
             raise GraphError(
                 f"{call} of {self.name!r}, whose operators run in processes of their own: the graph of a part is "
                 "changed in its process, by one of its operators"
             )
+        if self._engine is not None:
+            raise GraphError(
+                f"{call} of {self.name!r}, which is running: call it in compose(), which every run calls to make its "
+                "graph; a run takes only new operators of the application itself and flows between its operators "
+                "(a >> b, add_flow, add_operator)"
+            )
         raise GraphError(
-            f"{call} of {self.name!r}, {why}: call it in compose(), which every run calls to make its graph; "
-            "a graph that is there is not changed"
+            f"{call} of {self.name!r}, which is not being composed: call it in compose(), which every run calls to "
+            "make its graph; a graph that is there is not changed"
         )
 
     def _changes_of_run(self, call: str) -> Any:

@@ -225,6 +225,11 @@ class Subgraph(Connectable, Composition):
 
     def _changes_of_run(self, call: str) -> None:
         """Return None: a subgraph is composed, and does not change in a run."""
+        if self.fragment._made is None and self.fragment._engine is not None:
+            raise GraphError(
+                f"{call} in subgraph {self.name!r}, which does not change in a run: create the operator in "
+                f"{self.fragment.name!r}, and connect it to a port of the subgraph: subgraph['port'] >> operator"
+            )
         self._check_composing(call)
 
     def _check_composing(self, call: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, PeriodicCondition, op
+from headrace import PeriodicCondition, op
 from headrace.conditions import (
     BooleanCondition,
     ExpiringMessageAvailableCondition,
