@@ -429,7 +429,7 @@ def test_a_replayed_operator_stays_in_its_subgraph() -> None:
         ),
         (
             lambda app, box: box >> Scaled(app, name="late"),
-            r"Scaled\('late'\) of 'Wired', which is running: .* a run takes only new operators .* by a >> b",
+            r"Scaled\('late'\) of 'Wired', which is running: .* a run takes only new operators .*a >> b",
         ),
     ],
 )

@@ -528,8 +528,8 @@ class Composition:
             )
         if self._engine is not None:
             raise GraphError(
-                f"{call} of {self.name!r}, which is running: call it in compose(), which every run calls to make its "
-                "graph; a run takes only new operators of the application itself and flows between its operators "
+                f"{call} of {self.name!r}, which is running: call it in compose(), which every run calls to make "
+                "its graph; a run takes only new operators of the application itself and flows between these "
                 "(a >> b, add_flow, add_operator)"
             )
         raise GraphError(
