@@ -32,7 +32,7 @@ LAYERS = {
     "_runtime": {"lazy", "waits", "gpu", "tensor", "core"},
     "capture": {"lazy", "gpu", "tensor", "core", "_runtime"},
     "replicas": {"brief", "core", "_runtime"},
-    "link": {"lazy", "waits", "gpu", "tensor", "core"},
+    "link": {"brief", "lazy", "waits", "gpu", "tensor", "core"},
     "conditions": {"lazy", "gpu", "core", "_runtime"},
     "schedulers": {"core"},
     "poses": {"brief", "lazy", "core"},
