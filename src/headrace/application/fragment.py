@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.application.runner import Runner
+from headrace.brief import brief
 from headrace.core.checks import compose
 from headrace.core.composition import Composition
 from headrace.core.control import RunControl
@@ -742,4 +743,4 @@ def _check_scheduler(given: Any) -> None:
     if not isinstance(given, Scheduler):
         is_class = isinstance(given, type) and issubclass(given, Scheduler)
         hint = f"; create one first: {given.__name__}(self)" if is_class else ""
-        raise TypeError(f"scheduler() takes a Scheduler, not {given!r}{hint}")
+        raise TypeError(f"scheduler() takes a Scheduler, not {brief(given)}{hint}")

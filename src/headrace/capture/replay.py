@@ -53,8 +53,8 @@ class Replay:
 
     Attributes
     ----------
-    replayed, times
-        The number of frames that were replayed, and how long some of the latest took on the host, in nanoseconds.
+    replayed, times, compute_times
+        The number of frames that were replayed; the time of recent replays and computes on the host, in ns.
     timed_at, period, polled_knobs
         The number of the next replay that is timed, the time between comparisons, the knobs to look at every time.
     findings
@@ -67,6 +67,7 @@ class Replay:
     ) -> None:
         self.replayed = 0
         self.times: deque[int] = deque(maxlen=256)
+        self.compute_times: deque[int] = deque(maxlen=32)
         self.timed_at = 0
         self.findings: tuple[str, set[int]] | None = None
         self._group = group
@@ -250,6 +251,7 @@ class Replay:
             arrays, others = iter(leaves), iter(values)
             messages = [rebuild(each, arrays, others) for each in graph.structures]
             emitted: dict[Any, Any] | None = None
+            began = time.perf_counter_ns()
             try:
                 emitted = self._group.compute_directly(streams, messages, kept, compute_one)
             except (Refusal, NotDirect) as refusal:
@@ -262,6 +264,7 @@ class Replay:
                 left.restore()
                 state.take_back()
                 return replayed
+            self.compute_times.append(time.perf_counter_ns() - began)
             state.look()
             state.adopt(handle, kept)
             handle.stream.sync()

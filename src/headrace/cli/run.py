@@ -194,6 +194,10 @@ def variables_of(options: argparse.Namespace) -> dict[str, str]:
         variables[f"HEADRACE_SET_{key.replace('.', '__')}"] = value
     if "HEADRACE_RECORD_PORTS" in variables and not variables.get("HEADRACE_RECORD"):
         options.error("--ports needs --record FILE, which says where to record them")
+    if not (variables.get("HEADRACE_WORKER") or os.environ.get("HEADRACE_WORKER")):
+        for option, value in (("fragments", "NAMES"), ("worker-address", "HOST")):
+            if f"HEADRACE_{option.replace('-', '_').upper()}" in variables:
+                options.error(f"--{option} {value} needs --worker: it is about the fragments of a worker")
     workers = getattr(options, "workers", None)
     if workers is not None:
         kind = variables.get("HEADRACE_SCHEDULER", "event")

@@ -67,7 +67,6 @@ class AsyncFunctionOperator(FunctionOperator):
         self._calls = deque()
         self._emits_for = None
         self._computes = 0
-        self._calls_left = None
         self._watch_call = None
         self._loop = None
         self._answered = _Answered(fragment, self)

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from headrace import waits
+from headrace.brief import brief
 from headrace.core.booleans import boolean
 from headrace.core.durations import Duration, finite_number, nanoseconds
 from headrace.core.resource import Resource
@@ -224,7 +225,7 @@ class RealtimeClock(Clock):
     def _scale(self, given: object) -> float:
         scale = finite_number(given)
         if scale is None:
-            raise TypeError(f"clock {self.name!r}: the time scale must be a number, not {given!r}")
+            raise TypeError(f"clock {self.name!r}: the time scale must be a number, not {brief(given)}")
         if scale <= 0:
             raise ValueError(f"clock {self.name!r}: the time scale must be positive, not {given}")
         return scale

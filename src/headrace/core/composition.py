@@ -238,6 +238,11 @@ class Composition:
         if place is not self:
             what = f"{owner._noun} {owner.name!r}"
             inside = f"{place.name!r}" if place is place._root else f"subgraph {place.name!r}"
+            if self._root._made is None and self._root._engine is not None:
+                raise GraphError(
+                    f"{what} was created in {inside} and cannot be connected in {self.name!r}: a subgraph does not "
+                    "change in a run; connect a port that it has, as in subgraph['port'] >> operator"
+                )
             raise GraphError(
                 f"{what} was created in {inside} and cannot be connected in {self.name!r}: a flow into a subgraph "
                 "or out of it goes through a port of the subgraph, which its compose declares by add_input('name', "
@@ -408,19 +413,22 @@ class Composition:
 
     @property
     def _parameter_settings(self) -> dict[str, Setting]:
-        """The values that options and the environment set for parameters of operators."""
+        """The values that options and the environment set for parameters of operators and subgraphs."""
         return self._environment_settings if self._config is None else self._config.parameters
 
-    def _set_parameters(self, operator: Operator) -> dict[str, Any]:
-        """Return the values that were set for parameters of an operator, which the operator takes now."""
+    def _set_parameters(self, owner: Any, noun: str) -> dict[str, Any]:
+        """Return the values that were set for parameters of an operator or subgraph, which takes them now."""
         settings = self._parameter_settings
         found: dict[str, Any] = {}
-        for name, parameter in operator.spec.params.items():
-            key = setting_name(f"{operator.name}.{name}")
+        if not settings:
+            return found
+        owner.spec.expect_types(owner)
+        for name, parameter in owner.spec.params.items():
+            key = setting_name(f"{owner.name}.{name}")
             if key in settings:
                 setting = settings[key]
                 try:
-                    found[name] = parameter.check(setting.value, f"operator {operator.name!r}")
+                    found[name] = parameter.check(setting.value, f"{noun} {owner.name!r}")
                 except ParameterError as error:
                     raise ConfigError(f"{setting.origin}: {error}") from None
                 self._taken_settings.add(key)
@@ -457,6 +465,9 @@ class Composition:
             operators = {operator.name: operator for operator in made}
             if named in operators:
                 why = absent(f"operator {named!r}", "parameter", parameter, operators[named].spec.params)
+            elif named in self.graph.subgraphs:
+                inside = self.graph.subgraphs[named]
+                why = absent(f"subgraph {named!r}", "parameter", parameter, inside.spec.params)
             elif named in self._settable:
                 why = absent(repr(named), "parameter", parameter, self._settable[named])
             else:
@@ -538,15 +549,20 @@ class Composition:
         """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
         if self._made is not None:
             return
-        why = "which is running" if self._engine is not None else "which is not being composed"
         if self._run_control.set_elsewhere is not None:
             raise GraphError(
                 f"{call} of {self.name!r}, whose operators run in processes of their own: the graph of a part is "
                 "changed in its process, by one of its operators"
             )
+        if self._engine is not None:
+            raise GraphError(
+                f"{call} of {self.name!r}, which is running: call it in compose(), which every run calls to make "
+                "its graph; a run takes only new operators of the application itself and flows between these "
+                "(a >> b, add_flow, add_operator)"
+            )
         raise GraphError(
-            f"{call} of {self.name!r}, {why}: call it in compose(), which every run calls to make its graph; "
-            "a graph that is there is not changed"
+            f"{call} of {self.name!r}, which is not being composed: call it in compose(), which every run calls to "
+            "make its graph; a graph that is there is not changed"
         )
 
     def _changes_of_run(self, call: str) -> Any:

@@ -28,6 +28,7 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
+from headrace.brief import brief
 from headrace.core.booleans import boolean
 from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
@@ -359,6 +360,8 @@ class FunctionOperator(Operator):
     _values: _Values
     _steps: Iterator[Any] | None
     _resume: Resume | None
+    _calls_left: int | None = None
+    """The number of calls that may still begin, in a function that is not called in every compute."""
 
     @property
     def yields(self) -> bool:
@@ -390,6 +393,18 @@ class FunctionOperator(Operator):
     def never_emits(self) -> bool:
         """Whether the function never returns a value."""
         return never_returns(self.declared.function)
+
+    @property
+    def _has_gone_on(self) -> bool:
+        """Whether its last compute went on with messages that an earlier one had received."""
+        return self._resume is not None and not self._resume.received
+
+    def _limit_calls(self, count: int) -> bool:
+        """Begin at most `count` calls: a function that yields computes once for each value."""
+        if not self.goes_on or not count:
+            return False
+        self._calls_left = count if self._calls_left is None else min(count, self._calls_left)
+        return True
 
     @needs_fragment
     def __init__(
@@ -550,16 +565,25 @@ class FunctionOperator(Operator):
                 if steps is None:
                     steps = self._steps = call(*receive(op_input))
                     resume.note()
+                    if self._calls_left is not None:
+                        self._calls_left -= 1
                 try:
                     value = next(steps)
                     break
                 except StopIteration:
                     steps = self._steps = None
                     resume.end()
+                    if self._calls_left == 0:
+                        self.stop_execution()
+                        return
                     # The step that finds no further value emits nothing, so it can begin the next message. It
                     # begins at most one, so that a function that yields nothing still lets other operators run.
                     if resume.received or not resume.may_receive():
                         return
+                except BaseException:  # a generator that raised has ended
+                    if self._calls_left == 0:
+                        self.stop_execution()
+                    raise
             resume.go_on()
             emit_parts(op_output, value)
 
@@ -587,7 +611,7 @@ class FunctionOperator(Operator):
             return
         if not outputs:
             raise GraphError(
-                f"operator {self.name!r} returned {value!r} but is declared without outputs: @op(outputs=...)"
+                f"operator {self.name!r} returned {brief(value)} but is declared without outputs: @op(outputs=...)"
             )
         if isinstance(value, dict):
             unknown = [name for name in value if name not in outputs]
@@ -602,7 +626,7 @@ class FunctionOperator(Operator):
         else:
             raise GraphError(
                 f"operator {self.name!r} has the outputs {choices(outputs)} and must return a tuple with a "
-                f"value for each or a dict by name, not {value!r}"
+                f"value for each or a dict by name, not {brief(value)}"
             )
         for name, part in pairs:
             if part is not None:

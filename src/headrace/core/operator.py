@@ -217,9 +217,9 @@ class Operator(Connectable):
         self._replicas = Replicas.take(self.name, keywords, self.spec.params)
         parts = {key: value for key, value in keywords.items() if self._is_part(key, value)}
         values = {key: value for key, value in keywords.items() if key not in parts}
-        if fragment._parameter_settings:  # what users set wins over what the program gives
-            self.spec.expect_types(self)
-            values |= fragment._set_parameters(self)
+        values |= fragment._set_parameters(
+            self, "operator"
+        )  # what users set wins over what the program gives
         self.spec.apply(self, values)
         boolean(self.parallel, f"operator {self.name!r}: parallel")
         self._explicit.update(values)
@@ -288,6 +288,11 @@ class Operator(Connectable):
 
     def _limit_calls(self, count: int) -> bool:
         """Compute at most `count` times, and return True, if it counts its computes by itself."""
+        return False
+
+    @property
+    def _has_gone_on(self) -> bool:
+        """Whether its last compute went on with messages that an earlier one had received."""
         return False
 
     @property

@@ -111,9 +111,9 @@ class Subgraph(Connectable, Composition):
         sections = [
             name for name, value in named.items() if isinstance(value, dict) and name not in self.spec.params
         ]
-        self.spec.apply(
-            self, {name: value for name, value in named.items() if name not in sections} | keywords
-        )
+        values = {name: value for name, value in named.items() if name not in sections} | keywords
+        # What users set wins over what the program gives.
+        self.spec.apply(self, values | self.fragment._set_parameters(self, "subgraph"))
         missing = self.spec.missing(self)
         if missing:
             raise ParameterError(
@@ -225,6 +225,11 @@ class Subgraph(Connectable, Composition):
 
     def _changes_of_run(self, call: str) -> None:
         """Return None: a subgraph is composed, and does not change in a run."""
+        if self.fragment._made is None and self.fragment._engine is not None:
+            raise GraphError(
+                f"{call} in subgraph {self.name!r}, which does not change in a run: create the operator in "
+                f"{self.fragment.name!r}, and connect it to a port of the subgraph: subgraph['port'] >> operator"
+            )
         self._check_composing(call)
 
     def _check_composing(self, call: str) -> None:

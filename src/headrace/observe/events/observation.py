@@ -145,7 +145,9 @@ class Observation:
                 raise
             self._begun.append(watcher)
         recorders = [self._recorders[node] for node in engine.operator_nodes]
-        self._reader = Reader(self.watchers, self.run, Change(recorders, feeds), self._times, self._kernels)
+        self._reader = Reader(
+            self.watchers, self.run, Change(recorders, feeds), self._times, self._kernels, self._now
+        )
         self._reader.start()
 
     def follow(self, engine: Engine) -> None:
@@ -252,6 +254,11 @@ class Observation:
     def now(self) -> int:
         """Return the time of the time line."""
         return self._now()
+
+    @property
+    def known_until(self) -> int:
+        """The time up to which all that happened was shown to the watchers."""
+        return self._now() if self._reader is None else self._reader.known_until
 
     def catch_up(self) -> None:
         """Read what can be read now, so that the watchers' figures are recent; from any thread."""

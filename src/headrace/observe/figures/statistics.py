@@ -31,7 +31,8 @@ class OperatorStatistics:
     count
         The number of computes.
     rate
-        The computes per second, from the first start to the last end.
+        The computes per second, by the intervals from the end of the first to the end of the last; 0 for fewer than
+        two. In a window, also by the time since the last one, when the next is overdue.
     host
         The time in `compute` on the host.
     gpu
