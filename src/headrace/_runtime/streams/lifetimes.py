@@ -41,8 +41,8 @@ _COMPUTES: Final = 6
 class Lifetimes:
     """The computes of one operator that its stream may not have completed.
 
-    All fields are changed in the operator's computes or between two computes; those of a stream with several
-    operators also under the lock of `StreamFrames`.
+    All fields are changed in the operator's computes or between two computes. On a stream with several operators,
+    another one may find out at any time that computes are complete, and remove their `numbers`.
 
     Attributes
     ----------
@@ -87,7 +87,8 @@ class Lifetimes:
         """Find out what is complete, between two computes."""
         if self._fences_next:
             self._fences_next = False
-            self.frames.insert_after(self.numbers[-1])
+            for number in self.numbers[-1:]:
+                self.frames.insert_after(number)
         self.frames.check(self)
         if self.frames.held.has_seen_again:
             self.frames.held.has_seen_again = False
@@ -96,7 +97,8 @@ class Lifetimes:
         left = len(self.numbers)
         self.check_at = min(left + (_COMPUTES if left <= 2 else 2), self._limit)
         if left >= self._limit:
-            self.frames.insert_after(self.numbers[0])
+            for number in self.numbers[:1]:
+                self.frames.insert_after(number)
             self.is_full = self._node.has_extra_work = True  # for the engine to see
 
     @property
@@ -143,7 +145,10 @@ class Lifetimes:
 
     def call_when_caught_up(self, callback: Callable[[], None]) -> None:
         """Call a function, from another thread, when the oldest unfinished compute may be finished."""
-        event = self.fences.event(self.numbers[0] + 1)
+        fences = self.fences
+        # If none is left, any fence that is complete.
+        numbers = self.numbers[:1] or [fences.completed - 1]
+        event = fences.event(numbers[0] + 1)
         gpu.when_done(self.fences.stream.stream, lambda error: callback(), event=event)
 
     def forget(self) -> None:
@@ -241,7 +246,8 @@ class StreamFrames:
             del each.numbers[: bisect_left(each.numbers, completed)]
         if released:
             in_flight.append((last + 1, released))
-        if last == self._checked and (in_flight or numbers):
+        waits_for = max([*(number + 1 for number in numbers[-1:]), in_flight[-1][0] if in_flight else 0])
+        if last == self._checked and waits_for > last:
             fences.insert()  # nobody else has inserted one since the last time
             last += 1
         self._checked = last
