@@ -78,10 +78,9 @@ class Computes:
     """The computes of an operator that receives a frame in each of them, and holds none."""
 
     def __init__(self, frames: StreamFrames, limit: int) -> None:
-        operator = SimpleNamespace(max_in_flight=limit, fragment=None)
-        node: Any = SimpleNamespace(operator=operator, name="op", inputs=(), has_extra_work=False)
+        node: Any = SimpleNamespace(inputs=(), has_extra_work=False)
         self.frames = frames
-        self.lifetimes = Lifetimes(node, frames)
+        self.lifetimes = Lifetimes(node, frames, limit)
         self.frames_made: list[ref[Frame]] = []
         self.began_at: list[int] = []
 

@@ -41,6 +41,15 @@ _COMPUTES: Final = 6
 class Lifetimes:
     """The computes of one operator that its stream may not have completed.
 
+    Parameters
+    ----------
+    node
+        The operator.
+    frames
+        The frames of its stream.
+    limit
+        The number of its computes that may be unfinished (`limit_of`).
+
     All fields are changed in the operator's computes or between two computes. On a stream with several operators,
     another one may find out at any time that computes are complete, and remove their `numbers`.
 
@@ -61,15 +70,13 @@ class Lifetimes:
 
     __slots__ = ("_fences_next", "_limit", "_node", "check_at", "fences", "frames", "is_full", "numbers")
 
-    def __init__(self, node: RunningOperator, frames: StreamFrames) -> None:
+    def __init__(self, node: RunningOperator, frames: StreamFrames, limit: int) -> None:
         self._node = node
         self.frames = frames
         self.fences = frames.fences
         self.numbers: list[int] = []
         self.is_full = False
-        limit = node.operator.max_in_flight
-        given = node.operator.fragment.max_in_flight if limit is None else limit
-        self._limit = whole_number(given, f"operator {node.name!r}: max_in_flight", 1)
+        self._limit = limit
         self.check_at = 1
         self._fences_next = False
         frames.members.append(self)
@@ -155,6 +162,13 @@ class Lifetimes:
         """Regard every compute as complete, because the device has finished."""
         self.numbers.clear()
         self.is_full = False
+
+
+def limit_of(node: RunningOperator) -> int:
+    """Return how many computes of an operator may be unfinished."""
+    limit = node.operator.max_in_flight
+    given = node.operator.fragment.max_in_flight if limit is None else limit
+    return whole_number(given, f"operator {node.name!r}: max_in_flight", 1)
 
 
 class StreamFrames:
