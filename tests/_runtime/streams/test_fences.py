@@ -274,7 +274,9 @@ def test_operators_on_one_stream_keep_their_frames_in_one_list_whatever_the_orde
         for one, gone in zip(members, dropped, strict=True):
             alive = set(one.held)
             for number, recorded in gone:
-                assert number in alive or device.done > recorded, "it was freed before the stream had passed it"
+                assert number in alive or device.done > recorded, (
+                    "it was freed before the stream had passed it"
+                )
             assert len(one.lifetimes.numbers) <= limits[members.index(one)]
     for waiting in drops:
         while waiting:
@@ -316,7 +318,9 @@ def test_an_operator_may_complete_the_computes_of_another_at_any_time(
         device.done = device.recorded
         other.check()
         assert one.lifetimes.numbers == []
-        monkeypatch.setattr("headrace.gpu.when_done", lambda stream, done, event: called.append(event.is_done))
+        monkeypatch.setattr(
+            "headrace.gpu.when_done", lambda stream, done, event: called.append(event.is_done)
+        )
         one.lifetimes.call_when_caught_up(lambda: None)
         assert called == [True]
         return
