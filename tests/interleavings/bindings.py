@@ -454,18 +454,18 @@ class Throttle:
     def __init__(self, operator: Any, control: Controller, watch: Watch) -> None:
         self._control = control
         self._watch = watch
-        self.full: object | None = None
+        self.is_full = False
         self._announce: Callable[[], None] | None = None
         self._node = operator._node
         self._node.lifetimes = self
 
     def submit(self) -> None:
         """Give the device as much as it may have; called in compute."""
-        self.full = self
+        self.is_full = True
         self._node.has_extra_work = True
 
     def is_still_full(self) -> bool:
-        return self.full is not None
+        return self.is_full
 
     def call_when_caught_up(self, callback: Callable[[], None]) -> None:
         self._announce = callback
@@ -479,7 +479,7 @@ class Throttle:
     def complete(self) -> None:
         """Have the device catch up, and say so as its callback would."""
         with self._watch.changing(self._node):
-            self.full = None
+            self.is_full = False
             announce, self._announce = self._announce, None
             if announce is not None:
                 announce()

@@ -7,9 +7,8 @@ import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import CountCondition, TensorMap, as_tensor, gpu
@@ -27,9 +26,6 @@ from tests.harness import (
     write_frame,
 )
 from tests.harness.internals import node_of
-
-HELD: list[Any] = []  # by a module
-
 
 # -- what a receiver changes -------------------------------------------------------------------------
 
@@ -152,7 +148,7 @@ def test_a_frame_that_comes_with_one_that_its_sender_keeps_stays(scheduler: Make
                 self.table = frame(stream)
             data = frame(stream)
             write_frame(stream, MS / 20, data, self.ticks - 1)
-            op_output.emit((self.table, data), "out")
+            op_output.emit((self.table, data), "out", constant=True)
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             _, data = op_input.receive("in")
@@ -308,45 +304,6 @@ def test_a_frame_passed_on_and_read_by_both(scheduler: MakeScheduler) -> None:
         app.add_flow(middle, Step(app, inputs=("in",), body=take, name="last"))
 
     assert run(compose, scheduler).seen == ALL
-
-
-class Holding(Step):
-    held: ClassVar[list[Any]] = []
-
-
-def held_by(operator: Any, where: str) -> list[Any]:
-    return HELD if where == "module" else operator.held  # in no variable of compute
-
-
-@pytest.mark.parametrize("where", ["operator", "module", "class"])
-def test_a_frame_held_before_the_first_stream_stays(scheduler: MakeScheduler, where: str) -> None:
-    """Left alone after its first compute, since nothing it received came with a stream, it asks for one later."""
-
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            device = sim.Device(0)
-            device.set_current()
-            data = device.allocate(8, stream=device.default_stream)
-            sim.host_view(data).view(np.int64)[0] = self.ticks
-            op_output.emit(data, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            if self.ticks == 3:
-                held_by(self, where).append(data)
-            if self.ticks == 5:
-                stream = context.allocate_cuda_stream("mine")
-                read_late(app, stream, held_by(self, where).pop())
-
-        source = Step(app, CountCondition(app, 9), outputs=("out",), body=send, name="send")
-        taker = Holding(app, inputs=("in",), body=take, name="take")
-        if where == "operator":
-            taker.held = []  # type: ignore[misc]
-        app.add_flow(source, taker)
-
-    assert run(compose, scheduler).seen == [3]
 
 
 def test_what_came_before_the_first_stream_stays_wherever_the_compute_put_it(

@@ -110,6 +110,11 @@ class HeldFrames:
                 released = self._check_watched(released)
         return released
 
+    def has(self, owner: Any) -> bool:
+        """Return whether an owner was received, and is not known to be released."""
+        received = [*self.received, *self.unsorted, *(record.owner for record in self.shared)]
+        return id(owner) in self.watched or any(each is owner for each in received)
+
     def clear(self) -> None:
         """Release everything."""
         self.received.clear()

@@ -41,8 +41,17 @@ _COMPUTES: Final = 6
 class Lifetimes:
     """The computes of one operator that its stream may not have completed.
 
-    All fields are changed in the operator's computes or between two computes; those of a stream with several
-    operators also under the lock of `StreamFrames`.
+    Parameters
+    ----------
+    node
+        The operator.
+    frames
+        The frames of its stream.
+    limit
+        The number of its computes that may be unfinished (`limit_of`).
+
+    All fields are changed in the operator's computes or between two computes. On a stream with several operators,
+    another one may find out at any time that computes are complete, and remove their `numbers`.
 
     Attributes
     ----------
@@ -71,15 +80,13 @@ class Lifetimes:
         "numbers",
     )
 
-    def __init__(self, node: RunningOperator, frames: StreamFrames) -> None:
+    def __init__(self, node: RunningOperator, frames: StreamFrames, limit: int) -> None:
         self._node = node
         self.frames = frames
         self.fences = frames.fences
         self.numbers: list[int] = []
         self.is_full = False
-        limit = node.operator.max_in_flight
-        given = node.operator.fragment.max_in_flight if limit is None else limit
-        self._limit = whole_number(given, f"operator {node.name!r}: max_in_flight", 1)
+        self._limit = limit
         self.check_at = 1
         self._fence_next = False
         self._check_at = 1  # while a fence is to be inserted
@@ -98,7 +105,8 @@ class Lifetimes:
         """Find out what is complete, between two computes."""
         if self._fence_next:
             self._fence_next = False
-            self.frames.insert_after(self.numbers[-1])
+            for number in self.numbers[-1:]:
+                self.frames.insert_after(number)
             if len(self.numbers) < self._check_at:
                 self.check_at = self._check_at
                 if self.frames.held.unsorted:
@@ -112,7 +120,8 @@ class Lifetimes:
         left = len(self.numbers)
         self.check_at = min(left + (_COMPUTES if left <= 2 else 2), self._limit)
         if left >= self._limit:
-            self.frames.insert_after(self.numbers[0])
+            for number in self.numbers[:1]:
+                self.frames.insert_after(number)
             self.is_full = self._node.has_extra_work = True  # for the engine to see
 
     @property
@@ -160,13 +169,23 @@ class Lifetimes:
 
     def call_when_caught_up(self, callback: Callable[[], None]) -> None:
         """Call a function, from another thread, when the oldest unfinished compute may be finished."""
-        event = self.fences.event(self.numbers[0] + 1)
+        fences = self.fences
+        # If none is left, any fence that is complete.
+        numbers = self.numbers[:1] or [fences.completed - 1]
+        event = fences.event(numbers[0] + 1)
         gpu.when_done(self.fences.stream.stream, lambda error: callback(), event=event)
 
     def forget(self) -> None:
         """Regard every compute as complete, because the device has finished."""
         self.numbers.clear()
         self.is_full = False
+
+
+def limit_of(node: RunningOperator) -> int:
+    """Return how many computes of an operator may be unfinished."""
+    limit = node.operator.max_in_flight
+    given = node.operator.fragment.max_in_flight if limit is None else limit
+    return whole_number(given, f"operator {node.name!r}: max_in_flight", 1)
 
 
 class StreamFrames:
@@ -258,7 +277,8 @@ class StreamFrames:
             del each.numbers[: bisect_left(each.numbers, completed)]
         if released:
             in_flight.append((last + 1, released))
-        if last == self._checked and (in_flight or numbers):
+        waits_for = max([*(number + 1 for number in numbers[-1:]), in_flight[-1][0] if in_flight else 0])
+        if last == self._checked and waits_for > last:
             fences.insert()  # nobody else has inserted one since the last time
             last += 1
         self._checked = last

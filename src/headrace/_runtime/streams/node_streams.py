@@ -27,7 +27,7 @@ from headrace._runtime.messages.fences import Fences, is_past
 from headrace._runtime.messages.managed_stream import ManagedStream, is_default
 from headrace._runtime.messages.ports import NOTHING, InputPort, has_other_receivers, no_such_port, parts_of
 from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
-from headrace._runtime.streams.lifetimes import Lifetimes
+from headrace._runtime.streams.lifetimes import Lifetimes, limit_of
 from headrace._runtime.streams.resends import Resends
 from headrace.core.errors import StreamError
 from headrace.gpu.ambient import leave, thread
@@ -76,6 +76,7 @@ class NodeStreams:
             "_current",
             "_further",
             "_fences",
+            "_limit",
             "_named",
             "_outputs",
             "_planned",
@@ -94,6 +95,7 @@ class NodeStreams:
         self.first_values: tuple[dict[str, Any], dict[str, Any]] | None = None
         self.current_on = -1
         self._planned = planned
+        self._limit = limit_of(node)
         self._ports = node.input.ports
         self._compute: Callable[..., None] = node.operator.compute
         self._current: LastingStream | None = None
@@ -154,6 +156,8 @@ class NodeStreams:
             self.first_values = None
             node.input.notes_items = False
             if not has_stream:
+                if self._further:
+                    self._join()
                 self._forget_items()
                 if self.lifetimes is not None:
                     self.lifetimes.note_compute()
@@ -333,7 +337,7 @@ class NodeStreams:
         frames = stream.frames
         if not stream.is_shared:
             self._fences[own] = frames.fences
-        self.lifetimes = node.lifetimes = Lifetimes(node, frames)
+        self.lifetimes = node.lifetimes = Lifetimes(node, frames, self._limit)
         self._current = LastingStream(_handle_of(own))
         for port in self._ports:
             port.own, port.kept = own, frames.held
@@ -439,12 +443,13 @@ class NodeStreams:
         """Return the operator's stream of this name, from its pool at the first call; None if none is left.
 
         The first name of an operator without inputs is that of its own stream: it has no other way to ask for it.
+        The default stream has no name.
         """
         if not self.run.has_device:
             return None
         own = self.open()
         if name not in self._named:
-            is_own = not (self._named or self._ports)
+            is_own = not (self._named or self._ports or is_default(own.handle))
             self._named[name] = own if is_own else self.run.take_for(self.node.operator)
         found = self._named[name]
         if found is None:

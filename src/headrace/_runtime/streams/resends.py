@@ -164,7 +164,11 @@ class Resends:
         self._node.streams.update_outputs()
 
     def _is_received(self, owner: Any) -> bool:
-        """Return whether the operator received memory in this compute, and passes it on."""
+        """Return whether the operator received memory, now or earlier, and passes it on."""
+        lifetimes = self._node.lifetimes
+        # A list of several operators does not tell which of them received it.
+        if lifetimes is not None and len(lifetimes.frames.members) == 1 and lifetimes.frames.held.has(owner):
+            return True
         items = [part for port in self._node.input.ports for part in parts_of(port.item)]
         received = [part.data if type(part) is Envelope else part for part in items]
         return any(each is owner for data in received for each in memory_in(data))

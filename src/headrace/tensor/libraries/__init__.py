@@ -163,6 +163,7 @@ def register_library(library: Library) -> None:
     _found.clear()
     for forget in _registry.when_registered:
         forget()
+    _import_notice.tell()
 
 
 def when_registered(forget: Callable[[], None]) -> None:
@@ -225,7 +226,7 @@ def _add_current_stream(library: Library) -> None:
 
 
 class _ImportNotice:
-    """Tells whoever asked that a library with a current stream is being imported; it finds no modules itself.
+    """Tells whoever asked that a library with a current stream is imported or registered; it finds no modules itself.
 
     It stands first among the finders of `sys.meta_path` while somebody asks. Decided against: comparing the number
     of imported modules in every compute, which every program would pay for.
@@ -252,8 +253,12 @@ class _ImportNotice:
         """Return nothing, as a finder that does not know a module."""
         if name in _registry.not_imported and PathFinder.find_spec(name, path) is not None:
             _registry.being_imported.add(name)
-            for notice in tuple(self._notices):
-                notice()
+            self.tell()
+
+    def tell(self) -> None:
+        """Call the functions: there may be another library."""
+        for notice in tuple(self._notices):
+            notice()
 
 
 _import_notice = _ImportNotice()
