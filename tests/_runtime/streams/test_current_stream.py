@@ -179,7 +179,8 @@ def test_the_first_library_of_a_run_has_the_stream_of_every_operator_from_its_ne
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "cupy.py").write_text(
-        "from types import SimpleNamespace\n\nclass ndarray:\n    pass\n\ncuda = SimpleNamespace(get_current_stream=None)\n"
+        "from types import SimpleNamespace\n\nclass ndarray:\n    pass\n\n"
+        "cuda = SimpleNamespace(get_current_stream=None)\n"
     )
     use_arrays(monkeypatch)
     from headrace.tensor import libraries

@@ -103,16 +103,19 @@ class Lifetimes:
 
     def check(self) -> None:
         """Find out what is complete, between two computes."""
-        if self._fence_next:
+        is_early = self._fence_next and len(self.numbers) < self._check_at
+        if is_early:
+            self.check_at = self._check_at
+            if self.frames.held.unsorted:
+                self.frames.sort()
+        else:
+            self.frames.check(self)
+        if self._fence_next:  # after the check, which keeps what was released until the next fence
             self._fence_next = False
             for number in self.numbers[-1:]:
                 self.frames.insert_after(number)
-            if len(self.numbers) < self._check_at:
-                self.check_at = self._check_at
-                if self.frames.held.unsorted:
-                    self.frames.sort()
-                return
-        self.frames.check(self)
+        if is_early:
+            return
         if self.frames.held.has_seen_again:
             self.frames.held.has_seen_again = False
             for member in self.frames.members:
