@@ -24,7 +24,7 @@ from benchmarks.stream_chain import Frame, IdleStreams
 from headrace import Application, CountCondition, GreedyScheduler, op
 from headrace.tensor import Library, register_library
 
-STAGES, WARM, COUNTED = 5, 60, 120
+STAGES, WARM, COUNTED = 5, 200, 120
 KINDS = ("default stream", "per operator", "per branch", "per program")
 
 
