@@ -54,6 +54,7 @@ from headrace._runtime.streams.knobs import Knobs as Knobs
 from headrace._runtime.streams.knobs import write_knobs as write_knobs
 from headrace._runtime.streams.layout import PlannedStream as PlannedStream
 from headrace._runtime.streams.layout import StreamLayout as StreamLayout
+from headrace._runtime.streams.layout import captured_operators as captured_operators
 from headrace._runtime.streams.layout import check_layout as check_layout
 from headrace._runtime.streams.owners import add_owners as add_owners
 from headrace._runtime.streams.run_streams import RunStreams as RunStreams

@@ -127,6 +127,7 @@ class Fragment(Composition):
         self._metadata_enabled = application._metadata_enabled
         self.metadata_policy = application.metadata_policy
         self.max_in_flight = application.max_in_flight
+        self.stream_per = application.stream_per
         application._made_parts.append(self)
 
     @property
@@ -628,6 +629,11 @@ class Fragment(Composition):
             from headrace.capture.declaration import find_segments
 
             find_segments(self)
+
+    def _check_streams(self) -> None:
+        from headrace._runtime import check_layout
+
+        check_layout(self)
 
     def draw(self, style: str = "text", *, unfold: bool = False) -> str:
         """Return the graph drawn in a style, composed first if necessary.

@@ -35,6 +35,7 @@ def compose(fragment: Composition, look: Callable[[], object] | None = None) -> 
     _check_resources(fragment)
     fragment._expand_replicas()
     fragment._find_segments()
+    fragment._check_streams()
     return fragment.graph
 
 

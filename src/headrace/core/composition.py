@@ -370,6 +370,9 @@ class Composition:
     def _find_segments(self) -> None:
         """Check the segments that compose declared, and find those that are wanted besides."""
 
+    def _check_streams(self) -> None:
+        """Raise if operators cannot have the streams that compose declared."""
+
     def scheduler(self) -> Any:
         """Return the scheduler of its runs."""
         raise NotImplementedError

@@ -310,7 +310,7 @@ class OperatorSpec(ComponentSpec):
             self.on_stuck = check_on_stuck(on_stuck, self.owner)
 
     def default_stream(self) -> None:
-        """Run plain code of CuPy and PyTorch on the default stream, not on a stream of the operator's own.
+        """Work on the default stream of the device, not on a stream of the operator's own.
 
         Neighbours that all say so need no events between them. Their kernels never overlap.
         """

@@ -21,11 +21,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.streams.sources import streams_from
+from headrace._runtime.streams.sources import slice_of, streams_from
 from headrace.core.errors import GraphError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from headrace._runtime.streams.stream_source import StreamSource
     from headrace.core.composition import Composition
@@ -42,6 +42,8 @@ class PlannedStream:
 
     Attributes
     ----------
+    number
+        Its number in the layout, from 1.
     source
         The pool or slice that it comes from; None for the default of the fragment.
     kind
@@ -50,9 +52,28 @@ class PlannedStream:
         Those that work on it, in the order of the graph.
     """
 
+    number: int
     source: StreamSource | None
     kind: str
     operators: list[Operator] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """What drawings and tables call it."""
+        return "default stream" if self.kind == "default" else f"stream {self.number}"
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, in words: a pool, a slice, or a device."""
+        share = slice_of(self.operators[0])
+        if self.source is None or self.kind == "default":
+            where = "any SM"
+        elif share is not None:
+            where = f"slice {share}"
+        else:
+            where = f"pool {self.source.name!r}"
+        device = 0 if self.source is None else self.source.dev_id
+        return f"{where}, device {device}"
 
     @property
     def is_shared(self) -> bool:
@@ -84,7 +105,8 @@ class StreamLayout:
             key = ("branch", self._head(operator, before))
         planned = self._by_key.get(key)
         if planned is None:
-            planned = self._by_key[key] = PlannedStream(streams_from(operator), key[0])
+            planned = PlannedStream(len(self._by_key) + 1, streams_from(operator), key[0])
+            self._by_key[key] = planned
         planned.operators.append(operator)
         self._by_operator[operator] = planned
         return planned
@@ -135,8 +157,14 @@ def share_of(operator: Operator) -> tuple[Operator, ...] | None:
     return None
 
 
-def check_layout(fragment: Composition, captured: Collection[Operator]) -> None:
+def captured_operators(segments: Iterable[Any]) -> set[Operator]:
+    """Return the operators of captured segments."""
+    return {operator for segment in segments for operator in segment.operators}
+
+
+def check_layout(fragment: Composition) -> None:
     """Raise if operators cannot have the streams that the program declares."""
+    captured = captured_operators(fragment.segments)
     for operator in fragment.graph:
         stream_per(operator)
         share = share_of(operator)
