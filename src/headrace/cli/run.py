@@ -116,9 +116,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add(seen, "--view", text, nargs="?", const="page", metavar="WHERE")
 
 
-def add_program_arguments(parser: argparse.ArgumentParser) -> None:
+def add_program_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
     """Add the arguments of every command that loads a program."""
-    parser.add_argument("program", metavar="PROGRAM", help="app.py, package.module, or app.py:ClassName")
+    how: dict[str, Any] = {} if is_required else {"nargs": "?"}
+    parser.add_argument(
+        "program", metavar="PROGRAM", help="app.py, package.module, or app.py:ClassName", **how
+    )
     _add(parser, "--device", "the device that the program uses", choices=("auto", "cuda", "sim", "none"))
     parser.add_argument(
         "--set",
