@@ -176,7 +176,7 @@ class Resends:
     def _report(self, name: str, reader: str) -> None:
         text = (
             f"operator {self._node.name!r} sends memory again at {name!r} that it sent before, and that {reader} "
-            "may still read; send a fresh array each time, or one of a RingAllocator; if it is never changed, say "
+            "may still read; send a fresh array each time, or memory of an allocator; if it is never changed, say "
             "emit(..., constant=True)"
         )
         if self._is_strict:
