@@ -210,6 +210,7 @@ class StatisticsWatcher(Watcher):
                 ),
                 dict(run.clocks),
                 dict(run.fragments),
+                _streams(run),
             )
 
     def threads(self, now: int = 0) -> dict[int, float]:
@@ -306,6 +307,17 @@ def _slice(run: RunInfo, place: tuple[int, str], covered: int, time: _Timespan) 
         _names(operators),
         f"{device}:{name or '*'}",
     )
+
+
+def _streams(run: RunInfo) -> tuple[tuple[str, ...], ...]:
+    """Return the operators on each stream: those whose first stream it is, in one process."""
+    found: dict[tuple[str, int, int], list[str]] = {}
+    for operator in run.operators:
+        if operator.streams and not operator.is_link and not operator.streams[0].segment:
+            first = operator.streams[0]
+            place = run.fragments.get(operator.name, ""), first.device, first.handle
+            found.setdefault(place, []).append(operator.name)
+    return tuple(map(tuple, found.values()))
 
 
 def _names(operators: Iterable[OperatorInfo]) -> tuple[str, ...]:
