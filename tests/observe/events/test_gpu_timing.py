@@ -391,3 +391,22 @@ def test_a_simulated_device_beside_the_host_s_clock_is_on_its_time_line(kind: st
     for began, started, ended in works.rows:
         assert began < ended <= over
         assert ended - started >= MS // 10
+
+
+def test_a_compute_is_timed_from_what_it_receives_and_not_from_the_start_of_its_operator(
+    machine: sim.Machine,
+) -> None:
+    """The streams of all operators are there before the first message, which comes 50 ms later."""
+    collects = Works()
+
+    def compose(app: Any) -> None:
+        late = PeriodicCondition(app, 50 * MS)
+        first = Step(app, CountCondition(app, 2), late, outputs=["out"], body=launches(0.1, 8), name="first")
+        middle = Step(app, inputs=["in"], body=launches(0.1, 8), name="source")
+        app.add_flow(first, middle)
+        app.share_stream(first, middle)
+
+    app = App(compose)
+    watch(app, collects)
+    app.run()
+    assert [ended - started for _, started, ended in collects.rows] == pytest.approx([MS // 10] * 2, rel=0.1)

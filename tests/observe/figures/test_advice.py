@@ -103,7 +103,9 @@ def test_operators_that_fill_a_shared_stream_could_overlap() -> None:
     assert chain(*busy).advice == (), "they have streams of their own"
     assert chain(*busy[1:], streams=(("b", "c"),)).advice == (), "it has time left"
     full = [operator("a", 20, 950, gpu_busy=0.95), busy[2]]
-    assert chain(*full, streams=(("a", "c"),)).advice == (), "nothing would overlap with the only one that works"
+    assert chain(*full, streams=(("a", "c"),)).advice == (), (
+        "nothing would overlap with the only one that works"
+    )
 
 
 @pytest.mark.parametrize("stream_per", ["program", "operator"])
