@@ -96,9 +96,10 @@ def test_operators_that_fill_a_shared_stream_could_overlap() -> None:
         operator("b", 20, 450, gpu_busy=0.45),
         operator("c", 20, 1, gpu_busy=0.001),
     ]
-    assert chain(*busy, streams=(("a", "b", "c"),)).advice == (
-        "a, b share a stream that works 95% of the time: on streams of their own they could overlap, if their kernels "
-        "leave SMs free",
+    (text,) = chain(*busy, streams=(("a", "b", "c"),)).advice
+    assert text == (
+        "a, b share a stream that works 95% of the time: on streams of their own they could overlap, if their "
+        "kernels leave SMs free"
     )
     assert chain(*busy).advice == (), "they have streams of their own"
     assert chain(*busy[1:], streams=(("b", "c"),)).advice == (), "it has time left"

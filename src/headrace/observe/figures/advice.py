@@ -30,8 +30,8 @@ def advice(statistics: Statistics) -> Iterator[str]:
     """Yield what could be gained by other streams, in words."""
     operators = {each.name: each for each in statistics.operators}
     stream_of = {name: number for number, names in enumerate(statistics.streams) for name in names}
-    for names in _launch_bound(statistics, operators, stream_of):
-        listed = ", ".join(names)
+    for group in _launch_bound(statistics, operators, stream_of):
+        listed = ", ".join(group)
         yield (
             f"computes of {listed} are launch-bound: share_stream({listed}) would save an event and a wait, about "
             f"{_SAVED // 1000} µs, for each message between them, and capture the launches"
@@ -48,7 +48,7 @@ def advice(statistics: Statistics) -> Iterator[str]:
 
 def _launch_bound(
     statistics: Statistics, operators: dict[str, OperatorStatistics], stream_of: dict[str, int]
-) -> list[list[str]]:
+) -> list[tuple[str, ...]]:
     """Return the launch-bound operators that send each other messages and have several streams."""
     captured = {name for segment in statistics.segments for name in segment.operators}
     bound = {name for name in stream_of if name not in captured and _is_launch_bound(operators[name])}
@@ -66,7 +66,7 @@ def _launch_bound(
     groups = dict.fromkeys(
         tuple(name for name in operators if name in together[each]) for each in operators if each in together
     )
-    return [list(names) for names in groups if len({stream_of[name] for name in names}) > 1]
+    return [names for names in groups if len({stream_of[name] for name in names}) > 1]
 
 
 def _is_launch_bound(operator: OperatorStatistics) -> bool:
