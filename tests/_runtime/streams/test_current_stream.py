@@ -197,9 +197,8 @@ def test_the_first_library_of_a_run_has_the_stream_of_every_operator_from_its_ne
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheduler: MakeScheduler, how: str
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "cupy.py").write_text(
-        "from types import SimpleNamespace\n\nclass ndarray:\n    pass\n\ncuda = SimpleNamespace(get_current_stream=None)\n"
-    )
+    library = "import types\nclass ndarray: pass\ncuda = types.SimpleNamespace(get_current_stream=None)\n"
+    (tmp_path / "cupy.py").write_text(library)
     use_arrays(monkeypatch)
     from headrace.tensor import libraries
 

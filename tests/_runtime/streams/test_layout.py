@@ -38,7 +38,7 @@ class Noting(Step):
 
 
 def operators(app: Any, names: str, *args: Any, **kwargs: Any) -> list[Noting]:
-    """Return operators by name, a word each: ``>a`` is a source, ``a`` has an input and an output, ``a>`` only one."""
+    """Return operators by name: ``>a`` has no input, ``a>`` no output."""
     made = []
     for word in names.split():
         name = word.strip(">")
