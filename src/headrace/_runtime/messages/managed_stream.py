@@ -55,7 +55,7 @@ class ManagedStream:
             return
         try:
             stream = self.handle.of_library(type(event).__module__.partition(".")[0])
-        except ImportError:
+        except (ImportError, NotImplementedError):
             stream = None
         if hasattr(stream, "wait_event"):  # CuPy, PyTorch
             stream.wait_event(event)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace import gpu
 from headrace._runtime.messages.envelope import Envelope, make_envelope, stamping
 from headrace._runtime.messages.fences import Fences, is_past
 from headrace._runtime.messages.managed_stream import ManagedStream, is_default
@@ -30,7 +31,7 @@ from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_han
 from headrace._runtime.streams.lifetimes import Lifetimes, limit_of
 from headrace._runtime.streams.resends import Resends
 from headrace.core.errors import StreamError
-from headrace.gpu.ambient import leave, thread
+from headrace.gpu.ambient import remember_stream, thread
 from headrace.gpu.lasting_stream import Current, LastingStream
 
 if TYPE_CHECKING:
@@ -261,12 +262,14 @@ class NodeStreams:
         self.open()
         assert self._current is not None
         assert self.own is not None
-        self.make_current(self.own.device_id)
-        self._current.enter(thread.current)
-        try:
-            method()
-        finally:
-            leave()
+        # It may be called in a compute of another operator, which adds this one to the run.
+        restore = remember_stream()
+        with gpu.on_device(self.own.device_id):
+            self._current.enter(thread.current)
+            try:
+                method()
+            finally:
+                restore()
 
     def begin_with(self, begin: Callable[[], None]) -> None:
         """From the next compute on, call a function when a compute begins."""

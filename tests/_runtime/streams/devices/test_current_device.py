@@ -119,6 +119,26 @@ def test_an_operator_starts_with_its_device_current_and_the_callers_thread_has_i
     assert (found, current()) == ([1], 0)
 
 
+def test_an_operator_that_is_started_in_a_compute_on_another_device_leaves_that_one_current() -> None:
+    found: list[int] = []
+
+    class Late(Step):
+        def start(self) -> None:
+            found.append(current())
+
+    def compose(app: Any) -> None:
+        def add(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            late = Late(app, CudaStreamPool(app, 0), inputs=["in"], body=lambda *_: None, name="late")
+            app.add_flow(self, late)
+            found.append(current())
+
+        pool = CudaStreamPool(app, 1)
+        app.add_operator(Step(app, CountCondition(app, 1), pool, outputs=["out"], body=add, name="adding"))
+
+    run(compose)
+    assert found == [0, 1]
+
+
 def test_the_callers_thread_has_its_device_again_after_a_run_that_failed() -> None:
     sim.Device(0).set_current()
 
