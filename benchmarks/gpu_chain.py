@@ -3,12 +3,12 @@
     python -m benchmarks.gpu_chain [--save]        needs a GPU and CuPy
 
 The version by hand has a stream for each stage, records an event after each kernel and waits for it before the
-next; nothing else. The kernel adds one to 4,096 floats, into a buffer allocated once, so that the time is the cost
-of the system around it.
+next. The kernel adds one to 4,096 floats. Every frame is a fresh array, since one that is used again would change
+under its reader. By hand, a frame is kept in a list until its last reader is done: without that, CuPy gives its
+memory to the next frame while the reader's stream has not passed it.
 
 The operators are of two kinds. Those that handle streams ask for theirs and make it current, as by hand. Plain ones
-have CuPy's code and nothing else: headrace makes their stream current, and a row of them shares one until streams
-of their own pay.
+have CuPy's code and nothing else: headrace makes their stream current.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from headrace import Application, CountCondition, EventBasedScheduler, GreedySch
 from headrace.resources import CudaStreamPool
 
 LENGTH, FRAMES, SIZE, ROUNDS = 5, 3_000, 4_096, 7
+KEPT = 8  # frames under way, by hand
 WARM_UP, BLOCK = 200, 25  # frames that do not count, and frames between two times of the source
 LIMITS = {
     "greedy": 1.25,
@@ -39,18 +40,27 @@ def by_hand() -> float:
     """Return the microseconds per stage."""
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(LENGTH)]
     events = [cupy.cuda.Event(disable_timing=True) for _ in range(LENGTH)]
-    buffers = [cupy.zeros(SIZE, cupy.float32) for _ in range(LENGTH + 1)]
+    zeros = cupy.zeros(SIZE, cupy.float32)
+    done = [cupy.cuda.Event(disable_timing=True) for _ in range(KEPT)]
+    kept: list[list[Any]] = [[] for _ in range(KEPT)]
     for count in (WARM_UP, FRAMES):
         cupy.cuda.Device().synchronize()
         start = time.perf_counter()
-        for _ in range(count):
+        for frame in range(count):
+            turn = frame % KEPT
+            if kept[turn]:
+                done[turn].synchronize()
+                kept[turn].clear()
+            data = zeros
             for k in range(LENGTH):
                 stream = streams[k]
                 if k:
                     stream.wait_event(events[k - 1])
+                    kept[turn].append(data)
                 with stream:
-                    cupy.add(buffers[k], 1, out=buffers[k + 1])
+                    data = data + 1
                 events[k].record(stream)
+            done[turn].record(streams[-1])
         cupy.cuda.Device().synchronize()
     return (time.perf_counter() - start) * 1e6 / (FRAMES * LENGTH)
 
@@ -61,7 +71,6 @@ class Source(Operator):
 
     def start(self) -> None:
         self.input = cupy.zeros(SIZE, cupy.float32)
-        self.buffer = cupy.zeros(SIZE, cupy.float32)
         self.sent = 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
@@ -71,8 +80,8 @@ class Source(Operator):
         stream = context.allocate_cuda_stream("own")
         op_output.set_cuda_stream(stream, "out")
         with stream.cupy():
-            cupy.add(self.input, 1, out=self.buffer)
-        op_output.emit(self.buffer, "out")
+            data = self.input + 1
+        op_output.emit(data, "out")
 
 
 class Stage(Operator):
@@ -82,27 +91,21 @@ class Stage(Operator):
         spec.input("in")
         spec.output("out")
 
-    def start(self) -> None:
-        self.buffer = cupy.zeros(SIZE, cupy.float32)
-
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         data = op_input.receive("in")
         with op_input.receive_cuda_stream("in").cupy():
-            cupy.add(data, 1, out=self.buffer)
-        op_output.emit(self.buffer, "out")
+            result = data + 1
+        op_output.emit(result, "out")
 
 
 class Sink(Operator):
     def setup(self, spec: Any) -> None:
         spec.input("in")
 
-    def start(self) -> None:
-        self.buffer = cupy.zeros(SIZE, cupy.float32)
-
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         data = op_input.receive("in")
         with op_input.receive_cuda_stream("in").cupy():
-            cupy.add(data, 1, out=self.buffer)
+            data + 1
 
     def stop(self) -> None:
         times.append(time.perf_counter())  # the device is done by now
@@ -114,15 +117,13 @@ class PlainSource(Operator):
 
     def start(self) -> None:
         self.input = cupy.zeros(SIZE, cupy.float32)
-        self.buffer = cupy.zeros(SIZE, cupy.float32)
         self.sent = 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         if self.sent >= WARM_UP and self.sent % BLOCK == 0:
             times.append(time.perf_counter())
         self.sent += 1
-        cupy.add(self.input, 1, out=self.buffer)
-        op_output.emit(self.buffer, "out")
+        op_output.emit(self.input + 1, "out")
 
 
 class PlainStage(Operator):
@@ -132,23 +133,16 @@ class PlainStage(Operator):
         spec.input("in")
         spec.output("out")
 
-    def start(self) -> None:
-        self.buffer = cupy.zeros(SIZE, cupy.float32)
-
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        cupy.add(op_input.receive("in"), 1, out=self.buffer)
-        op_output.emit(self.buffer, "out")
+        op_output.emit(op_input.receive("in") + 1, "out")
 
 
 class PlainSink(Operator):
     def setup(self, spec: Any) -> None:
         spec.input("in")
 
-    def start(self) -> None:
-        self.buffer = cupy.zeros(SIZE, cupy.float32)
-
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        cupy.add(op_input.receive("in"), 1, out=self.buffer)
+        op_input.receive("in") + 1
 
     def stop(self) -> None:
         times.append(time.perf_counter())  # the device is done by now

@@ -174,9 +174,7 @@ class Work(Operator):
             spec.input("in")
         if self.name != "c":
             spec.output("out")
-        if self.place in ("own", "one"):
-            spec.ambient_stream()
-        elif self.place == "default":
+        if self.place == "default":
             spec.default_stream()
 
     def start(self) -> None:

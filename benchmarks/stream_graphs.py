@@ -32,13 +32,13 @@ from headrace.resources import CudaStreamPool
 SIZE, WARM, FRAMES, ROUNDS = 1_024, 300, 400, 3
 BY_HAND = ("by hand, default stream", "by hand, one blocking stream", "by hand, a stream each")
 MODES = {
-    "default stream": "auto",
-    "shared until behind": "auto",
-    "shared, non-blocking": "auto",
+    "default stream": "operator",
     "a stream per operator": "operator",
+    "a stream per operator, non-blocking": "operator",
     "a stream per branch": "branch",
+    "one stream": "program",
 }
-DEFAULT, NON_BLOCKING = "default stream", "shared, non-blocking"
+DEFAULT, NON_BLOCKING = "default stream", "a stream per operator, non-blocking"
 SPIN = cupy.RawKernel(
     """extern "C" __global__ void spin(long long ns) {
     long long begin, now;

@@ -24,8 +24,8 @@ from benchmarks.stream_chain import Frame, IdleStreams
 from headrace import Application, CountCondition, GreedyScheduler, op
 from headrace.tensor import Library, register_library
 
-STAGES, WARM, COUNTED = 5, 60, 120
-KINDS = ("default stream", "per operator", "auto", "per branch")
+STAGES, WARM, COUNTED = 5, 200, 120
+KINDS = ("default stream", "per operator", "per branch", "per program")
 
 
 class _Current:
@@ -91,7 +91,7 @@ class Chain(Application):
         for operator in operators:
             if self.kind == "default stream":
                 operator.spec.default_stream()
-        self.stream_per = self.kind.removeprefix("per ") if self.kind != "default stream" else "auto"
+        self.stream_per = self.kind.removeprefix("per ") if self.kind != "default stream" else "operator"
         for one, other in itertools.pairwise(operators):
             self.add_flow(one, other)
 

@@ -2,6 +2,7 @@
 
     python -m benchmarks.workers                 chains of short computes, branches of slow ones
     python -m benchmarks.workers chain           only the rows whose names contain a word
+    python -m benchmarks.workers graphs          random wide graphs; with CuPy and PyTorch, if there is a GPU
     python -m benchmarks.workers --cpu chain     CPU time of the process, for a machine with other load
     python -m benchmarks.workers --waits chain   how often threads wait, instead of times
 
@@ -13,7 +14,10 @@ microsecond several times, as a launch of a kernel does, one time after the othe
 CuPy and PyTorch, each launches a kernel on its own stream. Workers cannot help there; the table shows how much
 longer a compute takes than with the greedy scheduler.
 Branches are a source, eight stages side by side and a sink for each. Their computes sleep, or leave the lock while
-they work; the table shows how many times faster the workers are.
+they work, and say so (`parallel`); the table shows how many times faster the workers are.
+Graphs are random: 16 stages in four layers, each connected to one or two of the layer before, in six graphs for
+each kind of compute. These give up the interpreter lock often, and say nothing; the table shows the microseconds
+of a frame, and how much longer it takes than with the greedy scheduler.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import random
 import sys
 import time
 import zlib
@@ -103,6 +108,7 @@ class Program(Application):
         last = [self.source]
         for number in range(BRANCHES if self.branches else STAGES):
             stage = Stage(self, name=f"stage{number}")
+            stage.parallel = self.branches
             self.add_flow(self.source if self.branches else last[-1], stage)
             last.append(stage)
         for stage, sink in zip(reversed(last), self.sinks, strict=False):
@@ -113,6 +119,61 @@ class Program(Application):
         self.run()
         computes = self.messages * (1 + len(self.sinks) + (BRANCHES if self.branches else STAGES))
         return (max(sink.ended for sink in self.sinks) - self.source.began) / 1e3 / computes
+
+
+class Adder(Operator):
+    """Works on what it receives at each of its inputs."""
+
+    def __init__(self, fragment: Any, inputs: int, name: str) -> None:
+        self.names = [f"in{number}" for number in range(inputs)]
+        super().__init__(fragment, name=name)
+
+    def setup(self, spec: Any) -> None:
+        for name in self.names:
+            spec.input(name)
+        spec.output("out")
+
+    def start(self) -> None:
+        self.work = self.fragment.work
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        received = [op_input.receive(name) for name in self.names]
+        op_output.emit(self.work(received[0]), "out")
+
+
+class Graph(Application):
+    """A random wide graph on some workers; with 0, on the greedy scheduler."""
+
+    def __init__(self, work: Work, first: Callable[[], Any], seed: int, frames: int, workers: int) -> None:
+        super().__init__([])
+        self.work, self.first, self.seed, self.frames, self.workers = work, first, seed, frames, workers
+        self.read = time.perf_counter_ns
+
+    def compose(self) -> None:
+        if self.workers:
+            self.scheduler(EventBasedScheduler(self, worker_thread_number=self.workers))
+        else:
+            self.scheduler(GreedyScheduler(self))
+        chosen = random.Random(self.seed)
+        self.source = Source(self, CountCondition(self, self.frames), name="source")
+        before: list[Operator] = [self.source]
+        for layer in range(4):
+            now: list[Operator] = []
+            for place in range(4):
+                feeding = chosen.sample(before, min(len(before), chosen.choice([1, 1, 2])))
+                stage = Adder(self, len(feeding), name=f"stage{layer}{place}")
+                for number, feeder in enumerate(feeding):
+                    self.add_flow(feeder, stage, {("out", f"in{number}")})
+                now.append(stage)
+            before = now
+        self.sinks = [Sink(self, name=f"sink{number}") for number in range(4)]
+        for stage, sink in zip(before, self.sinks, strict=True):
+            self.add_flow(stage, sink)
+
+    def measure(self) -> float:
+        """Return the microseconds per frame."""
+        self.run()
+        return (max(sink.ended for sink in self.sinks) - self.source.began) / 1e3 / self.frames
 
 
 def python_for(microseconds: float) -> Work:
@@ -142,6 +203,25 @@ def short_calls(message: Any) -> Any:
     for _ in range(4):
         zlib.crc32(_BYTES)
     return message
+
+
+def many_calls(count: int) -> Work:
+    """Return work that gives up the interpreter lock so often, as launches do."""
+
+    def work(message: Any) -> Any:
+        for _ in range(count):
+            zlib.crc32(_BYTES)
+            _loop(30)
+        return message
+
+    return work
+
+
+def many_launches(array: Any) -> Any:
+    """Launch what an operator of CuPy or PyTorch does to a small frame."""
+    for _ in range(5):
+        array = array * 0.5 + 1.0
+    return array
 
 
 def between_system_calls() -> Work:
@@ -270,6 +350,41 @@ def rows() -> list[Row]:
     return found
 
 
+def graphs() -> list[tuple[str, Work, Callable[[], Any], int]]:
+    """Return the kinds of graphs: a name, the work, the first message, the frames."""
+    found: list[tuple[str, Work, Callable[[], Any], int]] = [
+        ("60 calls without the lock", many_calls(60), number, 40),
+        ("4 calls without the lock", many_calls(4), number, 400),
+    ]
+    for library, array in (("cupy", cupy_array), ("torch", torch_array)):
+        if has(library):
+            try:
+                array()
+            except Exception as error:  # no GPU, or none that it can use
+                print(f"graphs: {library} is left out: {error}", file=sys.stderr)
+            else:
+                found.append((library, many_launches, array, 300))
+    return found
+
+
+def measure_graphs(rounds: int) -> None:
+    """Print the microseconds per frame of random graphs."""
+    workers = (0, 1, 2, 3, 6)
+    rows: list[list[Any]] = []
+    for name, work, first, frames in graphs():
+        for seed in range(6):
+            best: dict[int, float] = {}
+            for _ in range(rounds):
+                for count in workers:
+                    took = Graph(work, first, seed, frames, count).measure()
+                    best[count] = min(took, best.get(count, took))
+            rows.append([f"{name}, seed {seed}", *best.values(), *(best[n] / best[0] for n in workers[1:])])
+            print(f"{rows[-1][0]}: {best}", file=sys.stderr, flush=True)
+    each = [f"{count}" for count in workers[1:]]
+    columns = ["", "greedy, µs per frame", *each, *(f"ratio with {count}" for count in each)]
+    table("random wide graphs, with so many workers", columns, rows)
+
+
 def waits() -> int:
     """Return how often threads of this process have waited, times a million."""
     return getrusage(RUSAGE_SELF).ru_nvcsw * 1_000_000
@@ -297,6 +412,9 @@ def main() -> None:
     options = parser.parse_args()
     read = waits if options.waits else time.process_time_ns if options.cpu else time.perf_counter_ns
     print(f"machine: {machine()}, {'CPU' if options.cpu else 'wall'} time", flush=True)
+    if "graphs" in options.words:
+        measure_graphs(options.rounds)
+        return
     counts: list[list[Any]] = []
     chains: list[list[Any]] = []
     branches: list[list[Any]] = []

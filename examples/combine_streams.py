@@ -23,22 +23,19 @@ class Source(Operator):
 
     frames: Frames
     factor: int
-    own_stream: bool
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.output("out")
         spec.param("frames")
         spec.param("factor", 1)
-        spec.param("own_stream", True)
 
     def start(self) -> None:
         self.number = self.sms = 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        stream = None
-        if self.own_stream:
-            stream = context.allocate_cuda_stream("source")  # the same stream in every compute
-            op_output.set_cuda_stream(stream, "out")
+        stream = context.allocate_cuda_stream(
+            "source"
+        )  # an operator without inputs asks for its stream by a name
         self.sms = sms_of(stream)
         op_output.emit(self.frames.full(self.factor * self.number, stream), "out")
         self.number += 1
@@ -48,23 +45,20 @@ class Combiner(Operator):
     """Adds two frames on its own stream, which is ordered after both."""
 
     frames: Frames
-    own_stream: bool
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in1")
         spec.input("in2")
         spec.output("out")
         spec.param("frames")
-        spec.param("own_stream", True)
 
     def start(self) -> None:
         self.sms = 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         one = op_input.receive("in1")
-        stream = op_input.receive_cuda_stream("in1", allocate=self.own_stream)
         other = op_input.receive("in2")
-        op_input.receive_cuda_stream("in2", allocate=self.own_stream)  # the same stream, now after "in2" too
+        stream = op_input.receive_cuda_stream("in1")  # which comes after the work behind both frames
         self.sms = sms_of(stream)
         op_output.emit(self.frames.add(one, other, stream), "out")  # the message carries the stream
 
@@ -74,20 +68,18 @@ class Receiver(Operator):
 
     frames: Frames
     factor: int
-    own_stream: bool
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
         spec.param("frames")
         spec.param("factor", 1)
-        spec.param("own_stream", True)
 
     def start(self) -> None:
         self.received = self.right = self.sms = 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in", allocate=self.own_stream)
+        stream = op_input.receive_cuda_stream("in")
         self.sms = sms_of(stream)
         values = self.frames.read(frame, stream)
         self.right += bool((values == self.factor * self.received).all())
@@ -112,7 +104,7 @@ class Combine(Application):
             )
         else:
             making = using = CudaStreamPool(self, max_size=5)
-        shared: dict[str, Any] = {"frames": self.frames, "own_stream": self.own_stream}
+        shared: dict[str, Any] = {"frames": self.frames}
         one, other = (
             Source(self, making, CountCondition(self, self.count), factor=factor, name=name, **shared)
             for name, factor in (("source1", 1), ("source2", 10))
@@ -125,6 +117,9 @@ class Combine(Application):
         self.add_flow(other, combiner, {("out", "in2")})
         self.add_flow(combiner, receiver)
         self.steps = one, other, combiner, receiver
+        if not self.own_stream:
+            for step in self.steps:
+                step.spec.default_stream()
 
 
 def main() -> int:

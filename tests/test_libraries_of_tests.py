@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.harness import PATIENCE
 
 TESTS = Path(__file__).parent
 NAMES = (
     *("av", "cupy", "jax", "ml_dtypes", "nbclient", "numba", "onnx", "onnxruntime", "opentelemetry"),
     *("playwright", "pyarrow", "ray", "rerun", "scipy", "torch", "viztracer", "zenoh"),
 )
+OF_EXTRAS = ("aiohttp", "cv2", "mcap", "nvtx", "PIL", "prometheus_client", "rich", "shtab")
 IMPORT = re.compile(rf"^(?:import|from) (?:{'|'.join(NAMES)})\b.*", re.MULTILINE)
 
 
@@ -30,3 +35,29 @@ def test_such_an_import_is_seen_unless_a_skip_comes_before_it(line: str) -> None
     assert unguarded(f"import numpy as np\n{line}\n") == [line]
     assert unguarded(f'pytest.importorskip("torch")\n{line}\n') == []
     assert unguarded(f"def test() -> None:\n    {line}\n") == []
+
+
+COLLECT = """
+import sys
+
+import pytest
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1:]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+sys.exit(pytest.main(["tests/gpu", "--collect-only", "-qq", "-p", "no:cacheprovider", "-p", "no:xdist"]))
+"""
+
+
+def test_the_tests_of_a_gpu_are_collected_without_any_extra() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECT, *NAMES, *OF_EXTRAS],
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]

@@ -53,12 +53,7 @@ ALLOWED = {
         "Parker.wait_for_permit",
     ): "on other threads than the main thread, and often",
     ("_runtime/scheduling/threads.py", "WorkerThread.__init__"): "the locks are new",
-    ("_runtime/scheduling/waiting.py", "WaitingWorkers.wait"): WORKER,
-    ("_runtime/scheduling/waiting.py", "WaitingWorkers._stand_by"): WORKER,
-    (
-        "_runtime/scheduling/lendable_lock.py",
-        "LendableLock.acquire",
-    ): "limited, and repeated until it succeeds",
+    ("_runtime/scheduling/waiting.py", "WaitingWorkers._park_without"): WORKER,
     (
         "gpu/cuda/callbacks.py",
         "_WaiterThreads._serve",

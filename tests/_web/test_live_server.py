@@ -15,7 +15,7 @@ import pytest
 
 from headrace._web import live_server
 from headrace._web.connections import DEADLINE, files_left
-from headrace._web.live_server import LiveServer
+from headrace._web.live_server import Client, LiveServer
 from tests._web.clients import ask, connect, get, stranger, token, until, until_the_end
 
 
@@ -221,10 +221,58 @@ def test_a_client_that_reads_nothing_does_not_keep_the_server_from_ending(
     assert ask(server, action) == set()
 
 
+def test_a_client_that_has_stopped_reading_is_not_waited_for(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_server, "_END_TIMEOUT", 3600.0)
+    monkeypatch.setattr(live_server, "_SILENCE", 0.0)
+
+    async def action(session: Any, base: str) -> Any:
+        async with connect(session, base, server) as page:
+            await until(lambda: server._clients)
+            transport = page._response.connection.transport
+            transport.pause_reading()
+            server.send("figures", True)
+            server.close()
+            transport.abort()
+            return server._clients
+
+    assert ask(server, action) == set()
+
+
+class Line:
+    """The transport of a client, which takes what it likes."""
+
+    unread = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+
+def test_a_client_reads_while_it_takes_data_or_answers_or_has_nothing_to_read() -> None:
+    line = Line()
+    client = Client(None, line)
+    client.note_reading(10.0)
+    assert client.reading_since == 10.0, "there was nothing to read"
+    client.send("figures", True)
+    line.unread = 100
+    client.note_reading(11.0)
+    client.note_reading(12.0)
+    assert client.reading_since == 10.0, "it has taken nothing"
+    line.unread = 60
+    client.note_reading(13.0)
+    assert client.reading_since == 13.0, "it has taken data"
+    client.note_reading(14.0)
+    client.note_message(15.0)
+    client.note_reading(16.0)
+    assert client.reading_since == 15.0, "it has answered"
+
+
 def test_a_client_that_reads_has_time_to_read_everything(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_server, "_END_TIMEOUT", 3600.0)
+    monkeypatch.setattr(live_server, "_SILENCE", 3600.0)
 
     async def action(session: Any, base: str) -> Any:
         async with connect(session, base, server, max_msg_size=0) as page:

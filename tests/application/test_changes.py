@@ -11,11 +11,17 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, IOSpec, aligned, op, retry
-from headrace.conditions import AsynchronousCondition, AsynchronousEventState, PeriodicCondition
+from headrace import Condition, ConditionType, CountCondition, IOSpec, aligned, op, retry
+from headrace.conditions import (
+    AsynchronousCondition,
+    AsynchronousEventState,
+    MessageAvailableCondition,
+    PeriodicCondition,
+)
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
 from headrace.observe import Tracker
+from headrace.schedulers.default import DefaultScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
 
 
@@ -577,3 +583,208 @@ def test_after_a_change_an_input_still_waits_for_flows_that_were_not_declared(
     assert declared == [1, 2, 3, 4, 5, 6]
     assert undeclared == declared
     assert app.undelivered() == {}
+
+
+def test_a_timeout_goes_on_while_other_operators_change(scheduler: MakeScheduler) -> None:
+    times: list[int] = []
+
+    def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        times.append(context.timestamp // 1_000_000)
+        op_input.receive("in")
+
+    def compose(app: Any) -> None:
+        waiting = Step(app, inputs=[("in", {"size": 5})], body=take, name="waiting")
+        waiting.spec.multi_port_condition(
+            kind=ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT,
+            execution_frequency="20ms",
+            port_names=["in"],
+            sampling_mode="SumOfAll",
+            min_sum=5,
+        )
+        app.add_flow(source(app, range(2), PeriodicCondition(app, "100ms")), waiting)
+
+        def add(self: Any, op_input: Any, op_output: Any) -> None:
+            app.add_operator(sink(app, [], name=f"sink {self.ticks}"))
+
+        app.add_operator(
+            Step(app, CountCondition(app, 6), PeriodicCondition(app, "15ms"), body=add, name="add")
+        )
+
+    run(compose, scheduler)
+    assert times == [20, 40, 60, 80, 100]
+
+
+class Attached(Condition):
+    """Counts how often it is attached."""
+
+    times = 0
+
+    def attach(self, node: Any) -> None:
+        self.times += 1
+        super().attach(node)
+
+
+def test_a_change_attaches_only_the_operators_whose_flows_it_changes(scheduler: MakeScheduler) -> None:
+    attached: dict[str, Attached] = {}
+
+    def compose(app: Any) -> None:
+        def condition(name: str) -> Attached:
+            return attached.setdefault(name, Attached(app))
+
+        def change(app: Any) -> None:
+            app.add_flow(app.numbers, sink(app, [], condition("new"), name="new"))
+
+        app.numbers = counting(app, 5, {3: change}, condition("numbers"))
+        app.add_flow(app.numbers, sink(app, [], condition("untouched"), name="untouched"))
+        app.add_flow(source(app, range(1), condition("ended"), name="ended"), sink(app, [], name="other"))
+
+    run(compose, scheduler)
+    # A new operator is attached when it is started, and again with the queues of the run.
+    assert {name: each.times for name, each in attached.items()} == {
+        "numbers": 2,
+        "untouched": 1,
+        "ended": 1,
+        "new": 2,
+    }
+
+
+def test_the_default_scheduler_refuses_a_queue_that_drops_in_a_run_on_one_thread() -> None:
+    def add(app: Any) -> None:
+        app.add_flow(app.numbers, sink(app, [], name="recorder"), policy=IOSpec.QueuePolicy.POP)
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 5, {3: add})
+        app.add_flow(app.numbers, sink(app, []))
+
+    with pytest.raises(GraphError, match=r"'recorder' would get a queue that drops .* EventBasedScheduler"):
+        App(compose, lambda app, clock=None: DefaultScheduler(app)).run()
+
+
+def test_a_queue_keeps_its_policy_in_a_run(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def change(app: Any) -> None:
+        app.remove_flow(app.numbers, app.taking)
+        with pytest.raises(GraphError, match=r"input 'in' of operator 'sink' from FAULT to POP"):
+            app.add_flow(app.numbers, app.taking, policy=IOSpec.QueuePolicy.POP)
+        app.add_flow(app.numbers, app.taking)
+
+    def compose(app: Any) -> None:
+        app.taking = sink(app, taken)
+        app.numbers = counting(app, 5, {3: change})
+        app.add_flow(app.numbers, app.taking)
+
+    run(compose, scheduler)
+    assert taken == [1, 2, 3, 4, 5]
+
+
+def test_a_function_of_any_number_of_flows_is_not_called_without_any(scheduler: MakeScheduler) -> None:
+    calls: list[Any] = []
+
+    @op
+    def gather(*values: Any) -> None:
+        calls.append(values)
+        assert values
+
+    def change(app: Any) -> None:
+        gathering = gather(app, name="added and removed")
+        app.add_flow(app.numbers, gathering)
+        app.remove_flow(app.numbers, gathering)
+        with pytest.raises(
+            GraphError, match="'values' of operator 'alone' .* called without arguments for ever"
+        ):
+            app.add_operator(gather(app, name="alone"))
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 5, {3: change})
+        app.add_flow(app.numbers, gather(app, name="always"))
+
+    run(compose, scheduler)
+    assert calls == [(1,), (2,), (3,), (4,), (5,)]
+
+
+def test_the_queues_of_removed_flows_leave_and_count(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+    queues: list[int] = []
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        taken.extend(op_input.receive("all"))
+        queues.append(len(self._headrace.node.inputs))
+
+    def compose(app: Any) -> None:
+        app.taking = Step(app, inputs=[("all", {"size": IOSpec.ANY_SIZE})], body=body, name="taking")
+        app.taking.spec.multi_port_condition(
+            kind=ConditionType.MULTI_MESSAGE_AVAILABLE,
+            port_names=["all"],
+            sampling_mode="SumOfAll",
+            min_sum=1,
+        )
+        changes = dict.fromkeys(range(2, 11), lambda app: (app.remove_flow(app.other, app.taking), add(app)))
+
+        def add(app: Any) -> None:
+            app.other = source(app, range(3), name=f"other {app.numbers.ticks}")
+            app.add_flow(app.other, app.taking)
+
+        app.other = source(app, range(3))
+        app.numbers = counting(app, 10, changes, PeriodicCondition(app, "10ms"))
+        app.add_flow(app.other, app.taking)
+        app.add_flow(app.numbers, app.taking)
+
+    app = App(compose, scheduler)
+    app.count_messages = True
+    app.run()
+    assert sorted(taken) == sorted([*range(1, 11), *(10 * [0, 1, 2])])
+    assert max(queues) <= 3
+    assert app.outcome.operators["taking"].received == {"all": 40}
+
+
+def test_a_new_operator_waits_for_its_own_event(scheduler: MakeScheduler) -> None:
+    times: list[int] = []
+
+    def add(app: Any) -> None:
+        app.late = source(app, range(2), name="late")
+        app.late.async_condition.event_state = AsynchronousEventState.EVENT_WAITING
+
+        def note(self: Any, op_input: Any, op_output: Any) -> None:
+            times.append(app.now + op_input.receive("in"))
+
+        app.add_flow(app.late, Step(app, inputs=["in"], body=note, name="note"))
+
+    def let_go(app: Any) -> None:
+        app.late.async_condition.event_state = AsynchronousEventState.EVENT_DONE
+
+    def compose(app: Any) -> None:
+        app.add_operator(counting(app, 5, {2: add, 4: let_go}, PeriodicCondition(app, 10)))
+
+    run(compose, scheduler)
+    assert times == [30, 31]  # the time and the number
+
+
+def test_a_limit_of_messages_counts_for_a_new_source_too(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def add(app: Any) -> None:
+        app.add_flow(source(app, range(50), name="late"), sink(app, taken))
+
+    app = App(lambda app: app.add_operator(counting(app, 5, {2: add})), scheduler)
+    app.run(max_messages=4)
+    assert taken == [0, 1, 2, 3]
+
+
+def test_an_operator_whose_conditions_are_wrong_joins_no_run_and_changes_nothing(
+    scheduler: MakeScheduler,
+) -> None:
+    taken: list[int] = []
+
+    def add(app: Any) -> None:
+        wrong = sink(app, [], MessageAvailableCondition(app, receiver="inn"), name="wrong")
+        with pytest.raises(GraphError, match="condition .* of operator 'wrong' names a port 'inn'"):
+            app.add_flow(app.numbers, wrong)
+        assert wrong not in app.graph
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 5, {2: add})
+        app.add_flow(app.numbers, sink(app, taken))
+
+    run(compose, scheduler)
+    assert taken == [1, 2, 3, 4, 5]

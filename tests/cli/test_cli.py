@@ -321,7 +321,7 @@ def test_a_command_imports_only_its_own_module() -> None:
     [
         ([], "the following arguments are required: command"),
         (["fly"], "invalid choice: 'fly'"),
-        (["info", "more"], "headrace info: error: unrecognized arguments: more"),
+        (["info", "app.py", "more"], "headrace info: error: unrecognized arguments: more"),
         (["info", "--", "more"], "headrace info: error: unrecognized arguments: more"),
     ],
 )

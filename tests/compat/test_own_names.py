@@ -149,7 +149,7 @@ OF_HEADRACE: dict[Any, set[str]] = {
     Condition: {
         *("attach", "cancel", "detach", "end_run", "evaluate", "join", "on_resume", "port_names", "ports_of"),
         *("reserve", "reserves", "resources", "starving", "terms", "polled", "depends_on_ports", "port_role"),
-        *("holds_messages", "matters_while_blocked", "waits_for_streams"),
+        *("matters_while_blocked", "waits_for_streams"),
     },
     Operator: {"capturable"},
     Resource: {"check_graph", "release"},

@@ -149,6 +149,115 @@ def test_a_slow_operator_gets_the_same_sets(scheduler: MakeScheduler) -> None:
     assert results[0]
 
 
+def test_what_the_operator_itself_holds_back_is_not_late(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        # It runs at most every 25, so that the queue of `right`, which has one place, is full most of the time.
+        to = sink(
+            app, ("left", "right"), taken, parts=(PeriodicCondition(app, 25, policy="MinTimeBetweenTicks"),)
+        )
+        to.join(aligned(wait=5))
+        for name, size in (("left", 10), ("right", 1)):
+            when = PeriodicCondition(app, 10)
+            frames = sensor(app, when, stamps=range(30), name=f"{name}_source")
+            app.add_flow(frames, to, {("out", name)}, size=size)
+
+    app = run(compose, scheduler)
+    assert taken == [{"left": number, "right": number} for number in range(30)]
+    assert app.progress().drop_reasons == {}
+
+
+def test_a_message_that_was_not_held_back_is_late_although_the_operator_is_busy(
+    scheduler: MakeScheduler,
+) -> None:
+    taken: list[Any] = []
+    app = joined(
+        {"left": [0, 1, 2, 3], "right": [0, 1, 2, 3]},
+        aligned(wait=5),
+        scheduler,
+        taken,
+        flow={"size": 10},
+        periods={"left": 10, "right": 16},
+        parts=lambda app: (PeriodicCondition(app, 100),),
+    )
+    assert taken == [{"left": 0, "right": 0}]
+    assert app.progress().drop_reasons == {"sink.left": {"unmatched": 3}, "sink.right": {"late": 3}}
+
+
+def test_a_wait_of_an_input_at_a_rate_begins_when_the_time_is_reached(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+    app = joined(
+        {"left": [0, 10, 20, 30], "right": [0, 9, 31]},
+        at_rate(10, key="stamp"),
+        scheduler,
+        taken,
+        periods={"left": 10, "right": 25},
+        left=latest_within(5, key="stamp"),
+        right=latest_within(5, key="stamp", wait=20, missing=substitute("none")),
+    )
+    assert taken == [
+        {"left": 0, "right": 0},
+        {"left": 1, "right": 1},
+        {"left": 2, "right": "none"},
+        {"left": 3, "right": "none"},
+    ]
+    assert app.times == [21, 31, 41, 50]  # type: ignore[attr-defined]
+
+
+def test_a_wait_for_a_message_to_use_again_begins_when_the_operator_would_run(
+    scheduler: MakeScheduler,
+) -> None:
+    taken: list[Any] = []
+    app = joined(
+        {"value": [0, 1]},
+        None,
+        scheduler,
+        taken,
+        periods={"value": 150},
+        parts=lambda app: (PeriodicCondition(app, 100),),
+        value=reuse_last(max_age=60, wait=20, missing=substitute("none")),
+    )
+    assert taken == [{"value": 0}, {"value": "none"}, {"value": 1}]
+    assert app.times == [0, 121, 200]  # type: ignore[attr-defined]
+
+
+def test_a_wait_for_the_first_message_to_use_again_ends(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    def compose(app: App) -> None:
+        to = sink(app, ("value",), taken, parts=(PeriodicCondition(app, 100),))
+        to.join(value=reuse_last(wait=20, missing=substitute("none")))
+
+        def emit(operator: Step, op_input: Any, op_output: Any) -> None:
+            if operator.ticks > 1:
+                op_output.emit(operator.ticks, "out")
+
+        conditions = CountCondition(app, 3), PeriodicCondition(app, 60)
+        app.add_flow(Step(app, *conditions, outputs=["out"], body=emit, name="values"), to)
+        # It looks again and again meanwhile.
+        app.add_operator(Step(app, CountCondition(app, 50), PeriodicCondition(app, 3), body=lambda *_: None))
+
+    app = run(compose, scheduler)
+    assert taken == [{"value": "none"}, {"value": 3}]
+    assert app.times == [21, 121]
+
+
+def test_a_reference_in_disorder_waits_no_longer_than_its_wait(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+    app = joined(
+        {"left": [100, 90, 300], "right": [100, 300]},
+        aligned(5, reference="left", lateness=50, wait=15, missing=substitute("none")),
+        scheduler,
+        taken,
+        periods={"left": 20, "right": 10},
+    )
+    # The second of `left` came at 20, when the first had waited until 15.
+    assert taken == [{"left": 0, "right": 0}, {"left": 2, "right": 1}]
+    assert app.progress().drop_reasons == {"sink.left": {"late": 1}}
+    assert app.times[0] == 16  # type: ignore[attr-defined]
+
+
 def test_latest_within_and_a_window_together(scheduler: MakeScheduler) -> None:
     taken: list[Any] = []
     joined(
@@ -216,6 +325,21 @@ def test_a_flow_that_drops_keeps_the_newest(scheduler: MakeScheduler) -> None:
     )
     assert taken == [{"left": 5, "right": 1}]
     assert app.progress().drop_reasons["sink.left"]["overflow"] == 4
+
+
+def test_a_flow_that_rejects_keeps_the_oldest(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+    app = joined(
+        {"left": list(range(10)), "right": list(range(10))},
+        aligned(),
+        scheduler,
+        taken,
+        periods={"left": 1, "right": 20},
+        flow={"size": 2, "policy": IOSpec.QueuePolicy.REJECT},
+    )
+    # Two wait for others, and two in the queue; the others are refused until there is room.
+    assert taken == [{"left": number, "right": number} for number in range(5)]
+    assert app.dropped()["sink.left"] == 5
 
 
 def test_the_metadata_of_joined_inputs_is_kept_apart(scheduler: MakeScheduler) -> None:
@@ -428,6 +552,20 @@ def test_rules_that_do_not_say_what_to_do_are_refused(
 
     with pytest.raises(GraphError, match=message):
         run(compose)
+
+
+def test_what_only_follows_a_condition_cannot_drop_what_is_missing() -> None:
+    with pytest.raises(
+        GraphError, match="'value' cannot drop what is missing after its wait; give it missing=subst"
+    ):
+        joined(
+            {"value": [0]},
+            None,
+            greedy,
+            [],
+            parts=lambda app: (PeriodicCondition(app, 100),),
+            value=reuse_last(wait=20),
+        )
 
 
 def test_an_input_of_several_messages_and_a_stream_condition_are_refused() -> None:

@@ -167,3 +167,26 @@ def test_one_receiver_may_be_named_without_a_list() -> None:
 
     run(compose)
     assert taken == [1, 2]
+
+
+def test_after_the_ends_of_its_sources_it_runs_until_no_message_is_left(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    def setup(spec: Any) -> None:
+        spec.input("in", size=10)
+        spec.multi_port_condition(
+            ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT,
+            ["in"],
+            execution_frequency="50ms",
+            sampling_mode="SumOfAll",
+            min_sum=10,
+        )
+
+    def compose(app: App) -> None:
+        # It takes one message at a time.
+        step = Step(app, setup=setup, body=lambda op, i, o: taken.append(i.receive("in", kind="single")))
+        app.add_flow(source(app, range(5)), step)
+
+    app = run(compose, scheduler)
+    assert taken == [0, 1, 2, 3, 4]
+    assert app.undelivered() == {}

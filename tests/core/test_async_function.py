@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from headrace import Application, CountCondition, Input, IOSpec, Operator, op
+from headrace.conditions import PeriodicCondition
 from headrace.core import Stuck
+from headrace.gpu import sim
 from headrace.observe import DataFlowTracker
-from headrace.resources import SyntheticClock
-from headrace.schedulers import GreedyScheduler
-from tests.harness import PATIENCE, App, MakeScheduler, run, sink, source, wait_until
+from headrace.resources import MachineClock, ManualClock, SyntheticClock
+from headrace.schedulers import EventBasedScheduler, GreedyScheduler
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source, wait_until
 
 
 @op
@@ -486,3 +488,34 @@ def test_a_source_ends_with_an_error_that_is_skipped(scheduler: MakeScheduler) -
     assert taken == [1]
     assert app.outcome is not None
     assert (app.outcome.ended_by, app.outcome.skipped) == ("finished", 1)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("time", ["manual", "machine"])
+def test_virtual_time_stands_still_during_a_call(time: str, workers: int) -> None:
+    times: list[Any] = []
+
+    @op
+    async def slowly(value: int) -> int:
+        for _ in range(50):  # others could run meanwhile
+            await asyncio.sleep(0)
+        return value
+
+    def compose(app: Any) -> None:
+        stage = slowly(app)
+        app.add_flow(source(app, range(3), PeriodicCondition(app, "10ms")), stage)
+
+        def note(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            times.append((op_input.receive("in"), context.timestamp // 1_000_000))
+
+        app.add_flow(stage, Step(app, inputs=["in"], body=note, name="note"))
+        ticks = CountCondition(app, 40), PeriodicCondition(app, "1ms")
+        app.add_operator(Step(app, *ticks, body=lambda self, i, o: None, name="ticks"))
+
+    def make(app: Any, clock: Any = None) -> Any:
+        kind = MachineClock if time == "machine" else ManualClock
+        return EventBasedScheduler(app, worker_thread_number=workers, clock=kind(app))
+
+    with sim.Machine("h200"):
+        App(compose, make).run()
+    assert times == [(0, 0), (1, 10), (2, 20)]

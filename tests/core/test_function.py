@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headrace import ConditionType, CountCondition, Input, IOSpec, Output, op
@@ -118,6 +119,15 @@ def test_a_result_where_no_output_was_declared_is_refused() -> None:
         return 1
 
     with pytest.raises(GraphError, match="declared without outputs"):
+        run(lambda app: app.add_operator(wrong(app)))
+
+
+def test_an_array_that_does_not_fit_the_outputs_is_named_by_its_shape() -> None:
+    @op(outputs=("a", "b"))
+    def wrong() -> Any:
+        return np.zeros((30, 20), np.uint8)
+
+    with pytest.raises(GraphError, match=r"not <numpy\.ndarray of shape \(30, 20\), uint8>\n"):
         run(lambda app: app.add_operator(wrong(app)))
 
 

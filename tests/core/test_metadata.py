@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import CountCondition
+from headrace import ConditionType, CountCondition, IOSpec, op
 from headrace.core import MetadataDictionary, MetadataPolicy
 from tests.harness import App, MakeScheduler, Step, run
 from tests.limits import examples
@@ -363,3 +363,43 @@ def test_metadata_that_was_taken_out_again_does_not_travel() -> None:
 
     run(compose)
     assert seen == [("data", {})]
+
+
+@pytest.mark.parametrize("size", [3, IOSpec.ANY_SIZE, 1])
+def test_metadata_by_port_has_an_entry_for_each_of_several_messages(size: int) -> None:
+    seen: list[Any] = []
+
+    @op
+    def numbers(*, metadata: Any) -> Any:
+        for number in range(6):
+            if number != 1:
+                metadata["number"] = number
+            yield number
+
+    def take(self: Any, op_input: Any, op_output: Any) -> None:
+        for _ in range(3 if size == 1 else 1):
+            op_input.receive("in")
+        seen.append(self.metadata.get("in"))
+
+    def compose(app: Any) -> None:
+        step = Step(app, inputs=[("in", {"size": size})], body=take, name="step")
+        if size == 1:
+            step.spec.inputs["in"].condition(ConditionType.MESSAGE_AVAILABLE, min_size=3)
+        step.metadata_policy = MetadataPolicy.BY_PORT
+        app.add_flow(numbers(app), step, size=3 if size == 1 else None)
+        if size == IOSpec.ANY_SIZE:
+            app.add_flow(numbers(app, name="others"), step)
+
+    run(compose)
+    if size == IOSpec.ANY_SIZE:
+        assert seen == [[{"number": n}, {"number": n}] if n != 1 else None for n in range(6)]
+    elif size == 3:
+        assert seen == [
+            [{"number": 0}, {}, {"number": 2}],
+            [{"number": 3}, {"number": 4}, {"number": 5}],
+        ]
+    else:  # received one by one, of which those without metadata leave nothing
+        assert seen == [
+            [{"number": 0}, {"number": 2}],
+            [{"number": 3}, {"number": 4}, {"number": 5}],
+        ]

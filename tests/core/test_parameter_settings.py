@@ -169,3 +169,53 @@ def test_a_part_that_cannot_be_set_so_is_an_error(pair: str, message: str) -> No
     app.config({}, argv=True)
     with pytest.raises(ConfigError, match=message):
         app.run()
+
+
+class Eyes(Application):
+    def compose(self) -> None:
+        class Inner(Subgraph):
+            frames: int
+
+            def setup(self, spec: Any) -> None:
+                spec.param("frames", 1)
+
+            def compose(self) -> None:
+                self.add_operator(Step(self, CountCondition(self, self.frames), name="step"))
+
+        class Eye(Subgraph):
+            frames: int
+
+            def setup(self, spec: Any) -> None:
+                spec.param("frames", 1)
+
+            def compose(self) -> None:
+                Inner(self, frames=self.frames, name="camera")
+
+        Eye(self, name="left", frames=3)
+        Eye(self, name="right", frames=3)
+
+
+def computes_of_eyes(*pairs: str) -> dict[str, int]:
+    app = Eyes(["program.py", *setting(*pairs)])
+    app.config({}, argv=True)
+    outcome = app.run()
+    return {name: figures.computes for name, figures in outcome.operators.items()}
+
+
+def test_parameters_of_a_subgraph_can_be_set_and_win_over_the_program() -> None:
+    assert computes_of_eyes("left.frames=5", "right.camera.frames=2") == {
+        "left.camera.step": 5,
+        "right.camera.step": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("pair", "text"),
+    [
+        ("left.frames=many", "--set left.frames=many: parameter 'frames' of subgraph 'left' must be an int"),
+        ("left.framse=5", "--set left.framse=5: subgraph 'left' has no parameter 'framse'; it has 'frames'"),
+    ],
+)
+def test_a_wrong_setting_of_a_subgraph_names_it(pair: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        computes_of_eyes(pair)

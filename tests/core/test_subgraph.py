@@ -412,3 +412,64 @@ def test_a_replayed_operator_stays_in_its_subgraph() -> None:
     app.run()
     assert found == [30, 60, 90]
     assert app.draw().splitlines()[:2] == ["left (Twice)", "  out -> collect.value"]
+
+
+@pytest.mark.parametrize(
+    ("wire", "message"),
+    [
+        (
+            lambda app, box: box.first >> collect(app, into=[]),
+            "'collect' .* in 'box': a subgraph does not change in a run; connect a port that it has",
+        ),
+        (
+            lambda app, box: app.add_flow(box.first, collect(app, into=[])),
+            "'box.first' .* a subgraph does not change in a run; connect a port that it has",
+        ),
+        (
+            lambda app, box: box.first >> collect(box, into=[]),
+            r"in subgraph 'box', which does not change in a run: create the operator in 'Wired', and connect it to",
+        ),
+        (
+            lambda app, box: box >> Scaled(app, name="late"),
+            r"Scaled\('late'\) of 'Wired', which is running: .* a run takes only new operators .*a >> b",
+        ),
+    ],
+)
+def test_a_mistake_of_wiring_in_a_run_says_what_a_run_takes(wire: Any, message: str) -> None:
+    class Box(Subgraph):
+        def compose(self) -> None:
+            self.first = scale(self, name="first")
+            self.add_input("value", self.first)
+            self.add_output("result", self.first["out"])
+
+    class Wired(Application):
+        def compose(self) -> None:
+            box = Box(self, name="box")
+
+            @op
+            def change(value: int) -> None:
+                wire(self, box)
+
+            count(self) >> box >> change(self)
+
+    with pytest.raises(GraphError, match=message):
+        Wired().run()
+
+
+def test_a_run_takes_an_operator_behind_a_port_of_a_subgraph() -> None:
+    taken: list[int] = []
+
+    class Wired(Application):
+        def compose(self) -> None:
+            box = Scaled(self, name="box")
+
+            @op
+            def change(value: int) -> None:
+                if value == 20:
+                    box["result"] >> collect(self, into=taken)
+                    assert self.wait_until_changed(0) is False, "before the next compute"
+
+            count(self, last=4) >> box >> change(self)
+
+    Wired().run()
+    assert taken[-1] == 80

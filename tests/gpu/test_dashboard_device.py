@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import noisy_neighbour
 from headrace.observe import Dashboard
 from tests.gpu.bench import Bench
@@ -19,6 +21,7 @@ class Told(Dashboard):
 
 
 def test_slices_operators_and_gpu_times_are_told(of_this_process: Bench) -> None:
+    pytest.importorskip("aiohttp")
     app = noisy_neighbour.Neighbours(200, noise=True, partitioned=True)
     dashboard = Told(app, announce=lambda url: None)
     app.run()

@@ -153,6 +153,7 @@ def test_set_knob_sets_a_live_parameter(capture: Any) -> None:
 
 @captured_or_not
 def test_the_live_page_sets_a_knob(capture: Any) -> None:
+    pytest.importorskip("aiohttp")
     answers: list[dict[str, Any]] = []
 
     class Page:

@@ -88,11 +88,12 @@ def test_the_callers_thread_is_left_as_it_was(bench: Bench) -> None:
 
 
 class OnDefault(Operator):
-    """Has the default stream, since its pool has no other left."""
+    """Has the default stream, and a stream of its pool beside it."""
 
     def setup(self, spec: Any) -> None:
         spec.input("in")
         spec.output("out")
+        spec.default_stream()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         op_input.receive("in")

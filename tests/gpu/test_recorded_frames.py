@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace import Application, CountCondition, Operator, gpu
-from headrace.observe import AsyncDataLoggerResource, PortRecorder, Recording, replay, watch
+from headrace.observe import AsyncDataLoggerResource, PortRecorder, replay, watch
 from headrace.resources import UnboundedAllocator
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import slow_write
@@ -106,6 +106,9 @@ def test_a_logger_sees_each_frame_as_it_was_emitted(reuses: bool) -> None:
 
 @pytest.mark.parametrize("reuses", [False, True])
 def test_a_recording_has_each_frame_as_it_was_emitted_and_plays_it(tmp_path: Path, reuses: bool) -> None:
+    pytest.importorskip("mcap")
+    from headrace.observe import Recording
+
     def recorded(app: Pipeline, name: str) -> list[Any]:
         watch(app, PortRecorder(tmp_path / name, ["camera.out"]))
         app.run()

@@ -214,6 +214,20 @@ def test_how_many_frames_come_first(warmup: int) -> None:
     assert ran.segment.replayed == FRAMES - warmup
 
 
+def test_the_first_frame_which_may_compile_is_no_time_to_compare_with() -> None:
+    alone = both(lambda app: three(app, check_every=None) and None)
+    (outcome,) = alone.app.outcome.segments
+    assert (outcome.replayed, outcome.eager_ns, outcome.saved) == (FRAMES - 1, None, 0.0)
+    assert "saved" not in str(outcome)
+
+
+@pytest.mark.parametrize("options", [{"warmup": 2, "check_every": None}, {"check_every": 0}], ids=str)
+def test_later_frames_and_those_that_are_checked_are_times_to_compare_with(options: dict[str, Any]) -> None:
+    (outcome,) = both(lambda app: three(app, **options) and None).app.outcome.segments
+    assert outcome.eager_ns is not None
+    assert outcome.eager_ns > 0
+
+
 def test_an_unknown_mode_is_an_error() -> None:
     with pytest.raises(
         ValueError, match=r"HEADRACE_CAPTURE='sometimes': must be one of auto, off, verify, strict"

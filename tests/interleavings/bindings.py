@@ -8,7 +8,6 @@ that are planted are texts of the source, in `plants`.
 from __future__ import annotations
 
 import importlib
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -21,6 +20,7 @@ from headrace._runtime.scheduling.parker import Parker
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace.conditions import AsynchronousCondition, BooleanCondition
 from headrace.core import Condition
+from headrace.core.clock import LONGEST_TURN
 from headrace.link import loop as link_loops
 from headrace.link.loop import LinkLoop
 from headrace.parts.link_operators import LinkOperator
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HIDDEN_WRITES",
     "PATIENCE_NS",
+    "TURN_NS",
     "Throttle",
     "controlled",
     "guard_of",
@@ -47,12 +48,14 @@ __all__ = [
     "next_time",
     "queue_of",
     "state_of",
+    "takes_turns",
     "time_patience",
     "traced_files",
     "unfinished",
     "wait_for_messages",
     "watched",
     "work_in",
+    "work_patience",
 ]
 
 # Where any line may be the last before another thread goes on. Their `threading` and `time` are the controller's.
@@ -63,9 +66,7 @@ _MODULES = [
     "headrace._runtime.contexts.output",
     "headrace._runtime.scheduling.engine",
     "headrace._runtime.scheduling.evaluated_conditions",
-    "headrace._runtime.scheduling.lendable_lock",
     "headrace._runtime.scheduling.node",
-    "headrace._runtime.scheduling.pace",
     "headrace._runtime.scheduling.parker",
     "headrace._runtime.scheduling.pausing",
     "headrace._runtime.scheduling.polling",
@@ -93,18 +94,14 @@ _MODULES = [
     "headrace.waits",
 ]
 
-# How long ready work may wait while a worker of its queue is parked, because a short compute is expected to be over
-# in a moment and a worker stands by in case it is not: twice the patience of the one that stands by, which grows by
-# an eighth of the time for which it has stood by. No scenario has short computes for longer than 4 ms.
-PATIENCE_NS = 3_000_000
+# How long ready work may wait for its turn while a worker of its queue is parked: twice as long as a turn may keep
+# others from theirs, because the worker that stands by may have seen another compute when it began to.
+TURN_NS = 1_000_000
+PATIENCE_NS = 2 * TURN_NS
 
 _REPLACED = (
     "threading",
     "time",
-    "perf_counter_ns",
-    "process_time_ns",
-    "thread_time_ns",
-    "times_waited",
     "monotonic_ns",
     "monotonic",
 )
@@ -225,46 +222,38 @@ def queue_of(parker: Parker) -> ReadyQueue:
 # What an engine says about itself.
 
 
-class Guard:
-    """The lock that guards the state of an engine with several workers; nobody holds it while it is lent."""
-
-    def __init__(self, engine: Engine, control: Controller) -> None:
-        self._lock: Any = engine.lock._lock
-        self._lent = engine.lock.lent = _Lent(self._lock, control)
-
-    @property
-    def holder(self) -> Any:
-        return None if self._lent else self._lock.holder
-
-
-class _Lent(deque[Any]):
-    def __init__(self, lock: Any, control: Controller) -> None:
-        super().__init__()
-        self._lock = lock
-        self._control = control
-
-    def pop(self) -> Any:  # type: ignore[override]
-        node = super().pop()
-        self._lock.holder = self._control.current
-        return node
-
-
-def guard_of(engine: Engine, control: Controller) -> Guard | None:
-    """Watch who holds the lock of an engine that is about to run, and return it; None if there is one worker."""
+def guard_of(engine: Engine, control: Controller) -> Any:
+    """Return the lock of an engine that is about to run; None if there is one worker, which takes none."""
     pools = engine.nodes[0].operator.fragment._headrace.thread_pools
-    return Guard(engine, control) if engine.scheduler.workers > 1 or pools else None
+    return engine.lock if engine.scheduler.workers > 1 or pools else None
+
+
+def takes_turns(app: Any, name: str) -> bool:
+    """Say whether an operator computes while none of the others that take turns does."""
+    return any(
+        node.name == name and node.ready_queue.beside is not None for node in app._headrace.engine.nodes
+    )
 
 
 def work_in(engine: Engine, ready_queue: ReadyQueue) -> list[str]:
-    """Return what waits for a worker of a ready queue: ready nodes, and announcements that nobody looked at."""
-    ready = [node.name for node in (*ready_queue.now, *ready_queue.later) if not node.blockers]
-    if not engine.pausing.allows(ready_queue):
-        ready = []
+    """Return what waits for the workers of a ready queue: ready nodes, and announcements that nobody looked at."""
+    queues = [queue for queue in (ready_queue, ready_queue.beside) if queue is not None]
+    ready = [
+        node.name
+        for queue in queues
+        for node in (*queue.now, *queue.later)
+        if not node.blockers and engine.pausing.allows(queue)
+    ]
     return ready + [
         f"an announcement for {'anyone' if node is None else node.name}"
         for node in engine.inbox
-        if node is None or node.ready_queue is ready_queue
+        if node is None or node.ready_queue in queues
     ]
+
+
+def work_patience(engine: Engine) -> int:
+    """Return for how many nanoseconds ready work may wait for its turn."""
+    return 2 * round(LONGEST_TURN * 1e9) if engine.clock.is_virtual else PATIENCE_NS
 
 
 def is_stopping(engine: Engine) -> bool:
@@ -422,8 +411,8 @@ def left_behind(engine: Engine) -> list[str]:
     if engine.running:
         found.append(f"{engine.running} counted as running")
     found += _miscounted(engine)
-    if engine.lock.lent:
-        found.append("a lent lock")
+    if engine.lock.locked():
+        found.append("a lock that is held")
     if engine.waiting.waking:
         found.append(f"{len(engine.waiting.waking)} workers counted as waking")
     for number, ready_queue in enumerate(engine.ready_queues):
@@ -431,8 +420,8 @@ def left_behind(engine: Engine) -> list[str]:
             found.append(f"{len(ready_queue.parked)} workers counted as parked in queue {number}")
         if ready_queue.standby is not None:
             found.append(f"a worker that stands by in queue {number}")
-        if ready_queue.runner is not None and not engine.errors:
-            found.append(f"a runner in queue {number}")
+        if ready_queue.current is not None:
+            found.append(f"a turn in queue {number}")
     return found
 
 
@@ -450,7 +439,7 @@ def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
             f"  queue {number}: now {[node.name for node in ready_queue.now]}, "
             f"later {[node.name for node in ready_queue.later]}, "
             f"parked {[name(parker) for parker in ready_queue.parked]}, standby {name(ready_queue.standby)}, "
-            f"runner {name(ready_queue.runner)}, current {ready_queue.current and ready_queue.current.name}"
+            f"turn of {ready_queue.current and ready_queue.current.name}"
         )
     for node in engine.nodes:
         lines.append(  # noqa: PERF401 (as the others)
@@ -467,18 +456,18 @@ class Throttle:
     def __init__(self, operator: Any, control: Controller, watch: Watch) -> None:
         self._control = control
         self._watch = watch
-        self.full: object | None = None
+        self.is_full = False
         self._announce: Callable[[], None] | None = None
         self._node = operator._headrace.node
         self._node.lifetimes = self
 
     def submit(self) -> None:
         """Give the device as much as it may have; called in compute."""
-        self.full = self
+        self.is_full = True
         self._node.has_extra_work = True
 
     def is_still_full(self) -> bool:
-        return self.full is not None
+        return self.is_full
 
     def call_when_caught_up(self, callback: Callable[[], None]) -> None:
         self._announce = callback
@@ -492,7 +481,7 @@ class Throttle:
     def complete(self) -> None:
         """Have the device catch up, and say so as its callback would."""
         with self._watch.changing(self._node):
-            self.full = None
+            self.is_full = False
             announce, self._announce = self._announce, None
             if announce is not None:
                 announce()

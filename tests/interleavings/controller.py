@@ -100,10 +100,6 @@ class Task:
         self.ident = 0
         self.waits_for: Waitable | None = None
         self.deadline: int | None = None
-        # The nanoseconds of CPU time that it has used.
-        self.worked = 0
-        # How often it has given up its core by itself: once at least, before it began.
-        self.waited = 1
         self.interrupt: BaseException | None = None
         # What it is parked on, where it is parked rather than blocked on a lock.
         self.parker: Any = None
@@ -138,8 +134,6 @@ class Controller:
         self.tasks: list[Task] = []
         self.current: Task | None = None
         self.fault: Fault | None = None
-        # Whether the system counts how often a task gives up its core.
-        self.counts_waits = True
         self.aborting = False
         self.record: list[Decision] = []
         # A lock that guards most of the state: what is done under it and what without it is told apart.
@@ -286,11 +280,8 @@ class Controller:
         """Take note that something happened that may be worth a wake-up."""
         self.on_event()
 
-    def block(self, on: Waitable, deadline: int | None = None, waits: bool = True) -> bool:
-        """Block the running task; return True when `on` is free and False when its time is up.
-
-        It gives up its core by itself (`waits`), or it uses the core, or another program does.
-        """
+    def block(self, on: Waitable, deadline: int | None = None) -> bool:
+        """Block the running task; return True when `on` is free and False when its time is up."""
         task = self.current
         assert task is not None
         while True:
@@ -304,7 +295,6 @@ class Controller:
             if deadline is not None and deadline <= self.now:
                 return False
             task.state, task.waits_for, task.deadline = _BLOCKED, on, deadline
-            task.waited += waits
             self._others = None
             try:
                 following = self._choose(task)
@@ -314,21 +304,10 @@ class Controller:
                 task.state, task.waits_for, task.deadline = _READY, None, None
                 self._others = None
 
-    def sleep(self, nanoseconds: int, waits: bool = True) -> None:
+    def sleep(self, nanoseconds: int) -> None:
         """Let the running task take time."""
         if self.current is not None and not self.aborting:
-            self.block(_Never(), self.now + nanoseconds, waits)
-
-    def hold_up(self, nanoseconds: int) -> None:
-        """Let another program have the core of the running task."""
-        self.sleep(nanoseconds, False)
-
-    def work(self, nanoseconds: int) -> None:
-        """Let the running task take time of its CPU."""
-        task = self.current
-        self.sleep(nanoseconds, False)
-        if task is not None:
-            task.worked += nanoseconds
+            self.block(_Never(), self.now + nanoseconds)
 
     def wait_until(self, predicate: Callable[[], bool]) -> None:
         """Block the running task until a predicate holds."""

@@ -12,10 +12,7 @@ __all__ = ["ControlledThreading", "ControlledTime"]
 
 
 class ControlledTime:
-    """Stands in for the module `time`: its clocks show the controller's time, or that which tasks worked.
-
-    Beside them is what counts the waits of a thread (`pace`).
-    """
+    """Stands in for the module `time`: its clocks show the controller's time."""
 
     def __init__(self, control: Controller) -> None:
         self._control = control
@@ -29,16 +26,6 @@ class ControlledTime:
         return self._control.now / 1e9
 
     perf_counter = time = monotonic
-
-    def thread_time_ns(self) -> int:
-        return self._control.current.worked if self._control.current is not None else 0
-
-    def process_time_ns(self) -> int:
-        return sum(task.worked for task in self._control.tasks)
-
-    def times_waited(self) -> int:
-        task = self._control.current
-        return task.waited if task is not None and self._control.counts_waits else 0
 
     def sleep(self, seconds: float) -> None:
         self._control.sleep(round(seconds * 1e9))

@@ -97,8 +97,8 @@ class World:
         self.notes: dict[str, Any] = {}
         self.error: BaseException | None = None
         self.is_over = False
-        # Who computes now.
-        self.inside: set[str] = set()
+        # Who computes now, and since when.
+        self.inside: dict[str, int] = {}
 
     # For compose.
 
@@ -110,9 +110,11 @@ class World:
         outputs: Iterable[Any] = (),
         body: Callable[[Any, Any, Any], object] | None = None,
         start: Callable[[Any], object] | None = None,
+        parallel: bool = False,
     ) -> Step:
         """Make an operator; ports are names, or pairs of a name and its arguments."""
         step = Step(self, name, args, inputs, outputs, body, start)
+        step.parallel = parallel
         self.app.add_operator(step)
         return step
 
@@ -138,7 +140,7 @@ class World:
 
         return self.op(name, inputs=[("in", size or {})], body=body)
 
-    def through(self, name: str, takes: int = 0) -> Step:
+    def through(self, name: str, takes: int = 0, parallel: bool = False) -> Step:
         """Make an operator that passes on what it receives."""
 
         def body(op: Step, op_input: Any, op_output: Any) -> None:
@@ -147,7 +149,7 @@ class World:
             self.control.sleep(takes) if takes else None
             op_output.emit(value, "out")
 
-        return self.op(name, inputs=["in"], outputs=["out"], body=body)
+        return self.op(name, inputs=["in"], outputs=["out"], body=body, parallel=parallel)
 
     # For bodies, other threads and checks.
 
@@ -180,15 +182,26 @@ class World:
         self.watch.begins(name)
         if name in self.inside:
             self.control.fail(Fault(Kind.WRONG_RESULT, f"two computes of {name} run at once"))
-        self.inside.add(name)
+        self._judge_turn(name)
         began = self.control.now
+        self.inside[name] = began
         self.control.point(f"compute of {name} begins")
         return began
+
+    def _judge_turn(self, name: str) -> None:
+        """Judge a compute that begins beside others: it has a turn of its own, or that of the others has lasted."""
+        if not self.is_on_time or not bindings.takes_turns(self.app, name):
+            return
+        for other, began in self.inside.items():
+            lasted = self.control.now - began
+            if lasted < bindings.TURN_NS and bindings.takes_turns(self.app, other):
+                what = f"{name} computes beside {other}, whose turn has lasted for {lasted / 1e6:g} ms"
+                self.control.fail(Fault(Kind.WRONG_RESULT, what))
 
     def leave(self, name: str, began: int) -> None:
         self.control.event()
         self.control.point(f"compute of {name} ends")
-        self.inside.discard(name)
+        del self.inside[name]
         self.computes.append((name, began))
 
 

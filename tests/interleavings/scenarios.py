@@ -15,7 +15,6 @@ from headrace import Condition, ConditionType, CountCondition, IOSpec, PeriodicC
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from headrace.core import SchedulingStatusType
 from headrace.resources import RealtimeClock, SyntheticClock
-from tests.harness.internals import node_of
 
 from .bindings import PATIENCE_NS, Throttle
 from .scenario import Scenario, World
@@ -87,13 +86,23 @@ def _check_uneven(world: World) -> None:
 _add((1, 2, 3), Scenario("uneven", _uneven, check=_check_uneven))
 
 
+def _uneven_fan(world: World) -> None:
+    """The same, of one of two receivers, to which messages do not pass directly."""
+    _uneven(world)
+    source = next(operator for operator in world.app.graph if operator.name == "source")
+    world.app.add_flow(source, world.sink("other"))
+
+
+_add((2, 3), Scenario("uneven-fan", _uneven_fan, check=_check_uneven))
+
+
 def _short_pair(world: World) -> None:
-    """Two operators whose computes are short, for longer than a worker stands by; a slow one ends in between."""
+    """Three operators that take turns, for longer than a worker stands by."""
     world.notes["together"] = []
 
     def short(op: Any, op_input: Any, op_output: Any) -> None:
-        world.control.work(95_000)
-        if op.ticks > 2 and {"one", "two"} <= world.inside:
+        world.control.sleep(95_000)
+        if op.ticks > 2 and {"one", "two"} <= world.inside.keys():
             world.notes["together"].append(op.ticks)
 
     world.op("slow", CountCondition(world.app, 1), body=lambda *args: world.control.sleep(MS // 2))
@@ -112,82 +121,10 @@ def _check_short_pair(world: World) -> None:
 _add((2, 3), Scenario("short-pair", _short_pair, check=_check_short_pair))
 
 
-def _slow_at_first(world: World) -> None:
-    """Two operators whose first compute alone is slow, as if it compiled something."""
-    world.notes["together"] = []
-
-    def body(op: Any, op_input: Any, op_output: Any) -> None:
-        world.control.sleep(MS // 2) if op.ticks == 1 else world.control.work(50_000)
-        if op.ticks > 2 and {"one", "two"} <= world.inside:
-            world.notes["together"].append(op.ticks)
-
-    world.op("one", CountCondition(world.app, 6), body=body)
-    world.op("two", CountCondition(world.app, 6), body=body)
-
-
-def _check_slow_at_first(world: World) -> None:
-    counts = [world.count(name) for name in ("one", "two")]
-    assert counts == [6, 6], f"computes: {counts}"
-    if world.is_on_time:
-        together = world.notes["together"]
-        assert not together, f"short computes ran at the same time, from compute {together[0]} on"
-
-
-_add((2,), Scenario("slow-at-first", _slow_at_first, check=_check_slow_at_first))
-
-
-def _late(world: World, late: tuple[int, ...], hold_up: Callable[[], None], is_measured: bool = True) -> None:
-    """Two operators whose computes are short, but for some that the host holds up."""
-    world.notes["together"] = []
-
-    def body(op: Any, op_input: Any, op_output: Any) -> None:
-        world.control.work(90_000)
-        is_late = op.name == "one" and op.ticks in late
-        if is_late:
-            world.notes["late"] = True
-            hold_up()
-        if op.ticks > 2 and {"one", "two"} <= world.inside and "late" not in world.notes:
-            world.notes["together"].append(op.ticks)
-        if is_late:
-            del world.notes["late"]
-        node_of(op).is_measured |= is_measured and op.ticks + 1 == late[-1]
-
-    world.op("one", CountCondition(world.app, 12), body=body)
-    world.op("two", CountCondition(world.app, 36), body=body)
-
-
-def _late_once(world: World) -> None:
-    """One of them, until another worker goes on."""
-    _late(world, (4,), lambda: world.control.sleep(4 * MS), is_measured=False)
-
-
-def _late_and_measured(world: World) -> None:
-    """The same, in a compute that is measured."""
-    _late(world, (4,), lambda: world.control.sleep(4 * MS))
-
-
-def _held_up(world: World) -> None:
-    """Several in a row, by another program on the same core."""
-    _late(world, (4, 5, 6), lambda: world.control.hold_up(600_000))
-
-
-def _check_held_up(world: World) -> None:
-    counts = [world.count(name) for name in ("one", "two")]
-    assert counts == [12, 36], f"computes: {counts}"
-    if world.is_on_time:
-        together = world.notes["together"]
-        assert not together, f"short computes ran at the same time: {together}"
-
-
-_add((2,), Scenario("late-once", _late_once, check=_check_held_up))
-_add((2,), Scenario("late-measured", _late_and_measured, check=_check_held_up))
-_add((2,), Scenario("held-up", _held_up, check=_check_held_up))
-
-
 def _mixed(world: World) -> None:
-    """A slow operator beside a short one, which goes on at once on another worker."""
-    world.op("short", CountCondition(world.app, 40), body=lambda *args: world.control.work(90_000))
-    world.op("slow", CountCondition(world.app, 3), body=lambda *args: world.control.sleep(MS))
+    """An operator that computes beside others, which go on at once on another worker."""
+    world.op("short", CountCondition(world.app, 40), body=lambda *args: world.control.sleep(90_000))
+    world.op("slow", CountCondition(world.app, 3), body=lambda *args: world.control.sleep(MS), parallel=True)
 
 
 def _check_mixed(world: World) -> None:
@@ -201,92 +138,13 @@ def _check_mixed(world: World) -> None:
 _add((2, 3), Scenario("mixed", _mixed, check=_check_mixed))
 
 
-def _turning_slow(world: World) -> None:
-    """An operator that was short blocks, for less time than a worker stands by."""
-    world.notes["beside"] = []
-
-    def turn(op: Any, op_input: Any, op_output: Any) -> None:
-        world.control.work(50_000) if op.ticks < 20 else world.control.sleep(700_000)
-
-    def short(op: Any, op_input: Any, op_output: Any) -> None:
-        world.control.work(50_000)
-        if "turning" in world.inside:
-            world.notes["beside"].append(op.ticks)
-
-    world.op("turning", CountCondition(world.app, 25), body=turn)
-    world.op("short", CountCondition(world.app, 60), body=short)
-
-
-def _check_turning_slow(world: World) -> None:
-    assert (world.count("turning"), world.count("short")) == (25, 60), f"computes: {world.computes}"
-    if world.is_on_time:
-        beside = world.notes["beside"]
-        assert beside[-1:] > [20], f"the computes {beside} ran beside the one that blocks"
-
-
-_add((2,), Scenario("turning-slow", _turning_slow, check=_check_turning_slow))
-
-
-def _uncounted(world: World) -> None:
-    """The same on a system that does not count how often a thread waits."""
-    world.control.counts_waits = False
-    _turning_slow(world)
-
-
-_add((2,), Scenario("uncounted", _uncounted, check=_check_turning_slow))
-
-
-def _mostly_slow(world: World) -> None:
-    """Two operators that block in all of their computes but one."""
-    world.notes["together"] = set()
-
-    def body(op: Any, op_input: Any, op_output: Any) -> None:
-        world.control.work(50_000) if op.ticks == 5 else world.control.sleep(700_000)
-        if {"one", "two"} <= world.inside:
-            world.notes["together"].add(op.ticks)
-
-    world.op("one", CountCondition(world.app, 6), body=body)
-    world.op("two", CountCondition(world.app, 6), body=body)
-
-
-def _check_mostly_slow(world: World) -> None:
-    counts = [world.count(name) for name in ("one", "two")]
-    assert counts == [6, 6], f"computes: {counts}"
-    if world.is_on_time:
-        together = sorted(world.notes["together"])
-        assert 6 in together, f"only the computes {together} ran at the same time"
-
-
-_add((2,), Scenario("mostly-slow", _mostly_slow, check=_check_mostly_slow))
-
-
-def _lent_late(world: World) -> None:
-    """A worker needs the lock while the runner is between two computes; the second one waits for that worker."""
-
-    def short(op: Any, op_input: Any, op_output: Any) -> None:
-        world.control.work(40_000)
-        if op.ticks == 4:
-            world.control.wait_until(lambda: world.count("after") == 2 or world.is_over)
-
-    world.app.add_flow(world.source("slow", 2, takes=MS // 10), world.sink("after"))
-    world.op("short", CountCondition(world.app, 5), body=short)
-
-
-def _check_lent_late(world: World) -> None:
-    assert world.received["after"] == _numbers("slow", 2)
-    assert world.count("short") == 5, f"computes: {world.computes}"
-
-
-_add((2, 3), Scenario("lent-late", _lent_late, check=_check_lent_late))
-
-
 def _received_late(world: World) -> None:
     """A worker needs the lock while a message that has passed to its receiver directly still waits in the queue."""
     world.received["sink"] = []
 
     def late(op: Any, op_input: Any, op_output: Any) -> None:
-        world.control.work(40_000)
-        if op.ticks == 4:
+        world.control.sleep(40_000)
+        if op.ticks == 1:
             world.control.wait_until(lambda: world.count("after") == 2 or world.is_over)
         world.received["sink"].append(op_input.receive("in"))
 
@@ -302,12 +160,125 @@ def _check_received_late(world: World) -> None:
 _add((2, 3), Scenario("received-late", _received_late, check=_check_received_late))
 
 
+def _room_late(world: World) -> None:
+    """A compute that lasts makes room when others have begun beside it."""
+
+    def late(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.sleep(3 * MS)
+        op_input.receive("in")
+        world.control.wait_until(lambda: world.count("source") >= min(op.ticks + 1, 3) or world.is_over)
+
+    world.app.add_flow(world.source("source", 3), world.op("sink", inputs=["in"], body=late))
+
+
+def _check_room_late(world: World) -> None:
+    assert (world.count("source"), world.count("sink")) == (3, 3), f"computes: {world.computes}"
+
+
+_add((2, 3), Scenario("room-late", _room_late, check=_check_room_late))
+
+
+def _waiting_for_each_other(world: World) -> None:
+    """A compute that ends when another one has, and another one after it."""
+
+    def wait(op: Any, op_input: Any, op_output: Any) -> None:
+        world.control.wait_until(lambda: world.count("other") >= op.ticks or world.is_over)
+
+    world.op("waiting", CountCondition(world.app, 2), body=wait)
+    world.op("other", CountCondition(world.app, 2))
+
+
+def _check_waiting(world: World) -> None:
+    assert (world.count("waiting"), world.count("other")) == (2, 2), f"computes: {world.computes}"
+
+
+_add((2, 3), Scenario("turn", _waiting_for_each_other, check=_check_waiting))
+_add((2,), Scenario("turn-manual", _waiting_for_each_other, clock="manual", check=_check_waiting))
+
+
+def _beside_a_turn(world: World) -> None:
+    """What computes beside others becomes ready in a turn for which others wait."""
+    world.op("short", CountCondition(world.app, 8), body=lambda *args: world.control.sleep(MS // 4))
+    source = world.source("source", 8, takes=MS // 4)
+    sink = world.sink("sink", takes=MS // 8)
+    sink.parallel = True
+    world.app.add_flow(source, sink)
+
+
+def _check_beside_a_turn(world: World) -> None:
+    assert world.received["sink"] == _numbers("source", 8), f"the sink received {world.received['sink']}"
+    if world.is_on_time:
+        ended = [began + 0.25 for began in world.times("source")]
+        late = [sink - source for source, sink in zip(ended, world.times("sink"), strict=True)]
+        assert max(late) < 0.125, f"the sink began {late} ms after its messages were sent"
+
+
+_add((3,), Scenario("stand-by", _beside_a_turn, check=_check_beside_a_turn))
+
+
+def _late_source(world: World) -> None:
+    """A compute that lasts sends a message, and another one takes its turn meanwhile."""
+    world.app.add_flow(world.source("source", 2, takes=3 * MS), world.sink("sink", takes=MS // 2))
+    world.op("short", CountCondition(world.app, 12), body=lambda *args: world.control.sleep(MS // 2))
+
+
+def _check_late_source(world: World) -> None:
+    assert world.received["sink"] == _numbers("source", 2), f"the sink received {world.received['sink']}"
+    assert world.count("short") == 12, f"computes: {world.computes}"
+
+
+_add((2, 3), Scenario("late-source", _late_source, check=_check_late_source))
+
+
+def _short_alone(world: World) -> None:
+    """An operator whose computes are short, for longer than a turn lasts, and one that waits for its turn."""
+    world.op("first", CountCondition(world.app, 8), body=lambda *args: world.control.sleep(MS // 2))
+    world.op("second", CountCondition(world.app, 1), body=lambda *args: world.control.sleep(MS // 2))
+    event = AsynchronousCondition(world.app)
+    event.event_state = AsynchronousEventState.WAIT
+    world.notes["condition"] = event
+    world.op("third", event, CountCondition(world.app, 1))
+
+
+def _announce_late(world: World) -> None:
+    world.wait_for("first", 5)
+    world.notes["condition"].event_state = AsynchronousEventState.READY
+
+
+def _check_short_alone(world: World) -> None:
+    counts = [world.count(name) for name in ("first", "second", "third")]
+    assert counts == [8, 1, 1], f"computes: {counts}"
+
+
+_add(
+    (2, 3),
+    Scenario("short-alone", _short_alone, others={"setter": _announce_late}, check=_check_short_alone),
+)
+
+
+def _in_turn(world: World) -> None:
+    """A compute that lasts, beside which others take turns, and a message that passes directly after it."""
+    world.op("long", CountCondition(world.app, 2), body=lambda *args: world.control.sleep(5 * MS))
+    source, sink = world.source("source", 4, takes=MS // 2), world.sink("sink", takes=MS // 2)
+    world.app.add_flow(source, sink)
+    world.op("short", CountCondition(world.app, 4), body=lambda *args: world.control.sleep(MS // 4))
+
+
+def _check_in_turn(world: World) -> None:
+    assert world.received["sink"] == _numbers("source", 4), f"the sink received {world.received['sink']}"
+    assert (world.count("long"), world.count("short")) == (2, 4), f"computes: {world.computes}"
+
+
+_add((2, 3), Scenario("in-turn", _in_turn, check=_check_in_turn))
+
+
 def _fan(world: World) -> None:
     def join(op: Any, op_input: Any, op_output: Any) -> None:
         world.received.setdefault("join", []).append((op_input.receive("left"), op_input.receive("right")))
 
     source = world.source("source", 2)
-    left, right = world.through("left", takes=3 * MS), world.through("right", takes=2 * MS)
+    left = world.through("left", takes=3 * MS, parallel=True)
+    right = world.through("right", takes=2 * MS, parallel=True)
     end = world.op("join", inputs=["left", "right"], body=join)
     world.app.add_flow(source, left)
     world.app.add_flow(source, right)
@@ -380,6 +351,7 @@ def _pop(world: World) -> None:
     source = world.source("source", 3, takes=MS)
     source.spec.outputs["out"].condition(ConditionType.NONE)
     sink = world.sink("sink", waits=MS, size={"size": 1, "policy": IOSpec.QueuePolicy.POP})
+    source.parallel = sink.parallel = True
     world.app.add_flow(source, sink)
 
 
@@ -422,6 +394,15 @@ def _check_periodic(world: World) -> None:
 
 
 _add((1, 2, 3), Scenario("periodic", _periodic, check=_check_periodic))
+
+
+def _periodic_beside(world: World) -> None:
+    """The same, with a long compute that says that others may go on beside it."""
+    _periodic(world)
+    next(operator for operator in world.app.graph if operator.name == "long").parallel = True
+
+
+_add((2, 3), Scenario("periodic-beside", _periodic_beside, check=_check_periodic))
 
 
 def _periodic_in_pools(world: World) -> None:
@@ -567,6 +548,17 @@ def _check_awaiting(world: World) -> None:
 
 
 _add((0, 1, 2, 3), Scenario("event", _awaiting, others={"setter": _set_events}, check=_check_awaiting))
+
+
+def _awaiting_beside(world: World) -> None:
+    """The same, while all workers but one compute."""
+    _awaiting(world)
+    world.op(
+        "long", CountCondition(world.app, 1), body=lambda *a: world.control.sleep(25 * MS), parallel=True
+    )
+
+
+_add((2,), Scenario("event-beside", _awaiting_beside, others={"setter": _set_events}))
 
 
 def _event_within_limit(world: World) -> None:
@@ -1214,7 +1206,7 @@ def _late_beside_others(world: World) -> None:
         world.control.sleep(MS)  # the others run meanwhile
         assert world.clock.timestamp() == now, "time jumped in the middle of a compute"
 
-    world.op("steady", CountCondition(world.app, 2), body=steady)
+    world.op("steady", CountCondition(world.app, 2), body=steady, parallel=True)
     world.op("late", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 2))
 
 
@@ -1279,7 +1271,7 @@ def _single(world: World, name: str = "single") -> Any:
         op_output.emit(op_input.receive("in"), "out")
         for number in range(2):
             world.control.point(f"{name} goes on {number}")
-            others = world.inside - {name}
+            others = world.inside.keys() - {name}
             assert not (is_alone and others), f"{others} compute while {name} is alone"
         if is_alone:
             alone.end()
@@ -1295,7 +1287,9 @@ def _alone(world: World) -> None:
     single = _single(world)
     world.app.add_flow(world.source("source", 3, takes=MS), single)
     world.app.add_flow(single, world.sink("sink"))
-    world.app.add_flow(world.source("other", 3, takes=2 * MS), world.sink("other sink", takes=MS))
+    other, sink = world.source("other", 3, takes=2 * MS), world.sink("other sink", takes=MS)
+    other.parallel = sink.parallel = True
+    world.app.add_flow(other, sink)
 
 
 def _check_alone(world: World) -> None:
@@ -1354,7 +1348,7 @@ def _alone_in_vain(world: World) -> None:
     def wait(op: Any, op_input: Any, op_output: Any) -> None:
         world.control.wait_until(lambda: world.count("sink") >= 1 or world.is_over)
 
-    world.op("waiting", CountCondition(world.app, 1), body=wait)
+    world.op("waiting", CountCondition(world.app, 1), body=wait, parallel=True)
 
 
 def _check_in_vain(world: World) -> None:

@@ -59,7 +59,7 @@ class Watch:
         self._on_event()
         task = self.control.current
         self._idle -= {parker for parker, worker in self._parkers.items() if task and worker == task.name}
-        self._waited = {key: waited for key, waited in self._waited.items() if key[1] != name}
+        self._waited.clear()  # the others wait for the turn of this one now
 
     @contextmanager
     def announcing(self) -> Iterator[None]:
@@ -174,7 +174,7 @@ class Watch:
             for work in bindings.work_in(self.engine, queue):
                 passed = 0 if until is None else until - self.control.now
                 waited = waiting[number, work] = self._waited.get((number, work), 0) + passed
-                if until is None or waited > bindings.PATIENCE_NS:
+                if until is None or waited > bindings.work_patience(self.engine):
                     idle = [task for task in parked if bindings.queue_of(task.parker) is queue]
                     self.fail(Kind.LOST_WAKE_UP, f"{work} is ready, and {_names(idle)} stay parked")
         self._waited = waiting

@@ -226,6 +226,40 @@ def test_arrays_in_containers_and_metadata_travel() -> None:
     same(metadata["mask"], boxes > 2)
 
 
+@pytest.mark.parametrize(
+    "scalar",
+    [
+        np.float32(1.5),
+        np.int8(-3),
+        np.bool_(True),
+        np.complex128(1 + 2j),
+        np.datetime64("2026-01-01T00:00:00.5"),
+        np.str_("text"),
+        np.str_(""),
+        np.bytes_(b"x" * 500),
+        np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])[0],
+    ],
+    ids=repr,
+)
+def test_a_scalar_travels_as_it_is(scalar: Any) -> None:
+    found = cross(scalar, allow_pickle=False)[0]
+    assert (type(found), found, found.dtype) == (type(scalar), scalar, scalar.dtype)
+
+
+def test_scalars_are_no_arrays() -> None:
+    boxes = [tuple(np.float32([n, n + 0.25, n + 0.5, n + 0.75])) for n in range(275)]
+    assert encode(boxes).pieces == []
+    found = cross(boxes, allow_pickle=False)[0]
+    assert found == boxes
+    assert {type(part) for box in found for part in box} == {np.float32}
+
+
+@pytest.mark.parametrize("text", ["", "0000803f00", "zz", None, 7])
+def test_a_damaged_scalar_is_an_error(text: Any) -> None:
+    with pytest.raises(ProtocolError, match="a frame is damaged"):
+        decode(json.dumps(["S", text, "<f4"]).encode(), b"", [])
+
+
 def test_arrays_of_other_libraries_arrive_as_such() -> None:
     torch = pytest.importorskip("torch")
     found = cross(torch.arange(6).reshape(2, 3).T)[0]

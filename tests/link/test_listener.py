@@ -454,3 +454,27 @@ def test_the_log_has_one_line_a_second(caplog):
     first, second = (record.getMessage() for record in caplog.records)
     assert "127.0.0.1" in first
     assert second.endswith("(3 more before)")
+
+
+def test_a_client_without_tls_is_told_that_the_listener_uses_it(caplog) -> None:
+    listener = Listener(listen(), token=TOKEN, identity=identity())
+    try:
+        with pytest.raises(
+            ProtocolError, match="the peer uses TLS, and this end does not; start this one with --tls"
+        ):
+            connect(listener.address, PURPOSE, TOKEN, seconds=PATIENCE)
+        wait_until(lambda: listener.refused == 1, "it is refused")
+    finally:
+        listener.close()
+    assert "the peer does not use TLS, and this end does; start the peer with --tls, too" in caplog.text
+
+
+def test_a_client_with_tls_is_told_to_ask_whether_the_listener_uses_it(caplog) -> None:
+    listener = Listener(listen(), token=TOKEN)
+    try:
+        with pytest.raises(PeerLost, match="does the listener use TLS"):
+            connect(listener.address, PURPOSE, TOKEN, encrypted=True, seconds=PATIENCE)
+        wait_until(lambda: listener.refused == 1, "it is refused")
+    finally:
+        listener.close()
+    assert "the peer uses TLS, and this end does not; start this one with --tls, too" in caplog.text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, gpu, op
+from headrace import ConditionType, CountCondition, gpu, op
 from headrace.core import FeedClosedError, GraphError
 from headrace.gpu import sim
 from headrace.operators import FeedOp, ResultsOp
@@ -19,6 +19,7 @@ from tests.harness import (
     App,
     Doubler,
     MakeScheduler,
+    Step,
     frame,
     greedy,
     read_frame,
@@ -247,6 +248,23 @@ def test_leaving_the_block_ends_other_sources(scheduler: MakeScheduler) -> None:
         for value in app.results("found"):
             assert value == 1
             break
+    assert app.outcome is not None
+    assert app.outcome.ended_by == "finished"
+
+
+def test_leaving_the_block_ends_a_source_with_an_input_that_is_not_connected(
+    scheduler: MakeScheduler,
+) -> None:
+    def compose(app: App) -> None:
+        camera = Step(
+            app, inputs=["in"], outputs=["out"], body=lambda op, i, o: o.emit(1, "out"), name="camera"
+        )
+        camera.spec.inputs["in"].condition(ConditionType.NONE)
+        app.add_flow(camera, ResultsOp(app, name="found"))
+
+    app = App(compose, scheduler)
+    with app.running():
+        assert next(app.results("found")) == 1
     assert app.outcome is not None
     assert app.outcome.ended_by == "finished"
 

@@ -158,7 +158,7 @@ def test_a_failure_names_the_model_in_one_line() -> None:
 
 def test_a_pool_without_a_stream_for_each_model_is_an_error() -> None:
     with pytest.raises(InferenceError, match="no stream left for model 'by_3': raise max_size"):
-        run_models("by_2", "by_3", streams=1)
+        run_models("by_2", "by_3", streams=2)  # one of them is the operator's own
 
 
 def test_a_model_on_another_gpu_is_refused_with_what_to_do() -> None:

@@ -68,6 +68,13 @@ def test_a_mode_agrees_with_opencv_for_random_pictures_and_sizes(mode: int, name
         assert difference.max(initial=0) <= (0 if mode == 1 else 1)
 
 
+def test_linear_agrees_with_opencv_within_1_where_its_two_ways_differ_by_2() -> None:
+    cv2 = pytest.importorskip("cv2")
+    picture = random(np.uint8, 16, 26, 3, seed=29)
+    expected = cv2.resize(picture, (85, 68), interpolation=cv2.INTER_LINEAR_EXACT)
+    assert np.abs(resize(picture, 68, 85, 2).astype(int) - expected).max() <= 1
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("mode", MODES)
 def test_on_the_host_opencv_differs_from_a_gpu_by_at_most_1(mode: int, seed: int) -> None:

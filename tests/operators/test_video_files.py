@@ -308,3 +308,10 @@ run_operator(VideoWriterOp, inputs=frames, path={server.url!r})
         assert done.returncode == 0, done.stderr
     times = sorted({time - server.received[0][0] for time, _ in server.received})
     assert times == [90 * at for at in (0, 40, 90, 200)]  # RTP counts 90 in a millisecond
+
+
+def test_a_writer_that_is_started_again_goes_on_in_another_file(tmp_path: Path) -> None:
+    messages = [picture(0), picture(20), np.zeros((2, 2, 7), np.uint8), picture(60), picture(80)]
+    run_operator(VideoWriterOp, inputs=messages, path=tmp_path / "a.mp4", on_error={"restart": 5})
+    assert levels(read(tmp_path / "a.mp4")) == [0, 1]
+    assert levels(read(tmp_path / "a-2.mp4")) == [3, 4]

@@ -262,3 +262,13 @@ def test_a_recorder_does_not_wait_for_the_device_and_holds_little(
     assert waiting[:4] == [1, 2, 3, 4]
     assert max(waiting) == 4
     assert [int(entity.tensors[""].max()) for entity in recorded(tmp_path)] == list(range(1, 9))
+
+
+def test_a_recorder_that_is_started_again_goes_on_in_another_recording(tmp_path: Path) -> None:
+    messages = [FRAMES[0], "no array", FRAMES[1], "no array", FRAMES[2]]
+    run_operator(
+        VideoStreamRecorderOp, inputs=messages, directory=tmp_path, basename="clip", on_error={"restart": 5}
+    )
+    for number, name in enumerate(("clip", "clip-2", "clip-3")):
+        with EntityReader(tmp_path, name) as reader:
+            assert [int(entity.tensors[""].max()) for entity in reader] == [number]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 
 import pytest
 
@@ -98,3 +99,51 @@ def test_an_exception_is_itself_in_another_process_or_its_text_is() -> None:
     assert found.__notes__[0] == "raised in compute of operator 'x'"
     assert found.__notes__[1].startswith("raised in the process of part 'edge'\n")
     assert repr(Failure.of(Local("text")).error("edge")) == "PartError('Local: text')"
+
+
+class OwnError(ValueError):
+    """Is made from other things than it keeps."""
+
+    def __init__(self, code: int, *, where: str) -> None:
+        super().__init__(f"code {code} at {where}")
+        self.code, self.where = code, where
+        self.lock = threading.Lock()
+
+
+def test_an_exception_with_a_constructor_of_its_own_arrives_as_itself_with_its_cause() -> None:
+    try:
+        try:
+            try:
+                raise ZeroDivisionError("the first")
+            except ZeroDivisionError:
+                raise KeyError("second")  # noqa: B904
+        except KeyError as error:
+            raise OwnError(7, where="here") from error
+    except OwnError as error:
+        failure = pickle.loads(pickle.dumps(Failure.of(error)))
+    found = failure.error("edge")
+    assert type(found) is OwnError
+    assert (str(found), found.code, found.where) == ("code 7 at here", 7, "here")
+    assert not hasattr(found, "lock"), "it cannot be sent"
+    assert type(found.__cause__) is KeyError
+    assert repr(found.__cause__.__context__) == "ZeroDivisionError('the first')"
+
+
+def test_the_cause_of_an_exception_that_cannot_be_made_again_is_kept() -> None:
+    class Local(Exception):
+        pass
+
+    error = Local("text")
+    error.__cause__ = OSError(28, "no room", "a.txt")
+    found = Failure.of(error).error("edge")
+    assert repr(found) == "PartError('Local: text')"
+    assert repr(found.__cause__) == repr(error.__cause__)
+
+
+def test_causes_that_go_in_a_circle_are_cut() -> None:
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    found, count = Failure.of(one).error("edge"), 0
+    while found.__cause__ is not None:
+        found, count = found.__cause__, count + 1
+    assert count == 8

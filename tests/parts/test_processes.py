@@ -17,6 +17,7 @@ import pytest
 from headrace.cli import main
 from headrace.observe import progress_line
 from headrace.parts.supervision import State, Supervisor
+from headrace.video import EntityReader
 from tests.harness import PATIENCE, wait_until
 from tests.harness.files import open_files
 from tests.harness.logs import logging_of_a_program
@@ -399,3 +400,57 @@ def test_one_line_of_progress_is_shown_for_all_processes(
         each for each in shown if not line.fullmatch(each)
     ] == []  # the source is shown when its part has answered
     assert re.search(r"(\n|\x1b\[K)'Plant' finished after [\d.]+ s: \d+ computes\n$", written)
+
+
+RECORDS = """\
+import os
+import signal
+
+import numpy as np
+
+from headrace import Application, Fragment, op
+from headrace.operators import VideoStreamRecorderOp
+
+
+@op
+def frames():
+    for number in range(12):
+        yield np.full((2, 2), number, np.int32)
+
+
+class Recorder(VideoStreamRecorderOp):
+    def write_frame(self, arrays, details):
+        super().write_frame(arrays, details)
+        if self.frames_recorded == 5 and not os.path.exists("struck"):
+            open("struck", "x").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Camera(Fragment):
+    def compose(self):
+        self.add_operator(frames(self, name="frames"))
+
+
+class Disk(Fragment):
+    def compose(self):
+        self.add_operator(Recorder(self, directory=".", basename="clip", name="recorder"))
+
+
+class Plant(Application):
+    def compose(self):
+        self.add_flow(Camera(self, "camera"), Disk(self, "disk", on_loss="restart"), {("frames", "recorder")})
+
+
+Plant().run()
+"""
+
+
+def test_a_recorder_whose_process_is_killed_goes_on_in_another_file() -> None:
+    Path("records.py").write_text(RECORDS)
+    assert main(["run", "records.py", "--processes"]) == 0
+    numbers = []
+    for name in ("clip", "clip-2"):
+        with EntityReader(".", name) as reader:
+            numbers.append([int(entity.tensors[""][0, 0]) for entity in reader])
+    assert numbers[0] == [0, 1, 2, 3, 4]
+    assert sorted({*numbers[0], *numbers[1]}) == list(range(12)), "nothing is lost"

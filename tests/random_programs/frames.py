@@ -92,10 +92,8 @@ SHARED = ("tuple", "closure")
 STREAMS = (
     *(
         "own",
-        "own",
-        "ambient",
+        "current",
         "named",
-        "borrowed",
         "default too",
         "kept handle",
         "late",
@@ -206,8 +204,6 @@ class Worker(Operator):
         if self.stage.passing != "never":
             spec.output("out")
             spec.outputs["out"].condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=1)
-        if self.stage.streams == "ambient":
-            spec.ambient_stream()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         self.turns += 1
@@ -229,7 +225,7 @@ class Worker(Operator):
         kind = self.stage.streams
         if kind == "none" or (kind == "late" and self.turns < 4):
             return None
-        if kind == "ambient":
+        if kind == "current":
             from headrace import gpu
 
             return gpu.current_stream()
@@ -245,8 +241,6 @@ class Worker(Operator):
             if self.turns % 2 or self.handle is None:
                 self.handle = op_input.receive_cuda_stream("in")
             return self.handle
-        if kind == "borrowed":
-            return op_input.receive_cuda_stream("in", allocate=False)
         return op_input.receive_cuda_stream("in", sync_to_default=kind == "default too")
 
     def _any_of_several(self, op_input: Any, op_output: Any, context: Any) -> Any:

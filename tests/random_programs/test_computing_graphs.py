@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from headrace._runtime.streams.in_order import InOrder, Step
 
 from headrace._runtime.compiled import is_compiled
 from headrace._runtime.streams import in_order, lifetimes
-from headrace._runtime.streams.in_order import InOrder, Step
 from headrace.gpu import allocation, sim
 from headrace.tensor import register_library
 from headrace.tensor.libraries import reused_in_order

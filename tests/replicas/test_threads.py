@@ -16,6 +16,7 @@ from headrace import (
     op,
     retry,
 )
+from headrace.conditions import ExpiringMessageAvailableCondition
 from headrace.core.errors import GraphError, ParameterError
 from headrace.gpu import sim
 from tests.harness import MS, PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source
@@ -390,6 +391,59 @@ def test_what_replicas_cannot_do_is_refused() -> None:
         run(lambda app: compose(app, again), greedy)
     with pytest.raises(GraphError, match="'slow' has workers=2 and is async; concurrency= lets its calls"):
         run(lambda app: compose(app, later), greedy)
+
+
+@pytest.mark.parametrize("way", ["of the port", "of several ports", "given"])
+def test_several_messages_for_a_compute_that_receives_one_at_a_time_are_refused(way: str) -> None:
+    class Collects(Operator):
+        def setup(self, spec: OperatorSpec) -> None:
+            port = spec.input("in")
+            if way == "of the port":
+                port.condition(ConditionType.MESSAGE_AVAILABLE, min_size=3)
+            if way == "of several ports":
+                spec.multi_port_condition(
+                    kind=ConditionType.MULTI_MESSAGE_AVAILABLE,
+                    port_names=["in"],
+                    sampling_mode="SumOfAll",
+                    min_sum=3,
+                )
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None: ...
+
+    def compose(app: Any) -> None:
+        given = [ExpiringMessageAvailableCondition(app, 3, "1ms", receiver="in")] if way == "given" else []
+        app.add_flow(source(app, [1]), Collects(app, *given, name="slow", workers=2), size=4)
+
+    with pytest.raises(GraphError, match="'slow' has workers=2 and waits for several messages at input 'in'"):
+        run(compose, greedy)
+
+
+def test_several_messages_of_one_input_and_one_of_another_are_a_job(scheduler: MakeScheduler) -> None:
+    taken: list[Any] = []
+
+    class Pairs(Operator):
+        def setup(self, spec: OperatorSpec) -> None:
+            spec.input("many", size=2)
+            spec.input("one")
+            spec.output("out")
+            spec.multi_port_condition(
+                kind=ConditionType.MULTI_MESSAGE_AVAILABLE,
+                port_names=["many", "one"],
+                sampling_mode="PerReceiver",
+                min_sizes=[2, 1],
+            )
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit((op_input.receive("many"), op_input.receive("one")), "out")
+
+    def compose(app: Any) -> None:
+        pairs = Pairs(app, name="pairs", workers=2)
+        app.add_flow(source(app, range(4), name="many"), pairs, {("out", "many")})
+        app.add_flow(source(app, range(2), name="ones"), pairs, {("out", "one")})
+        app.add_flow(pairs, sink(app, taken))
+
+    run(compose, scheduler)
+    assert taken == [((0, 1), 0), ((2, 3), 1)]
 
 
 def test_a_function_may_yield_several_results_for_a_message(scheduler: MakeScheduler) -> None:

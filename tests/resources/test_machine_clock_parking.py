@@ -12,11 +12,11 @@ from headrace.resources.machine_clock import MachineClock
 def test_a_permit_that_comes_as_the_time_is_over_is_not_lost() -> None:
     parker = Parker(SimpleNamespace())  # type: ignore[arg-type]
 
-    def wait(is_ready: Any, seconds: Any, outside: bool) -> bool:
+    def wait(is_ready: Any, seconds: Any, outside: bool, patience: Any) -> bool:
         result: bool = is_ready()  # the time is over
         parker.unpark()
         is_ready()  # another look, as the wait ends
         return result
 
-    clock = SimpleNamespace(machine=SimpleNamespace(wait=wait))
-    assert MachineClock.park(clock, parker, 0.1)  # type: ignore[arg-type]
+    machine: Any = SimpleNamespace(wait=wait)
+    assert MachineClock(None, machine).park(parker, 0.1)

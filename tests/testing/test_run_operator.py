@@ -434,3 +434,40 @@ def test_time_is_virtual_where_that_of_the_simulated_device_in_use_is_not(time: 
         (described, 3_600_000 * MS),
         (described, 7_200_000 * MS),
     ]
+
+
+@op
+def shown(value: int) -> None:
+    print(value)
+
+
+def test_a_function_that_is_a_sink_emits_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run_operator(shown, inputs=[1, 2])
+    assert (outcome, outcome.steps) == ({"out": []}, 2)
+    assert capsys.readouterr().out == "1\n2\n"
+
+
+@pytest.mark.parametrize("on", ["threads", "processes"])
+def test_an_operator_with_replicas_emits_what_these_emit(on: str) -> None:
+    outcome = run_operator(square, inputs=[1, 2, 3, 4], steps=3, workers=2, on=on)
+    assert outcome == {"out": [1, 4, 9]}
+    assert (outcome.steps, outcome.not_received) == (3, {"value": 1})
+
+
+def test_steps_of_a_function_that_yields_are_its_messages() -> None:
+    @op
+    def twice(value: int) -> Any:
+        yield value
+        yield value
+
+    assert run_operator(twice, inputs=[1, 2, 3], steps=2) == {"out": [1, 1, 2, 2]}
+
+
+def test_a_function_that_yields_for_ever_is_an_error() -> None:
+    @op
+    def forever(value: int) -> Any:
+        while True:
+            yield value
+
+    with pytest.raises(RuntimeError, match="'forever' was still running after"):
+        run_operator(forever, inputs=[1], steps=1)

@@ -27,6 +27,7 @@ from tests.harness import PATIENCE, wait_until
 from tests.topics.ends import (
     FAULT,
     REJECT,
+    Reader,
     await_connection,
     await_idle,
     await_subscribers,
@@ -537,3 +538,23 @@ def test_a_callback_that_fails_is_reported_once_and_messages_go_on(caplog: pytes
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(said) == 2
     assert all("RuntimeError: of the program" in each for each in said)
+
+
+@pytest.mark.parametrize("in_a_circle", [False, True])
+def test_a_subscription_that_is_dropped_ends_and_frees_its_publisher(
+    in_a_circle: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with published(policy=FAULT) as publication:
+        before = set(threading.enumerate())
+        reader = Reader(policy=FAULT)
+        await_subscribers(publication)
+        (thread,) = {each for each in threading.enumerate() if each.name == "headrace topic a"} - before
+        publication.publish(0)
+        wait_until(lambda: reader.subscription.waiting, "it has come")  # and is never taken
+        reader.subscription.reader = reader if in_a_circle else None  # type: ignore[attr-defined]
+        reader = None  # type: ignore[assignment]
+        gc.collect()
+        await_subscribers(publication, 0)
+        publication.publish(1)  # waits for nobody
+        wait_until(lambda: not thread.is_alive(), "its thread has ended")
+    wait_until(lambda: "was dropped without close(), and has ended" in caplog.text, "it is said")

@@ -15,7 +15,7 @@ import pytest
 
 from headrace.operators import VideoStreamReplayerOp
 from headrace.testing import run_operator
-from headrace.video import EntityReader, EntityWriter, VideoFileError, VideoReader
+from headrace.video import EntityReader, EntityWriter, VideoFileError, VideoReader, VideoWriter
 from tests.oracle.programs.operators import BY_HEADRACE, BY_HEADRACE_INDEX, RECORDED
 
 LARGEST = 2**31 - 1
@@ -163,3 +163,19 @@ def test_bytes_that_are_flipped_in_a_video_do_no_harm(seed: int, tmp_path: Path)
         except VideoFileError as error:
             outcomes.append(path.name in str(error))
     assert all(outcomes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "codec", "tag", "name"),
+    [("avi", "mpeg4", b"FMP4", r"'none \(Zq9x"), ("mkv", "ffv1", b"FFV1", "'none'")],
+)
+def test_a_video_of_an_unknown_codec_is_an_error_that_names_it(
+    kind: str, codec: str, tag: bytes, name: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("av")
+    path = tmp_path / f"clip.{kind}"
+    with VideoWriter(path, codec=codec) as writer:
+        writer.write(np.zeros((32, 32, 3), np.uint8))
+    path.write_bytes(path.read_bytes().replace(tag, b"Zq9x"))
+    with pytest.raises(VideoFileError, match=rf"clip\.{kind}: this build .* has no decoder .* calls {name}"):
+        VideoReader(path)

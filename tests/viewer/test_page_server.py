@@ -185,6 +185,7 @@ def test_the_server_listens_until_a_client_has_read_everything(
     server: PageServer, events: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_server, "_END_TIMEOUT", 3600.0)
+    monkeypatch.setattr(live_server, "_SILENCE", 3600.0)
 
     async def action(session: Any, base: str) -> Any:
         async with connect(session, base, server) as socket:
@@ -210,6 +211,7 @@ def test_a_client_that_connects_while_the_others_are_told_the_end_is_told_too(
     server: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_server, "_END_TIMEOUT", 3600.0)
+    monkeypatch.setattr(live_server, "_SILENCE", 3600.0)
 
     async def action(session: Any, base: str) -> Any:
         server.show(picture(), True)

@@ -12,6 +12,7 @@ from headrace._runtime.messages.envelope import Envelope as Envelope
 from headrace._runtime.messages.envelope import make_envelope as make_envelope
 from headrace._runtime.messages.envelope import open_message as open_message
 from headrace._runtime.messages.envelope import seal_message as seal_message
+from headrace._runtime.messages.envelope import wait_for as wait_for
 from headrace._runtime.messages.fences import Fences as Fences
 from headrace._runtime.messages.fences import is_complete as is_complete
 from headrace._runtime.messages.logs import ComputeLog as ComputeLog
@@ -51,9 +52,12 @@ from headrace._runtime.scheduling.unreceived import has_more as has_more
 from headrace._runtime.streams.default_stream import default_stream_of as default_stream_of
 from headrace._runtime.streams.knobs import Knobs as Knobs
 from headrace._runtime.streams.knobs import write_knobs as write_knobs
-from headrace._runtime.streams.order import wait_for as wait_for
+from headrace._runtime.streams.layout import PlannedStream as PlannedStream
+from headrace._runtime.streams.layout import StreamLayout as StreamLayout
+from headrace._runtime.streams.layout import captured_operators as captured_operators
+from headrace._runtime.streams.layout import check_layout as check_layout
 from headrace._runtime.streams.owners import add_owners as add_owners
 from headrace._runtime.streams.run_streams import RunStreams as RunStreams
-from headrace._runtime.streams.run_streams import slice_of as slice_of
-from headrace._runtime.streams.run_streams import source_of as source_of
+from headrace._runtime.streams.sources import slice_of as slice_of
+from headrace._runtime.streams.sources import source_of as source_of
 from headrace._runtime.streams.stream_source import StreamSource as StreamSource

@@ -70,11 +70,8 @@ class Observer(Protocol):
     def log_of(self, node: Any, compute: Callable[..., None]) -> ComputeLog | None:
         """Return what `compute` writes to, if it is what `around` returned and does nothing else beside that."""
 
-    def uses_stream(self, node: Any, managed: Any, former: Any = None) -> None:
-        """Note that a node will submit work to a stream; called once for each, in its compute.
-
-        Between two computes, it may move to a stream from the former one.
-        """
+    def uses_stream(self, node: Any, managed: Any) -> None:
+        """Note that a node will submit work to a stream; called once for each, in its compute."""
 
     def watch_replays(self, captured: Any) -> Replays:
         """Return what watches the replays of operators that are recorded together, which do not compute then."""

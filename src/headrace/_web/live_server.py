@@ -18,7 +18,9 @@ two under way. So a slow client gets fewer items, none is queued, and the others
 
 At the end of a run the server sends every client the last item and the end, and the client closes the connection
 once it has shown them. A server that closed first would reset the connection while the client still confirms its
-items, and a browser then discards what it has not read. A client that does not close in time is disconnected.
+items, and a browser then discards what it has not read. A client that has stopped reading is disconnected: one that
+has had something to read for a second, and has neither taken any of it nor said anything. So a page that was left
+behind, as in a laptop that sleeps, does not delay the end of a run.
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ _MOST_MESSAGES = 500  # a second, from one client
 _START_TIMEOUT = 60.0  # seconds
 _MOST_STRANGERS = 24  # connections that are not, or not yet, a client's
 _END_TIMEOUT = 5.0  # seconds that a client has to show the last item
+_SILENCE = 1.0  # seconds after which a client that takes nothing has stopped reading
+_GLANCE = 0.05  # seconds between two checks of that, at the end
 _NOTEBOOKS = "http://localhost:* http://127.0.0.1:*"  # whose cells may show the page
 _log = logging.getLogger("headrace.web")
 
@@ -234,6 +238,8 @@ class LiveServer:
                 try:
                     await asyncio.wait_for(self._end.wait(), self._interval)
                 except TimeoutError:
+                    for client in self.clients:
+                        client.note_reading(monotonic())
                     self.on_tick()
                     connections.tick()
             # First of all: a page that connects again must find the next run, not this one.
@@ -246,14 +252,18 @@ class LiveServer:
     async def _finish(self) -> None:
         """Tell the clients the end, and wait until they have closed their connections."""
         for client in self.clients:
+            client.note_reading(monotonic())
             client.finish(self.last_item(client))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_END_TIMEOUT):
-                while self._clients:
-                    self._is_empty.clear()
-                    await self._is_empty.wait()
-        for client in self.clients:
-            client.abort()
+        deadline = monotonic() + _END_TIMEOUT
+        while self._clients:
+            now = monotonic()
+            for client in self.clients:
+                client.note_reading(now)
+                if now >= deadline or now - client.reading_since >= _SILENCE:
+                    client.abort()
+            self._is_empty.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_empty.wait(), _GLANCE)
 
     # Requests.
 
@@ -352,6 +362,7 @@ class LiveServer:
                 if allowance < 0:
                     raise MalformedMessage("too many messages", 1008)
                 fields = read_message(message.data)
+                client.note_message(now)
                 if fields.get("type") == "shown":
                     client.confirm()
                     self.on_free()
@@ -402,6 +413,8 @@ class Client:
         Whether it may ask for anything, or only be shown what there is.
     seen
         The server's notes about it: up to where it was told something.
+    reading_since
+        When it was last known to read: it said something, took data, or had nothing to read.
     """
 
     def __init__(self, socket: Any, transport: Any, may_change: bool = True) -> None:
@@ -413,6 +426,7 @@ class Client:
         self._sender: asyncio.Task[None] | None = None
         self._sent: Item | None = None
         self._is_finished = False
+        self.reading_since, self._unread = monotonic(), 0
 
     @property
     def is_free(self) -> bool:
@@ -422,6 +436,17 @@ class Client:
     def confirm(self) -> None:
         """Note that it has shown an item."""
         self.under_way = max(0, self.under_way - 1)
+
+    def note_message(self, now: float) -> None:
+        """Note that it has said something."""
+        self.reading_since = now
+
+    def note_reading(self, now: float) -> None:
+        """Note whether it has nothing to read, or has taken some of it since the last call."""
+        unread = self._transport.get_write_buffer_size()
+        if unread < self._unread or not (self.under_way or self._is_finished):
+            self.reading_since = now
+        self._unread = unread
 
     def start(self) -> None:
         """Begin to send."""

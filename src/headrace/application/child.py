@@ -26,6 +26,7 @@ from headrace.core.errors import CrossingError
 from headrace.core.graph import Flow
 from headrace.core.inner import Inner
 from headrace.core.log_fields import RunFields
+from headrace.core.log_output import formattable
 from headrace.core.metadata import MetadataDictionary
 from headrace.core.operator import Operator
 from headrace.core.parameter import holder_of
@@ -100,7 +101,7 @@ class _LogSender(logging.Handler):
         """Send a record, with its objects as text."""
         try:
             plain = copy.copy(record)
-            plain.msg, plain.args = record.getMessage(), None
+            plain.msg, plain.args = formattable(record).getMessage(), None
             if record.exc_info and record.exc_info[1] is not None:
                 plain.exc_text = self._formatter.formatException(record.exc_info)
                 vars(plain)["exception"] = type(record.exc_info[1]).__name__

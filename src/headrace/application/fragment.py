@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.application.inner_fragment import InnerFragment
+from headrace.brief import brief
 from headrace.core.checks import compose
 from headrace.core.composition import Composition
 from headrace.core.control import RunControl
@@ -104,6 +105,8 @@ class Fragment(Composition):
         self.metadata_policy = application.metadata_policy
         if application._headrace.max_in_flight != self._headrace.max_in_flight:
             self.max_in_flight = application._headrace.max_in_flight
+        if application._headrace.stream_per != self._headrace.stream_per:
+            self.stream_per = application._headrace.stream_per
         application._headrace.made_parts.append(self)
 
     @property
@@ -631,4 +634,4 @@ def _check_scheduler(given: Any) -> None:
     if not isinstance(given, Scheduler):
         is_class = isinstance(given, type) and issubclass(given, Scheduler)
         hint = f"; create one first: {given.__name__}(self)" if is_class else ""
-        raise TypeError(f"scheduler() takes a Scheduler, not {given!r}{hint}")
+        raise TypeError(f"scheduler() takes a Scheduler, not {brief(given)}{hint}")

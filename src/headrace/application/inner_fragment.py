@@ -166,3 +166,9 @@ class InnerFragment(InnerComposition):
             from headrace.capture.declaration import find_segments
 
             find_segments(self.fragment)
+
+    def check_streams(self) -> None:
+        """Raise if operators cannot have the streams that compose declared."""
+        from headrace._runtime import check_layout
+
+        check_layout(self.fragment)

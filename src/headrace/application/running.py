@@ -6,6 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace import waits
+from headrace._runtime import Interrupts
+from headrace.core.graph import is_source
 from headrace.core.notes import add_note, message_of
 
 if TYPE_CHECKING:
@@ -28,18 +30,18 @@ class Running:
         future = self._start()
         try:
             self._wait_until_begun()
-        except BaseException:
-            self._fragment.stop_execution()
+        except BaseException as error:
+            self._wait_until_over(error)
             raise
         return future
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._let_end(error)
-        assert self._future is not None
-        waits.wait_for_futures((self._future,))
-        self._conclude(error)
+        interrupt = self._wait_until_over(error)
+        self._conclude(error or interrupt)
+        if error is None and interrupt is not None:
+            raise interrupt
 
     async def __aenter__(self) -> Future[Outcome]:
         future = self._start()
@@ -70,6 +72,23 @@ class Running:
         if self._control.engine is None:  # the run ended before, or so quickly that it is over
             self._future.result()
 
+    def _wait_until_over(self, error: BaseException | None) -> BaseException | None:
+        """Let the run end, and wait until everything is stopped; return the first interrupt that came meanwhile."""
+        assert self._future is not None
+        interrupts = Interrupts(self._fragment.name, self._fragment.stop_execution, self._waits_for)
+        interrupts.install()
+        try:
+            self._let_end(error)
+            waits.wait_for_futures((self._future,))
+        finally:
+            interrupts.restore()
+        return interrupts.first
+
+    def _waits_for(self) -> str:
+        """Return what the run is doing, for the log."""
+        computing = self._fragment.progress().computing
+        return f"compute of {', '.join(map(repr, computing))}" if computing else "its thread"
+
     def _let_end(self, error: BaseException | None) -> None:
         """End the sources, so that what is under way flows to its end; after an exception, stop at once."""
         from headrace.operators import FeedOp, ResultsOp
@@ -83,7 +102,7 @@ class Running:
                 operator.feed.close()  # it emits what was put before it ends
             elif isinstance(operator, ResultsOp):
                 operator.results.close()
-            elif not operator.spec.every_input:
+            elif is_source(operator):
                 operator.stop_execution()
         fragment.resume()
 

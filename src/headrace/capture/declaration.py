@@ -86,7 +86,7 @@ class Segment:
     frames, replayed, recordings
         The number of frames of the last run, of those that were replayed, and of the graphs that were recorded.
     eager_ns, replay_ns
-        The host's time for a frame, in nanoseconds: the median of recent frames of each kind, or None.
+        The host's time for a frame, in nanoseconds: the median of recent frames but the first, which may compile.
     """
 
     def __init__(self, name: str, operators: Sequence[Operator], options: SegmentOptions) -> None:

@@ -53,8 +53,8 @@ class Replay:
 
     Attributes
     ----------
-    replayed, times
-        The number of frames that were replayed, and how long some of the latest took on the host, in nanoseconds.
+    replayed, times, compute_times
+        The number of frames that were replayed; the time of recent replays and computes on the host, in ns.
     timed_at, period, polled_knobs
         The number of the next replay that is timed, the time between comparisons, the knobs to look at every time.
     findings
@@ -67,16 +67,14 @@ class Replay:
     ) -> None:
         self.replayed = 0
         self.times: deque[int] = deque(maxlen=256)
+        self.compute_times: deque[int] = deque(maxlen=32)
         self.timed_at = 0
         self.findings: tuple[str, set[int]] | None = None
         self._group = group
         self._node = group.node
         self._streams = group.node.streams
-        self._allocation = group.node.streams.allocation
         self._ports = group.node.input.ports
         self._port = self._ports[0] if len(self._ports) == 1 else None
-        self._lifetimes = self._streams.lifetimes
-        self._received = self._lifetimes.held.received
         self._state = state
         self._own: ManagedStream | None = None
         self._clock = group.node.engine.clock.timestamp
@@ -103,8 +101,7 @@ class Replay:
             stream = streams.run.make_stream(last)
             streams.run.own_streams.append(stream)
             self._own = ManagedStream(stream, device_id, partial(create_event, device_id))
-            streams.allocation.own = self._own
-            streams.work_on(self._own)
+            streams.work_on(streams.run.adopt(self._own))
         return self._own
 
     # Each frame.
@@ -125,20 +122,12 @@ class Replay:
         began = time.perf_counter_ns() if is_timed else 0
         node, own = self._node, self._own
         assert own is not None
-        if get_ident() != self._allocation.current_on:
-            self._allocation.make_current(own.device_id)
+        if get_ident() != self._streams.current_on:
+            self._streams.make_current(own.device_id)
         has_details = False
         details: Details | None = None
         try:
-            item, port = items[0], self._port
-            if port is not None and type(item) is Envelope and item.extra is None:
-                # `_receive` for a message with at most one fence and nothing else.
-                fences = item.fences
-                if fences is not None and fences.stream is not own and item.number > fences.completed:
-                    own.wait(item.event)
-                node.input.keep(port, item.data, self._received)
-            else:
-                has_details, details = self._receive(graph, items, own)
+            has_details, details = self._receive(graph, items)
             if self._set_knobs or self.polled_knobs:
                 self._write_knobs(own)
             if self.period is not None and self._clock() >= graph.compare_at:
@@ -154,12 +143,11 @@ class Replay:
                 for name in graph.names:
                     node.output.emit(emitted.pop(0), name)
         finally:
-            item = None
             items.clear()
             leaves.clear()
             if values:
                 values.clear()
-            self._lifetimes.note_compute()
+            self._streams.lifetimes.note_compute()  # type: ignore[union-attr]
         if node.has_details:
             node.clear_details()
         self.replayed = replayed + 1
@@ -175,7 +163,7 @@ class Replay:
             kept = [each.lifetimes for each in self._group.members if each.lifetimes is not None]
             self._are_settled = not [each for each in kept if not each.settle()]
 
-    def _receive(self, graph: Graph, items: list[Any], own: ManagedStream) -> tuple[bool, Details | None]:
+    def _receive(self, graph: Graph, items: list[Any]) -> tuple[bool, Details | None]:
         """Order the stream after the messages of a frame, and keep them alive.
 
         Returns whether they have details, unless these are one timestamp, which is returned then.
@@ -185,12 +173,10 @@ class Replay:
         for port, item in zip(self._ports, items, strict=True):
             details = item.details if type(item) is Envelope else None
             is_timestamp = graph.is_chain and details is not None and details.metadata is None
-            if is_timestamp and item.more_fences is None:
+            self._node.input.keep(port, item)
+            if is_timestamp:
                 timestamp = details
-                wait_for(item, own)
-                self._node.input.keep(port, item.data, self._received)
             else:
-                self._streams.received(port, item)
                 has_details |= details is not None
         return has_details, timestamp
 
@@ -265,6 +251,7 @@ class Replay:
             arrays, others = iter(leaves), iter(values)
             messages = [rebuild(each, arrays, others) for each in graph.structures]
             emitted: dict[Any, Any] | None = None
+            began = time.perf_counter_ns()
             try:
                 emitted = self._group.compute_directly(streams, messages, kept, compute_one)
             except (Refusal, NotDirect) as refusal:
@@ -277,6 +264,7 @@ class Replay:
                 left.restore()
                 state.take_back()
                 return replayed
+            self.compute_times.append(time.perf_counter_ns() - began)
             state.look()
             state.adopt(handle, kept)
             handle.stream.sync()
@@ -317,7 +305,8 @@ class Replay:
             values.announce()
         self.order_own()
         self._node.lifetimes = self._node.streams.lifetimes
-        return self._state.adopt(self.own.handle, self._node.streams.lifetimes.held.unsorted)
+        frames = self._streams.lifetimes.frames  # type: ignore[union-attr]
+        return self._state.adopt(self.own.handle, frames.held.unsorted)
 
     def end(self) -> None:
         """Order the computes of the operators after the last replay, if there has been one since the last call."""
@@ -327,7 +316,7 @@ class Replay:
         own = self.own
         self._state.release(own.handle)
         for node in self._group.members:
-            for stream in node.streams.order.streams():
+            for stream in node.streams.used:
                 if stream is not own:
                     stream.wait(own.now())
         for knobs in self._knobs.values():
@@ -336,9 +325,9 @@ class Replay:
     def order_own(self) -> None:
         """Order the stream of replays after the work of the operators."""
         own = self.own
-        self._node.streams.allocation.make_current(own.device_id)
+        self._streams.make_current(own.device_id)
         for node in self._group.members:
-            for stream in node.streams.order.streams():
+            for stream in node.streams.used:
                 if stream is not own:
                     own.wait(stream.now())
             if node.streams.knobs is not None:
@@ -348,7 +337,8 @@ class Replay:
         """Order it after the messages of a frame as well."""
         self.order_own()
         for item in items:
-            wait_for(item, self.own)
+            if type(item) is Envelope:
+                wait_for(item, self.own)
 
     def close(self) -> None:
         """Release the streams of comparisons; the device has finished."""

@@ -14,7 +14,6 @@ import logging
 import statistics
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
@@ -93,7 +92,6 @@ class CapturedSegment:
         self._settled_for: Hashable = None
         self._graphs: list[Graph] = []
         self._retired: list[LentArray] = []  # of closed graphs, while somebody may use them
-        self._eager_times: deque[int] = deque(maxlen=32)
         self.seen_version = -1
         self._knob_count = 0
         self._live = list(filter(None, (node.operator._headrace.live_state for node in self.members)))
@@ -255,9 +253,7 @@ class CapturedSegment:
         if entry.steady is None:
             entry.matches = layout.kind.matching(layout)
             is_usual = graph.is_single and len(self.node.output_queues) == 1 and self._replays is None
-            make: Any = (
-                steady_replay  # compiled code would call the function itself, whatever is in its place
-            )
+            make: Any = steady_replay  # compiled code would call the function itself, whatever is there
             entry.steady = make(self, self._replay, self._state, entry) if is_usual else self.compute
         is_general = bool(self._live or self._replay.polled_knobs)
         self._usual_compute = self.compute if is_general else entry.steady
@@ -293,7 +289,7 @@ class CapturedSegment:
             self._refuse(refusal_of(error, ""))
             return
         try:
-            self._compute_eagerly(items)
+            self._compute_eagerly(items, is_cold=True)
             self._replay.order_own()
             entry.copied_back = changed_numbers(saved, leaves, own)
             has_gaps = any(layout_of(leaves[number]).has_gaps for number in entry.copied_back)
@@ -303,7 +299,7 @@ class CapturedSegment:
         if has_gaps:
             self._refuse(Refusal(_CHANGES_GAPS))
 
-    def _compute_eagerly(self, items: list[Any]) -> None:
+    def _compute_eagerly(self, items: list[Any], is_cold: bool = False) -> None:
         self._computed += 1
         self._replay.end()
         began = time.perf_counter_ns()
@@ -311,7 +307,8 @@ class CapturedSegment:
             self._group.compute(items)
         finally:
             self._end_compute()
-        self._eager_times.append(time.perf_counter_ns() - began)
+        if not is_cold:  # the first frame of its kind may compile, and is no time to compare with
+            self._replay.compute_times.append(time.perf_counter_ns() - began)
 
     def end(self, op_input: Any, op_output: Any, context: Any) -> Iterator[None]:
         """Let the operators end, each after those that it receives from."""
@@ -330,7 +327,7 @@ class CapturedSegment:
         node = self.node
         node.lifetimes = node.streams.lifetimes
         for member in self.members:
-            if member.lifetimes is not None and member.lifetimes.full is not None:
+            if member.lifetimes is not None and member.lifetimes.is_full:
                 node.lifetimes = member.lifetimes
                 node.has_extra_work = True
                 return
@@ -566,8 +563,8 @@ class CapturedSegment:
         """Report, and release the graphs; the device has finished."""
         segment = self.segment
         segment.frames, segment.replayed = self.frames, self.replayed
-        if self._eager_times:
-            segment.eager_ns = statistics.median(self._eager_times)
+        if self._replay.compute_times:
+            segment.eager_ns = statistics.median(self._replay.compute_times)
         if self._replay.times:
             segment.replay_ns = statistics.median(self._replay.times)
         self._group.clear()

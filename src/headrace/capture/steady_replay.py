@@ -27,11 +27,10 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
     node, own, buffers, version = segment.node, replay.own, state.buffers, segment.version
     port, to = node.input.ports[0], node.output.ports[""]
     matches, knobs, now = entry.matches, version.knobs, node.clock.timestamp
-    allocation, lifetimes = node.streams.allocation, node.streams.lifetimes
-    is_always, has_slots = allocation.stays_current, entry.slots is not None
-    received, unsorted, sort = lifetimes.held.received, lifetimes.held.unsorted, lifetimes.held.sort
-    reader = lifetimes.readers[0]
-    fences, numbers, look = reader.fences, reader.numbers, lifetimes.look_unless_early
+    streams, lifetimes = node.streams, node.streams.lifetimes
+    is_always, has_slots = streams.stays_current, entry.slots is not None
+    received, unsorted = lifetimes.frames.held.received, lifetimes.frames.held.unsorted
+    fences, numbers, check, sort = lifetimes.fences, lifetimes.numbers, lifetimes.check, lifetimes.frames.sort
 
     def compute_steadily(op_input: Any, op_output: Any, context: Any) -> None:
         if segment.last is not entry:
@@ -56,8 +55,8 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
             if has_slots:
                 segment.look_for_slot()
             return
-        if not is_always and get_ident() != allocation.current_on:
-            allocation.make_current(own.device_id)
+        if not is_always and get_ident() != streams.current_on:
+            streams.make_current(own.device_id)
         try:
             sent = item.fences
             if sent is not None and item.number > sent.completed and sent.stream is not own:
@@ -66,7 +65,7 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
             if type(owner) not in NEVER_ALLOCATED:
                 owner = port.memory_of(item.data)
             (unsorted if type(owner) is Allocation else received).append(owner)
-            message = to.stamp_object(graph.launch_one(item.data))
+            message = to.stamp(graph.launch_one(item.data))
             if graph.lender is not None:
                 message.record = graph.lender.allocation
             for queue in to.queues:
@@ -77,8 +76,8 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
         finally:
             item = owner = message = None
             numbers.append(fences.last)
-            if len(numbers) >= reader.look_at:
-                look()
+            if len(numbers) >= lifetimes.check_at:
+                check()
             elif unsorted:
                 sort()
         replay.replayed += 1

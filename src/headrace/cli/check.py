@@ -1,6 +1,7 @@
 """Look into the code of the operators that say capturable = True, and list what their compute
 reads or changes without a declaration. The program is executed up to the point where it
-would run its application, and ends there. What is listed may be right: a constant, a cache.
+would run its application, and ends there; what it declares wrongly, of its streams too, is an
+error. What is listed may be right: a constant, a cache.
 
 examples:
   headrace check app.py

@@ -1,8 +1,11 @@
-"""Show the device, its capabilities, the libraries, and what is missing.
+"""Show the device, its capabilities, the libraries, and what is missing. With a program, show its
+streams: which operators work on each, and where it comes from. The program is executed up to the
+point where it would run its application, and ends there.
 
 examples:
   headrace info
   HEADRACE_DEVICE=sim headrace info
+  headrace info app.py -- --input video.mp4
 """
 
 from __future__ import annotations
@@ -12,11 +15,17 @@ import os
 import platform
 import sys
 from importlib import metadata
+from typing import TYPE_CHECKING
 
-from headrace._runtime import is_compiled
+from headrace._runtime import StreamLayout, captured_operators, is_compiled
+from headrace.cli.errors import status_of
+from headrace.cli.run import add_program_arguments
 from headrace.extras import installing
 from headrace.gpu.backend import Backend, DeviceUnavailable, device_choices, find_backend
 from headrace.version import __version__
+
+if TYPE_CHECKING:
+    from headrace.application import Fragment
 
 # Each library: the distributions that provide it, and the extra that installs it; "" if none does. The libraries of
 # every extra are here, and those that are used if they are there.
@@ -58,11 +67,17 @@ LIBRARIES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command, of which there are none."""
+    """Add the arguments of the command."""
+    parser.usage = "headrace info [PROGRAM] [options] [-- arguments of the program]"
+    add_program_arguments(parser, is_required=False)
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command; return its exit status."""
+    if options.program is not None:
+        return status_of(options, _of_program)
+    if options.arguments:
+        options.error(f"unrecognized arguments: {' '.join(options.arguments)}")
     try:
         print(info())
     except ValueError as error:  # a mistake in the environment, shown in one line
@@ -71,8 +86,27 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
+def _of_program(options: argparse.Namespace) -> int:
+    from headrace.cli.graph import compose_program
+
+    print(streams(compose_program(options, "show")))
+    return 0
+
+
+def streams(fragment: Fragment) -> str:
+    """Return the streams of a composed program as a table."""
+    from headrace.observe.figures.tables import table
+
+    layout = StreamLayout(fragment.graph, captured_operators(fragment._headrace.segments))
+    found = [
+        (each.label, each.kind, each.origin, ", ".join(operator.name for operator in each.operators))
+        for each in layout
+    ]
+    return "\n".join(table(("stream", "kind", "from", "operators"), found, left=4))
+
+
 def info() -> str:
-    """Return the report as text."""
+    """Return the report of the device and the libraries as text."""
     advice: list[str] = []
     lines = [f"headrace {__version__}, Python {platform.python_version()} on {platform.platform()}"]
     lines += [f"Hot path   {'compiled' if is_compiled() else 'pure Python'}", ""]

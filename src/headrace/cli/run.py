@@ -116,9 +116,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add(seen, "--view", text, nargs="?", const="page", metavar="WHERE")
 
 
-def add_program_arguments(parser: argparse.ArgumentParser) -> None:
+def add_program_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
     """Add the arguments of every command that loads a program."""
-    parser.add_argument("program", metavar="PROGRAM", help="app.py, package.module, or app.py:ClassName")
+    how: dict[str, Any] = {} if is_required else {"nargs": "?"}
+    parser.add_argument(
+        "program", metavar="PROGRAM", help="app.py, package.module, or app.py:ClassName", **how
+    )
     _add(parser, "--device", "the device that the program uses", choices=("auto", "cuda", "sim", "none"))
     parser.add_argument(
         "--set",
@@ -194,6 +197,10 @@ def variables_of(options: argparse.Namespace) -> dict[str, str]:
         variables[f"HEADRACE_SET_{key.replace('.', '__')}"] = value
     if "HEADRACE_RECORD_PORTS" in variables and not variables.get("HEADRACE_RECORD"):
         options.error("--ports needs --record FILE, which says where to record them")
+    if not (variables.get("HEADRACE_WORKER") or os.environ.get("HEADRACE_WORKER")):
+        for option, value in (("fragments", "NAMES"), ("worker-address", "HOST")):
+            if f"HEADRACE_{option.replace('-', '_').upper()}" in variables:
+                options.error(f"--{option} {value} needs --worker: it is about the fragments of a worker")
     workers = getattr(options, "workers", None)
     if workers is not None:
         kind = variables.get("HEADRACE_SCHEDULER", "event")

@@ -1,9 +1,15 @@
-"""CountCondition: run a number of times, then never again."""
+"""CountCondition: run a number of times, then never again.
+
+What counts is a compute that takes its messages, or that has no inputs. A compute that goes on with messages of an
+earlier one does not count: a function that yields computes once for each value, and an async function once to begin
+a call and once to emit its result. So a count means the same whatever a function yields, and with replicas.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace._runtime import has_more
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.whole_numbers import whole_number
@@ -14,12 +20,13 @@ if TYPE_CHECKING:
 
 
 class CountCondition(Condition):
-    """Lets an operator run `count` times in a run.
+    """Lets an operator run `count` times in a run; a compute that goes on with earlier messages does not count.
 
     Parameters
     ----------
     count
-        The number of computes.
+        The number of computes. Of a function with inputs that yields, and of an async function, the number of its
+        calls: it ends when it has emitted all that these yield.
     """
 
     polled = False
@@ -52,9 +59,13 @@ class CountCondition(Condition):
         self._left = self._count
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return READY while computes are left."""
-        return (SchedulingStatusType.READY if self._left > 0 else SchedulingStatusType.NEVER), None
+        """Return READY while computes are left, or one goes on with earlier messages."""
+        is_ready = self._left > 0 or (
+            self._headrace.node is not None and has_more(self._headrace.node.operator)
+        )
+        return (SchedulingStatusType.READY if is_ready else SchedulingStatusType.NEVER), None
 
     def on_execute(self, timestamp: int) -> None:
-        """Count one compute."""
-        self._left -= 1
+        """Count one compute, unless it has gone on with earlier messages."""
+        if self._headrace.node is None or not self._headrace.node.operator._headrace.has_gone_on:
+            self._left -= 1

@@ -60,12 +60,12 @@ class CudaStreamCondition(Condition):
     def join(self, node: Node) -> None:
         """Look up the queues of the inputs."""
         super().join(node)
-        self._awaited = None
         ports = self.ports or tuple(node.input_queues)
         self._queues = tuple(queue for port in ports for queue in node.receiver(port).queues)
 
     def initialize(self) -> None:
         """Restrict its inputs to messages whose work is finished, because more may arrive after the check."""
+        self._awaited = None
         if self._headrace.node is None:
             return  # it is not part of a run
         # Before the run begins, so that later wrappers around an input's `take` stay outermost.

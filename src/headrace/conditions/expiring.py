@@ -76,4 +76,4 @@ def _since(queue: Queue) -> int | None:
     message = queue.peek()
     if type(message) is Envelope and message.acq_timestamp is not None:
         return message.acq_timestamp
-    return queue.oldest_arrival()
+    return queue.arrival()

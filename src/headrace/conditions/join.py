@@ -5,8 +5,9 @@ the inputs into the joiner whenever it is evaluated, and hands the sets out to `
 moves none, so a slow operator fills its queues as any other does, and their policies apply.
 
 Where time matters, the queues record when each message arrives, and the joiner goes through arrivals and time
-limits in the order of these times. So the sets are the same however busy the operator is. A message that arrives
-exactly at the limit counts, so the condition asks to be evaluated a nanosecond later.
+limits in the order of these times. So the sets are the same however busy the operator is. What a producer could not
+send because the operator was busy and its queue full is not late: the joiner is told of that time (`Joiner.hold`).
+A message that arrives exactly at the limit counts, so the condition asks to be evaluated a nanosecond later.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 HELD = 64
 """The number of messages of an input that may wait for others, unless the flow has a `size` of its own."""
 
-_FAULT = IOSpec.QueuePolicy.FAULT
+_POP = IOSpec.QueuePolicy.POP
 _READY = (SchedulingStatusType.READY, None)
 
 
@@ -52,7 +53,6 @@ class JoinCondition(PortCondition):
     port_role = "receivers"
     reserves = True
     matters_while_blocked = False
-    holds_messages = True
 
     def __init__(
         self,
@@ -68,6 +68,8 @@ class JoinCondition(PortCondition):
         self._joiner: Joiner
         self._queue_of: dict[str, _runtime.Queue] = {}
         self._current: dict[str, Any] = {}
+        # Since when a set is ready or computed, if one was when messages were moved last.
+        self._busy_since: int | None = None
         self._where = ""
         self._key: Key | None = None
         self._has_keys = False
@@ -79,19 +81,17 @@ class JoinCondition(PortCondition):
 
     def join(self, node: Node) -> None:
         """Check the rules, and look up the queues."""
-        goes_on = (
-            self._headrace.node is node
-        )  # its flows have changed, and it keeps the messages that it holds
         super().join(node)
         names = self.ports_of(node)
         self._where = f"the join of operator {node.name!r}"
         self._check(node, names)
+        begins = not self._queue_of  # else its flows have changed, and it keeps the messages that it holds
         self._queue_of = {queue.port: cast("_runtime.Queue", queue) for queue in self._queues}
-        for queue in self._queue_of.values():
-            queue.expect_join(self._most(queue))
-        if not goes_on:
+        if begins:
+            for queue in self._queue_of.values():
+                queue.expect_join(self._most(queue))
+            self._busy_since = None
             self._joiner = Joiner(names, self._rule, self._rules, self._report, self._fail)
-            self._current = {}
         if self._joiner.is_timed:
             for queue in self._queue_of.values():
                 queue.note_arrivals(node.engine.clock.timestamp)
@@ -151,6 +151,14 @@ class JoinCondition(PortCondition):
                 f"{self._where}: nothing says when the operator runs; leave one input without a rule, or pass the "
                 "operator a PeriodicCondition"
             )
+        elif triggers == 0:
+            for name, each in rules.items():
+                if each.wait is not None and each.missing == "drop":
+                    raise GraphError(
+                        f"{self._where}: a condition makes the operator run, so {name!r} cannot drop what is "
+                        "missing after its wait; give it missing=substitute(...) or missing='error', or leave out "
+                        "the wait"
+                    )
         given = [each.key for each in (rule, *rules.values()) if each is not None and each.key is not None]
         if any(key != given[0] for key in given):
             raise GraphError(f"{self._where}: its rules have different keys: {given[0]!r} and {given[1]!r}")
@@ -181,9 +189,10 @@ class JoinCondition(PortCondition):
         joiner = self._joiner
         if joiner.sets:
             return
+        busy, self._busy_since = self._busy_since, None
         # Before the messages are moved: what has ended emits no more.
         ended = [queue for queue in self._queue_of.values() if _has_ended(queue)]
-        while not joiner.sets and (arrived := self._absorb()):
+        while not joiner.sets and (arrived := self._absorb(timestamp, busy)):
             arrived.sort(key=lambda each: each[1].arrived)
             for name, entry in arrived:
                 joiner.push(name, entry)
@@ -192,16 +201,24 @@ class JoinCondition(PortCondition):
             if not queue:
                 joiner.end(queue.port)
         joiner.advance(timestamp)
+        if joiner.sets:
+            self._busy_since = timestamp
 
-    def _absorb(self) -> list[tuple[str, Entry]]:
+    def _absorb(self, timestamp: int, busy: int | None) -> list[tuple[str, Entry]]:
         arrived: list[tuple[str, Entry]] = []
+        if self._joiner.is_holding:
+            waiting = [queue.arrival() for queue in self._queue_of.values()]
+            self._joiner.forget_held(min((when for when in waiting if when is not None), default=timestamp))
         for name, queue in self._queue_of.items():
             buffer = self._joiner.buffers[name]
             most = self._most(queue)
-            is_bounded = queue.policy is _FAULT
+            is_bounded = queue.policy is not _POP  # the queue refuses the newest, or its producer waits
+            full = None if busy is None else self._full_since(queue)
             taken = queue.absorb(max(most - len(buffer.entries), 0) if is_bounded else most)
             if not taken:
                 continue
+            if full is not None:
+                self._joiner.hold(name, max(full, busy or 0), timestamp)
             for _ in range(len(buffer.entries) + len(taken) - most):
                 buffer.drop(1, "overflow")
             arrived += [(name, Entry(self._key_of(name, item), item, when)) for item, when in taken]
@@ -210,6 +227,13 @@ class JoinCondition(PortCondition):
             for producer in queue.feeders:
                 producer.announce()  # to a worker of its own, perhaps
         return arrived
+
+    def _full_since(self, queue: _runtime.Queue) -> int | None:
+        """Return since when a producer finds no room for its next messages, or None if there is room."""
+        requests = queue.state.requests
+        if not requests or not self._joiner.is_timed:
+            return None
+        return queue.arrival(queue.limit - max(request.places for request in requests))
 
     def _key_of(self, name: str, item: Any) -> Any:
         if not self._has_keys or isinstance(self._rules.get(name), ReuseLast):
@@ -234,6 +258,8 @@ class JoinCondition(PortCondition):
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY when a set is there, or when to look again."""
+        if not self._joiner.has_trigger:
+            self._joiner.wait_for_followers(self._ready_since(timestamp))
         if self._joiner.has_set():
             return _READY
         if self._joiner.is_over():
@@ -243,6 +269,19 @@ class JoinCondition(PortCondition):
             return SchedulingStatusType.WAIT, None
         # Not before now, which would mean READY.
         return SchedulingStatusType.WAIT_TIME, max(deadline, timestamp) + 1
+
+    def _ready_since(self, timestamp: int) -> int | None:
+        """Return since when the other conditions of the operator hold, or None if one of them does not."""
+        since = 0
+        for condition in cast("_runtime.Node", self._headrace.node).conditions:
+            if condition is not self:
+                status, when = condition.check(timestamp)
+                if status is SchedulingStatusType.WAIT_TIME and when is not None and when <= timestamp:
+                    status = SchedulingStatusType.READY
+                if status is not SchedulingStatusType.READY:
+                    return None
+                since = max(since, min(when or timestamp, timestamp))
+        return since
 
     def reserve(self) -> bool:
         """Take the next set for the compute that follows."""

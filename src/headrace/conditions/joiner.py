@@ -9,6 +9,10 @@ An input has a *floor*: no message below it will come. A message is *settled* wh
 because nothing can come before it any more. Without `lateness`, the floor is the newest key. When the input has
 ended, it is infinite. Everything is decided as soon as the floors allow it.
 
+A message that is waited for is late if it comes after a time (`Joiner.end_of_wait`), which is the only place that
+says when waiting ends. A wait for an input that had no room, because the operator was busy (`hold`), begins again
+when there is room.
+
 A set begins with a *trigger*: a message, an aligned group, a window or a time of a grid. Then each input that only
 follows chooses its message for the key of the trigger, which is that of its newest message.
 """
@@ -18,7 +22,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
@@ -62,9 +66,11 @@ class Buffer:
         The largest key so far.
     given_up
         The key up to which messages were waited for in vain; those that come after all are late.
+    held
+        The times between which nothing could arrive, because there was no room.
     """
 
-    __slots__ = ("_report", "entries", "floor", "given_up", "lateness", "name", "newest")
+    __slots__ = ("_report", "entries", "floor", "given_up", "held", "lateness", "name", "newest")
 
     def __init__(self, name: str, lateness: Any, report: Callable[[str, str, Entry], None]) -> None:
         self.name = name
@@ -73,6 +79,7 @@ class Buffer:
         self.floor: Any = -INFINITE
         self.newest: Any = -INFINITE
         self.given_up: Any = -INFINITE
+        self.held: deque[tuple[int, int]] = deque()
         self._report = report
 
     def add(self, entry: Entry) -> None:
@@ -119,7 +126,7 @@ class JoinedSet(NamedTuple):
     Attributes
     ----------
     key, arrived
-        The newest key of the trigger, and when the last of its messages arrived.
+        The newest key of the trigger, and when the last of its messages arrived, or the time of a grid was reached.
     parts
         By input: a message, a list of messages, or what stands for a missing one.
     """
@@ -205,6 +212,58 @@ class Joiner:
         )
         self._pending: JoinedSet | None = None
         self._now = 0
+        # If nothing triggers sets: since when the operator waits for its followers alone.
+        self._since: int | None = None
+
+    def hold(self, name: str, begin: int, end: int) -> None:
+        """Note that nothing could arrive at an input for some time; before what arrived after it is pushed."""
+        held = self.buffers[name].held
+        if held:
+            begin = max(begin, held[-1][1])
+        if begin < end:
+            held.append((begin, end))
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether there are times at which nothing could arrive that may still count."""
+        return any(buffer.held for buffer in self.buffers.values())
+
+    def forget_held(self, oldest: int) -> None:
+        """Forget what was noted of times before everything that waits; `oldest` is when the next push arrived."""
+        waiting = [entry.arrived for buffer in self.buffers.values() for entry in buffer.entries]
+        if self._pending is not None:
+            waiting.append(self._pending.arrived)
+        oldest = min(oldest, *waiting) if waiting else oldest
+        for buffer in self.buffers.values():
+            while buffer.held and buffer.held[0][1] <= oldest:
+                buffer.held.popleft()
+
+    def end_of_wait(self, since: int, wait: int, names: Iterable[str]) -> int:
+        """Return the last time at which a message of some inputs still counts that is waited for since a time.
+
+        Where an input had no room at the end of it, the wait begins again: what arrives there next may be older.
+        """
+        ends = []
+        for name in names:
+            end = since + wait
+            for begin, over in self.buffers[name].held:
+                if begin <= end < over:
+                    end = over + wait
+            ends.append(end)
+        return max(ends)
+
+    def wait_for_followers(self, since: int | None) -> None:
+        """Note since when the operator would run but for its followers, where nothing else triggers sets.
+
+        None if something else keeps it from running. The first time counts until a set is taken.
+        """
+        if since is None or self._since is None:
+            self._since = since
+
+    @property
+    def has_trigger(self) -> bool:
+        """Whether sets begin with messages; if not, a condition of the operator says when it runs."""
+        return self._trigger is not None
 
     def push(self, name: str, entry: Entry) -> None:
         """Add a message; those that arrived before it were pushed before it."""
@@ -222,9 +281,20 @@ class Joiner:
     def has_set(self) -> bool:
         """Return whether there is a set to take."""
         if self._trigger is None:
-            chosen = all(follower.choose(0, self._now, False)[0] for follower in self._followers.values())
-            return chosen and not self.is_over()
+            return not self.is_over() and all(map(self._is_chosen, self._followers))
         return bool(self.sets)
+
+    def _is_chosen(self, name: str) -> bool:
+        """Return whether a follower has a message, or was waited for in vain, where nothing triggers sets."""
+        follower = self._followers[name]
+        if follower.choose(0, self._now, False)[0]:
+            return True
+        wait = follower.rule.wait
+        return (
+            wait is not None
+            and self._since is not None
+            and self.end_of_wait(self._since, wait, [name]) < self._now
+        )
 
     def is_over(self) -> bool:
         """Return whether no set can be formed any more, because all inputs have ended."""
@@ -236,8 +306,9 @@ class Joiner:
     def take_set(self) -> JoinedSet | None:
         """Take the next set, or None if there is none."""
         if self._trigger is None:
-            self._pending = JoinedSet(0, self._now, {})
-            if not self._complete():
+            since = self._now if self._since is None else self._since
+            self._pending, self._since = JoinedSet(0, since, {}), None
+            if not self._complete(is_forced=True):
                 self._pending = None
         return self.sets.popleft() if self.sets else None
 
@@ -247,16 +318,22 @@ class Joiner:
 
     def deadline(self) -> int | None:
         """Return the last time at which a message that is waited for still counts, or None."""
-        times = []
-        if self._pending is not None:
-            for name, follower in self._followers.items():
-                if name not in self._pending.parts and follower.rule.wait is not None:
-                    times.append(self._pending.arrived + follower.rule.wait)
-        elif self._trigger is not None and self._trigger_rule is not None:
-            oldest = self._trigger.oldest()
-            if oldest is not None and self._trigger_rule.wait is not None:
-                times.append(oldest + self._trigger_rule.wait)
-        return min(times, default=None)
+        since: int | None
+        if self._trigger is not None and self._pending is None:
+            since, rule = self._trigger.oldest(), self._trigger_rule
+            if since is None or rule is None or rule.wait is None:
+                return None
+            return self.end_of_wait(since, rule.wait, self._trigger.inputs)
+        since = self._since if self._pending is None else self._pending.arrived
+        parts = {} if self._pending is None else self._pending.parts
+        return min(
+            (
+                self.end_of_wait(since, follower.rule.wait, [name])
+                for name, follower in self._followers.items()
+                if since is not None and name not in parts and follower.rule.wait is not None
+            ),
+            default=None,
+        )
 
     def give_up(self) -> None:
         """Report everything that waits as unfinished, because no set will be taken any more."""
@@ -274,7 +351,7 @@ class Joiner:
 
     def _pass_time(self, now: int) -> None:
         self._settle()
-        while (deadline := self.deadline()) is not None and deadline < now:
+        while self._trigger is not None and (deadline := self.deadline()) is not None and deadline < now:
             self._now = max(self._now, deadline)
             self._force()
             self._settle()
@@ -301,7 +378,9 @@ class Joiner:
             if name in joined.parts:
                 continue
             wait = follower.rule.wait
-            is_over = is_forced and wait is not None and joined.arrived + wait <= self._now
+            is_over = (
+                is_forced and wait is not None and self.end_of_wait(joined.arrived, wait, [name]) <= self._now
+            )
             is_decided, entry = follower.choose(joined.key, self._now, is_over)
             if not is_decided:
                 are_decided = False  # others may be decided, because their wait has ended
@@ -367,6 +446,10 @@ class Joiner:
 class Trigger(Protocol):
     """What sets begin with."""
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The inputs whose messages it waits for."""
+
     def find(self) -> JoinedSet | None:
         """Return the next set if it is decided."""
 
@@ -385,10 +468,14 @@ class Each:
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
+        self.inputs = (buffer.name,)
 
     def find(self) -> JoinedSet | None:
-        """Return the next message that is settled."""
-        return self._next() if self._buffer.has_settled() else None
+        """Return the next message that is settled; one that came after it was waited for is in no set."""
+        buffer = self._buffer
+        while buffer.entries and buffer.entries[0].is_late:
+            buffer.drop()
+        return self._next() if buffer.has_settled() else None
 
     def _next(self) -> JoinedSet:
         entry = self._buffer.take()
@@ -404,8 +491,9 @@ class Each:
         return self._buffer.bound()
 
     def oldest(self) -> int | None:
-        """Return None: only the followers are waited for."""
-        return None
+        """Return when the first message arrived, before which others may still come."""
+        entries = self._buffer.entries
+        return min((entry.arrived for entry in entries), default=None)
 
 
 class Group:
@@ -413,6 +501,7 @@ class Group:
 
     def __init__(self, buffers: list[Buffer], rule: Aligned) -> None:
         self._buffers = buffers
+        self.inputs = tuple(buffer.name for buffer in buffers)
         self._tolerance = rule.tolerance
         self._is_first = rule.policy == "first"
         self.is_strict = rule.missing == "error"
@@ -499,6 +588,7 @@ class CountedWindows:
 
     def __init__(self, buffer: Buffer, rule: Window) -> None:
         self._buffer = buffer
+        self.inputs = (buffer.name,)
         self._length, self._step = rule.length, rule.step
 
     def find(self) -> JoinedSet | None:
@@ -540,6 +630,7 @@ class TimedWindows:
 
     def __init__(self, buffer: Buffer, rule: Window) -> None:
         self._buffer = buffer
+        self.inputs = (buffer.name,)
         self._length, self._step = rule.length, rule.step
         self._start: Any = -INFINITE
 
@@ -588,6 +679,7 @@ class Grid:
 
     def __init__(self, buffers: list[Buffer], period: Any) -> None:
         self._buffers = buffers
+        self.inputs = tuple(buffer.name for buffer in buffers)
         self._period = period
         self._next: Any = None
 
@@ -601,7 +693,8 @@ class Grid:
             return None
         tick = self._next
         self._next = tick + self._period
-        return JoinedSet(tick, 0, {})
+        reached = (entry.arrived for buffer in self._buffers for entry in buffer.entries if entry.key >= tick)
+        return JoinedSet(tick, min(reached), {})
 
     def _from(self, key: Any) -> Any:
         return -(-key // self._period) * self._period

@@ -142,20 +142,22 @@ class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
         super().__init__(fragment, sampling_mode, min_sum, min_sizes, receivers, name=name)
         self.period = nanoseconds(execution_frequency, f"condition {name!r}: execution_frequency")
         self._since: int | None = None
-        self._left = 0
+        # The messages at the last check, and whether a compute left all of them where no more can come.
+        self._waiting = 0
+        self._is_stuck = False
 
-    def join(self, node: Node) -> None:
-        """Look up the queues of the inputs, and reset the time."""
-        super().join(node)
+    def initialize(self) -> None:
+        """Reset the time."""
         self._since = None
-        self._left = -1
+        self._is_stuck = False
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY if enough messages wait or the time is up, and NEVER when no message can come any more."""
         if self._since is None:
             self._since = timestamp
         status, _ = super().check(timestamp)
-        if self._have_all_ended() and sum(receiver.size for receiver in self._receivers) in (0, self._left):
+        self._waiting = self._count()
+        if self._have_all_ended() and (self._is_stuck or not self._waiting):
             return SchedulingStatusType.NEVER, None
         due = self._since + self.period
         if status is SchedulingStatusType.READY or timestamp >= due:
@@ -163,7 +165,9 @@ class MultiMessageAvailableTimeoutCondition(MultiMessageAvailableCondition):
         return SchedulingStatusType.WAIT_TIME, due
 
     def on_execute(self, timestamp: int) -> None:
-        """Reset the time, and note how many messages the last compute left where no more can come."""
+        """Reset the time, and note whether the compute left all messages where no more can come."""
         self._since = timestamp
-        if self._have_all_ended():
-            self._left = sum(receiver.size for receiver in self._receivers)
+        self._is_stuck = self._have_all_ended() and self._count() >= self._waiting
+
+    def _count(self) -> int:
+        return sum(receiver.size for receiver in self._receivers)

@@ -27,6 +27,7 @@ from headrace.core.errors import PartError as PartError
 from headrace.core.errors import PartLost as PartLost
 from headrace.core.errors import PortError as PortError
 from headrace.core.errors import QueueFullError as QueueFullError
+from headrace.core.errors import ResentMemoryWarning as ResentMemoryWarning
 from headrace.core.errors import StuckError as StuckError
 from headrace.core.errors import TopicError as TopicError
 from headrace.core.errors import UnreceivedMessageWarning as UnreceivedMessageWarning

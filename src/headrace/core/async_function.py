@@ -32,6 +32,7 @@ from headrace.core.inner import Inner
 from headrace.core.loop_thread import LoopThread, acquire_loop, release_loop
 
 if TYPE_CHECKING:
+    from headrace.core.clock import Clock
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.operator import Part
 
@@ -46,10 +47,8 @@ class InnerAsyncFunctionOperator(InnerFunctionOperator):
 
     def limit_calls(self, count: int) -> bool:
         """Begin at most `count` calls: a call takes two computes, or more."""
-        operator = self.operator
-        left = operator._calls_left
-        operator._calls_left = count if left is None else min(count, left)
-        return count > 0 and bool(operator.declared.inputs)  # each compute of a source emits one value
+        self.calls_left = count if self.calls_left is None else min(count, self.calls_left)
+        return count > 0 and bool(self.operator.declared.inputs)  # each compute of a source emits one value
 
 
 class AsyncFunctionOperator(FunctionOperator):
@@ -58,8 +57,7 @@ class AsyncFunctionOperator(FunctionOperator):
     _headrace = Inner(InnerAsyncFunctionOperator)
     _calls: deque[_Call]
     _computes: int
-    # How many calls may still begin; None for any number. And what watches calls that have a deadline.
-    _calls_left: int | None
+    # What watches calls that have a deadline.
     _watch_call: Callable[[Callable[[], str]], Callable[[], None]] | None
     _emits_for: _Call | None
     _loop: LoopThread | None
@@ -81,7 +79,6 @@ class AsyncFunctionOperator(FunctionOperator):
         self._calls = deque()
         self._emits_for = None
         self._computes = 0
-        self._calls_left = None
         self._watch_call = None
         self._loop = None
         self._answered = _Answered(fragment, self)
@@ -226,7 +223,7 @@ class AsyncFunctionOperator(FunctionOperator):
                 self._calls.appendleft(call)
                 call.begin()
         finally:
-            if not self._calls and self._calls_left == 0:
+            if not self._calls and self._headrace.calls_left == 0:
                 self.stop_execution()
         if value is _ENDED:
             return
@@ -242,11 +239,11 @@ class AsyncFunctionOperator(FunctionOperator):
 
     def _begin(self, call: _Call) -> None:
         """Begin a call, unless there is none left."""
-        left = self._calls_left
+        left = self._headrace.calls_left
         if left is not None:
             if not left:
                 return
-            self._calls_left = left - 1
+            self._headrace.calls_left = left - 1
         self._calls.append(call)
         call.begin()
 
@@ -257,7 +254,7 @@ class AsyncFunctionOperator(FunctionOperator):
             return SchedulingStatusType.READY
         if (
             len(calls) < self.declared.concurrency
-            and self._calls_left != 0
+            and self._headrace.calls_left != 0
             and self._headrace.resume is not None
             and self._headrace.resume.messages_wait()
         ):
@@ -298,6 +295,7 @@ class _Call:
         self.ended = asyncio.Event()
         self._ends: list[Callable[[], None]] = []  # what ends its watch
         self._awaited: Awaitable[Any] | None = None
+        self._clock: Clock
 
     def watch(self) -> None:
         """Let it be watched until it is done, if its operator has a deadline."""
@@ -340,8 +338,11 @@ class _Call:
         self._awaited = None
         self.ended.clear()
         self.watch()
-        loop = self._operator._loop
+        loop, node = self._operator._loop, self._operator._headrace.node
         assert loop is not None
+        assert node is not None
+        self._clock = node.engine.clock
+        self._clock.hold()  # virtual time stands still as in a compute
         loop.loop.call_soon_threadsafe(self._create_task)
 
     def cancel(self) -> None:
@@ -374,6 +375,7 @@ class _Call:
         finally:
             self.is_done = True
             self._end_watch()
+            self._clock.release()
             self.ended.set()
             self._operator._answered.notify_scheduler()
 

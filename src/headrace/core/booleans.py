@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from headrace.brief import brief
+
 _YES = ("1", "true", "on", "yes")
 _NO = ("0", "false", "off", "no")
 
@@ -22,7 +24,7 @@ def boolean(value: Any, what: str) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str | bytes) or not any(value == flag for flag in (True, False)):
-        raise TypeError(f"{what} must be True or False, not {value!r}")
+        raise TypeError(f"{what} must be True or False, not {brief(value)}")
     return bool(value)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
+from headrace.brief import brief
+
 Size: TypeAlias = int | str
 """A size of memory: a number of bytes, or text such as ``"16MB"``; units are powers of 1024."""
 
@@ -26,10 +28,10 @@ def byte_size(value: object, what: str, least: int = 0) -> int:
     if size is None:
         raise (ValueError if isinstance(value, str) else TypeError)(
             f"{what} must be a size such as '16MB' or '1.5 GB' (B, KB, MB, GB or TB, by 1024), or a number of "
-            f"bytes, not {value!r}"
+            f"bytes, not {brief(value)}"
         )
     if size < least:
-        raise ValueError(f"{what} must be at least {size_text(least)}, not {value!r}")
+        raise ValueError(f"{what} must be at least {size_text(least)}, not {brief(value)}")
     return size
 
 

@@ -37,6 +37,7 @@ def compose(fragment: Composition, look: Callable[[], object] | None = None) -> 
     _check_resources(fragment)
     fragment._headrace.expand_replicas()
     fragment._headrace.find_segments()
+    fragment._headrace.check_streams()
     return fragment.graph
 
 
@@ -185,12 +186,7 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
             f"so the operator would never run; {_connect(graph, operator)}, or declare it with "
             ".condition(ConditionType.NONE) if it may stay empty"
         )
-    if has_nothing_to_wait_for(operator, connected):
-        raise GraphError(
-            f"input {next(iter(operator.spec.inputs))!r} of operator {operator.name!r} takes the messages of any "
-            "number of flows and has none, so the function would be called without arguments for ever; "
-            f"{_connect(graph, operator)}, or give the operator a condition, such as CountCondition(self, 1)"
-        )
+    check_waits_for_something(graph, operator)
     if (
         operator.is_function
         and not operator.conditions
@@ -201,6 +197,16 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
             f"operator {operator.name!r} waits for nothing: its inputs keep the latest message, which it "
             "receives any number of times, so the function would be called for ever; give the operator a "
             "condition, such as PeriodicCondition(self, '20ms')"
+        )
+
+
+def check_waits_for_something(graph: Graph, operator: Operator) -> None:
+    """Raise for a function that takes any number of messages, gets none, and would be called for ever."""
+    if has_nothing_to_wait_for(operator, {flow.input for flow in operator._headrace.incoming}):
+        raise GraphError(
+            f"input {next(iter(operator.spec.inputs))!r} of operator {operator.name!r} takes the messages of any "
+            "number of flows and has none, so the function would be called without arguments for ever; "
+            f"{_connect(graph, operator)}, or give the operator a condition, such as CountCondition(self, 1)"
         )
 
 

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from headrace import waits
+from headrace.brief import brief
 from headrace.core.booleans import boolean
 from headrace.core.durations import Duration, finite_number, nanoseconds
 from headrace.core.inner import Inner
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     from headrace.core.resource import Component
 
 _CHANGING = threading.Lock()
+
+LONGEST_TURN = 1.0
+"""The seconds of real time after which a compute keeps others from theirs no longer, in virtual time.
+
+Virtual time stands still during a compute, so that every run is the same however fast the host is. So this is for
+a compute that waits for something else than that time, which only another compute may bring about.
+"""
 
 
 class Parker(Protocol):
@@ -48,6 +56,8 @@ class InnerClock(InnerComponent):
         # The functions to call after a change; each run that uses the clock adds one. A tuple that is replaced
         # under `_CHANGING`, so that any thread can read it.
         self.watchers: tuple[Callable[[], None], ...] = ()
+        # How much work is under way beside the workers of runs; changed under `_CHANGING`.
+        self.holds = 0
 
 
 class Clock(Resource):
@@ -102,6 +112,22 @@ class Clock(Resource):
         """Count this thread as working for the duration of a ``with`` block."""
         return nullcontext()
 
+    def hold(self) -> None:
+        """Let virtual time stand still until `release`, because work goes on beside the workers.
+
+        May be called from any thread; does nothing to other time.
+        """
+        _count_holds(self, 1)
+
+    def release(self) -> None:
+        """End what `hold` began; from any thread."""
+        _count_holds(self, -1)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a run must not let the time pass, although its workers wait."""
+        return self._headrace.holds > 0
+
     def watch(self, announce: Callable[[], None]) -> None:
         """Call a function, from any thread, whenever the time or its scale was changed, until `unwatch`."""
         with _CHANGING:
@@ -121,6 +147,13 @@ class Clock(Resource):
     def is_in_use(self) -> bool:
         """Whether a run that is in progress uses this clock, so that its time must not be set back."""
         return bool(self._headrace.watchers)
+
+
+def _count_holds(clock: Clock, change: int) -> None:
+    if clock.is_virtual:
+        with _CHANGING:
+            clock._headrace.holds += change
+        clock.announce()
 
 
 class RealtimeClock(Clock):
@@ -201,7 +234,7 @@ class RealtimeClock(Clock):
     def _scale(self, given: object) -> float:
         scale = finite_number(given)
         if scale is None:
-            raise TypeError(f"clock {self.name!r}: the time scale must be a number, not {given!r}")
+            raise TypeError(f"clock {self.name!r}: the time scale must be a number, not {brief(given)}")
         if scale <= 0:
             raise ValueError(f"clock {self.name!r}: the time scale must be positive, not {given}")
         return scale

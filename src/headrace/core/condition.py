@@ -71,8 +71,6 @@ class Condition(Component):
     it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT."""
     waits_for_streams: bool = False
     """Whether it reads which streams have finished the work of messages."""
-    holds_messages: ClassVar[bool] = False
-    """Whether it holds messages of the operator, so that it stays when the flows of the operator change."""
     reserves: ClassVar[bool] = False
     """Whether it takes something before each compute that others might take as well (`reserve`)."""
     port_role: ClassVar[str | None] = None
@@ -144,12 +142,18 @@ class Condition(Component):
         return ()
 
     def attach(self, node: Node) -> None:
-        """Take part in the run of `node`; by default the condition is checked before each compute."""
+        """Take part in the run of `node`; by default the condition is checked before each compute.
+
+        Called again when the flows of the operator have changed.
+        """
         self.join(node)
         node.evaluate(self)
 
     def join(self, node: Node) -> None:
-        """Join `node`, and look up there what `check` needs."""
+        """Join `node`, and look up there what `check` needs; `initialize`, not this, begins a run.
+
+        Called again when the flows of the operator have changed.
+        """
         self._headrace.node = node
         self._headrace.awaits_event = False
 

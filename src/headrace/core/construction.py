@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from headrace.brief import brief
 from headrace.core.errors import ParameterError, choices
 
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
@@ -98,9 +99,9 @@ def needs_fragment(init: Constructor) -> Constructor:
         first = args[0] if args else kwargs.get("fragment")
         if not _is_fragment(first):
             name = type(self).__name__
-            wrong = "and none was given" if first is None else f"not {first!r}"
-            shown = [repr(arg) for arg in args if arg is not None]
-            shown += [f"{key}={value!r}" for key, value in kwargs.items() if key != "fragment"]
+            wrong = "and none was given" if first is None else f"not {brief(first)}"
+            shown = [brief(arg) for arg in args if arg is not None]
+            shown += [f"{key}={brief(value)}" for key, value in kwargs.items() if key != "fragment"]
             if type(self).__init__ is wrapper:
                 right = f"inside compose: {name}({', '.join(['self', *shown])})"
             else:
@@ -196,7 +197,7 @@ def _check_fragment(cls: type, signature: _Signature, args: tuple[Any, ...], kwa
     if first is None or _is_fragment(first):
         return
     raise TypeError(
-        f"the first argument of {cls.__name__} is the application or fragment it belongs to, not {first!r}; "
+        f"the first argument of {cls.__name__} is the application or fragment it belongs to, not {brief(first)}; "
         f"inside compose: {_corrected_call(cls, signature, args or (first,), kwargs)}"
     )
 
@@ -206,12 +207,12 @@ def _corrected_call(cls: type, signature: _Signature, args: tuple[Any, ...], kwa
     parts = ["self"]
     for number, arg in enumerate(args, 1):
         if number < len(signature.positional) or signature.takes_more:
-            parts.append(repr(arg))
+            parts.append(brief(arg))
         else:
             # This value must be a keyword argument: choose the keyword whose default has the same type, if any.
             names = [name for name, default in known_keywords(cls).items() if type(default) is type(arg)]
-            parts.append(f"{names[0]}={arg!r}" if names else "...")
-    parts += [f"{name}={value!r}" for name, value in kwargs.items() if name != "fragment"]
+            parts.append(f"{names[0]}={brief(arg)}" if names else "...")
+    parts += [f"{name}={brief(value)}" for name, value in kwargs.items() if name != "fragment"]
     return f"{cls.__name__}({', '.join(parts)})"
 
 

@@ -47,21 +47,20 @@ class InputContext(Protocol):
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
     ) -> StreamHandle:
-        """Order the operator's stream after the work behind an input's received messages, and return the stream.
+        """Return the operator's stream, which comes after the work behind everything that was received.
 
-        Call it after `receive`. The stream waits on the device; this call does not wait. The stream's device
-        becomes current, and messages that the operator emits from now on carry this stream.
+        Call it after `receive`. The stream waits on the device; this call does not wait. It is the stream that is
+        current for libraries in `compute`, and its device is current.
 
         Parameters
         ----------
         input_port_name
             The input; not needed where there is only one.
         allocate
-            Whether the first call takes a stream of the operator's own from its pool. If not, or if the pool has
-            none left, this compute uses the first stream received at the input. If there is none, it uses the
-            default stream, and its messages carry no stream.
+            Accepted for compatibility: every operator has a stream. If its pool has none left for it, that is the
+            default stream of the device.
         sync_to_default
-            Whether to order the default stream after it too.
+            Whether to order the default stream after it too, and what is emitted after the default stream.
 
         Returns
         -------
@@ -70,7 +69,7 @@ class InputContext(Protocol):
         """
 
     def receive_cuda_streams(self, input_port_name: str = "") -> list[StreamHandle | None]:
-        """Return the stream of each message received at an input, or None; order nothing."""
+        """Return the stream of each message received at an input, or None if its sender has none."""
 
     def get_acquisition_timestamp(self, input_port_name: str = "") -> int | None:
         """Return the timestamp of the first message received at an input in this compute, or None."""
@@ -82,8 +81,19 @@ class InputContext(Protocol):
 class OutputContext(Protocol):
     """The outputs of an operator: the second argument of `compute`."""
 
-    def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: Any = -1) -> None:
+    def emit(
+        self,
+        data: Any,
+        name: str = "",
+        emitter_name: str = "",
+        acq_timestamp: Any = -1,
+        *,
+        after: Any = None,
+        constant: bool = False,
+    ) -> None:
         """Send an object to every input that is connected to an output.
+
+        What was emitted must not be changed while others may read it.
 
         Parameters
         ----------
@@ -98,13 +108,18 @@ class OutputContext(Protocol):
             When the data was acquired, in nanoseconds, as an int of any library; it travels with the data. By
             default, the data carries the oldest timestamp received in this compute, if any. None sends no
             timestamp.
+        after
+            An event of any library, or a list of events, that what makes the data is complete with: for data that
+            was made on other streams, as by a thread of the program.
+        constant
+            Whether the data is never changed, such as a table that is sent again and again.
         """
 
     def set_cuda_stream(self, stream: StreamHandle | int, output_port_name: str = "") -> None:
         """Attach a stream to all messages emitted at an output from now on; call it before `emit`.
 
-        It is not needed for the stream of `receive_cuda_stream`. The stream must be one that headrace manages.
-        Receivers also wait for the work on other streams that the operator has used.
+        It is not needed for the operator's own stream. The stream must be one that headrace manages. It is ordered
+        after the operator's other streams before each message.
         """
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+from headrace.brief import brief
 from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import ParameterError, choices
 
@@ -204,7 +205,7 @@ def _duration(given: Any, name: str, least: int) -> int:
     duration = nanoseconds(given, f"{name} in on_error")
     if duration < least:
         raise ParameterError(
-            f"{name} in on_error must be {'positive' if least else '0 or more'}, not {given!r}"
+            f"{name} in on_error must be {'positive' if least else '0 or more'}, not {brief(given)}"
         )
     return duration
 
@@ -212,6 +213,6 @@ def _duration(given: Any, name: str, least: int) -> int:
 def _wrong(value: Any, why: str = "") -> ParameterError:
     return ParameterError(
         "on_error must be 'stop', 'skip', or a mapping such as {'skip': 100}, {'restart': {'times': 3, 'per': '1h'"
-        f"}}}} or {{'retry': {{'times': 3, 'backoff': '100ms'}}, 'dead_letter': 'failed'}}, not {value!r}"
+        f"}}}} or {{'retry': {{'times': 3, 'backoff': '100ms'}}, 'dead_letter': 'failed'}}, not {brief(value)}"
         + (f": {why}" if why else "")
     )

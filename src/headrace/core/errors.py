@@ -135,8 +135,8 @@ class DigestError(GraphError):
     """The process of a part composed another program than the driver."""
 
 
-class UnorderedStreamWarning(UserWarning):
-    """An operator used a message before its stream was ordered after the work behind it."""
+class ResentMemoryWarning(UserWarning):
+    """An operator sends memory again that it sent before, and that others may still read."""
 
 
 class UnreceivedMessageWarning(UserWarning):

@@ -28,6 +28,8 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
+from headrace.brief import brief
+from headrace.core.booleans import boolean
 from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
 from headrace.core.deadline import check_on_stuck
@@ -69,6 +71,7 @@ def op(
     deadline: Duration | None = None,
     on_stuck: OnStuck | None = None,
     capturable: bool | str = False,
+    parallel: bool = False,
     concurrency: int = 1,
 ) -> Callable[[Callable[P, R]], OperatorFunction[P, R]]: ...
 def op(
@@ -83,6 +86,7 @@ def op(
     deadline: Duration | None = None,
     on_stuck: OnStuck | None = None,
     capturable: bool | str = False,
+    parallel: bool = False,
     concurrency: int = 1,
 ) -> Any:
     """Make a function usable as an operator.
@@ -115,6 +119,9 @@ def op(
         How long one call may take, and what happens if one takes longer (see :meth:`OperatorSpec.deadline`).
     capturable
         Whether a segment may replay it as a CUDA graph (see :attr:`Operator.capturable`).
+    parallel
+        Whether it waits, or works outside the interpreter, so that others compute beside it
+        (see :attr:`Operator.parallel`).
     concurrency
         The number of calls of an ``async def`` that may be in progress at once, 1 unless given. Their results are
         emitted in the order of the messages.
@@ -129,6 +136,7 @@ def op(
         deadline=deadline,
         on_stuck=on_stuck,
         capturable=capturable,
+        parallel=parallel,
         concurrency=concurrency,
     )
     return make if function is None else make(function)
@@ -163,6 +171,7 @@ class OperatorFunction(Generic[P, R]):
         deadline: Duration | None = None,
         on_stuck: OnStuck | None = None,
         capturable: bool | str = False,
+        parallel: bool = False,
         concurrency: int = 1,
     ) -> None:
         if not inspect.isfunction(function):
@@ -182,6 +191,7 @@ class OperatorFunction(Generic[P, R]):
         self.deadline = deadline
         self.on_stuck = on_stuck
         self.capturable = capturable
+        self.parallel = boolean(parallel, f"@op: parallel of {called}")
         self.receivers = ""
         self.parameters: dict[str, Any] = {}
         self.supplied: list[str] = []
@@ -345,11 +355,27 @@ def _ports(
 class InnerFunctionOperator(InnerOperator):
     """The state of the operator of a function."""
 
+    operator: FunctionOperator
+
     def begin(self) -> None:
         """Begin with an operator that is in no graph."""
         super().begin()
         # Keeps its node ready while the function has more to yield; made at the first start of a run.
         self.resume: Resume | None = None
+        # The number of calls that may still begin, in a function that is not called in every compute.
+        self.calls_left: int | None = None
+
+    @property
+    def has_gone_on(self) -> bool:
+        """Whether its last compute went on with messages that an earlier one had received."""
+        return self.resume is not None and not self.resume.received
+
+    def limit_calls(self, count: int) -> bool:
+        """Begin at most `count` calls: a function that yields computes once for each value."""
+        if not self.operator.goes_on or not count:
+            return False
+        self.calls_left = count if self.calls_left is None else min(count, self.calls_left)
+        return True
 
 
 class FunctionOperator(Operator):
@@ -402,6 +428,7 @@ class FunctionOperator(Operator):
         self.declared = declared
         self.on_error = declared.on_error
         self.capturable = declared.capturable
+        self.parallel = declared.parallel
         self._values = self._headrace.holder = _Values(self)
         unused_name = name or fragment._headrace.unused_name(declared.__name__)
         self._headrace.construct(fragment, parts, unused_name, parameters)
@@ -545,16 +572,25 @@ class FunctionOperator(Operator):
                 if steps is None:
                     steps = self._steps = call(*receive(op_input))
                     resume.note()
+                    if self._headrace.calls_left is not None:
+                        self._headrace.calls_left -= 1
                 try:
                     value = next(steps)
                     break
                 except StopIteration:
                     steps = self._steps = None
                     resume.end()
+                    if self._headrace.calls_left == 0:
+                        self.stop_execution()
+                        return
                     # The step that finds no further value emits nothing, so it can begin the next message. It
                     # begins at most one, so that a function that yields nothing still lets other operators run.
                     if resume.received or not resume.may_receive():
                         return
+                except BaseException:  # a generator that raised has ended
+                    if self._headrace.calls_left == 0:
+                        self.stop_execution()
+                    raise
             resume.go_on()
             emit_parts(op_output, value)
 
@@ -582,7 +618,7 @@ class FunctionOperator(Operator):
             return
         if not outputs:
             raise GraphError(
-                f"operator {self.name!r} returned {value!r} but is declared without outputs: @op(outputs=...)"
+                f"operator {self.name!r} returned {brief(value)} but is declared without outputs: @op(outputs=...)"
             )
         if isinstance(value, dict):
             unknown = [name for name in value if name not in outputs]
@@ -597,7 +633,7 @@ class FunctionOperator(Operator):
         else:
             raise GraphError(
                 f"operator {self.name!r} has the outputs {choices(outputs)} and must return a tuple with a "
-                f"value for each or a dict by name, not {value!r}"
+                f"value for each or a dict by name, not {brief(value)}"
             )
         for name, part in pairs:
             if part is not None:

@@ -133,8 +133,12 @@ class Graph(GraphQueries["Operator"]):
         self.operators, self._names = [], {}
         for operator in operators:
             self.add(operator)
-            operator._headrace.outgoing = [flow for flow in self.flows if flow.source is operator]
-            operator._headrace.incoming = [flow for flow in self.flows if flow.target is operator]
+            operator._headrace.outgoing, operator._headrace.incoming = [], []
+        for flow in self.flows:
+            if flow.source in self:
+                flow.source._headrace.outgoing.append(flow)
+            if flow.target in self:
+                flow.target._headrace.incoming.append(flow)
 
     def follow(self, whole: Graph, fragment: Any) -> None:
         """Take over the operators of a fragment in a graph of several, and the flows between them."""
@@ -293,6 +297,14 @@ def is_optional(port: Any) -> bool:
     if isinstance(port, tuple):
         return all(is_optional(each.owner.spec.every_input[each.name]) for each in port)
     return any(condition.kind is ConditionType.NONE for condition in port.conditions)
+
+
+def is_source(operator: Operator) -> bool:
+    """Return whether an operator is a source: no flow leads to it, whatever inputs it declares.
+
+    The end of a flow from another process is none.
+    """
+    return not operator._headrace.incoming and not operator._headrace.is_link
 
 
 def check_member(fragment: Composition, operator: Any, *, or_subgraph: bool = False) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
+from headrace.brief import brief
 from headrace.core.durations import Duration, finite_number, nanoseconds
 from headrace.core.whole_numbers import whole_number
 
@@ -306,10 +307,10 @@ def _extent(what: str, value: Any, is_counted: bool) -> int:
     if is_counted:
         return whole_number(value, what, 1)
     if not isinstance(value, str | timedelta):
-        raise TypeError(f"{what} must be a time such as '20ms', as the length is, not {value!r}")
+        raise TypeError(f"{what} must be a time such as '20ms', as the length is, not {brief(value)}")
     time = nanoseconds(value, what)
     if time < 1:
-        raise ValueError(f"{what} must be more than 0, not {value!r}")
+        raise ValueError(f"{what} must be more than 0, not {brief(value)}")
     return time
 
 

@@ -13,6 +13,8 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Any
 
+from headrace.brief import brief
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -70,7 +72,9 @@ class KnobType:
         if self._kind == "c":
             return self._pack(value, *_parts_of(value))
         if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
-            raise ValueError(f"{value!r} is complex, and {self.name} is not; use complex64 or complex128")
+            raise ValueError(
+                f"{brief(value)} is complex, and {self.name} is not; use complex64 or complex128"
+            )
         if self._kind == "f":
             return self._pack(value, _float_of(value))
         return self._pack(value, self._integer_of(value))
@@ -80,12 +84,12 @@ class KnobType:
         if not isinstance(value, numbers.Integral):
             value = float(value)
             if not math.isfinite(value):
-                raise ValueError(f"{value!r} is not a number that {self.name} holds: it holds integers")
+                raise ValueError(f"{brief(value)} is not a number that {self.name} holds: it holds integers")
             if not value.is_integer():
-                raise ValueError(f"{value!r} is not an integer, and {self.name} holds no other numbers")
+                raise ValueError(f"{brief(value)} is not an integer, and {self.name} holds no other numbers")
         number = int(value)
         if self._kind == "b" and number not in (0, 1):
-            raise ValueError(f"{value!r} is neither True nor False")
+            raise ValueError(f"{brief(value)} is neither True nor False")
         return number
 
     def _pack(self, value: Any, *parts: Any) -> bytes:
@@ -94,7 +98,7 @@ class KnobType:
         try:
             return self._store(*parts)
         except (struct.error, OverflowError):
-            raise ValueError(f"{value!r} does not fit into {self.name}: {self._range()}") from None
+            raise ValueError(f"{brief(value)} does not fit into {self.name}: {self._range()}") from None
 
     def _round(self, value: Any, number: float) -> bytes:
         """Return a number as one of the types that only ml_dtypes defines."""
@@ -103,7 +107,7 @@ class KnobType:
         with np.errstate(over="ignore", invalid="ignore"):
             rounded = np.array(number, np.float64).astype(self.dtype)
         if math.isfinite(number) and not math.isfinite(float(rounded)):
-            raise ValueError(f"{value!r} does not fit into {self.name}")
+            raise ValueError(f"{brief(value)} does not fit into {self.name}")
         return rounded.tobytes()
 
     def _range(self) -> str:

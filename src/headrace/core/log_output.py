@@ -12,6 +12,7 @@ LONG, FULL or a pattern of spdlog.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -21,7 +22,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace.brief import brief
 from headrace.core.log_fields import RunFields
+from headrace.core.notes import message_of
 from headrace.core.outcome import Outcome
 
 FORMATS = ("text", "json")
@@ -122,7 +125,7 @@ class _StderrHandler(logging.Handler):
         if has_own_handlers():
             return
         try:
-            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.write(self.format(formattable(record)) + "\n")
             sys.stderr.flush()
         except Exception:
             self.handleError(record)
@@ -131,6 +134,17 @@ class _StderrHandler(logging.Handler):
 def has_own_handlers() -> bool:
     """Return whether the program has handlers of its own, which show headrace's log."""
     return any(not getattr(known, "is_of_headrace", False) for known in logging.root.handlers)
+
+
+def formattable(record: logging.LogRecord) -> logging.LogRecord:
+    """Return a record whose message can be formatted: a copy with what it was given, if its arguments are wrong."""
+    try:
+        record.getMessage()
+        return record
+    except Exception as error:  # also of an argument's own code
+        readable = copy.copy(record)
+        readable.msg, readable.args = "%s", (f"{record.msg} [{brief(record.args)}: {message_of(error)}]",)
+        return readable
 
 
 class _JsonFormatter(logging.Formatter):
@@ -147,7 +161,8 @@ class _JsonFormatter(logging.Formatter):
         }
         # The fields of the run, and those that the program gave by `extra`; libraries make notes with underscores.
         for name, value in vars(record).items():
-            if name not in _USUAL and name not in fields and value != "" and not name.startswith("_"):
+            is_empty = isinstance(value, str) and not value
+            if name not in _USUAL and name not in fields and not is_empty and not name.startswith("_"):
                 fields[name] = value
         if record.exc_info and record.exc_info[1] is not None:
             fields["exception"] = type(record.exc_info[1]).__name__
@@ -157,7 +172,7 @@ class _JsonFormatter(logging.Formatter):
         if record.stack_info:
             fields["stack"] = record.stack_info
         try:
-            return json.dumps(fields, default=repr, allow_nan=False)
+            return json.dumps(fields, default=brief, allow_nan=False)
         except (TypeError, ValueError, RecursionError):  # NaN, keys that are no text, what holds itself
             return json.dumps({str(name): _plain(value) for name, value in fields.items()})
 
@@ -167,7 +182,7 @@ _USUAL = {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asct
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, (str, int, bool)) or value is None else repr(value)
+    return value if isinstance(value, (str, int, bool)) or value is None else brief(value)
 
 
 def _formatter(variables: Mapping[str, str]) -> logging.Formatter:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.core.condition_types import ConditionType
+from headrace.core.graph import is_source
 from headrace.core.graph_queries import edges_back
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.ports import INPUT_EXEC
@@ -25,7 +26,7 @@ def settle_execution(graph: Graph) -> None:
     """Let the heads of loops run after each of the operators before them; when the graph is complete."""
     if not any(INPUT_EXEC in operator.spec.every_input for operator in graph):
         return
-    sources = [operator for operator in graph if not operator._headrace.incoming]
+    sources = [operator for operator in graph if is_source(operator)]
     for flow in edges_back((*sources, *graph), _leaving):
         if flow.input != INPUT_EXEC:
             continue

@@ -63,6 +63,19 @@ class MetadataDictionary(dict[str, Any]):
             self.update(entries)
         elif port not in self:
             self.set(port, dict(entries))
+        else:
+            self.receive_batch(port, [entries])
+
+    def receive_batch(self, port: str, entries: Iterable[Mapping[str, Any] | None]) -> None:
+        """Set the metadata of several messages received at a port; where it is kept by port, as a list."""
+        if self.is_by_port:
+            earlier = dict.get(self, port, [])
+            before = earlier if isinstance(earlier, list) else [earlier]
+            dict.pop(self, port, None)
+            self.set(port, [*before, *(dict(each or {}) for each in entries)])
+            return
+        for each in entries:
+            self.update(each or {})
 
     def set(self, key: str, value: Any, dtype: Any = None, cast_to_cpp: bool = False) -> None:
         """Set `key` by the policy.

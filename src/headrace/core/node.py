@@ -68,6 +68,10 @@ class Node(Protocol):
         """The queues of each input."""
 
     @property
+    def counted_queues(self) -> Mapping[str, tuple[Queue, ...]]:
+        """The same, with the queues of flows that were removed in the run."""
+
+    @property
     def output_queues(self) -> Mapping[str, tuple[Queue, ...]]:
         """The queues behind each output."""
 
@@ -156,8 +160,8 @@ class Queue(Protocol):
     def note_arrivals(self, now: Callable[[], int]) -> None:
         """Record when each message arrives, by the time that `now` returns; before the run begins."""
 
-    def oldest_arrival(self) -> int | None:
-        """Return when the oldest waiting message arrived, or None if none waits; only after `note_arrivals`."""
+    def arrival(self, place: int = 0) -> int | None:
+        """Return when a waiting message arrived, by default the oldest; None without one. After `note_arrivals`."""
 
     def __len__(self) -> int: ...
 

@@ -68,6 +68,8 @@ class InnerOperator(InnerConnectable):
     """What keeps its node ready while its function has more to yield, if it is a function that yields."""
     is_link: ClassVar[bool] = False
     """Whether it stands for a flow from or to another process (`headrace.parts`), and is no source of its own."""
+    moves_messages: ClassVar[bool] = False
+    """Whether it moves messages as they come from a queue, with the work behind them."""
 
     def __init__(self, operator: Operator) -> None:
         super().__init__(operator)
@@ -140,10 +142,10 @@ class InnerOperator(InnerConnectable):
         self.replicas = Replicas.take(operator.name, keywords, operator.spec.params)
         parts = {key: value for key, value in keywords.items() if self.is_part(key, value)}
         values = {key: value for key, value in keywords.items() if key not in parts}
-        if fragment._headrace.parameter_settings:  # what users set wins over what the program gives
-            operator.spec.expect_types(operator)
-            values |= fragment._headrace.set_parameters(operator)
+        # What users set wins over what the program gives.
+        values |= fragment._headrace.set_parameters(operator, "operator")
         operator.spec.apply(operator, values)
+        boolean(self.parallel, f"operator {operator.name!r}: parallel")
         self.explicit.update(values)
         operator.add_arg(*args, **parts)
         if fragment._headrace.made is not None:
@@ -178,10 +180,20 @@ class InnerOperator(InnerConnectable):
         return False
 
     @property
+    def has_gone_on(self) -> bool:
+        """Whether its last compute went on with messages that an earlier one had received."""
+        return False
+
+    @property
     def has_end(self) -> bool:
         """Whether it has an `end` of its own."""
 
         return type(self.operator).end is not Operator.end or "end" in vars(self.operator)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether its `compute` waits, or works outside the interpreter."""
+        return self.operator.parallel
 
     @property
     def max_in_flight(self) -> int | None:
@@ -335,6 +347,12 @@ class Operator(Connectable):
     True says: its result depends on its messages, its declared parameters, its knobs, and arrays on the device that
     it declares as state (`spec.state`) or assigns in `start`; and its `compute` has no effect on the host. A
     subclass that has a `compute` of its own says so itself. A text says why it may not be captured."""
+
+    parallel: bool = False
+    """Whether its `compute` waits, or works outside the interpreter: for a device, a file, or a socket, or in a
+    library that releases Python's interpreter lock for long.
+
+    With several workers, one operator computes at a time, and those that say True compute beside it at once."""
 
     _headrace = Inner(InnerOperator)
 

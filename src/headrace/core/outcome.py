@@ -128,13 +128,14 @@ class SegmentOutcome:
     """The number of frames that were replayed."""
     recordings: int = 0
     eager_ns: float | None = None
-    """The host's time for a frame that was not replayed, in nanoseconds: the median of recent ones."""
+    """The host's time for a frame that was computed, in nanoseconds: the median of recent ones; None if there were
+    none but the first of its kind, which may compile."""
     replay_ns: float | None = None
     """The host's time for a frame that was replayed, in nanoseconds: the median of recent ones."""
 
     @property
     def saved(self) -> float:
-        """The host's time that replaying saved, in seconds."""
+        """The host's time that replaying saved, in seconds; 0 where nothing is known to compare with."""
         if self.eager_ns is None or self.replay_ns is None:
             return 0.0
         return max(self.eager_ns - self.replay_ns, 0.0) * self.replayed / 1e9

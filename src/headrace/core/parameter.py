@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+from headrace.brief import brief
 from headrace.core.errors import ParameterError, choices, closest
 
 
@@ -117,7 +118,7 @@ class Parameter:
             hint = f"; write {int(value)}"  # a 1e6 in a file is a float
         raise ParameterError(
             f"parameter {self.name!r} of {owner} must be {_article(expected)}, "
-            f"not {_article(type(value))} ({value!r}){hint}"
+            f"not {_article(type(value))} ({brief(value)}){hint}"
         )
 
     def _check_value(self, value: Any, owner: str) -> None:
@@ -127,19 +128,19 @@ class Parameter:
             nearest = closest(value, self.choices) if isinstance(value, str) else None
             hint = "" if nearest is None else f"; did you mean {nearest!r}?"
             listed = ", ".join(map(repr, self.choices))
-            raise ParameterError(f"{what} must be one of {listed}, not {value!r}{hint}")
+            raise ParameterError(f"{what} must be one of {listed}, not {brief(value)}{hint}")
         # The other way round, a NaN would pass.
         if self.minimum is not None and not value >= self.minimum:
-            raise ParameterError(f"{what} must be at least {self.minimum!r}, not {value!r}")
+            raise ParameterError(f"{what} must be at least {self.minimum!r}, not {brief(value)}")
         if self.maximum is not None and not value <= self.maximum:
-            raise ParameterError(f"{what} must be at most {self.maximum!r}, not {value!r}")
+            raise ParameterError(f"{what} must be at most {self.maximum!r}, not {brief(value)}")
         if self.validate is not None:
             try:
                 is_right = self.validate(value)
             except (TypeError, ValueError) as error:
-                raise ParameterError(f"{what} must not be {value!r}: {error}") from error
+                raise ParameterError(f"{what} must not be {brief(value)}: {error}") from error
             if is_right is False:
-                raise ParameterError(f"{what} must not be {value!r}")
+                raise ParameterError(f"{what} must not be {brief(value)}")
 
 
 def _fits(value: Any, expected: type) -> bool:

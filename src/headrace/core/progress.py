@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.graph import is_source
+
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.fault_counts import FaultCounts
@@ -117,9 +119,7 @@ def fraction_of(
 
 
 def _sources(graph: Graph) -> list[Operator]:
-    return [
-        operator for operator in graph if not operator._headrace.incoming and not operator._headrace.is_link
-    ]
+    return [operator for operator in graph if is_source(operator)]
 
 
 def count_by_port(graph: Graph, count: Callable[[Queue], int]) -> dict[str, int]:
@@ -143,7 +143,7 @@ def counts_of(operator: Operator, count: Callable[[Queue], int]) -> dict[str, in
         name: tuple(queue for queue in queues if queue.consumer is None)
         for name, queues in operator._headrace.node.output_queues.items()
     }
-    for ports in (operator._headrace.node.input_queues, unconnected):
+    for ports in (operator._headrace.node.counted_queues, unconnected):
         for name, queues in ports.items():
             total = sum(map(count, queues))
             if total:

@@ -168,6 +168,9 @@ class Scheduler(Resource):
     def prepare(self, fragment: Composition) -> None:
         """Prepare for a run of a composed graph."""
 
+    def check_change(self, fragment: Composition) -> None:
+        """Raise GraphError if the run cannot go on with a graph that was changed while it runs."""
+
     @property
     def workers(self) -> int:
         """The number of worker threads; 0 when operators run on the thread that called `run`."""

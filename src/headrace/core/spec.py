@@ -186,7 +186,7 @@ class OperatorSpec(ComponentSpec):
         # The ports of execution flows, which a program that looks at its ports does not expect.
         self._execution_inputs: dict[str, IOSpec] = {}
         self._execution_outputs: dict[str, IOSpec] = {}
-        self.is_ambient = self.is_on_default_stream = False
+        self.is_on_default_stream = False
         self.states: list[str] = []
         self.multi_port: list[PortCondition] = []
         self.or_combined: list[tuple[str, ...]] = []
@@ -309,17 +309,8 @@ class OperatorSpec(ComponentSpec):
         if on_stuck is not None:
             self.on_stuck = check_on_stuck(on_stuck, self.owner)
 
-    def ambient_stream(self) -> None:
-        """Run plain code of CuPy and PyTorch on the operator's own stream, even if it handles streams itself.
-
-        Other operators need not say so: their plain code runs on their own stream and its SMs, ordered after all
-        received messages. An operator that calls `receive_cuda_stream` or `allocate_cuda_stream` is left alone
-        unless it says so.
-        """
-        self.is_ambient = True
-
     def default_stream(self) -> None:
-        """Run plain code of CuPy and PyTorch on the default stream, not on a stream of the operator's own.
+        """Work on the default stream of the device, not on a stream of the operator's own.
 
         Neighbours that all say so need no events between them. Their kernels never overlap.
         """

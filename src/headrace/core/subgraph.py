@@ -71,9 +71,10 @@ class InnerSubgraph(InnerConnectable, InnerComposition):
             for name, value in named.items()
             if isinstance(value, dict) and name not in self.subgraph.spec.params
         ]
-        self.subgraph.spec.apply(
-            self.subgraph, {name: value for name, value in named.items() if name not in sections} | keywords
-        )
+        values = {name: value for name, value in named.items() if name not in sections} | keywords
+        # What users set wins over what the program gives.
+        settings = self.subgraph.fragment._headrace.set_parameters(self.subgraph, "subgraph")
+        self.subgraph.spec.apply(self.subgraph, values | settings)
         missing = self.subgraph.spec.missing(self.subgraph)
         if missing:
             raise ParameterError(
@@ -140,6 +141,12 @@ class InnerSubgraph(InnerConnectable, InnerComposition):
 
     def changes_of_run(self, call: str) -> None:
         """Return None: a subgraph is composed, and does not change in a run."""
+        whole = self.subgraph.fragment
+        if whole._headrace.made is None and whole._headrace.engine is not None:
+            raise GraphError(
+                f"{call} in subgraph {self.subgraph.name!r}, which does not change in a run: create the operator "
+                f"in {whole.name!r}, and connect it to a port of the subgraph: subgraph['port'] >> operator"
+            )
         self.check_composing(call)
 
     def check_composing(self, call: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numbers
 from collections.abc import Iterable
 
+from headrace.brief import brief
+
 
 def whole_number(value: object, what: str, least: int | None = None, most: int | None = None) -> int:
     """Return a whole number of any library as an int; raise for anything else, and for one out of bounds.
@@ -19,7 +21,7 @@ def whole_number(value: object, what: str, least: int | None = None, most: int |
         The smallest and the largest allowed; no bound unless given.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{what} must be an int, not {value!r}")
+        raise TypeError(f"{what} must be an int, not {brief(value)}")
     number = int(value)
     if (least is not None and number < least) or (most is not None and number > most):
         bounds = f"at least {least}" if most is None else f"from {least} to {most}"
@@ -30,7 +32,7 @@ def whole_number(value: object, what: str, least: int | None = None, most: int |
 def whole_numbers(values: object, what: str, least: int = 0) -> tuple[int, ...]:
     """Return whole numbers, each at least `least`, as ints; raise for anything else."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise TypeError(f"{what} must be a list of ints, such as [0, 1], not {values!r}")
+        raise TypeError(f"{what} must be a list of ints, such as [0, 1], not {brief(values)}")
     return tuple(whole_number(value, f"each number in {what}", least) for value in values)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.drawing.layout import lay_out, number_operators, place
@@ -61,15 +61,19 @@ class _Canvas:
         return "\n".join(rows)
 
 
-def draw_boxes(graph: Graph, segments: Sequence[Segment] = ()) -> str:
+def draw_boxes(
+    graph: Graph, segments: Sequence[Segment] = (), streams: Mapping[str, str] | None = None
+) -> str:
     """Return `graph` drawn with boxes and lines; flows that lead back are listed below.
+
+    `streams` has the names of streams that operators share, which are in their boxes.
 
     A captured segment has a frame. If the frame would be around other boxes, too, the boxes of the segment have its
     name in them instead.
     """
     framed = set(range(len(segments)))
     while True:
-        drawing = _Drawing(graph, segments, framed)
+        drawing = _Drawing(graph, segments, framed, streams or {})
         wrong = {group for group in framed if drawing.encloses_others(group)}
         if not wrong:
             return drawing.draw()
@@ -79,14 +83,18 @@ def draw_boxes(graph: Graph, segments: Sequence[Segment] = ()) -> str:
 class _Drawing:
     """The places of the boxes of a graph, with frames around some of its segments."""
 
-    def __init__(self, graph: Graph, segments: Sequence[Segment], framed: set[int]) -> None:
+    def __init__(
+        self, graph: Graph, segments: Sequence[Segment], framed: set[int], streams: Mapping[str, str]
+    ) -> None:
         self._names = [operator.name for operator in graph]
         slices = slices_of(graph)
         edges, groups = number_operators(graph, segments)
         # Several flows between two operators are one line; the ports are listed by the text style.
         self._edges = list(dict.fromkeys(edges))
         self._labels = {group: segments[group].label for group in framed}
-        self._lines = [[name, slices[name]] if name in slices else [name] for name in self._names]
+        self._lines = [
+            [name, *(each[name] for each in (slices, streams) if name in each)] for name in self._names
+        ]
         for vertex, group in groups.items():
             if group not in framed:
                 self._lines[vertex].append(segments[group].label)

@@ -1,5 +1,7 @@
 """A graph as an SVG picture: operators as boxes with their ports, flows as curves, slices of the GPU as colours.
 
+A stream that operators share is a bar of its colour at the left of their boxes, with its name beside their class.
+
 The picture needs no other program and no font of its own. It follows the reader's choice of light or dark
 (``prefers-color-scheme``), with plain rules instead of CSS variables, which converters do not know.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -49,12 +51,21 @@ class _Rect(NamedTuple):
         return self.top + _HEAD + (names.index(name) + 0.5) * _LINE
 
 
-def draw_svg(graph: Graph, title: str = "pipeline", segments: Sequence[Segment] = ()) -> str:
-    """Return `graph` as the text of an SVG file, with a frame around each captured segment."""
+def draw_svg(
+    graph: Graph,
+    title: str = "pipeline",
+    segments: Sequence[Segment] = (),
+    streams: Mapping[str, str] | None = None,
+) -> str:
+    """Return `graph` as the text of an SVG file, with a frame around each captured segment.
+
+    `streams` has the names of streams that operators share.
+    """
+    kinds = {operator.name: _kind(operator, (streams or {}).get(operator.name, "")) for operator in graph}
     operators = list(graph)
     edges, groups = number_operators(graph, segments)
     layout = lay_out(len(operators), edges, groups)
-    sizes = [_size(operator) for operator in operators]
+    sizes = [_size(operator, kinds[operator.name]) for operator in operators]
     # Bends are a little higher than a line, so that a flow keeps away from the boxes that it passes.
     sizes += [(0.0, _LINE)] * (sum(map(len, layout.layers)) - len(operators))
     # A frame takes room above and below.
@@ -107,9 +118,16 @@ def draw_svg(graph: Graph, title: str = "pipeline", segments: Sequence[Segment] 
         _add(root, "path", class_="tip", d=f"M{end[0]:.1f} {end[1]:.1f}l-8 -4v8z")
     slices = slices_of(graph)
     colours = dict(zip(dict.fromkeys(slices.values()), itertools.cycle(_COLOURS), strict=False))
+    bars = dict(
+        zip(dict.fromkeys((streams or {}).values()), itertools.cycle(reversed(_COLOURS)), strict=False)
+    )
     for vertex, operator in enumerate(operators):
         share = slices.get(operator.name, "")
-        _add_box(root, operator, rects[vertex], share, colours.get(share, ""))
+        _add_box(root, operator, rects[vertex], share, colours.get(share, ""), kinds[operator.name])
+        if streams is not None and operator.name in streams:
+            left, top, _, low = rects[vertex]
+            bar = {"x": left, "y": top, "width": 5, "height": low - top, "rx": 2.5}
+            _add(root, "rect", **bar, style=f"fill:{bars[streams[operator.name]]}")
     if colours:
         bottom += 20
         x = _MARGIN
@@ -164,18 +182,18 @@ def _add_frame(root: Element, segment: Segment, columns: list[_Rect]) -> None:
     _add(group, "text", segment.label, class_="small", x=x, y=y)
 
 
-def _add_box(root: Element, operator: Operator, rect: _Rect, share: str, colour: str) -> None:
-    """Add the box of an operator; `share` is its slice of the device, if any."""
+def _add_box(root: Element, operator: Operator, rect: _Rect, share: str, colour: str, kind: str) -> None:
+    """Add the box of an operator; `share` is its slice of the device, if any, and `kind` what is below its name."""
     left, top, right, bottom = rect
     middle = (left + right) / 2
     group = _add(root, "g")
-    _add(group, "title", f"{operator.name}: {_kind(operator)}" + (f", {share}" if share else ""))
+    _add(group, "title", f"{operator.name}: {kind}" + (f", {share}" if share else ""))
     shape = {"x": left, "y": top, "width": right - left, "height": bottom - top, "rx": 7}
     _add(group, "rect", class_="box", **shape)  # opaque below the tint, so that no flow shines through
     if colour:
         _add(group, "rect", **shape, style=f"fill:{colour};fill-opacity:.16;stroke:{colour}")
     _add(group, "text", operator.name, class_="name", text_anchor="middle", x=middle, y=top + 17)
-    _add(group, "text", _kind(operator), class_="muted", text_anchor="middle", x=middle, y=top + 31)
+    _add(group, "text", kind, class_="muted", text_anchor="middle", x=middle, y=top + 31)
     inputs, outputs = list(operator.spec.every_input), _outputs(operator)
     if inputs or outputs:
         rule = f"M{left + 1:.1f} {top + _HEAD - 2:.1f}h{right - left - 2:.1f}"
@@ -190,15 +208,15 @@ def _add_box(root: Element, operator: Operator, rect: _Rect, share: str, colour:
         _add(group, "text", name, class_="small", text_anchor="end", x=right - _PAD, y=y + 4)
 
 
-def _size(operator: Operator) -> tuple[float, float]:
-    """Return the width and the height of the box of an operator."""
+def _size(operator: Operator, kind: str) -> tuple[float, float]:
+    """Return the width and the height of the box of an operator, with `kind` below its name."""
     inputs = [f"{name} {queue_label(operator, name)}" for name in operator.spec.every_input]
     outputs = _outputs(operator)
     rows = max(len(inputs), len(outputs))
     pairs = itertools.zip_longest(inputs, outputs, fillvalue="")
     ports = [sum(_width(text, _SMALL) for text in pair) + 2 * _PAD for pair in pairs]
     name = _width(operator.name, _EM) * 1.06  # bold is wider
-    width = max(name, _width(_kind(operator), _SMALL), *ports, 60.0) + 2 * _PAD
+    width = max(name, _width(kind, _SMALL), *ports, 60.0) + 2 * _PAD
     return width, _HEAD + rows * _LINE + (_PAD / 2 if rows else 0)
 
 
@@ -251,8 +269,10 @@ def _around(begin: tuple[float, float], end: tuple[float, float], bottom: float)
     )
 
 
-def _kind(operator: Operator) -> str:
-    return "function" if operator.is_function else type(operator).__name__
+def _kind(operator: Operator, stream: str) -> str:
+    """Return the class of an operator, and the stream that it shares, if any."""
+    kind = "function" if operator.is_function else type(operator).__name__
+    return f"{kind}, {stream}" if stream else kind
 
 
 def _width(text: str, size: float) -> float:

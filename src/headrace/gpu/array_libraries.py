@@ -38,8 +38,18 @@ def _unknown(name: str, handle: StreamHandle) -> Any:
     raise ImportError(f"there is no array library {name!r}")
 
 
+def _never(notice: Callable[[], None]) -> Callable[[], None]:
+    return lambda: None
+
+
 with_streams: Callable[[bool], Sequence[StreamLibrary]] = _none
 """Return the libraries in use that have a current stream and work on streams of CUDA, or on others."""
 
 make_stream: Callable[[str, StreamHandle], Any] = _unknown
 """Return the object of a library, given by name, for a stream."""
+
+when_imported: Callable[[Callable[[], None]], Callable[[], None]] = _never
+"""Call a function whenever a library with a current stream begins to be imported; return what ends this."""
+
+is_being_imported: Callable[[], bool] = bool
+"""Return whether the import of such a library has begun and is not known to be over."""

@@ -62,10 +62,17 @@ class DeviceClock(Protocol):
     def sleep(self, seconds: float) -> None:
         """Block until that much of its time has passed."""
 
-    def wait(self, ready: Callable[[], bool], timeout: float | None = None, outside: bool = False) -> bool:
+    def wait(
+        self,
+        ready: Callable[[], bool],
+        timeout: float | None = None,
+        outside: bool = False,
+        patience: float | None = None,
+    ) -> bool:
         """Block until ``ready()`` is true or that many seconds have passed; return whether it is true.
 
-        With ``outside``, what makes it true may come from outside of the device and of the attached threads.
+        With ``outside``, what makes it true may come from outside of the device and of the attached threads. After
+        `patience` seconds of real time the wait ends in any case.
         """
 
     def notify(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.brief import brief
 from headrace.core.errors import ParameterError, choices
 from headrace.inference.loading import BACKENDS
 from headrace.inference.tensor_spec import TensorSpec
@@ -83,7 +84,7 @@ def read_names(owner: str, key: str, value: Any, warn: bool = True) -> list[str]
             warnings.warn(f"{owner}: {key} is the text {value!r}; write a list: [{value!r}]", stacklevel=2)
         value = [value]
     if not isinstance(value, (list, tuple)) or not all(isinstance(part, str) for part in value):
-        raise ParameterError(f"{owner}: {key} must be a list of names of tensors, not {value!r}")
+        raise ParameterError(f"{owner}: {key} must be a list of names of tensors, not {brief(value)}")
     return list(value)
 
 
@@ -102,7 +103,7 @@ def read_profile(owner: str, setting: ModelSetting, inputs: Sequence[TensorSpec]
     if not isinstance(texts, Sequence) or len(texts) != len(inputs):
         raise ParameterError(
             f"{where} must be a list with one text for each input ({choices([spec.name for spec in inputs])}), "
-            f'such as "1,4,8" for one dynamic extent that is 1 to 8 and usually 4, not {given!r}'
+            f'such as "1,4,8" for one dynamic extent that is 1 to 8 and usually 4, not {brief(given)}'
         )
     profile = []
     for spec, text, extents in zip(inputs, texts, dynamic, strict=True):
@@ -167,7 +168,7 @@ def _number(where: str, value: Any, least: int, greatest: int | None) -> int:
     if text.lstrip("-").isdigit() and int(text) >= least and (greatest is None or int(text) <= greatest):
         return int(text)
     wanted = f"an integer from {least} on" if greatest is None else f"{least} or {greatest}"
-    raise ParameterError(f"{where} must be {wanted}, not {value!r}")
+    raise ParameterError(f"{where} must be {wanted}, not {brief(value)}")
 
 
 def _check_names(owner: str, given: Mapping[str, Any], settings: list[ModelSetting]) -> None:

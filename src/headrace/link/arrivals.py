@@ -23,7 +23,9 @@ from headrace.link.handshake import (
     Purpose,
     Refusal,
     ServerHandshake,
+    TlsMismatch,
     check_user,
+    is_plain,
     refusal,
     refusal_after,
 )
@@ -167,6 +169,7 @@ class Arrival:
         self.has_spoken = False
         self._is_unix = connection.family == socket.AF_UNIX
         self._tls: ssl.SSLSocket | None = None
+        self._has_begun = False
         self._is_secured = identity is None
         self._by_ucx = False
         if self._is_unix:
@@ -207,7 +210,10 @@ class Arrival:
         if isinstance(error, LinkError):
             answer = answer or refusal_after(error)
         with suppress(OSError):
-            self._send(answer)
+            if isinstance(error, TlsMismatch):
+                socket.socket.send(self.connection, answer)  # not by TLS
+            else:
+                self._send(answer)
             self.connection.shutdown(socket.SHUT_WR)  # or the answer is lost with what was not read
         self.connection.close()
 
@@ -225,7 +231,17 @@ class Arrival:
         """Go on with the handshake of TLS; return whether it is done."""
         self.wants_write = False
         try:
+            if not self._has_begun:
+                # From the socket itself: TLS would take these bytes for a wrong version.
+                began = socket.socket.recv(connection, MOST_BYTES, socket.MSG_PEEK)
+                if is_plain(began):
+                    raise TlsMismatch(
+                        "the peer does not use TLS, and this end does; start the peer with --tls, too"
+                    )
+                self._has_begun = True
             connection.do_handshake()
+        except (BlockingIOError, InterruptedError):
+            return False
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLWantWriteError:

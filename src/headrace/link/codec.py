@@ -62,6 +62,7 @@ _dump = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 _REMEMBERED = 256
 _LONGEST_REMEMBERED = 2048  # bytes of a description
 _LONGEST_DTYPE = 4096
+_LONGEST_SCALAR = 64  # bytes of a number of NumPy in the description
 
 
 class Encoded(NamedTuple):
@@ -300,6 +301,9 @@ class _Writer:
         if isinstance(data, np.generic):
             described = describe_dtype(data.dtype)
             if described is not None:
+                # A small one is a part of the description: pieces are counted, and there may be thousands of them.
+                if data.nbytes <= _LONGEST_SCALAR:
+                    return ["S", data.tobytes()[: data.dtype.itemsize].hex(), described]
                 return ["s", self.add(np.asarray(data)), described]
         elif kind is not np.ndarray and is_array(data) and not isinstance(data, np.ndarray):
             return self._tensor(as_tensor(data), kind.__module__.partition(".")[0])
@@ -507,6 +511,12 @@ class _Reader:
             raise ProtocolError("a frame is damaged: an array of the host lies on a device")
         return memory
 
+    def _scalar(self, text: Any, dtype: Any) -> Any:
+        kind, content = _dtype_of(dtype), bytearray.fromhex(text)
+        if len(content) != kind.itemsize:
+            raise ProtocolError(f"a frame is damaged: a number of {kind} has {len(content)} bytes")
+        return np.ndarray((), kind, content)[()]
+
     def _array(self, piece: Any, dtype: Any, shape: Any, strides: Any) -> Array:
         memory = self._on_host(piece)
         if min(shape, default=0) < 0:  # which NumPy would replace
@@ -592,6 +602,7 @@ _READ: dict[str, Callable[..., Any]] = {
     "a": _Reader._array,
     "t": _Reader._tensor,
     "s": lambda reader, piece, dtype: reader._array(piece, dtype, (), None)[()],
+    "S": _Reader._scalar,
     "b": lambda reader, piece: reader._on_host(piece).tobytes(),
     "B": lambda reader, piece: bytearray(reader._on_host(piece)),
     "l": lambda reader, *items: [reader.read(item) for item in items],

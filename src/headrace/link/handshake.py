@@ -45,6 +45,7 @@ SHORTEST_TOKEN = 16
 """The least bytes of a token: whoever sees a proof can try short tokens until one fits."""
 
 _MAGIC = b"headrace"
+_RECORD_OF_TLS = b"\x16\x03"  # how a client of TLS begins
 _HEADER = struct.Struct("!8sHBH")  # magic, version, kind, length of the body
 _HELLO = struct.Struct("!32sQ")  # nonce, epoch; then the kind and the name of the purpose
 _NONCE = 32
@@ -82,6 +83,7 @@ class Refusal(IntEnum):
     VERSION = 1
     TOKEN = 2
     UNEXPECTED = 3
+    TLS = 4
 
 
 class _Kind(IntEnum):
@@ -164,6 +166,8 @@ class _Handshake:
             If the peer does not know the token.
         """
         self._received += data
+        if self._received.startswith(_RECORD_OF_TLS):
+            raise ProtocolError("the peer uses TLS, and this end does not; start this one with --tls, too")
         magic = self._received[: len(_MAGIC)]
         if not _MAGIC.startswith(bytes(magic)):
             raise ProtocolError("the peer does not speak the protocol of a link")
@@ -274,6 +278,8 @@ class ClientHandshake(_Handshake):
             )
         if reason == Refusal.UNEXPECTED:
             return ProtocolError(f"the peer does not expect this connection ({self.purpose})")
+        if reason == Refusal.TLS:
+            return TlsMismatch("the peer uses TLS, and this end does not; start this one with --tls, too")
         return ProtocolError("the peer refuses the connection without a reason")
 
 
@@ -318,8 +324,17 @@ class ServerHandshake(_Handshake):
         )
 
 
+class TlsMismatch(ProtocolError):
+    """One end uses TLS, and the other one does not."""
+
+
 class VersionError(ProtocolError):
     """The two ends have versions of headrace that cannot be linked."""
+
+
+def is_plain(began: bytes) -> bool:
+    """Return whether a connection that began so is a handshake without TLS."""
+    return began.startswith(_MAGIC)
 
 
 def refusal(reason: Refusal) -> bytes:
@@ -333,6 +348,8 @@ def refusal_after(error: LinkError) -> bytes:
         return refusal(Refusal.VERSION)
     if isinstance(error, AuthenticationError):
         return refusal(Refusal.TOKEN)
+    if isinstance(error, TlsMismatch):
+        return refusal(Refusal.TLS)
     return b""
 
 

@@ -7,6 +7,7 @@ a packet as a whole.
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from array import array
 from collections import deque
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from headrace.core.errors import ProtocolError
+from headrace.core.errors import LinkError, ProtocolError
 from headrace.link.carrier import Buffer, CarrierClosed, Received
 from headrace.link.wire import HEADER_SIZE, MAX_BODY, MAX_INLINE, unpack_header
 
@@ -24,7 +25,7 @@ _ANCILLARY = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array("i").itemsize)
 # As plain numbers: an operation on members of an enumeration takes longer than the rest of a call.
 _SENT_WITH = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _RECEIVED_WITH = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
-_TRUNCATED = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+_TOO_LONG, _DESCRIPTORS_MISSING = int(socket.MSG_TRUNC), int(socket.MSG_CTRUNC)
 _NEVER = 3600.0  # seconds
 
 
@@ -117,10 +118,10 @@ class UnixCarrier:
         try:
             if not size:
                 raise CarrierClosed("the connection was closed")
-            if flags & _TRUNCATED:
-                raise ProtocolError(
-                    f"a packet is larger than {_LARGEST_PACKET} bytes, or has too many descriptors"
-                )
+            if flags & _TOO_LONG:
+                raise ProtocolError(f"a packet is larger than {_LARGEST_PACKET} bytes")
+            if flags & _DESCRIPTORS_MISSING:
+                raise _missing(len(descriptors))
             packet = self._buffer
             header = unpack_header(packet if size >= HEADER_SIZE else packet[:size], self.max_bulk)
             _, _, _, body, bulk = header
@@ -157,6 +158,17 @@ def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
     return tuple(descriptors)
+
+
+def _missing(came: int) -> LinkError:
+    """Return the error for a packet of which only some descriptors came."""
+    if came >= _MOST_DESCRIPTORS:
+        return ProtocolError(f"a packet has more than {_MOST_DESCRIPTORS} descriptors")
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return LinkError(
+        f"this process could not take the shared memory that came with a packet: it may have {most} files open, "
+        "and has; allow more with `ulimit -n`"
+    )
 
 
 _PASSING = frozenset((105, 109))  # ENOBUFS, ETOOMANYREFS

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from headrace.core.errors import ProtocolError
 
-VERSION = 2
+VERSION = 3
 """The version of the handshake and of all that follows it, the messages of drivers and workers included."""
 MAX_BODY = 48 << 10
 """The most bytes of a body, so that a message with a small array fits into one packet of a Unix socket."""

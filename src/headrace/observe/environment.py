@@ -94,10 +94,11 @@ def _print_ports() -> Watcher:
 
 
 def _recorder() -> Watcher:
-    from headrace.observe.recordings.port_recorder import PortRecorder, recording_of_run
+    from headrace.core.run_files import numbered
+    from headrace.observe.recordings.port_recorder import PortRecorder
 
     path = os.environ["HEADRACE_RECORD"]
-    return PortRecorder(recording_of_run(path, next(_runs[path])), _ports("HEADRACE_RECORD_PORTS"))
+    return PortRecorder(numbered(Path(path), next(_runs[path])), _ports("HEADRACE_RECORD_PORTS"))
 
 
 def _dashboard() -> Watcher | None:

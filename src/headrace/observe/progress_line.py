@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import waits
 from headrace.core.booleans import is_set
 from headrace.core.progress import progress_of
+from headrace.observe.figures.rates import per_second
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -140,7 +141,7 @@ class ProgressLine:
             parts.append("starting")
         elif before is not None and seconds > 0:
             rates = {
-                name: max(count - before.computes.get(name, 0), 0) / seconds
+                name: per_second(count - before.computes.get(name, 0), seconds * 1e9)
                 for name, count in progress.computes.items()
             }
             parts.append(f"{_rate(sum(rates.values()))} computes/s")

@@ -167,7 +167,7 @@ class _ServedRuns(StatisticsWatcher):
     def figures(self) -> Statistics:
         """Return the figures of the run, with the shares of its last seconds."""
         total = self.snapshot()
-        recent = self._recent.snapshot(self.observation.now() if self.observation is not None else 0)
+        recent = self._recent.snapshot(self.observation.known_until if self.observation is not None else 0)
         return replace(
             total,
             application=self.label,

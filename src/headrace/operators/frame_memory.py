@@ -107,6 +107,8 @@ class FrameMemory:
 class FrameSink(Operator):
     """The base of operators that write the frames of their ``input`` to files, in order."""
 
+    parallel = True
+
     _writer: Any = None
 
     def open_writer(self) -> Any:

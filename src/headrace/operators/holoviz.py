@@ -15,6 +15,7 @@ from headrace.core.condition_types import ConditionType
 from headrace.core.construction import named_values, needs_fragment
 from headrace.core.errors import ParameterError
 from headrace.core.ports import IOSpec
+from headrace.core.run_files import path_of_start
 from headrace.core.spec import OperatorSpec
 from headrace.operators.arrays import Workplace
 from headrace.operators.messages import place_of, tensors_of
@@ -140,6 +141,8 @@ class HolovizOp(TensorOperator):
     name
         The name of the operator.
     """
+
+    parallel = True  # it may draw the picture, and wait for the device for that
 
     InputSpec: ClassVar[TypeAlias] = InputSpec
     InputType: ClassVar[TypeAlias] = formats.InputType
@@ -422,11 +425,13 @@ class HolovizOp(TensorOperator):
         if name in ("rerun", "rerun-web") or name.lower().endswith(".rrd"):
             from headrace.viewer.rerun_outlet import RerunOutlet
 
-            target = {"rerun": "window", "rerun-web": "web"}.get(name, name)
+            target = {"rerun": "window", "rerun-web": "web"}.get(name) or str(path_of_start(name, self))
             return RerunOutlet(self.window_title, target)
         from headrace.viewer.outlets import PngOutlet, VideoOutlet
 
-        return PngOutlet(name) if name.lower().endswith(".png") else VideoOutlet(name, self.framerate)
+        if name.lower().endswith(".png"):
+            return PngOutlet(name)
+        return VideoOutlet(str(path_of_start(name, self)), self.framerate)
 
     def _open_page(self) -> Outlet:
         from headrace.viewer.page_server import PageServer

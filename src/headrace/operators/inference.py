@@ -126,6 +126,8 @@ class InferenceOp(Operator):
         The pool of the operator's streams.
     """
 
+    parallel = True  # models compute outside the interpreter
+
     ActivationSpec: ClassVar[type[_ActivationSpec]] = _ActivationSpec
 
     backend: Any = None

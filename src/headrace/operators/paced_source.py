@@ -33,6 +33,8 @@ Frame = TypeVar("Frame")
 class PacedSource(Operator, Generic[Frame]):
     """The base of sources that are paced by the clock; a subclass writes `frames`, `time_of`, `emit_frame`."""
 
+    parallel = True  # it may wait for the thread that makes the frames, and copies them
+
     @needs_fragment
     def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from headrace.brief import brief
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError
 from headrace.core.operator import Operator
@@ -59,7 +60,7 @@ def check_parameters(operator: Operator) -> None:
         if not hasattr(given, "allocate_tensor"):
             raise ParameterError(
                 f"operator {operator.name!r}: {name} must be an allocator, such as UnboundedAllocator(self), "
-                f"not {given!r}"
+                f"not {brief(given)}"
             )
 
 

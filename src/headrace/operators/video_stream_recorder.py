@@ -10,16 +10,22 @@ import numpy as np
 
 from headrace.core.contexts import ExecutionContext, InputContext
 from headrace.core.operator import NamedPart, Part
+from headrace.core.run_files import number_of_start
 from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import FrameSink
 from headrace.operators.messages import tensors_of
 from headrace.operators.tensor_operator import declare_fields
 from headrace.resources import MemoryStorageType
 from headrace.video import EntityWriter
+from headrace.video.entities import entity_files
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.error_policy import OnError
+
+
+def _numbered(basename: str, number: int) -> str:
+    return basename if number == 1 else f"{basename}-{number}"
 
 
 class _Details(NamedTuple):
@@ -34,7 +40,8 @@ class VideoStreamRecorderOp(FrameSink):
     Each message is with the operating system when its compute returns: what ends the process leaves all complete
     frames readable. Tensors on a device are copied to the host on the operator's stream, and written when the copy
     is complete, in a later compute or at the end of the run; the host waits only if the device is more than four
-    frames behind. Files of the same name are replaced.
+    frames behind. Files of the same name are replaced. If the operator or the process of its fragment is started
+    again in a run, it goes on in the recording ``basename-2``.
 
     **Input** ``input``: an array of any library, or a dict or TensorMap of arrays, of integers, float32 or float64.
     An array without a name is recorded under ``""``. The acquisition timestamp of a message is recorded with it.
@@ -79,7 +86,13 @@ class VideoStreamRecorderOp(FrameSink):
             raise ValueError(f"operator {self.name!r}: basename must not be empty")
         # The distances are those of the run's clock, so that a recording made in virtual time plays at that pace.
         self._epoch = time.time_ns() - self.fragment.scheduler().clock.timestamp()
-        return EntityWriter(self.directory, str(self.basename), flush=self.flush_on_tick)
+        name = str(self.basename)
+        number = number_of_start(
+            lambda number: any(map(Path.exists, entity_files(self.directory, _numbered(name, number)))),
+            self,
+            f"{name!r} in {str(self.directory)!r} has what was recorded before",
+        )
+        return EntityWriter(self.directory, _numbered(name, number), flush=self.flush_on_tick)
 
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
         """Record one message."""

@@ -11,12 +11,13 @@ import numpy as np
 
 from headrace.core.contexts import ExecutionContext, InputContext
 from headrace.core.operator import NamedPart, Part
+from headrace.core.run_files import path_of_start
 from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import FrameSink
 from headrace.operators.messages import find_tensor
 from headrace.operators.tensor_operator import declare_fields
 from headrace.video import VideoWriter
-from headrace.video.files import PIXEL_FORMATS
+from headrace.video.files import PIXEL_FORMATS, is_url
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -35,7 +36,8 @@ class VideoWriterOp(FrameSink):
     much. `frames_retimed` counts such frames.
 
     The file is finished when the run ends, for whatever reason. An MP4 file of a process that was killed plays,
-    except for its last second.
+    except for its last second. If the operator or the process of its fragment is started again, it goes on in
+    another file: ``run-2.mp4`` next to ``run.mp4``.
 
     **Input** ``input``: an array of any library, or a dict or TensorMap with one. uint8, of the shape (height,
     width), (height, width, 1), (height, width, 3) for RGB or (height, width, 4) for RGBA, unless `in_pixel_format`
@@ -126,8 +128,9 @@ class VideoWriterOp(FrameSink):
     def open_writer(self) -> VideoWriter:
         """Prepare the video; the file is created with the first frame, which has its size."""
         self.frames_written = self.frames_retimed = 0
+        path = self.path if is_url(self.path) else path_of_start(Path(self.path).expanduser(), self)
         return VideoWriter(
-            self.path,
+            path,
             self.frame_rate,
             codec=self.codec,
             quality=self.quality,

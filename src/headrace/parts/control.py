@@ -10,6 +10,7 @@ run. No descriptors travel there.
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import select
@@ -19,7 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from errno import EHOSTUNREACH, ENETUNREACH, ETIMEDOUT
+from errno import EHOSTUNREACH, EMFILE, ENETUNREACH, ETIMEDOUT
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ _HEADER = struct.Struct("<QI")  # the bytes of the pickle, and the number of des
 _MOST_DESCRIPTORS = 250  # Linux passes at most 253 at once
 _CHUNK = 1 << 16
 _UNANSWERED = 2350  # ms for which a beat, one of two in a second, stays unanswered by a host that is cut off
+
+_log = logging.getLogger("headrace.parts")
 
 Address = tuple[str, int]
 TOKEN = "HEADRACE_TOKEN"
@@ -544,8 +547,12 @@ class Channel:
         return dict(poll.poll(None if limit is None else 1000 * limit))
 
     def _read(self) -> tuple[bytes, list[int]]:
-        data, descriptors, _, _ = socket.recv_fds(self._connection, _CHUNK, _MOST_DESCRIPTORS)
-        return data, list(descriptors)
+        data, descriptors, flags, _ = socket.recv_fds(self._connection, _CHUNK, _MOST_DESCRIPTORS)
+        if flags & socket.MSG_CTRUNC:
+            _close(descriptors)
+            _log.error("this process has no files left for its links; allow more with `ulimit -n`")
+            raise OSError(EMFILE, os.strerror(EMFILE))
+        return data, descriptors
 
     def _complete(self) -> Any:
         while len(self._received) >= _HEADER.size:

@@ -436,7 +436,8 @@ class Driver:
         former = self._processes.pop(part, None)
         if former is not None:
             self._leaving.append(former)
-        environment = environment_of(part, os.environ, self._gpus[part], self._ports)
+        restarts = self.supervisor.restarts.get(part, 0)
+        environment = environment_of(part, os.environ, self._gpus[part], self._ports, restarts)
         process = self._processes[part] = Process(part, environment, self._control.fail)
         self.supervisor.beat(part, monotonic())
         process.channel.post(self._assignment(part))

@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from headrace.core.errors import GraphError
+from headrace.core.run_files import PART_RESTARTS
 
 SPANNING = (
     "HEADRACE_TRACK",
@@ -33,6 +34,7 @@ def environment_of(
     environment: Mapping[str, str],
     gpus: Sequence[int] | None,
     ports: Mapping[str, Sequence[tuple[str, str]]],
+    restarts: int = 0,
 ) -> dict[str, str]:
     """Return the variables of the process of a part.
 
@@ -42,6 +44,8 @@ def environment_of(
         The GPUs of the driver that it may use; None for all.
     ports
         The operators and ports of each part.
+    restarts
+        How often the part was started again.
     """
     found = dict(environment)
     for name in ("HEADRACE_LOG", "HEADRACE_RECORD_PORTS"):
@@ -54,7 +58,7 @@ def environment_of(
         found["HEADRACE_RECORD"] = _own_file(found["HEADRACE_RECORD"], part)
     if ":" in found.get(DASHBOARD, ""):  # the port is that of the driver's page
         found[DASHBOARD] = f"{found[DASHBOARD].rpartition(':')[0]}:0"
-    found["HEADRACE_PART"] = part
+    found["HEADRACE_PART"], found[PART_RESTARTS] = part, str(restarts)
     found["HEADRACE_PROGRESS"] = "0"  # one terminal has room for one line
     found.setdefault(*_BLAS_SPIN)
     if gpus is not None:

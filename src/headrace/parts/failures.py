@@ -12,6 +12,8 @@ from headrace.link.failures import pickled_error
 
 _TERMINATED = 128 + 15  # the status of a program that SIGTERM ended
 
+_MOST_CAUSES = 8  # of an exception, in a row
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -27,10 +29,15 @@ class Failure:
     """Whether it is Ctrl-C or SIGTERM."""
     is_consequence: bool
     """Whether it only says that another part has ended."""
+    cause: Failure | None = None
+    """What it was raised from, or during the handling of."""
+    is_explicit: bool = False
+    """Whether it was raised from that."""
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
-        """Return what is to be said of an exception."""
+    def of(cls, error: BaseException, causes: int = _MOST_CAUSES) -> Failure:
+        """Return what is to be said of an exception and of its causes, at most so many."""
+        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         return cls(
             pickled_error(error),
             type(error).__name__,
@@ -40,6 +47,8 @@ class Failure:
             isinstance(error, KeyboardInterrupt)
             or (isinstance(error, SystemExit) and error.code == _TERMINATED),
             isinstance(error, LinkError),
+            cls.of(cause, causes - 1) if cause is not None and causes else None,
+            error.__cause__ is not None,
         )
 
     def error(self, part: str) -> BaseException:
@@ -52,6 +61,12 @@ class Failure:
         for note in self.notes:
             if note not in notes_of(found):
                 add_note(found, note)
+        if self.cause is not None and found.__cause__ is found.__context__ is None:
+            cause = self.cause.error("")
+            if self.is_explicit:
+                found.__cause__ = cause
+            else:
+                found.__context__ = cause
         if part:
             add_note(found, f"raised in the process of part {part!r}\n{self.traceback}")
         return found

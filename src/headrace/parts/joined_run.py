@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from headrace.observe.events.watchers import Watcher
 
 _log = logging.getLogger("headrace.parts")
+_LATE = 1_500_000_000  # nanoseconds after which what a part does is known, if it does not say that it does nothing
 _KEPT = 20_000  # computes of an operator whose messages may yet arrive
 _NOTHING = np.zeros(0, np.int64)
 
@@ -101,6 +102,7 @@ class JoinedRun:
         self._waiting: dict[OperatorInfo, deque[Computes]] = {}
         self._shown: dict[OperatorInfo, int] = {}
         self._forgotten: defaultdict[OperatorInfo, int] = defaultdict(int)
+        self._newest = 0  # the end of the newest compute that was shown
         self._threads: dict[tuple[str, int], int] = {}
 
     # What comes from the parts.
@@ -185,6 +187,12 @@ class JoinedRun:
     def now(self) -> int:
         """Return the time of the time line."""
         return time.perf_counter_ns()
+
+    @property
+    def known_until(self) -> int:
+        """The time up to which all is known: that of the newest compute, unless nothing has come for a while."""
+        now = self.now()
+        return now if now - self._newest >= _LATE else self._newest
 
     def catch_up(self) -> None:
         """Do nothing: what happens elsewhere comes by itself."""
@@ -308,6 +316,7 @@ class JoinedRun:
                 batch = waiting.popleft()
                 found = True
                 self._shown[operator] = batch.first + len(batch.started)
+                self._newest = max(self._newest, int(batch.ended[-1]))
                 self._tell("computed", batch)
                 self._tell_flows(self._tables.add(batch))
         self._tell_flows(self._tables.close_cycles(self._shown))

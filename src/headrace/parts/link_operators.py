@@ -173,6 +173,7 @@ class AbsentLink:
 
 class _InnerLinkOperator(InnerOperator):
     is_link = True
+    moves_messages = True
 
 
 class LinkOperator(Operator):
@@ -192,6 +193,8 @@ class LinkOperator(Operator):
     is_run_behind
         Whether an operator of another part has computed in the loop that this flow is part of, as far as is known.
     """
+
+    parallel = True  # a message is copied, and sent or received
 
     _headrace = Inner(_InnerLinkOperator)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace import waits
+from headrace.core.graph import is_source
 from headrace.core.progress import Progress, count_limits, fraction_of, progress_of, time_fraction
 from headrace.parts.cut_flow import FlowCounts, under_way
 
@@ -89,7 +90,7 @@ def merge_progress(
         application,
         is_running,
         computes,
-        tuple(operator.name for operator in operators if not operator._headrace.incoming) if parts else (),
+        tuple(operator.name for operator in operators if is_source(operator)) if parts else (),
         joined("waiting", True),
         joined("dropped", True),
         joined("computing"),

@@ -260,7 +260,8 @@ class RemoteDriver(Driver):
             for name, value in os.environ.items()
             if name.startswith(_INHERITED) and name not in _OF_THE_HOST and name not in SPANNING
         }
-        found = environment_of(part, inherited, None, self._ports)
+        restarts = self.supervisor.restarts.get(part, 0)
+        found = environment_of(part, inherited, None, self._ports, restarts)
         wanted = self._wants_gpus[part]
         if wanted is not None:  # its host says which ones it sees
             found.pop("HEADRACE_SIM_DEVICES", None)

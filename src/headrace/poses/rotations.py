@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headrace.brief import brief
+
 Floats: TypeAlias = tuple[float, ...]
 _TINY = 1e-12
 
@@ -246,7 +248,7 @@ def floats(values: Any, count: int, what: str) -> Floats:
     except (TypeError, ValueError):
         array = np.empty(0)
     if array.shape not in ((count,), (count, 1)):
-        raise TypeError(f"{what} must be {count} numbers, not {values!r}")
+        raise TypeError(f"{what} must be {count} numbers, not {brief(values)}")
     return tuple(array.ravel().tolist())
 
 

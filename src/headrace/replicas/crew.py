@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime import has_more
 from headrace.core.condition import Condition
 from headrace.core.condition_types import ConditionType, SchedulingStatusType
-from headrace.core.operator import Operator
+from headrace.core.inner import Inner
+from headrace.core.operator import InnerOperator, Operator
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
@@ -155,8 +156,16 @@ class Crew:
         return None
 
 
+class InnerMover(InnerOperator):
+    """The state of an operator that moves messages between queues and replicas."""
+
+    moves_messages = True
+
+
 class Distributor(Operator):
     """Hands the messages of an operator to its replicas; it has the name of the operator."""
+
+    _headrace = Inner(InnerMover)
 
     def __init__(self, fragment: Composition, declared: Operator, crew: Crew) -> None:
         self.declared = declared
@@ -202,6 +211,8 @@ def job_port(name: str, lane: int, queue: int) -> str:
 
 class Collector(Operator):
     """Sends the results of replicas on, in the order of their jobs."""
+
+    _headrace = Inner(InnerMover)
 
     def __init__(self, fragment: Composition, declared: Operator, crew: Crew, outputs: list[str]) -> None:
         self.crew = crew

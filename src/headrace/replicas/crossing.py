@@ -15,6 +15,7 @@ import pickle
 from multiprocessing.connection import Connection
 from typing import Any
 
+from headrace.brief import brief
 from headrace.core.errors import CrossingError
 
 _ON_HOST = (1, 3)  # kDLCPU and kDLCUDAHost, as DLPack numbers them
@@ -66,7 +67,7 @@ def pack(content: Any, buffers: list[pickle.PickleBuffer] | None = None) -> byte
         raise
     except Exception as error:  # what pickle raises depends on the object
         raise CrossingError(
-            f"{_shown(content)} cannot be pickled ({type(error).__name__}: {error})"
+            f"{brief(content)} cannot be pickled ({type(error).__name__}: {error})"
         ) from error
     return stream.getvalue()
 
@@ -86,8 +87,3 @@ class _Pickler(pickle.Pickler):
                 "host first, or leave out on='processes'"
             )
         return NotImplemented
-
-
-def _shown(content: Any) -> str:
-    text = repr(content)
-    return text if len(text) < 200 else f"{text[:200]}..."

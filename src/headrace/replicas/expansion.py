@@ -66,7 +66,13 @@ def _check(fragment: Composition, operator: Operator) -> None:
     ):
         if is_so:
             raise GraphError(f"{where} and {what}")
-    for segment in fragment._headrace.segments:
+    name = _collects(operator)
+    if name:
+        raise GraphError(
+            f"{where} and waits for several messages at input {name!r}, which receives one at a time: a replica is "
+            "given what one receive returns; declare the input with size=, so that a receive returns all of them"
+        )
+    for segment in fragment.segments:
         if operator in segment.operators:
             raise GraphError(f"{where} and is captured in segment {segment.name!r}; leave one of them out")
     for pool in fragment._headrace.thread_pools:
@@ -79,6 +85,28 @@ def _check(fragment: Composition, operator: Operator) -> None:
         raise GraphError(
             f"{where}, and output {mixed[0]!r} in or_combine_port_conditions: only inputs can be"
         )
+
+
+def _collects(operator: Operator) -> str:
+    """Return an input at which an operator waits for more messages than a receive returns, or an empty string."""
+    inputs = operator.spec.every_input
+    single = [name for name, port in inputs.items() if not port.gives_tuple]
+    wanted = [each for port in inputs.values() for each in port.conditions] + operator.spec.multi_port
+    waits = [(each.ports, each.arguments) for each in wanted]
+    waits += [
+        (each.port_names or tuple(inputs), vars(each))
+        for given in operator.conditions.values()
+        for each in (given, *given.terms)
+        if each.port_role in ("receiver", "receivers")
+    ]
+    for ports, numbers in waits:
+        several = max(numbers.get("min_size") or 1, numbers.get("max_batch_size") or 1) > 1
+        several = several or (numbers.get("min_sum") or 1) > len(ports)  # then one of them has several
+        least = numbers.get("min_sizes") or [2 if several else 1] * len(ports)
+        for name, number in zip(ports, least, strict=False):
+            if number > 1 and name in single:
+                return name
+    return ""
 
 
 def _expand(

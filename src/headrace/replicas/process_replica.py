@@ -24,11 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace._runtime import Envelope, open_message, seal_message
 from headrace.core.condition import Condition
 from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
+from headrace.core.inner import Inner
 from headrace.core.knob_types import KnobType
 from headrace.core.operator import Operator
 from headrace.core.parameter import holder_of
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
+from headrace.replicas.crew import InnerMover
 from headrace.replicas.crossing import pack, receive, send
 
 if TYPE_CHECKING:
@@ -109,6 +111,8 @@ class Reply(NamedTuple):
 
 class ProcessReplica(Operator):
     """A replica in a process of its own."""
+
+    _headrace = Inner(InnerMover)
 
     def __init__(
         self, fragment: Composition, declared: Operator, number: int, run_child: Callable[..., None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.core.clock import Clock
+from headrace.core.clock import LONGEST_TURN, Clock
 from headrace.gpu.backend import DeviceUnavailable, active, clock_in_use, is_chosen
 
 if TYPE_CHECKING:
@@ -70,9 +70,13 @@ class MachineClock(Clock):
             woken = woken or parker.take()
             return woken
 
-        # Without a time to wait for, a worker may wait for an event from outside. The permit may come, and be taken
-        # by another look, after the machine has found that the time is over.
-        self.machine.wait(is_woken, seconds, outside=seconds is None)
+        if self.is_held:
+            seconds = None
+        # Without a time to wait for, a worker may wait for an event from outside. With one, it looks again now and
+        # then: a compute may wait for another one in real time, in which the machine's time stands still. The
+        # permit may come, and be taken by another look, after the machine has found that the time is over.
+        is_timed = seconds is not None
+        self.machine.wait(is_woken, seconds, not is_timed, LONGEST_TURN if is_timed else None)
         return woken
 
     def unpark(self, parker: Parker) -> None:

@@ -14,7 +14,8 @@ the same program would run on one thread or on several, depending on the machine
 declares is the same everywhere.
 
 There are as many workers as operators, since each operator may block, up to `_MOST`. A worker that has nothing to
-do costs no time: a thread is woken only for work that no other thread will do in a moment (`workers`).
+do costs no time: a thread is woken only for an operator that computes beside others, or if a compute lasts
+(`workers`).
 
 In virtual time (`Clock.is_virtual`) one thread runs all operators, because every run is to be the same: the order
 of computes at one moment would depend on which thread was faster.
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.core.errors import GraphError
 from headrace.core.ports import IOSpec
 from headrace.core.queues import queues_of
 from headrace.core.scheduler import Run, Scheduler
@@ -61,6 +63,19 @@ class DefaultScheduler(Scheduler):
             self._workers = min(len(operators), _MOST)
         else:
             self._workers = 1 if fragment._headrace.thread_pools else 0
+
+    def check_change(self, fragment: Composition) -> None:
+        """Raise if the graph has a queue that drops now, and operators run on one thread."""
+        if self._workers > 1 or self.clock.is_virtual:
+            return
+        for operator in fragment.graph:
+            if _drops(operator):
+                raise GraphError(
+                    f"{fragment.name!r}: operator {operator.name!r} would get a queue that drops messages, and "
+                    "the run has one thread, on which the producer of that queue would wait for its consumer: "
+                    "the default scheduler chooses its threads when a run begins; declare such a queue in "
+                    "compose(), or choose an EventBasedScheduler"
+                )
 
     def execute(self, run: Run) -> None:
         """Run operators until the run is over."""

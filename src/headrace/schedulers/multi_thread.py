@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 class MultiThreadScheduler(Scheduler):
     """Runs operators on `worker_thread_number` threads and on the threads of the fragment's thread pools.
 
+    One operator computes at a time; those that say that they wait, or work outside the interpreter
+    (:attr:`Operator.parallel`), and those of thread pools compute beside it. A compute that has lasted a
+    millisecond does not keep others from theirs.
+
     In the Holoscan SDK this scheduler polls. Here it waits for events, as the others do, and
     `check_recession_period_ms` matters only for users' conditions that must be polled.
 

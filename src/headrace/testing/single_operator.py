@@ -21,6 +21,7 @@ from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError, PortError, absent
+from headrace.core.node import Node
 from headrace.core.operator import Operator
 from headrace.core.outcome import Outcome
 from headrace.core.scheduler import Scheduler
@@ -60,7 +61,7 @@ def run_operator(
         any number of connections, a list for each connection. A :class:`Message` instead of a value adds metadata,
         a timestamp and the time at which it is sent.
     steps
-        The maximum number of computes; no limit unless given.
+        The maximum number of computes, as a :class:`CountCondition` counts them; no limit unless given.
     scheduler
         A function that creates the scheduler; greedy unless given.
     **parameters
@@ -73,12 +74,12 @@ def run_operator(
     """
     app = _FedOperator(operator, inputs, steps, scheduler, parameters)
     computes = app.run_in_virtual_time().operators[app.operator.name].computes
-    if steps is None and computes == app.limit:
+    if computes == app.limit:
         raise RuntimeError(
             f"operator {app.operator.name!r} was still running after {computes} steps; pass steps=... for an "
             "operator that does not end by itself, and check that it receives its messages"
         )
-    messages = {name: collector.collected for name, collector in app.collectors.items()}
+    messages = {name: app.collected(name) for name in app.operator.spec.outputs}
     return OperatorResult(cast("Op", app.operator), messages, computes, app.not_received())
 
 
@@ -110,7 +111,7 @@ class OperatorResult(Mapping[str, list[Any]], Generic[Op]):
     """What an operator emitted: a list of values for each output, as in ``result["out"]``."""
 
     operator: Op
-    """The operator, as its last compute and `stop` left it."""
+    """The operator, as its last compute and `stop` left it; with ``workers=`` its replicas compute."""
     messages: dict[str, list[Message]]
     """The emitted messages, by output, with metadata and times."""
     steps: int
@@ -204,13 +205,17 @@ class _FedOperator(SingleOperator):
             self.scheduler(self._make_scheduler(self))
         fed = self._connections(operator)
         messages = sum(len(messages) for _, messages in fed)
-        self.limit = _MAX_STEPS + _MAX_STEPS_PER_MESSAGE * messages if self._steps is None else self._steps
-        operator.add_arg(CountCondition(self, self.limit, name="limit of steps"))
+        self.limit = _MAX_STEPS + _MAX_STEPS_PER_MESSAGE * (messages + (self._steps or 0))
+        operator.add_arg(_Limit(self, self.limit, name="limit of all steps"))
+        if self._steps is not None:
+            operator.add_arg(CountCondition(self, self._steps, name="limit of steps"))
         for number, (name, given) in enumerate(fed):
             feeder = _Feeder(self, given, f"feeder_{number}_of_{name}")
             self._feeders.append((name, feeder))
             self.add_flow(feeder, operator, {("out", name)})
         for name in operator.spec.outputs:
+            if operator._headrace.never_emits and name != operator.spec.dead_letter:
+                continue  # a function without a return: a sink
             self.collectors[name] = _Collector(self, f"collector_of_{name}")
             self.add_flow(operator, self.collectors[name], {(name, "in")}, size=_UNBOUNDED)
 
@@ -253,15 +258,29 @@ class _FedOperator(SingleOperator):
             )
         return fed
 
+    def collected(self, output: str) -> list[Message]:
+        """Return the messages that an output emitted."""
+        return self.collectors[output].collected if output in self.collectors else []
+
     def not_received(self) -> dict[str, int]:
         """Return the number of messages that the operator never received, by input."""
         counts: dict[str, int] = {}
         for name, feeder in self._feeders:
             counts[name] = counts.get(name, 0) + len(feeder.left)
-        assert self.operator._headrace.node is not None
-        for name, queues in self.operator._headrace.node.input_queues.items():
+        node = self.operator._headrace.receiver._headrace.node
+        assert node is not None
+        for name, queues in node.input_queues.items():
             counts[name] = counts.get(name, 0) + sum(queue.undelivered for queue in queues)
         return {name: count for name, count in counts.items() if count}
+
+
+class _Limit(CountCondition):
+    """Ends an operator that never ends by itself: all of its computes count."""
+
+    def attach(self, node: Node) -> None:
+        """Limit the computes of the node."""
+        self.join(node)
+        node.limit_count(self.count)
 
 
 class _Feeder(Operator):

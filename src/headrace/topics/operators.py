@@ -48,6 +48,8 @@ class ExportTopicOp(Operator):
         The topic and its subscribers, in a run.
     """
 
+    parallel = True  # a message is copied, and sent or received
+
     publication: Publication | None = None
 
     def __init__(
@@ -136,6 +138,8 @@ class ImportTopicOp(Operator):
     subscription
         The topic as this program receives it, in a run.
     """
+
+    parallel = True  # a message is copied, and sent or received
 
     subscription: Subscription | None = None
 

@@ -30,11 +30,16 @@ class ServiceThread:
         The name of the thread.
     step
         Does what is to do, and calls `wait` once.
+    on_abandoned
+        Called on the thread when it has ended because of `abandon`.
     """
 
-    def __init__(self, name: str, step: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, step: Callable[[], None], on_abandoned: Callable[[], None] = lambda: None
+    ) -> None:
         self.is_closing = False
-        self._step = step
+        self._step, self._on_abandoned = step, on_abandoned
+        self._is_abandoned = False
         self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._is_open = True
         self._lock = threading.Lock()
@@ -72,10 +77,22 @@ class ServiceThread:
             self._is_open = False
             os.close(self._woken)
 
+    def abandon(self) -> None:
+        """End the thread without waiting for it. A finalizer may call it, on any thread: it takes no lock."""
+        if not self.is_closing:
+            self._is_abandoned = self.is_closing = True
+            os.eventfd_write(self._woken, 1)
+
     def _run(self) -> None:
         while not self.is_closing:
             try:
                 self._step()
             except Exception:
                 _log.exception("%s has ended because of an error", self._thread.name)
-                return
+                while not self.is_closing:
+                    self.wait()
+        if self._is_abandoned:
+            self._on_abandoned()
+            with self._lock:
+                self._is_open = False
+                os.close(self._woken)

@@ -15,7 +15,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolError, TopicError
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headrace.link.terms import Parcel
-    from headrace.topics.discovery import Discovery, Publisher
+    from headrace.topics.discovery import Discovery, Publisher, Watch
 
 _log = logging.getLogger("headrace.topics")
 _REJECT, _FAULT = IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
@@ -50,7 +52,9 @@ class Message(NamedTuple):
 
 
 class Subscription:
-    """A topic that this program receives.
+    """A topic that this program receives, until it is closed.
+
+    One that is dropped without `close` ends, too, and the log says so.
 
     Parameters
     ----------
@@ -98,7 +102,6 @@ class Subscription:
         self._on_change = on_change
         self._lock = threading.Lock()
         self._inbox: deque[tuple[_Link, Message]] = deque()
-        self._link: _Link | None = None
         # Which publisher the last message came from, and its number.
         self._last_from: Publisher | None = None
         self._last_number = 0
@@ -107,8 +110,13 @@ class Subscription:
         self._retry_at: float | None = None
         self._reported: set[str] = set()
         self._ways = discoveries() if ways is None else ways
-        self._watches = [way.watch(topic) for way in self._ways]
-        self._thread = ServiceThread(f"headrace topic {topic}", self._serve)
+        self._open = _Open(topic, [way.watch(topic) for way in self._ways])
+        self._thread = ServiceThread(
+            f"headrace topic {topic}",
+            partial(_serve, weakref.ref(self), self._open),
+            self._open.close_dropped,
+        )
+        self._open.thread = self._thread
         self._thread.start()
         self._thread.wake()
 
@@ -145,14 +153,19 @@ class Subscription:
         if self._thread.is_closing:
             return
         self._thread.close()
-        for watch in self._watches:
-            watch.close()
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        self._open.close()
         with self._lock:
             self.undelivered = len(self._inbox)
             self._inbox.clear()
+
+    def __del__(self) -> None:
+        thread = getattr(self, "_thread", None)  # its __init__ may have failed
+        if thread is not None:
+            thread.abandon()
+
+    @property
+    def _link(self) -> _Link | None:
+        return self._open.link
 
     def __repr__(self) -> str:
         state = "connected" if self.is_connected else "waits for a publisher"
@@ -208,24 +221,24 @@ class Subscription:
 
     # The thread.
 
-    def _serve(self) -> None:
+    def _step(self) -> float | None:
+        """Do what is to do; return how long to wait, in seconds, unless something happens."""
         link = self._link
         if link is not None and link.is_over:
             self._leave(link)
         try:
-            for watch in self._watches:
+            for watch in self._open.watches:
                 watch.clear()
             self._follow_newest()
         except (OSError, TopicError) as error:  # the folder is not private any more, or no descriptor is left
             self._report(error)
             self._retry_at = time.monotonic() + _RETRY
-        pause = None if self._retry_at is None else self._retry_at - time.monotonic()
-        self._thread.wait([watch.fileno() for watch in self._watches], pause)
+        return None if self._retry_at is None else self._retry_at - time.monotonic()
 
     def _leave(self, link: _Link) -> None:
         """Close a link that has failed or ended."""
         self._drain(link)
-        self._link = None
+        self._open.link = None
         failure = link.failure or link.receiver.failure
         if failure is None:
             self.has_ended = True
@@ -271,7 +284,7 @@ class Subscription:
         link.receiver = Receiver(carrier, self._wish.terms(), link.tell)
         self.connections += 1
         self.has_ended = False
-        self._link = link
+        self._open.link = link
         self._arrived(link)
         return True
 
@@ -298,6 +311,44 @@ class Subscription:
             self._thread.wake()
 
 
+class _Open:
+    """What a subscription has open. The thread refers to it, and not to the subscription, which may be garbage."""
+
+    thread: ServiceThread
+
+    def __init__(self, topic: str, watches: list[Watch]) -> None:
+        self._topic = topic
+        self.watches = watches
+        self.link: _Link | None = None
+
+    def close(self) -> None:
+        """Close the watches and the link."""
+        for watch in self.watches:
+            watch.close()
+        link, self.link = self.link, None
+        if link is not None:
+            link.close()
+
+    def close_dropped(self) -> None:
+        """Close them for a subscription that nobody refers to any more; on its thread."""
+        _log.warning(
+            "the subscription of topic %r was dropped without close(), and has ended; keep it as long as it is "
+            "needed, and close it then",
+            self._topic,
+        )
+        self.close()
+
+
+def _serve(reference: weakref.ref[Subscription], opened: _Open) -> None:
+    """Serve a subscription; do not refer to it while waiting."""
+    subscription = reference()
+    if subscription is None:
+        return
+    pause = subscription._step()
+    del subscription
+    opened.thread.wait([watch.fileno() for watch in opened.watches], pause)
+
+
 class _Link:
     """The link to one publisher.
 
@@ -311,7 +362,7 @@ class _Link:
     def __init__(
         self, subscription: Subscription, publisher: Publisher, joined_after: Publisher | None, known: int
     ) -> None:
-        self._subscription: Subscription | None = subscription
+        self._subscription: weakref.ref[Subscription] | None = weakref.ref(subscription)
         self.publisher = publisher
         self.joined_after = joined_after
         """The publisher of the last message before, and the number of that message."""
@@ -330,8 +381,9 @@ class _Link:
     def tell(self) -> None:
         """Tell the subscription that something has changed."""
         subscription = self._subscription
-        if subscription is not None:
-            subscription._arrived(self)
+        found = None if subscription is None else subscription()
+        if found is not None:
+            found._arrived(self)
 
     def close(self) -> None:
         """Close the link."""

@@ -7,6 +7,7 @@ size of the video. The log says which one was taken instead.
 from __future__ import annotations
 
 import logging
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -79,3 +80,14 @@ def open_input(av: Any, source: str, hardware: bool, **arguments: Any) -> Any:
             )
             return container
     return av.open(source, **arguments)
+
+
+def codec_text(av: Any, container: Any) -> str:
+    """Return FFmpeg's name for the codec of a video that it cannot decode: ``"none (Zq9x / 0x7839715A)"``."""
+    level = av.logging.get_level()
+    av.logging.set_level(av.logging.INFO)  # FFmpeg describes a container in its log alone
+    try:
+        found = re.search(r"Video: ([^,\n]+)", container.dumps_format())
+    finally:
+        av.logging.set_level(level)
+    return found[1].strip() if found is not None else "unknown"

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from headrace.lazy import import_or_explain
-from headrace.video.codecs import choose_encoder, open_input, quality_options
+from headrace.video.codecs import choose_encoder, codec_text, open_input, quality_options
 from headrace.video.entities import UNKNOWN_INTERVAL
 from headrace.video.errors import VideoFileError
 
@@ -169,6 +169,13 @@ class VideoReader:
             container.close()
             raise VideoFileError(f"{self.path} has no video stream; its streams are of kind: {kinds}")
         stream = container.streams.video[0]
+        if stream.codec_context is None:
+            codec = codec_text(av, container)
+            container.close()
+            raise VideoFileError(
+                f"{self.path}: this build of FFmpeg has no decoder for the codec of its video, "
+                f"which it calls {codec!r}"
+            )
         self.width, self.height = int(stream.width), int(stream.height)
         self.codec = str(stream.codec_context.name)
         rate = stream.average_rate or stream.guessed_rate

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.brief import brief
 from headrace.viewer.opencv import opencv
 
 _FIELD_OF_VIEW = radians(60)
@@ -29,7 +30,7 @@ def vector(value: Any, what: str) -> tuple[float, float, float]:
     except (TypeError, ValueError):
         numbers = np.empty(0)
     if numbers.size != 3 or not np.isfinite(numbers).all():
-        raise ValueError(f"{what} must be 3 numbers (x, y, z), not {value!r}")
+        raise ValueError(f"{what} must be 3 numbers (x, y, z), not {brief(value)}")
     x, y, z = numbers.tolist()
     return x, y, z
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import enum
 from typing import Any, TypeVar
 
+from headrace.brief import brief
+
 InputType = enum.StrEnum(
     "InputType",
     "UNKNOWN COLOR COLOR_LUT POINTS LINES LINE_STRIP TRIANGLES CROSSES RECTANGLES OVALS TEXT "
@@ -92,5 +94,6 @@ def member(kind: type[_Member], value: Any, what: str) -> _Member:
         except ValueError:
             pass
     raise ValueError(
-        f"{what} must be one of {', '.join(str(one.value) for one in kind)}, or a {kind.__name__}; not {value!r}"
+        f"{what} must be one of {', '.join(str(one.value) for one in kind)}, or a {kind.__name__}; "
+        f"not {brief(value)}"
     )

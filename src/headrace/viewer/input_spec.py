@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from headrace.brief import brief
 from headrace.viewer.formats import (
     ChromaLocation,
     DepthMapRenderMode,
@@ -51,9 +52,9 @@ def _number_that(is_right: Callable[[float], object], wanted: str) -> _Check:
 
     def check(value: Any, what: str) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not isfinite(value):
-            raise ValueError(f"{what} must be a number, not {value!r}")
+            raise ValueError(f"{what} must be a number, not {brief(value)}")
         if not is_right(float(value)):
-            raise ValueError(f"{what} must be {wanted}, not {value!r}")
+            raise ValueError(f"{what} must be {wanted}, not {brief(value)}")
         return float(value)
 
     return check
@@ -69,7 +70,7 @@ def _matrix(value: Any, what: str) -> tuple[float, ...] | None:
         return None
     numbers = np.asarray(value, dtype=np.float64).ravel()
     if numbers.size != 16 or not np.isfinite(numbers).all():
-        raise ValueError(f"the {what} must be 16 numbers, row by row, not {value!r}")
+        raise ValueError(f"the {what} must be 16 numbers, row by row, not {brief(value)}")
     return tuple(numbers.tolist())
 
 
@@ -100,19 +101,19 @@ class View(_Checked):
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"the name of a tensor must be a str, not {value!r}")
+        raise ValueError(f"the name of a tensor must be a str, not {brief(value)}")
     return value
 
 
 def _integer(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ValueError(f"{what} must be an int, not {value!r}")
+        raise ValueError(f"{what} must be an int, not {brief(value)}")
     return int(value)
 
 
 def _listed(value: Any, wanted: str) -> list[Any]:
     if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
-        raise ValueError(f"{wanted}, not {value!r}")
+        raise ValueError(f"{wanted}, not {brief(value)}")
     return list(value)
 
 
@@ -120,7 +121,7 @@ def _color(value: Any, what: str) -> tuple[float, ...]:
     wanted = f"{what} must be 4 numbers between 0 and 1 (red, green, blue, alpha)"
     numbers = _listed(value, wanted)
     if len(numbers) != 4:
-        raise ValueError(f"{wanted}, not {len(numbers)}: {value!r}")
+        raise ValueError(f"{wanted}, not {len(numbers)}: {brief(value)}")
     return tuple(_fraction(number, what) for number in numbers)
 
 
@@ -221,7 +222,7 @@ class InputSpec(_Checked):
         """Make a specification of a dict, as the parameter ``tensors`` of the viewer has them."""
         if not isinstance(values, Mapping):
             raise ValueError(
-                f"a tensor must be described by a dict with name and type, or by an InputSpec; not {values!r}"
+                f"a tensor must be described by a dict with name and type, or by an InputSpec; not {brief(values)}"
             )
         known = {"name"} | {one.name for one in fields(cls)} - {"tensor_name"}
         unknown = [str(key) for key in values if key not in known]

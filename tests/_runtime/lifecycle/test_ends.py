@@ -520,6 +520,21 @@ def test_an_error_from_outside_is_not_lost_whenever_it_comes(when: str) -> None:
     assert caught.value is error
 
 
+def test_max_messages_ends_a_source_with_an_input_that_is_not_connected(scheduler: MakeScheduler) -> None:
+    taken: list[int] = []
+
+    def compose(app: Any) -> None:
+        camera = Step(
+            app, inputs=["in"], outputs=["out"], body=lambda op, i, o: o.emit(op.ticks, "out"), name="camera"
+        )
+        camera.spec.inputs["in"].condition(ConditionType.NONE)
+        app.add_flow(camera, sink(app, taken))
+
+    app = App(compose, scheduler)
+    assert app.run(max_messages=3).ended_by == "finished"
+    assert taken == [1, 2, 3]
+
+
 def test_max_messages_ends_each_source_and_the_run_is_finished(
     scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

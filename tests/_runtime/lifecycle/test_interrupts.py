@@ -454,3 +454,33 @@ def test_a_run_that_is_interrupted_keeps_nothing_of_its_operators(log: Log) -> N
         app.run()
     gc.collect()
     assert [reference() for reference in kept] == [None]
+
+
+@pytest.mark.parametrize("comes_in", ["the block", "its end"])
+def test_no_interrupt_leaves_the_block_of_a_run_before_everything_is_stopped(comes_in: str, log: Log) -> None:
+    events: list[str] = []
+    may_end = threading.Event()
+
+    def body(op: Step, i: Any, o: Any) -> None:
+        may_end.wait(PATIENCE)
+        events.append("computed")
+
+    def compose(app: Any) -> None:
+        app.log = events
+        app.add_operator(Stops(app, CountCondition(app, 1), body=body, name="slow"))
+
+    def interrupt_twice() -> None:
+        for text in ("stops because of SIGINT: it waits for", "is stopping and still waits for"):
+            while not log.has(text, 0.1):
+                interrupt_main()
+        may_end.set()
+
+    app = App(compose)
+    interrupting = threading.Thread(target=interrupt_twice)
+    with pytest.raises(KeyboardInterrupt), app.running():
+        interrupting.start()
+        if comes_in == "the block":
+            raise KeyboardInterrupt
+    interrupting.join()
+    assert events == ["start slow", "computed", "stop slow"]
+    assert app.outcome is not None  # of a run that is over

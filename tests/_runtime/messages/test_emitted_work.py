@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, as_tensor, gpu
-from headrace._runtime.messages.emitted_work import CarriedWork, EmittedWork
+from headrace._runtime.messages.emitted_work import EmittedWork
 from headrace._runtime.messages.envelope import Details, stamping
 from headrace._runtime.messages.fences import Fences
 from headrace._runtime.messages.managed_stream import ManagedStream
@@ -51,38 +51,6 @@ def test_that_one_receiver_is_ordered_says_nothing_of_another() -> None:
     one.note_ordered(stream())
     assert one.stream is None
     assert other.stream == sender.handle
-
-
-@pytest.mark.usefixtures("machine")
-def test_the_stream_of_a_message_is_named_until_all_of_its_work_is_done() -> None:
-    sender, other = stream(), Fences(stream())
-    message = stamping(Fences(sender))("tensors")
-    event = other.insert()
-    message.set_more_fences(((other, other.last, event),))
-    work = EmittedWork(sender)
-    work.attach(message)
-    assert message.fences is not None
-    message.fences.completed = 1
-    assert work.stream == sender.handle
-    other.completed = 1
-    assert work.stream is None
-
-
-@pytest.mark.usefixtures("machine")
-def test_a_tensor_that_several_operators_passed_on_comes_after_the_work_of_each(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    waits: list[Any] = []
-    monkeypatch.setattr(sim.Stream, "wait", lambda self, event: waits.append(event))
-    work: CarriedWork | None = None
-    events: list[Any] = []
-    for fences in (one := Fences(stream()), Fences(stream()), one):
-        events.append(fences.insert())
-        work = CarriedWork(work, [(fences, fences.last, events[-1])])
-    assert work is not None
-    foreign = gpu.Device(0).create_stream()
-    work.order(int(foreign.handle))
-    assert sorted(map(id, waits)) == sorted(map(id, events[1:]))  # the last one of each
 
 
 @pytest.mark.usefixtures("machine")

@@ -293,15 +293,15 @@ def test_a_queue_records_when_its_waiting_messages_arrived(policy: Any) -> None:
     times = iter(range(100))
     queue = Queue(None, "in", 3, policy)
     queue.note_arrivals(lambda: next(times))
-    assert queue.oldest_arrival() is None
+    assert queue.arrival() is None
     for number in range(20):
         queue.offer(number)
     first = 17 if policy is POP else 0
     assert list(queue) == [first, first + 1, first + 2]
     assert len(queue.arrivals or ()) == 3  # nothing is kept of those that were dropped
     for arrived in (first, first + 1, first + 2):
-        assert queue.oldest_arrival() == arrived
+        assert queue.arrival() == arrived
         queue.popleft()
-    assert queue.oldest_arrival() is None
+    assert queue.arrival() is None
     queue.offer("again")
-    assert queue.oldest_arrival() == (20 if policy is POP else 3)
+    assert queue.arrival() == (20 if policy is POP else 3)

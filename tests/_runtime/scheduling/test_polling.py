@@ -234,6 +234,7 @@ def test_a_condition_that_says_wait_is_polled_before_a_later_time_while_another_
         computes = Step(
             app, CountCondition(app, 1), body=lambda op, i, o: clock.sleep_for(1.0), name="computes"
         )
+        computes.parallel = True
         app.add_operator(computes)
         polled = Step(
             app,

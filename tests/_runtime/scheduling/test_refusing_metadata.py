@@ -82,5 +82,10 @@ def test_every_method_of_metadata_is_refused() -> None:
     left = {"__init__", "__slots__", "__doc__", "__module__", "fromkeys", "__reduce__"}
     methods = {name for name in vars(MetadataDictionary) if name not in left}
     methods -= {"node", "owner", "policy", "__annotations__", "__orig_bases__", "__parameters__"}
-    methods -= {"is_by_port", "is_joined", "receive"}  # for the runtime, which passes by a segment
+    methods -= {
+        "is_by_port",
+        "is_joined",
+        "receive",
+        "receive_batch",
+    }  # for the runtime, which passes by a segment
     assert methods <= set(vars(RefusingMetadata))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling.queue_state import RoomRequest
 from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
 
 pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled, a line takes requests of nodes only")
@@ -32,8 +33,10 @@ class Line:
         self.woken: list[str] = []
 
     def request(self, name: str, places: int, blockers: int = 0) -> Any:
-        node = SimpleNamespace(blockers=blockers, enqueue_if_ready=lambda: self.woken.append(name))
-        return SimpleNamespace(node=node, places=places, is_promised=False)
+        node: Any = SimpleNamespace(blockers=blockers, enqueue_if_ready=lambda: self.woken.append(name))
+        request = RoomRequest(node)
+        request.add("out", places, limit=4)
+        return request
 
     def has_room(self, name: str, places: int) -> bool:
         return self.line.has_room(self.request(name, places), is_paused=False)

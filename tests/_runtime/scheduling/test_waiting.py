@@ -294,22 +294,25 @@ def test_a_stop_that_was_wanted_before_the_first_compute_ends_the_run_without_on
     assert app.graph.find("starts").ticks == 0  # type: ignore[attr-defined]
 
 
-def test_operators_run_side_by_side_from_their_first_compute(machine: Any) -> None:
-    """In virtual time a worker on standby has no patience to lose, so nothing else could open the queue."""
-    together = threading.Barrier(4)
+@pytest.mark.parametrize("is_parallel", [True, False])
+def test_computes_that_wait_for_each_other_in_real_time_end_in_virtual_time(
+    machine: Any, is_parallel: bool
+) -> None:
+    """Its time stands still meanwhile; who does not say that it waits has the second that such a compute gets."""
+    together = threading.Barrier(2)
 
     def compose(app: App) -> None:
-        for number in range(4):
-            app.add_operator(
-                Step(
-                    app,
-                    CountCondition(app, 1),
-                    name=f"op{number}",
-                    body=lambda body, op_input, op_output: together.wait(PATIENCE),
-                )
+        for number in range(2):
+            step = Step(
+                app,
+                CountCondition(app, 1),
+                name=f"op{number}",
+                body=lambda body, op_input, op_output: together.wait(PATIENCE),
             )
+            step.parallel = is_parallel
+            app.add_operator(step)
 
-    run(compose, in_virtual_time(4))
+    run(compose, in_virtual_time(3))
     assert not together.broken
 
 

@@ -37,10 +37,10 @@ def test_operators_run_at_the_same_time_on_different_threads(scheduler: MakeSche
 
 
 @threaded
-def test_an_operator_that_was_short_and_is_not_any_more_keeps_nobody_from_running(
+def test_a_compute_that_lasts_keeps_nobody_from_running(
     scheduler: MakeScheduler,
 ) -> None:
-    """For what is done in a moment no second thread is woken; one stands by in case it is not done after all."""
+    """Its turn keeps others from theirs for a moment; then a worker that stands by goes on with them."""
     others = threading.Event()
     seen: list[bool] = []
 
@@ -64,7 +64,7 @@ def test_an_operator_that_was_short_and_is_not_any_more_keeps_nobody_from_runnin
 
 
 @threaded
-def test_an_event_is_seen_while_an_operator_that_was_short_is_not_any_more(scheduler: MakeScheduler) -> None:
+def test_an_event_is_seen_during_a_compute_that_lasts(scheduler: MakeScheduler) -> None:
     """Nobody stands by before the event comes: there is nothing else to run."""
     done = threading.Event()
     seen: list[bool] = []
@@ -87,7 +87,7 @@ def test_an_event_is_seen_while_an_operator_that_was_short_is_not_any_more(sched
 
 
 @threaded
-def test_what_gets_done_in_a_pool_is_not_taken_for_the_operator_that_was_to_be_short(
+def test_a_compute_that_lasts_keeps_nobody_from_running_although_a_pool_is_busy(
     scheduler: MakeScheduler,
 ) -> None:
     others = threading.Event()
@@ -118,10 +118,10 @@ def test_what_gets_done_in_a_pool_is_not_taken_for_the_operator_that_was_to_be_s
 
 
 @threaded
-def test_an_operator_that_was_short_and_is_not_any_more_does_not_hold_up_its_producer(
+def test_a_compute_that_lasts_does_not_hold_up_its_producer(
     scheduler: MakeScheduler,
 ) -> None:
-    """What is done in a moment does not tell of the room it made; the worker that stands by does, if need be."""
+    """It does not tell of the room that it made; the worker that stands by does."""
     made = threading.Event()
     seen: list[bool] = []
 
@@ -145,7 +145,7 @@ def test_an_operator_that_was_short_and_is_not_any_more_does_not_hold_up_its_pro
 
 
 @threaded
-def test_an_operator_with_a_thread_of_its_own_that_was_short_does_not_hold_up_its_producer(
+def test_a_compute_that_lasts_on_a_thread_of_its_own_does_not_hold_up_its_producer(
     scheduler: MakeScheduler,
 ) -> None:
     """Nobody could take the place of its worker."""
@@ -173,7 +173,7 @@ def test_an_operator_with_a_thread_of_its_own_that_was_short_does_not_hold_up_it
 
 
 @threaded
-def test_an_operator_that_should_have_been_short_keeps_nobody_from_what_is_announced(
+def test_a_compute_that_lasts_keeps_nobody_from_what_is_announced(
     scheduler: MakeScheduler,
 ) -> None:
     """It was alone when it began, so that nobody was called to stand by."""

@@ -52,12 +52,12 @@ def test_one_owner_that_is_no_allocation_is_kept() -> None:
     assert not held.unsorted
 
 
-def test_a_look_keeps_no_allocation() -> None:
+def test_a_check_keeps_no_allocation() -> None:
     user = User()
     held = HeldFrames(Watch(), user)
     users: list[Any] = []
     held.unsorted += [Allocation(Pool(), Pool(), 16, users), object()]
-    released = held.look()
+    released = held.check()
     assert released is not None
     assert [type(each) for each in released] == [object]
     assert users == [user]

@@ -141,38 +141,6 @@ def test_work_on_the_default_stream_reads_the_values_of_its_frames() -> None:
     assert values_seen(body, setup=lambda spec: spec.default_stream()) == [0, 1, 2, 3, 4, 5]
 
 
-def test_an_operator_that_takes_a_stream_later_does_not_overtake_its_work_on_the_default_stream() -> None:
-    def body(self: Any, context: Any, seen: list[Any]) -> None:
-        knob = context.knob("gain", np.float32)
-        if self.ticks < 4:
-            read(gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM), knob, seen, 5 * MS)
-        else:
-            read(context.allocate_cuda_stream("mine"), knob, seen)
-
-    assert values_seen(body) == [0, 1, 2, 3, 4, 5]
-
-
-def test_an_operator_without_a_stream_of_its_own_writes_on_the_one_that_it_borrows() -> None:
-    seen: list[Any] = []
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        op_input.receive("in")
-        knob = context.knob("gain", np.float32)
-        self.set_knob("gain", self.ticks)  # for the next frame
-        read(op_input.receive_cuda_stream("in", allocate=False), knob, seen)
-
-    def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        op_output.set_cuda_stream(context.allocate_cuda_stream("mine"), "out")
-        op_output.emit(1, "out")
-
-    def compose(app: Any) -> None:
-        sender = Step(app, CountCondition(app, FRAMES), outputs=["out"], body=send, name="sender")
-        app.add_flow(sender, Step(app, inputs=["in"], body=body, name="borrower"))
-
-    run(compose)
-    assert seen == [0, 1, 2, 3, 4, 5]
-
-
 def test_a_knob_is_on_the_device_of_its_operator() -> None:
     places: list[Any] = []
     seen: list[Any] = []

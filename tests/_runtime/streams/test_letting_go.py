@@ -7,9 +7,8 @@ import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import CountCondition, TensorMap, as_tensor, gpu
@@ -27,9 +26,6 @@ from tests.harness import (
     write_frame,
 )
 from tests.harness.internals import node_of
-
-HELD: list[Any] = []  # by a module
-
 
 # -- what a receiver changes -------------------------------------------------------------------------
 
@@ -152,7 +148,7 @@ def test_a_frame_that_comes_with_one_that_its_sender_keeps_stays(scheduler: Make
                 self.table = frame(stream)
             data = frame(stream)
             write_frame(stream, MS / 20, data, self.ticks - 1)
-            op_output.emit((self.table, data), "out")
+            op_output.emit((self.table, data), "out", constant=True)
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             _, data = op_input.receive("in")
@@ -239,9 +235,9 @@ def test_what_is_watched_is_let_go_when_the_program_lets_go(machine: sim.Machine
         told.append((context.frames_held, context.frames_in_flight))
 
     frames_seen(body, frames=200)
-    assert max(in_use) <= 5 + 8 + 3
+    assert max(in_use) <= 5 + 8 + 6 + 3
     assert max(held for held, _ in told) == 5
-    assert 0 < max(in_flight for _, in_flight in told) <= 8
+    assert 0 < max(in_flight for _, in_flight in told) <= 8 + 6
     gc.collect()
     assert machine.devices[0].memory.in_use == 0
 
@@ -261,7 +257,7 @@ def test_much_that_is_held_is_not_looked_through_each_time(monkeypatch: pytest.M
         op_input.receive_cuda_stream("in")
 
     frames_seen(body, frames=1000)
-    assert 1000 < sum(looks) <= 40 * 1000
+    assert 1000 < sum(looks) <= 64 * 1000
 
 
 def test_operators_that_share_a_frame_do_not_wait_for_each_other(
@@ -310,45 +306,6 @@ def test_a_frame_passed_on_and_read_by_both(scheduler: MakeScheduler) -> None:
     assert run(compose, scheduler).seen == ALL
 
 
-class Holding(Step):
-    held: ClassVar[list[Any]] = []
-
-
-def held_by(operator: Any, where: str) -> list[Any]:
-    return HELD if where == "module" else operator.held  # in no variable of compute
-
-
-@pytest.mark.parametrize("where", ["operator", "module", "class"])
-def test_a_frame_held_before_the_first_stream_stays(scheduler: MakeScheduler, where: str) -> None:
-    """Left alone after its first compute, since nothing it received came with a stream, it asks for one later."""
-
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            device = sim.Device(0)
-            device.set_current()
-            data = device.allocate(8, stream=device.default_stream)
-            sim.host_view(data).view(np.int64)[0] = self.ticks
-            op_output.emit(data, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            if self.ticks == 3:
-                held_by(self, where).append(data)
-            if self.ticks == 5:
-                stream = context.allocate_cuda_stream("mine")
-                read_late(app, stream, held_by(self, where).pop())
-
-        source = Step(app, CountCondition(app, 9), outputs=("out",), body=send, name="send")
-        taker = Holding(app, inputs=("in",), body=take, name="take")
-        if where == "operator":
-            taker.held = []  # type: ignore[misc]
-        app.add_flow(source, taker)
-
-    assert run(compose, scheduler).seen == [3]
-
-
 def test_what_came_before_the_first_stream_stays_wherever_the_compute_put_it(
     scheduler: MakeScheduler,
 ) -> None:
@@ -385,7 +342,7 @@ def test_what_was_received_stays_when_a_compute_raises_and_the_run_goes_on(machi
             raise ZeroDivisionError
 
     assert frames_seen(body, frames=60) == list(range(60))
-    assert max(in_use) <= 8 + 3
+    assert max(in_use) <= 8 + 6 + 3
 
 
 def test_a_frame_that_stop_reads_and_lets_go_stays() -> None:

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, gpu
-from headrace._runtime.streams.held_frames import HeldFrames
-from headrace._runtime.streams.lifetimes import ReaderStreams
-from headrace._runtime.streams.watch import Watch, Watched, still_held
+from headrace._runtime.streams.watch import Watched, still_held
 from headrace.conditions import BooleanCondition
 from headrace.gpu import sim
+from headrace.resources import CudaStreamPool
 from tests._runtime.streams.pipelines import track
 from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, frame, launch, read_frame, run, write
 
@@ -30,41 +29,61 @@ def test_a_slow_reader_of_a_fast_producer_never_sees_the_next_frame(scheduler: M
     assert run(compose, scheduler).consumer.seen == list(range(50))
 
 
-@pytest.mark.parametrize("kind", ["own stream", "named stream", "default stream", "borrowed stream"])
+@pytest.mark.parametrize("kind", ["own stream", "named stream", "default stream", "default stream too"])
 def test_what_was_received_lives_until_the_stream_has_passed(machine: sim.Machine, kind: str) -> None:
-    from headrace.resources import CudaStreamPool
-
     deaths: list[float] = []
     ends: list[float] = []
 
     def compose(app: Any) -> None:
         def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            if kind == "borrowed stream":
-                op_output.set_cuda_stream(context.allocate_cuda_stream("s"))
             op_output.emit(track(machine, deaths), "out")
 
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            if kind == "named stream":
-                stream: Any = context.allocate_cuda_stream("mine").stream
-            elif kind == "default stream":
-                assert op_input.receive_cuda_stream("in", allocate=False) == 0
+            op_input.receive("in")
+            own = op_input.receive_cuda_stream("in", sync_to_default=kind == "default stream too")
+            stream = context.allocate_cuda_stream("mine").stream if kind == "named stream" else own.stream
+            if kind.startswith("default stream"):
                 stream = sim.Device(0).default_stream
-            elif kind == "borrowed stream":
-                stream = op_input.receive_cuda_stream("in", allocate=False).stream
-            else:
-                stream = op_input.receive_cuda_stream("in").stream
             kernel = sim.Kernel("k", 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
             sim.launch(stream, sim.LaunchConfig(grid=1, block=32), kernel)
-            del data
 
-        pool = CudaStreamPool(app, max_size=8)
+        def setup(spec: Any) -> None:
+            if kind == "default stream":
+                spec.default_stream()
+
+        pool = CudaStreamPool(app, stream_flags=1, max_size=8)  # the default stream is not ordered by itself
         source = Step(app, CountCondition(app, 5), pool, outputs=("out",), body=send, name="send")
-        app.add_flow(source, Step(app, pool, inputs=("in",), body=take, name="take"))
+        app.add_flow(source, Step(app, pool, inputs=("in",), body=take, setup=setup, name="take"))
 
     run(compose)
     gc.collect()
     assert len(deaths) == len(ends) == 5
+    assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
+
+
+def test_what_the_compute_received_that_asks_for_the_first_stream_of_the_program_lives_as_long(
+    machine: sim.Machine,
+) -> None:
+    """It reads the frame on a stream beside its own."""
+    deaths: list[float] = []
+    ends: list[float] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit(track(machine, deaths), "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            launch(
+                context.allocate_cuda_stream("mine"), 5 * MS, lambda: ends.append(machine.timeline.now / 1e9)
+            )
+
+        source = Step(app, CountCondition(app, 20), outputs=("out",), body=send, name="send")
+        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
+
+    run(compose)
+    gc.collect()
+    assert len(deaths) == len(ends) == 20
     assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
 
 
@@ -124,7 +143,7 @@ def test_what_is_read_on_the_stream_that_came_with_it_lives_as_long(scheduler: M
     assert run(compose, scheduler).seen == list(range(30))
 
 
-def test_an_operator_that_asks_for_a_stream_late_is_safe_too(
+def test_what_is_received_after_an_operator_has_asked_for_a_stream_late_lives_as_long(
     machine: sim.Machine, scheduler: MakeScheduler
 ) -> None:
     deaths: list[float] = []
@@ -133,14 +152,16 @@ def test_an_operator_that_asks_for_a_stream_late_is_safe_too(
     def compose(app: Any) -> None:
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")
-            if self.ticks >= 3:  # it has been left alone since its first compute
+            if self.ticks == 3:  # it has been left alone since its first compute
+                op_input.receive_cuda_stream("in")
+            elif self.ticks > 3:
                 stream = op_input.receive_cuda_stream("in")
                 launch(stream, 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
             del data
 
         source = Step(
             app,
-            CountCondition(app, 6),
+            CountCondition(app, 20),
             outputs=("out",),
             body=lambda self, i, o, c: o.emit(track(machine, deaths), "out"),
             name="send",
@@ -149,8 +170,8 @@ def test_an_operator_that_asks_for_a_stream_late_is_safe_too(
 
     run(compose, scheduler)
     gc.collect()
-    late = sorted(deaths)[2:]
-    assert len(ends) == len(late) == 4
+    late = sorted(deaths)[3:]
+    assert len(ends) == len(late) == 17
     assert all(death >= end for death, end in zip(late, sorted(ends), strict=True))
 
 
@@ -385,7 +406,7 @@ def test_an_operator_that_the_device_has_caught_up_with_waits_no_more(
 def test_a_bound_that_makes_no_sense_is_refused() -> None:
     def compose(app: Any) -> None:
         app.max_in_flight = 0
-        app.add_operator(Step(app, body=lambda *_: None, name="step"))
+        app.add_operator(Step(app, CountCondition(app, 1), body=lambda *_: None, name="step"))
 
     with pytest.raises(ValueError, match="'step': max_in_flight must be at least 1, not 0"):
         run(compose)
@@ -443,18 +464,6 @@ def test_a_frame_of_several_receivers_lives_until_one_that_held_it_has_read_it(
 
     app: Any = run(compose, scheduler)
     assert app.late.seen == list(range(40))
-
-
-def test_a_buffer_that_is_received_again_and_again_is_kept_once() -> None:
-    held = HeldFrames(Watch(), ReaderStreams())
-    buffer, other = bytearray(), bytearray()
-    held.received += [buffer] * 6
-    held.keep_once()
-    assert len(held.received) == 1
-    assert held.received[0] is buffer
-    held.received[:] = [buffer, other, buffer]
-    held.keep_once()
-    assert len(held.received) == 3
 
 
 @pytest.mark.parametrize("places", [(), (0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2)])

@@ -195,37 +195,6 @@ def test_a_cycle_with_a_seed(scheduler: MakeScheduler) -> None:
     assert all(later == 0 or later in [s + 1 for s in seen] for later in seen)
 
 
-def test_a_shared_stream_is_not_waited_for(machine: sim.Machine) -> None:
-    from headrace.resources import CudaStreamPool
-
-    def compose(app: Any) -> None:
-        pool = CudaStreamPool(app, max_size=1)
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            read_frame(stream, MS, data, app.seen)
-
-        app.seen = []
-        producer = Producer(app, CountCondition(app, 5), pool, name="producer")
-        app.add_flow(producer, Step(app, pool, inputs=("in",), body=take, name="take"))
-
-    counted: list[Any] = []
-    original = sim.Stream.wait
-
-    def counting(self: Any, other: Any) -> None:
-        counted.append(other)
-        original(self, other)
-
-    sim.Stream.wait = counting  # type: ignore[method-assign]
-    try:
-        app = run(compose)
-    finally:
-        sim.Stream.wait = original  # type: ignore[method-assign]
-    assert app.seen == list(range(5))
-    assert not counted
-
-
 def test_a_wait_is_for_the_frame_not_for_what_was_launched_since(machine: sim.Machine) -> None:
     times: list[float] = []
 

@@ -236,7 +236,7 @@ class Held:
 
     def end_compute(self) -> int:
         """Return how many were let go, and keep none of them."""
-        return len(self.frames.look() or [])
+        return len(self.frames.check() or [])
 
 
 def test_an_array_that_nobody_holds_is_let_go() -> None:
@@ -280,11 +280,11 @@ def test_operators_that_watch_the_same_array_do_not_hold_it() -> None:
     for holder in holders:
         add_owners(array, holder.received)
     for holder in holders:
-        assert holder.look() == []
+        assert holder.check() == []
     del array
     for holder in holders:
         assert died.alive
-        assert len(holder.look() or []) == 1
+        assert len(holder.check() or []) == 1
     assert not died.alive
 
 

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, TensorMap, as_tensor, gpu
-from headrace.gpu import sim
-from headrace.resources import CudaStreamPool
+from headrace import CountCondition, TensorMap, as_tensor
 from tests.harness import (
     MS,
     Consumer,
@@ -23,10 +21,9 @@ from tests.harness import (
     read_frame,
     run,
     source,
-    write,
     write_frame,
 )
-from tests.harness.internals import arrived_on, input_queues, node_of
+from tests.harness.internals import input_queues, node_of
 
 
 def passed_through(body: Callable[..., None], scheduler: MakeScheduler = greedy, **step: Any) -> list[int]:
@@ -103,7 +100,7 @@ def test_what_comes_after_several_streams_can_be_ordered_by_hand(by_hand: bool) 
                 stream = context.allocate_cuda_stream("mine")
                 context.synchronize_streams(op_input.receive_cuda_streams("in"), stream)
             else:
-                stream = op_input.receive_cuda_stream("in", allocate=False)
+                stream = op_input.receive_cuda_stream("in")
             for data in frames:
                 read_frame(stream, MS / 100, data, app.seen)
 
@@ -217,32 +214,6 @@ def test_tensors_by_name_are_sent_after_what_was_received(scheduler: MakeSchedul
     assert run(compose, scheduler).seen == list(range(8))
 
 
-def test_what_was_made_on_the_default_stream_for_want_of_another_is_waited_for(
-    scheduler: MakeScheduler,
-) -> None:
-    def compose(app: Any) -> None:
-        pool = CudaStreamPool(app, stream_flags=1, max_size=4)
-
-        def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in", allocate=False)
-            assert stream == 0
-            device = gpu.Device(0)
-            device.set_current()
-            data = device.allocate(8, stream=stream.stream)
-            write_frame(stream, MS, data, self.ticks)
-            op_output.emit(data, "out")
-
-        ones = source(app, [1] * 8, name="s")
-        middle = Step(app, inputs=("in",), outputs=("out",), body=make, name="middle")
-        app.consumer = Consumer(app, pool, name="consumer")
-        app.consumer.seconds = MS / 100
-        app.add_flow(ones, middle)
-        app.add_flow(middle, app.consumer)
-
-    assert run(compose, scheduler).consumer.seen == list(range(1, 9))
-
-
 def test_a_stream_is_ordered_after_all_that_was_received_before_it_was_asked_for(
     scheduler: MakeScheduler,
 ) -> None:
@@ -261,55 +232,6 @@ def test_a_stream_is_ordered_after_all_that_was_received_before_it_was_asked_for
             app.add_flow(producer, taker, {("out", port)})
 
     assert run(compose, scheduler).seen == list(range(8))
-
-
-def test_what_is_ordered_by_hand_is_not_ordered_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[Any] = []
-    original = sim.Stream.wait
-    monkeypatch.setattr(sim.Stream, "wait", lambda self, other: (waits.append(self), original(self, other)))
-
-    def compose(app: Any) -> None:
-        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            mine = context.allocate_cuda_stream("mine")
-            context.synchronize_streams(op_input.receive_cuda_streams("in"), mine)
-            op_output.set_cuda_stream(mine)
-            op_output.emit(data, "out")
-
-        middle = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="middle")
-        app.consumer = Consumer(app, name="consumer")
-        app.add_flow(Producer(app, CountCondition(app, 8), name="producer"), middle)
-        app.add_flow(middle, app.consumer)
-
-    assert run(compose).consumer.seen == list(range(8))
-    assert len(waits) == 8 + 8  # once for each frame in either operator
-
-
-def test_what_an_operator_without_a_stream_passes_on_carries_the_stream_that_came_last() -> None:
-    def compose(app: Any) -> None:
-        app.expected, app.found = [], []
-
-        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            for port in ("b", "a") if self.ticks % 2 else ("a", "b"):
-                op_input.receive(port)
-                last = arrived_on(self, port)
-            app.expected.append(last)
-            op_output.emit(1, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            self.stream = op_input.receive_cuda_stream("in")
-            self.stream.stream.sync()  # so that it is all done before the next
-            app.found += op_input.receive_cuda_streams("in")
-
-        joint = Step(app, inputs=("a", "b"), outputs=("out",), body=join, name="joint")
-        for port in ("a", "b"):
-            app.add_flow(Producer(app, CountCondition(app, 30), name=port), joint, {("out", port)})
-        app.add_flow(joint, Step(app, inputs=("in",), body=take, name="take"))
-
-    app = run(compose)
-    assert len(app.found) == 30
-    assert app.found == app.expected
 
 
 def test_an_operator_that_sees_no_stream_is_left_alone() -> None:
@@ -362,49 +284,6 @@ def test_an_operator_that_is_sent_a_stream_late_passes_the_order_on(scheduler: M
             app.add_flow(last, stage)
             last = stage
         app.add_flow(last, Step(app, inputs=("in",), body=take, name="take"))
-
-    assert run(compose, scheduler).seen == [4, 5, 6, 7, 8, 9]
-
-
-def test_an_operator_that_is_late_sent_work_on_the_default_stream_passes_the_order_on(
-    scheduler: MakeScheduler,
-) -> None:
-    """Such a message names no stream, and comes after work all the same."""
-
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit(self.ticks, "out")
-
-        def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            number = op_input.receive("in")
-            if number < 4:
-                op_output.emit(None, "out")
-                return
-            stream = op_input.receive_cuda_stream("in", allocate=False)
-            data = frame(stream)
-            launch(stream, MS, lambda out: write(out, number), data)
-            op_output.emit(data, "out")
-
-        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit(op_input.receive("in"), "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            if data is not None:
-                stream = op_input.receive_cuda_stream("in")
-                read_frame(stream, MS / 100, data, app.seen)
-
-        last = Step(app, CountCondition(app, 9), outputs=("out",), body=send, name="send")
-        for body in (make, pass_on):
-            stage = Step(app, inputs=("in",), outputs=("out",), body=body, name=body.__name__)
-            app.add_flow(last, stage)
-            last = stage
-        pool = CudaStreamPool(
-            app, stream_flags=1
-        )  # of streams that do not wait for the default stream themselves
-        app.add_flow(last, Step(app, pool, inputs=("in",), body=take, name="take"))
 
     assert run(compose, scheduler).seen == [4, 5, 6, 7, 8, 9]
 

@@ -25,7 +25,6 @@ class Source(Operator):
 
     def setup(self, spec: Any) -> None:
         spec.output("out")
-        spec.ambient_stream()
 
     def start(self) -> None:
         self.number = 0
@@ -45,7 +44,6 @@ class Stage(Operator):
     def setup(self, spec: Any) -> None:
         spec.input("in")
         spec.output("out")
-        spec.ambient_stream()
 
 
 class WithCupy(Stage):
@@ -88,7 +86,6 @@ class WithDLPack(Stage):
 class Sink(Operator):
     def setup(self, spec: Any) -> None:
         spec.input("in")
-        spec.ambient_stream()
 
     def start(self) -> None:
         self.frames: list[Any] = []

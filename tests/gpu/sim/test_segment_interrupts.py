@@ -136,16 +136,11 @@ class InterruptOnTheWay(InterruptAtTheEndOf):
 
 @pytest.mark.skipif(is_compiled(), reason="compiled code has no lines")
 @pytest.mark.parametrize(
-    "interrupt", [InterruptAtTheEndOf("capture/recording.py"), InterruptOnTheWay("streams/steady_compute.py")]
+    "interrupt", [InterruptAtTheEndOf("capture/recording.py"), InterruptOnTheWay("streams/node_streams.py")]
 )
 def test_an_interrupt_between_two_streams(machine: sim.Machine, interrupt: InterruptAtTheEndOf) -> None:
-    class Ambient(Stage):
-        def setup(self, spec: Any) -> None:
-            super().setup(spec)
-            spec.ambient_stream()
-
     def compose(app: Any) -> None:
-        members = [Ambient(app, name="one"), Ambient(app, name="two")]
+        members = [Stage(app, name="one"), Stage(app, name="two")]
         chain(app, Source(app, frames=7, name="source"), *members, Sink(app, name="sink"))
         if "capture" in interrupt.name:
             app.capture(*members, warmup=1)

@@ -9,6 +9,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -258,6 +259,14 @@ def test_the_time_that_is_known_stays_that_of_the_newest_compute(one: Watched) -
     found = talk(one, action)
     assert found[0]["now"] < found[2]["now"]
     assert 0 < found[0]["seen"] == found[2]["seen"] < found[0]["now"]
+    assert all(0 <= each["age"] <= each["now"] for each in found)
+
+
+def test_the_age_of_what_is_shown_is_told(one: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = one.server._observation.now() + 10_000_000
+    observation = SimpleNamespace(now=lambda: now, known_until=now - 7_000_000, watchers=[])
+    monkeypatch.setattr(one.server, "_observation", observation)
+    assert one.server.figures()["age"] == 7000
 
 
 def test_the_last_figures_come_with_the_end() -> None:

@@ -237,42 +237,12 @@ def test_a_wait_in_the_middle_makes_two_pieces() -> None:
     assert list(map(str, stream.recorded)) == ["0", "1", "wait other", "2", "3"]
 
 
-def test_the_default_stream_is_not_timed_once_the_operator_asks_for_another() -> None:
-    clock, default, own, found = Clock(), Stream(), Stream(), ComputeTimer()
-    assumed = stream_timer(default, clock)
-    assumed.is_assumed = True
-    found.add(assumed)
-    assert found.begin(0)
-    found.add(stream_timer(own, clock))
-    found.in_use[0].begin()
-    assert found.end() == [(1, 1)]
-    assert (len(default.recorded), len(own.recorded)) == (1, 2)
-    assert assumed.end() == 0  # what had begun there was dropped
-
-
 def test_only_a_timed_compute_times_its_waits() -> None:
     found, stream, _ = timer()
     found.begin(0)
     assert stream.wait is not stream.waits
     found.end()
     assert stream.wait is stream.waits
-
-
-def test_an_operator_that_leaves_a_stream_is_timed_on_its_new_one() -> None:
-    clock, shared, own, found = Clock(is_sampled=False), Stream(), Stream(), ComputeTimer()
-    timed: Any = TimedStream(shared)  # type: ignore[arg-type]
-    stays, leaves = stream_timer(shared, clock, timed), stream_timer(shared, clock, timed)
-    found.add(leaves)
-    found.begin(0)
-    found.end()
-    found.add(stream_timer(own, clock), shared)  # type: ignore[arg-type]
-    found.begin(MS)
-    assert found.end() == [(1, 1)]
-    assert (len(shared.recorded), len(own.recorded)) == (2, 2)
-    leaves.recorder.is_computing = True
-    stays.begin()
-    stays.end()
-    assert stays.pieces[-1][-1], "who has left does not work on the stream"
 
 
 def on_one_stream(during: Any, body: Any = lambda: None) -> list[bool]:
@@ -385,13 +355,13 @@ def test_a_compute_is_shown_only_after_those_it_follows_from() -> None:
 
 
 class Works(Watcher):
-    """Collects when each compute began, and when the device began and ended its work."""
+    """Collects when each compute of the source began, and when the device began and ended its work."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, int, int]] = []
 
     def computed(self, computes: Computes) -> None:
-        for work in computes.gpu:
+        for work in computes.gpu if computes.operator.name == "source" else ():
             started = computes.started[work.compute - computes.first]
             columns = (started, work.started, work.ended)
             self.rows += zip(*(column.tolist() for column in columns), strict=True)
@@ -421,3 +391,22 @@ def test_a_simulated_device_beside_the_host_s_clock_is_on_its_time_line(kind: st
     for began, started, ended in works.rows:
         assert began < ended <= over
         assert ended - started >= MS // 10
+
+
+def test_a_compute_is_timed_from_what_it_receives_and_not_from_the_start_of_its_operator(
+    machine: sim.Machine,
+) -> None:
+    """The streams of all operators are there before the first message, which comes 50 ms later."""
+    collects = Works()
+
+    def compose(app: Any) -> None:
+        late = PeriodicCondition(app, 50 * MS)
+        first = Step(app, CountCondition(app, 2), late, outputs=["out"], body=launches(0.1, 8), name="first")
+        middle = Step(app, inputs=["in"], body=launches(0.1, 8), name="source")
+        app.add_flow(first, middle)
+        app.share_stream(first, middle)
+
+    app = App(compose)
+    watch(app, collects)
+    app.run()
+    assert [ended - started for _, started, ended in collects.rows] == pytest.approx([MS // 10] * 2, rel=0.1)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.observe import OperatorInfo, RunInfo, Watcher
+from headrace.observe.events.gpu_timing import ComputeTimer
 from headrace.observe.events.reader import Change, Reader
+from headrace.observe.events.recorder import NodeRecorder
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,28 @@ def test_a_watcher_may_ask_for_more_rounds_during_a_run() -> None:
     assert found._pause_after(0.001) == 0.25
     curious.longest_period = 2.0
     assert found._pause_after(1.0) == 2.0
+
+
+def test_it_says_up_to_which_time_all_is_known() -> None:
+    now = 0
+    recorders = [
+        NodeRecorder(OperatorInfo(name, index), int, ComputeTimer()) for index, name in enumerate("ab")
+    ]
+    run = RunInfo("test", [each.info for each in recorders], started=0, epoch=0, is_virtual=True)
+    found = Reader([Watcher()], run, Change(recorders, []), {}, None, lambda: now)
+    assert found.known_until == 0
+    for each in recorders:
+        for number in range(5):
+            each.computes += (10 * number, 10 * number + 5)
+            each.threads.append(1)
+    now = 100
+    found._round(2)
+    assert found.known_until == 15, "the end of the second compute: more were not read"
+    found._round(9)
+    assert found.known_until == 100, "all was read"
+    now = 200
+    found._round(9)
+    assert found.known_until == 200, "nothing happens"
 
 
 def reader(*watchers: Watcher) -> Reader:

@@ -81,15 +81,7 @@ def own_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
 
 
 def shared_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
-    if self.spec.inputs:  # that of `a`, which the message carries
-        return op_input.receive_cuda_stream("in", allocate=False).stream
     return own_stream(self, op_input, op_output, context)
-
-
-def ambient_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
-    stream = gpu.current_stream()
-    assert stream is not None
-    return stream.stream
 
 
 def default_stream(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
@@ -120,11 +112,9 @@ def run(
     def setup(spec: Any) -> None:
         if stream_of is default_stream:
             spec.default_stream()
-        elif stream_of is ambient_stream:
-            spec.ambient_stream()
 
     def compose(app: Any) -> None:
-        app.stream_per = "branch"  # on one stream, if they are ambient
+        app.stream_per = "operator" if stream_of is own_stream else "branch"
         often = PeriodicCondition(app, 2_000 * US)
         common = {"body": compute, "setup": setup}
         a = Step(app, CountCondition(app, FRAMES), often, outputs=["out"], name="a", **common)
@@ -142,7 +132,7 @@ def run(
     return tracker.statistics, kernels, emitted
 
 
-ways = pytest.mark.parametrize("stream_of", [own_stream, shared_stream, ambient_stream, default_stream])
+ways = pytest.mark.parametrize("stream_of", [own_stream, shared_stream, default_stream])
 crews = pytest.mark.parametrize("workers", [0, *SEVERAL])
 
 

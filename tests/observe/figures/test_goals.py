@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace import retry
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import ConditionType, IOSpec
 from headrace.core.errors import GraphError
@@ -68,6 +69,41 @@ def test_every_message_over_the_bound_is_a_miss_with_where_its_time_went(
     assert miss.breakdown.largest.where == "c"
     assert "took 5.000 ms, 1.000 ms more than allowed: 3.000 ms in compute of c, 2.000 ms in" in str(miss)
     assert "goal a -> b -> c: 5 missed so far" in caplog.text
+
+
+@pytest.mark.parametrize("failing", ["b", "c"])
+def test_a_message_that_is_tried_again_keeps_its_path(failing: str) -> None:
+    failures: list[int] = []
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        value = op_input.receive("in")
+        if self.name == failing and value == 2 and len(failures) < 2:
+            failures.append(value)
+            raise ValueError(value)
+        if self.name == "b":
+            op_output.emit(value, "out")
+
+    def compose(app: Any) -> None:
+        a = Step(
+            app,
+            CountCondition(app, 4),
+            PeriodicCondition(app, "100ms"),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(self.ticks, "out"),
+            name="a",
+        )
+        again = retry(times=3, backoff="10ms")
+        b = Step(app, inputs=["in"], outputs=["out"], body=body, name="b", on_error=again)
+        c = Step(app, inputs=["in"], body=body, name="c", on_error=again)
+        app.add_flow(a, b)
+        app.add_flow(b, c)
+
+    (goal,) = run(compose, ("a->c", {"max": "5ms"}))
+    assert (goal.count, goal.misses, goal.is_met) == (4, 1, False)
+    (miss,) = goal.recent
+    assert (miss.number, miss.latency) == (2, 30 * MS)
+    # It waits for its last attempt.
+    assert (miss.breakdown.largest.kind, miss.breakdown.largest.duration) == ("queue", 30 * MS)
 
 
 def test_the_time_in_a_queue_is_named() -> None:

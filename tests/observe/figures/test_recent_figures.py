@@ -109,10 +109,38 @@ def test_before_the_window_is_over_the_rate_is_that_of_the_time_so_far(operator:
     assert figures.snapshot(SECOND).operator("it").rate == pytest.approx(100, rel=0.03)
 
 
+@pytest.mark.parametrize(("period", "rate"), [(SECOND, 1.0), (2 * SECOND, 0.5), (400 * MS, 2.5)])
+def test_a_slow_rate_is_that_of_its_intervals(operator: OperatorInfo, period: int, rate: float) -> None:
+    figures = figures_of(operator)
+    figures.computed(computes_of(operator, np.arange(20) * period, MS))
+    for part in range(10):  # wherever in a period somebody looks
+        now = 18 * period + part * period // 10 + MS
+        assert figures.snapshot(now).operator("it").rate == pytest.approx(rate)
+
+
+def test_one_compute_in_the_window_is_one_in_the_time_that_it_has(operator: OperatorInfo) -> None:
+    figures = figures_of(operator)
+    figures.computed(computes_of(operator, [0], MS))
+    assert figures.snapshot(2 * SECOND).operator("it").rate == 0.5
+    figures.computed(computes_of(operator, [8 * SECOND], MS))
+    assert figures.snapshot(10 * SECOND).operator("it").rate == 0.2
+
+
+def test_what_is_not_known_of_all_operators_is_not_in_the_window() -> None:
+    fast, behind = operator_of("fast", 0), operator_of("behind", 1)
+    figures = figures_of(fast, behind)
+    figures.computed(computes_of(fast, np.arange(250) * 40 * MS, 20 * MS))  # to 10 s
+    figures.computed(computes_of(behind, np.arange(150) * 40 * MS, 20 * MS))  # to 6 s
+    found = figures.snapshot(6 * SECOND)
+    assert [each.rate for each in found.operators] == pytest.approx([25, 25])
+    assert [each.busy for each in found.operators] == pytest.approx([0.5, 0.5], rel=0.01)
+
+
 def test_the_rate_of_an_operator_that_computes_no_more_goes_down(operator: OperatorInfo) -> None:
     figures = figures_of(operator)
     figures.computed(computes_of(operator, np.arange(100) * 10 * MS, MS))
-    assert figures.snapshot(2 * SECOND).operator("it").rate == pytest.approx(100, rel=0.03)
+    assert figures.snapshot(SECOND).operator("it").rate == pytest.approx(100, rel=0.03)
+    assert figures.snapshot(2 * SECOND).operator("it").rate == pytest.approx(50, rel=0.03)
     assert figures.snapshot(4 * SECOND).operator("it").rate == pytest.approx(25, rel=0.03)
     assert figures.snapshot(9 * SECOND).operator("it").rate == 0
     assert figures.snapshot(9 * SECOND).operator("it").host.count == 0

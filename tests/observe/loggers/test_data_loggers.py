@@ -362,6 +362,7 @@ def test_frames_of_a_device_are_copied_when_their_work_is_done(
         assert all(isinstance(one, TensorCopy) for one in frames)
 
 
+@pytest.mark.filterwarnings("ignore::headrace.core.errors.ResentMemoryWarning")
 def test_nobody_overwrites_a_frame_before_it_was_copied(machine: sim.Machine) -> None:
     """A producer uses one buffer for all frames, and a consumer writes to it in place."""
 

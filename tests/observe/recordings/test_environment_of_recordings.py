@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace.observe import Recording, environment
+from headrace.core.run_files import PART_RESTARTS
+from headrace.observe import PortRecorder, Recording, environment, watch
 from tests.harness import App, sink, source
 
 
@@ -53,6 +54,22 @@ def test_every_output_is_recorded_unless_ports_are_named(
     App(compose).run()
     App(compose).run()
     assert [port.name for port in Recording(tmp_path / "a.mcap").ports] == ["camera.out"]
+    assert [one.data for one in Recording(tmp_path / "a-2.mcap")] == [1]
+
+
+def test_a_part_that_is_started_again_records_to_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compose(app: Any) -> None:
+        app.add_flow(source(app, [len(list(tmp_path.iterdir()))], name="camera"), sink(app, []))
+
+    path = tmp_path / "a.mcap"
+    watch(first := App(compose), PortRecorder(path))
+    first.run()
+    monkeypatch.setenv(PART_RESTARTS, "1")
+    watch(again := App(compose), PortRecorder(path))
+    again.run()
+    assert [one.data for one in Recording(path)] == [0]
     assert [one.data for one in Recording(tmp_path / "a-2.mcap")] == [1]
 
 

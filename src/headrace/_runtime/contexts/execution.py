@@ -6,7 +6,6 @@ The interface that programs see is described in `core/contexts.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.contexts.output import whole_timestamp
@@ -44,10 +43,7 @@ class ExecutionContext:
 
     def allocate_cuda_stream(self, stream_name: str = "") -> StreamHandle | None:
         """Return the operator's stream of this name, from its pool at the first call; None if none is left."""
-        streams = self._node.streams
-        handle: StreamHandle | None = streams.given.get(stream_name)
-        if handle is None or get_ident() != streams.allocation.current_on:
-            handle = streams.allocate(stream_name)
+        handle: StreamHandle | None = self._node.streams.allocate(stream_name)
         return handle
 
     def synchronize_streams(
@@ -92,13 +88,15 @@ class ExecutionContext:
 
     @property
     def frames_in_flight(self) -> int:
-        """The number of received frames that are kept because this operator's streams may still read them."""
-        return self._node.streams.lifetimes.frames_in_flight
+        """The number of received frames that are kept because the operator's stream may still read them."""
+        lifetimes = self._node.lifetimes
+        return 0 if lifetimes is None else lifetimes.frames.count
 
     @property
     def frames_held(self) -> int:
         """The number of received frames that this operator, or operators it passed them on to, still hold."""
-        return len(self._node.streams.lifetimes.held.watched)
+        lifetimes = self._node.lifetimes
+        return 0 if lifetimes is None else len(lifetimes.frames.held.watched)
 
     @property
     def timestamp(self) -> int:

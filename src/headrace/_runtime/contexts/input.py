@@ -9,23 +9,28 @@ The interface that programs see, with its parameters, is described in `core/cont
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace._runtime.messages.envelope import Details, Envelope
-from headrace._runtime.messages.ports import AT_START, EMPTY, NOTHING, InputPort, no_such_port, parts_of
+from headrace._runtime.messages.envelope import Details, Envelope, wait_for
+from headrace._runtime.messages.ports import (
+    AT_START,
+    EMPTY,
+    NOTHING,
+    InputPort,
+    messages_in,
+    no_such_port,
+    parts_of,
+)
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
 from headrace._runtime.streams.watch import Watched
 from headrace.core.ports import INPUT_EXEC
 from headrace.gpu.allocation import Allocation
 from headrace.gpu.allocation import in_use as allocations_in_use
-from headrace.tensor.libraries import reused_in_order
 from headrace.tensor.tensor_map import MAPPINGS
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
-    from headrace._runtime.streams.node_streams import NodeStreams
     from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.core.errors import PortError
     from headrace.gpu import StreamHandle
@@ -45,17 +50,13 @@ class InputContext:
         The input ports.
     announces
         Whether a receive announces the room that it makes (`announce_room`).
+    notes_items
+        Whether an operator without a stream notes what it receives, since it may ask for one in this compute.
     details
         The metadata and timestamps of this compute's messages, by port.
-    usual_on, is_usual
-        The thread on which the operator's device is current, if `receive_cuda_stream` has no more to do there than
-        to order the stream; otherwise -1. And whether there is no other thread.
     """
 
-    __slots__ = (
-        *("_announce", "_by_name", "_is_watched", "_node", "_pending", "_streams"),
-        *("announces", "details", "is_usual", "ports", "usual_on"),
-    )
+    __slots__ = ("_announce", "_by_name", "_node", "announces", "details", "notes_items", "ports")
 
     def __init__(self, node: RunningOperator) -> None:
         self._node = node
@@ -65,17 +66,10 @@ class InputContext:
         usual = [port for port in self.ports if port.name != INPUT_EXEC]
         if len(usual) == 1:
             self._by_name[""] = usual[0]
-        # Whether a receive does more than take the message: it announces the room to producers, or passes the
-        # message to the streams.
-        self._is_watched = False
         self._announce: Callable[[Any, tuple[Queue, ...]], None] | None = None
         self.announces = False
-        self._streams: NodeStreams | None = None
+        self.notes_items = False
         self.details: dict[str, list[Details]] = {}
-        self.usual_on = -1
-        self.is_usual = False
-        # The received fences that the streams may not be ordered after yet, always in the same dict.
-        self._pending: dict[Any, Any] = {}
 
     def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
         """Receive from other queues at an ``ANY_SIZE`` input."""
@@ -88,16 +82,6 @@ class InputContext:
         """
         self._announce = announce
         self.announces = announce is not None
-        self._is_watched = announce is not None or self._streams is not None
-        for port in self.ports:
-            port.find_whether_steady(self.announces)
-
-    def watch(self, streams: NodeStreams | None) -> None:
-        """Pass every received message to `streams`; None ends this."""
-        self._streams = streams
-        if streams is not None:
-            self._pending = streams.order.pending
-        self._is_watched = self._announce is not None or streams is not None
 
     def clear(self) -> None:
         """Clear the metadata and timestamps of one compute's messages."""
@@ -130,141 +114,97 @@ class InputContext:
         except KeyError:
             self._node.operator.fragment._headrace.report_mistake(self._unknown(name))
             return None
-        if self._is_watched:
-            if port.is_in_order:
-                port.received_in = self._node.remaining
-                if type(item) is port.kind and not (in_use or self.announces):
-                    # The usual message between operators that share a stream.
-                    try:
-                        owner = port.owner_of(item)
-                        is_reused = reused_in_order.get(type(owner))
-                        if is_reused is not None and is_reused(owner):
-                            return item
-                    except Exception:  # a sparse tensor has no owner
-                        pass
-                return self._receive_in_order(port, item)
-            steady = port.steady
-            if steady is not None and port.item is NOTHING and not in_use:
-                # A copy of `NodeStreams.received` for the usual messages: an array with a fence between operators
-                # that handle streams, and an array alone between those that share a stream. Without it, a compute
-                # of `benchmarks.gpu_chain` takes 6 % more bytecodes, and one on a shared stream 3 %.
-                # The type is read twice: compiled code would not know that of `item` by a variable.
-                if type(item) is Envelope:
-                    if item.extra is None:
-                        data = item.data
-                        if type(data) is port.kind:
-                            fences = item.fences
-                            if (
-                                fences is not None
-                                and item.number > fences.completed
-                                and fences.stream is not port.own
-                            ):
-                                port.own.wait(item.event)  # type: ignore[union-attr]
-                            port.item = item
-                            try:
-                                steady.append(port.owner_of(data))
-                            except Exception:  # a sparse tensor has no owner
-                                add_owners(data, port.unsorted)
-                            return data
-                elif type(item) is port.kind:
-                    port.item = item
-                    try:
-                        steady.append(port.owner_of(item))
-                    except Exception:
-                        add_owners(item, port.unsorted)
-                    return item
-            if self.announces:
-                self._announce(self._node, port.queues)  # type: ignore[misc]
-            # A copy of `NodeStreams.received`, `wait_for` and `_open` for an array with at most one fence: most
-            # messages between operators that use streams are of this kind. `kind` is the last one's type. Without
-            # it, a compute of a chain of seven takes 30 % more instructions of Python.
-            kept = port.kept
-            if kept is not None:
-                if port.item is NOTHING:
-                    port.item = item
-                else:
-                    port.add(item)
-                if type(item) is Envelope:
-                    if item.extra is None:
-                        own = port.own
-                        fences = item.fences
-                        if fences is not None and item.number > fences.completed and fences.stream is not own:
-                            own.wait(item.event)  # type: ignore[union-attr]
-                        data = item.data
-                        if type(data) is port.kind:
-                            try:
-                                record = item.record
-                                if in_use:
-                                    owner = record if type(record) is Allocation else port.memory_of(data)
-                                    if type(owner) is Allocation:
-                                        port.unsorted.append(owner)
-                                        return data
-                                else:
-                                    owner = port.owner_of(data)
-                                if port.shared is None:
-                                    kept.append(owner)
-                                else:
-                                    if record is None:
-                                        record = item.record = Watched(owner)
-                                    port.shared.append(record)
-                            except Exception:  # a sparse tensor has no owner
-                                add_owners(data, port.unsorted)
-                            return data
-                        if item.work is not None:
-                            self._streams.note_work(item.work, own)  # type: ignore[union-attr, arg-type]
-                        return self.keep(port, data, kept)
-                elif type(item) is not Batch:
-                    return self.keep(port, item, kept)
-                self._streams.received(port, item)  # type: ignore[union-attr]
-            elif self._streams is None:
-                port.received_in = self._node.remaining
-            else:
-                if port.item is NOTHING:
-                    port.item = item
-                else:
-                    port.add(item)
-                if type(item) not in PLAIN:
-                    self._streams.received(port, item)
-        else:
-            port.received_in = self._node.remaining
-        if type(item) is Envelope:
-            return self._open(port, item)
-        if type(item) is Batch:
-            return self._open_all(port, item)
-        return _own_map(item)
-
-    def _receive_in_order(self, port: InputPort, item: Any) -> Any:
-        """Receive an item, and keep what is not used again in the order of the operator's stream."""
         if self.announces:
             self._announce(self._node, port.queues)  # type: ignore[misc]
-        kind = type(item)
-        if kind in PLAIN:
-            return item
-        self._streams.received(port, item)  # type: ignore[union-attr]
-        if kind is Envelope:
-            return self._open(port, item)
-        if kind is Batch:
+        own = port.own
+        if own is None:
+            if type(item) is not Envelope and type(item) is not Batch and not self.notes_items:
+                port.received_in = self._node.remaining
+                return _own_map(item)
+            if not any(message.has_fences for message in messages_in(item)):
+                return self._receive_without_stream(port, item)
+            self._node.streams.open()
+            own = port.own
+        if port.item is NOTHING:
+            port.item = item
+        else:
+            port.add(item)
+        if type(item) is Envelope:
+            fences = item.fences
+            if fences is not None and item.number > fences.completed and fences.stream is not own:
+                own.wait(item.event)  # type: ignore[union-attr]
+            if item.extra is not None or item.work is not None:
+                self._open_rest(port, item)
+            return self._keep(port, item.data, item)
+        if type(item) is Batch:
             return self._open_all(port, item)
-        if kind in array_owners and kind is not port.kind:
-            port.kind, (port.owner_of, port.memory_of) = kind, array_owners[kind]
-        return _own_map(item)
+        return self._keep(port, item, None)
 
-    def keep(self, port: InputPort, data: Any, kept: list[Any]) -> Any:
-        """Keep a received object alive, and return it; of a map, return the receiver's own copy."""
+    def _receive_without_stream(self, port: InputPort, item: Any) -> Any:
+        """Return received data while no device library is there."""
+        if not self.notes_items:
+            port.received_in = self._node.remaining
+        else:  # of a compute that may ask for a stream
+            port.add(item)
+        if type(item) is Envelope:
+            self._open_rest(port, item)
+            return _own_map(item.data)
+        return self._open_all(port, item) if type(item) is Batch else _own_map(item)
+
+    def _keep(self, port: InputPort, data: Any, message: Envelope | None) -> Any:
+        """Keep received data alive for the operator's stream, and return it; of a map, the receiver's own copy."""
         kind = type(data)
-        if kind is port.kind:
-            try:
-                owner = port.memory_of(data) if in_use else port.owner_of(data)
-                (port.unsorted if in_use and type(owner) is Allocation else kept).append(owner)
-            except Exception:
-                add_owners(data, port.unsorted)
+        if kind is not port.kind:
+            return self._keep_other(port, data, message)
+        frames: Any = port.kept
+        try:
+            if in_use:
+                record = None if message is None else message.record
+                owner = record if type(record) is Allocation else port.memory_of(data)
+                if type(owner) is Allocation:
+                    frames.unsorted.append(owner)
+                    return data
+            else:
+                owner = port.owner_of(data)
+        except Exception:  # a sparse tensor has none
+            add_owners(data, frames.unsorted)
             return data
+        if port.is_shared and message is not None:
+            record = message.record
+            if type(record) is not Watched:
+                record = message.record = Watched(owner)
+            frames.shared.append(record)
+        else:
+            frames.received.append(owner)
+        return data
+
+    def _keep_other(self, port: InputPort, data: Any, message: Envelope | None) -> Any:
+        """Keep data that is not an array of the kind that came last."""
+        kind = type(data)
         if kind in PLAIN:
             return data
-        add_owners(data, port.unsorted if in_use else kept)
         if kind in array_owners:
             port.kind, (port.owner_of, port.memory_of) = kind, array_owners[kind]
+            return self._keep(port, data, message)
+        frames: Any = port.kept
+        add_owners(data, frames.unsorted if in_use else frames.received)
         return data.copy() if kind in MAPPINGS else data
+
+    def keep(self, port: InputPort, item: Any) -> None:
+        """Keep what was taken from an input elsewhere, and order the operator's stream after it."""
+        if type(item) is Batch:
+            for part in item:
+                self.keep(port, part)
+        elif type(item) is Envelope:
+            assert port.own is not None
+            wait_for(item, port.own)
+            if item.work is not None:
+                item.work.note_ordered(port.own)
+            self._keep(port, item.data, item)
+            if item.metadata:
+                self._keep_other(port, item.metadata, None)
+        else:
+            self._keep(port, item, None)
 
     def _receive_as(self, kind: str, name: str) -> Any:
         """Receive one message, or a tuple of all that wait, whatever the input declares."""
@@ -295,61 +235,65 @@ class InputContext:
 
     def _receive_nothing(self, port: InputPort) -> None:
         """Record that `receive` found nothing at an input."""
-        if self._streams is None or port.is_in_order:
+        if port.own is None and not self.notes_items:
             port.empty_in = self._node.remaining
         elif port.item is NOTHING:
             port.item = EMPTY
 
-    def _open(self, port: InputPort, message: Envelope) -> Any:
-        """Return the data of a message, and store its metadata and timestamp."""
-        # `receive` has a copy for a message without details.
-        if self._streams is None and message.has_fences:
-            self._node.streams.received_unwatched(port, message)
-        details = message.details
-        if details is not None:
-            node = self._node
-            node.expect_details()
-            self.details.setdefault(port.name, []).append(details)
-            if details.metadata is not None and node.operator.is_metadata_enabled:
+    def _open_rest(self, port: InputPort, message: Envelope, has_metadata: bool = True) -> None:
+        """Store the timestamp and the metadata of a message, and order the stream after what few messages have.
+
+        Without `has_metadata`, that is stored already.
+        """
+        own = port.own
+        if own is not None:
+            if message.more_fences is not None:
+                wait_for(message, own)
+            if message.work is not None:
+                message.work.note_ordered(own)
+        extra = message.extra
+        if extra is None:
+            return
+        if extra.sent is not None:
+            extra.sent.note_received(self._node)
+        details = extra.details
+        if details is None:
+            return
+        node = self._node
+        node.expect_details()
+        self.details.setdefault(port.name, []).append(details)
+        if details.metadata is not None:
+            if has_metadata and node.operator.is_metadata_enabled:
                 node.operator.metadata.receive(port.name, details.metadata)
-            if details.acq_timestamp is not None:
-                node.output.pass_on(details.acq_timestamp)
-        return _own_map(message.data)
+            if own is not None:
+                self._keep_other(port, details.metadata, None)
+        if details.acq_timestamp is not None:
+            node.output.pass_on(details.acq_timestamp)
 
     def _open_all(self, port: InputPort, batch: Batch) -> Any:
-        if self._streams is None:
-            self._node.streams.received_unwatched(port, batch)
-        if port.form is None:
-            return self._open_each(port, batch)
         operator = self._node.operator
-        if operator.metadata.is_by_port and operator.is_metadata_enabled:
-            # An entry for each message; `receive` then adds nothing.
+        if operator.is_metadata_enabled:
             each = [part.metadata if type(part) is Envelope else None for part in batch]
             if any(each):
-                operator.metadata.set(port.name, [dict(entries or {}) for entries in each])
-        return port.form(self._open_each(port, batch))
+                operator.metadata.receive_batch(port.name, each)
+        found = tuple([self._open_one(port, part) for part in batch])
+        return found if port.form is None else port.form(found)
 
-    def _open_each(self, port: InputPort, batch: Batch) -> tuple[Any, ...]:
-        return tuple([self._open(port, part) if type(part) is Envelope else _own_map(part) for part in batch])
+    def _open_one(self, port: InputPort, part: Any) -> Any:
+        own = port.own
+        message = part if type(part) is Envelope else None
+        data = part if message is None else message.data
+        if message is not None:
+            if own is not None:
+                wait_for(message, own)
+            self._open_rest(port, message, has_metadata=False)
+        return _own_map(data) if own is None else self._keep(port, data, message)
 
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False
     ) -> StreamHandle:
         """Order this operator's stream after what it received at a port, and return the stream."""
-        try:
-            port = self._by_name[input_port_name]
-        except KeyError:
-            raise self._unknown(input_port_name) from None
-        item = port.item
-        if (
-            type(item) is Envelope
-            and item.work is None
-            and (self.is_usual or get_ident() == self.usual_on)
-            and port.own is not None
-            and not (self._pending or sync_to_default)
-        ):  # a copy of `NodeStreams.receive`, for most messages: without it, 5 % more instructions
-            return port.own.handle
-        handle: StreamHandle = self._node.streams.receive(port, allocate, sync_to_default)
+        handle: StreamHandle = self._node.streams.own_handle(self._port(input_port_name), sync_to_default)
         return handle
 
     def has_ended(self, name: str = "") -> bool:

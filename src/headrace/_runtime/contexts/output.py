@@ -83,7 +83,16 @@ class OutputContext:
         self.acq_timestamp = None
         self._is_chosen = self.has_details = False
 
-    def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: Any = -1) -> None:
+    def emit(
+        self,
+        data: Any,
+        name: str = "",
+        emitter_name: str = "",
+        acq_timestamp: Any = -1,
+        *,
+        after: Any = None,
+        constant: bool = False,
+    ) -> None:
         """Send an object to everything connected to an output."""
         try:
             port = self.ports[name]
@@ -91,9 +100,10 @@ class OutputContext:
             error = no_such_port(self._node.name, "output", name, self._node.output_queues)
             self._node.operator.fragment._headrace.report_mistake(error)
             return
-        fences = port.fences
+        if after is not None or constant:
+            self._node.streams.prepare_emit(data, after, constant)
+        stamp = port.stamp
         if type(data) in _CHANGED_TYPES:
-            stamp = port.stamp_object
             if type(data) is dict:
                 data = self._convert_dict(data)
             if type(data) in _TENSOR_TYPES or (type(data) is dict and Tensor in map(type, data.values())):
@@ -102,36 +112,8 @@ class OutputContext:
                     self._send_to_each(data, port, acq_timestamp)
                     return
                 stamp = None
-            if stamp is not None:
-                if port.pending:
-                    port.settle()  # type: ignore[misc]
-                data = stamp(data)
-        elif fences is not None:
-            if port.pending:
-                port.settle()  # type: ignore[misc]
-            # A copy of `stamping`, because every compute of an operator with a stream does this: without it, one
-            # takes a call more of 6.5.
-            number = fences.last + 1
-            if number > fences.reach:
-                fences.add_event()
-            event = fences.events[number % fences.count]
-            fences.record(event)
-            fences.last = number
-            message = Envelope()
-            message.data = data
-            message.fences = fences
-            message.event = event
-            message.number = number
-            message.work = None
-            message.extra = None
-            message.record = None
-            data = message
-        else:
-            stamp = port.stamp_object
-            if stamp is not None:
-                if port.pending:
-                    port.settle()  # type: ignore[misc]
-                data = stamp(data)
+        if stamp is not None:
+            data = stamp(data)
         queue = port.only
         if acq_timestamp != -1 or self.has_details:
             data = self._with_details(data, acq_timestamp)
@@ -160,18 +142,12 @@ class OutputContext:
     def set_cuda_stream(self, stream: StreamHandle | int, output_port_name: str = "") -> None:
         """Attach a stream to all messages emitted at a port from now on; call it before `emit`.
 
-        It is not needed for the stream of `receive_cuda_stream`. Only streams that headrace manages are accepted.
+        It is not needed for the operator's own stream. Only streams that headrace manages are accepted.
         """
-        streams = self._node.streams
-        chosen = streams.outputs.chosen.get(output_port_name)
-        if chosen is None or chosen.handle is not stream:
-            streams.set_output(stream, output_port_name)
+        self._node.streams.set_output(stream, output_port_name)
 
     def _as_tensors(self, data: Any, name: str, port: OutputPort) -> Any:
         """Return the message to send for tensors: one, a TensorMap, or a dict with tensors in it."""
-        if port.pending:
-            assert port.settle is not None
-            port.settle()
         work = None if port.stream is None else EmittedWork(port.stream)
         name = name or next(each for each, other in self.ports.items() if other is port)
         try:
@@ -181,8 +157,8 @@ class OutputContext:
         except Exception as error:
             add_note(error, f"raised while emitting at output {name!r} of operator {self._node.name!r}")
             raise
-        if port.stamp is not None:
-            data = port.stamp(data)  # only after all tensors have been ordered on the stream
+        if port.stamp_tensors is not None:
+            data = port.stamp_tensors(data)  # only after all tensors have been ordered on the stream
         if work is not None:
             work.attach(data)
         return data

@@ -18,7 +18,7 @@ from headrace.core.ports import IOSpec
 from headrace.core.progress import counts_of, drop_reasons_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
@@ -50,7 +50,7 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
         received = {
             port: sum(arrived.get(queue, 0) - queue.dropped - queue.undelivered for queue in queues)
             - discarded.get(port, 0)
-            for port, queues in node.input_queues.items()
+            for port, queues in node.counted_queues.items()
         }
         sent = {port: _sent(node, port) for port in node.output_queues}
         if isinstance(node.routing, DynamicRouting):
@@ -83,10 +83,10 @@ def _sent(node: Node, port: str) -> int:
 
 
 @contextmanager
-def keeping_counts(engine: Engine) -> Iterator[None]:
-    """Keep what was counted so far, while the queues behind the outputs change."""
+def keeping_counts(engine: Engine, nodes: Iterable[Node]) -> Iterator[None]:
+    """Keep what was counted so far, while the queues behind the outputs of some nodes change."""
     sent: dict[tuple[Node, str], int] = {}
-    for node in engine.operator_nodes:
+    for node in nodes:
         for name in node.output_queues:
             queues = node.output.ports[name].queues
             if isinstance(queues[0], MessageCounter):

@@ -3,11 +3,12 @@
 A change is checked in the thread that asks for it, and so an error is raised there. A new operator is started
 there, too, so that a slow `start` holds nobody up. The graph changes at once. The run follows at a safe point, when
 no operator computes (`pausing`): between two computes on one thread, or when the workers have finished theirs.
-There the queues, the room that producers wait for and the conditions of all nodes are connected anew from the graph
-(`connect_anew`). Messages stay in their queues, and every node keeps its contexts, streams and counts.
 
-To change only the nodes at the ends of a flow was decided against: producers of a shared queue wait in a line, and
-lines lead from node to node. A change is rare, and connecting a node takes some microseconds.
+There the nodes at the ends of the flows that have changed get their queues from the graph, and their conditions
+look them up (`connect`). Messages stay in their queues, conditions keep their state, and every node keeps its
+contexts, streams and counts. The blockers of all nodes that may still run are then counted again, as at the
+beginning: producers of a shared queue wait in a line, and lines lead from node to node. A node that has ended takes
+no part.
 """
 
 from __future__ import annotations
@@ -20,20 +21,19 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.lifecycle.accounts import MessageCounter, keeping_counts
 from headrace._runtime.lifecycle.assembly import (
-    attach_conditions,
     expect_undeclared_flows,
     join_node,
+    make_input_queue,
     make_queue,
     share_rooms,
 )
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED
 from headrace._runtime.scheduling.notes import note
-from headrace._runtime.scheduling.queue_state import QueueState
-from headrace.core.checks import check_compute, check_operator
+from headrace.core.checks import check_compute, check_operator, check_waits_for_something
 from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import GraphError
-from headrace.core.queues import queues_of
+from headrace.core.queues import QueueSpec, queues_of
 
 if TYPE_CHECKING:
     from headrace._runtime.lifecycle.supplies import Supplies
@@ -77,8 +77,10 @@ class Changes:
         # Whether the graph has flows of operators that are being started.
         self._is_preparing = False
         self._is_open = False
-        # The nodes of new operators that are not part of the run yet.
-        self._joining: list[Node] = []
+        # The operators whose flows have changed since the run followed the last time, and those of them that are
+        # not part of the run yet, each with its queues.
+        self._changed: dict[Operator, None] = {}
+        self._joining: list[tuple[Node, dict[Flow, Queue]]] = []
         self._applied = threading.Condition()
         # The numbers of changes: asked for, about to be made, made.
         self._asked = self._followed = self._done = 0
@@ -179,9 +181,12 @@ class Changes:
                 change()
                 for operator in operators:
                     check_operator(operator)
-                    _check_room(operator)
+                    _check_queues(operator)
+                self._engine.scheduler.check_change(self._fragment)
                 self._fragment._headrace.follow_graph()
             new = [operator for operator in operators if operator not in before[0]]
+            for operator in new:
+                check_waits_for_something(graph, operator)
             if new:
                 self._start(list(dict.fromkeys(new)))
         except BaseException:
@@ -194,38 +199,43 @@ class Changes:
             raise
         with self._graph_lock:
             self._is_preparing = False
+            self._changed.update(dict.fromkeys(operators))
         self._asked += 1
         pausing.changes.append(self._follow)
         pausing.wake()
 
     def _start(self, operators: list[Operator]) -> None:
         engine = self._engine
-        nodes: list[Node] = []
+        joining: list[tuple[Node, dict[Flow, Queue]]] = []
         started: list[Operator] = []
         try:
-            nodes += [join_node(operator, engine) for operator in operators]
+            for operator in operators:
+                queues = join_node(operator, engine, self._supplies)
+                node: Any = operator._headrace.node
+                joining.append((node, queues))
             self._initialize(operators)
             engine.streams.open(operators)
             for operator in operators:
                 started.append(operator)
                 operator._headrace.run_phase = OperatorStatus.START_PENDING
                 try:
-                    operator.start()
+                    operator._headrace.node.streams.call(operator.start)  # type: ignore[union-attr]
                 except BaseException as error:
                     note(error, "start", operator)
                     raise
                 operator._headrace.run_phase = OperatorStatus.STARTED
                 check_compute(operator)
         except BaseException:
-            _give_up(nodes, started)
+            for node, _ in joining:
+                node.streams.close()
+            _give_up(operators, started)
             raise
-        engine.streams.place_new(operators)
-        for node in nodes:
+        for node, _ in joining:
             engine.prepare(node)
         if engine.watchdog is not None:
             engine.watchdog.start()
         self._started += started
-        self._joining += nodes
+        self._joining += joining
 
     # At a safe point, with the lock of the engine held.
 
@@ -241,8 +251,10 @@ class Changes:
             if self._is_preparing:
                 return  # that change does it when its operators have started, or have failed to
             self._adopt()
-            with keeping_counts(self._engine):
-                connect_anew(self._engine, self._supplies)
+            changed, self._changed = self._changed, {}
+            nodes: list[Any] = [operator._headrace.node for operator in changed]
+            with keeping_counts(self._engine, nodes):
+                connect(self._engine, nodes)
         with self._applied:
             self._done = self._followed
             self._applied.notify_all()
@@ -251,82 +263,81 @@ class Changes:
         """Make the nodes of new operators part of the run."""
         engine = self._engine
         joining, self._joining = self._joining, []
-        for node in joining:
+        for node, queues in joining:
             engine.nodes.append(node)
             engine.operator_nodes.append(node)
+            engine.queues.update(queues)
             engine.alive += 1
 
 
-def _give_up(nodes: list[Node], started: list[Operator]) -> None:
-    """Stop operators that do not join the run after all, and release what their nodes have."""
+def _give_up(operators: list[Operator], started: list[Operator]) -> None:
+    """Stop operators that do not join the run after all, and release their conditions."""
     for operator in reversed(started):
         with suppress(Exception):  # the error of its start is raised
             operator.stop()
         operator._headrace.run_phase = OperatorStatus.NOT_STARTED
-    for node in nodes:
-        for condition in node.operator.conditions.values():
+    for operator in operators:
+        for condition in operator.conditions.values():
             condition.detach()
-        node.streams.close()
-        node.operator._headrace.node = None
+        operator._headrace.node = None
 
 
-def connect_anew(engine: Engine, supplies: Supplies) -> None:
-    """Connect all nodes as the graph says, and find out anew which of them can run; nothing computes."""
-    held = {
-        node: [condition for condition in node.conditions if condition.holds_messages]
-        for node in engine.nodes
-    }
-    for ready_queue in engine.ready_queues:
-        ready_queue.now.clear()
-        ready_queue.later.clear()
-    for node in engine.nodes:
-        node.busy = False
-        if node.awaited not in (ENDED, OVER, THROTTLED):
-            engine.set_awaited(node, NOTHING)
-        node.blockers = node.awaited.blocks
-        node.evaluated = None
-        node.shared_room = None
-    plain = [node for node in engine.operator_nodes if node.scheduled is node]
-    queues: dict[Flow, Queue] = {}
-    for node in plain:
-        _connect_inputs(node, engine, queues)
-    engine.queues.update(queues)
-    for node in engine.nodes:
-        for queue in node.inputs:
-            queue.state = QueueState(queue)
-            queue.feeders = [
-                feeder for feeder in queue.feeders if feeder not in plain
-            ]  # of segments, which stay
-    for node in plain:
+def connect(engine: Engine, changed: list[Node]) -> None:
+    """Connect nodes as the graph says, and find out anew which nodes can run; nothing computes."""
+    near = dict.fromkeys(changed)
+    for node in changed:
+        near.update(dict.fromkeys(_neighbours(node)))
+        _connect_inputs(node, engine)
+    for node in changed:
         _connect_outputs(node, engine)
-    for node in engine.nodes:
-        attach_conditions(node, supplies, held[node])
-        for condition in node.conditions:
-            if condition.holds_messages and condition not in held[node]:  # of a new operator
-                condition.initialize()
-        for queue in node.inputs:
-            if not queue.feeders and len(node.input_queues[queue.port]) > 1:
-                queue.min_size = 0
-        node.go_on_resuming()
-        if node.ending is not None and node.ending.is_on:
-            engine.ends.free(node)
-    share_rooms(engine)
+        near.update(dict.fromkeys(_neighbours(node)))
+    for node in changed:
+        if not node.retired:
+            _attach(node, engine)
+    left = [node for node in engine.nodes if not node.retired]
+    for node in left:
+        node.blockers = node.awaited.blocks
+        node.shared_room = None
+    for state in dict.fromkeys(queue.state for node in left for queue in (*node.inputs, *node.outputs)):
+        state.start_over()
+    share_rooms(left)
     expect_undeclared_flows(engine)
     if engine.observer is not None:
         engine.observer.follow(engine)
-    for node in engine.nodes:
-        if node.faults is not None:
-            node.faults.follow()
-        node.streams.follow_graph()
-        requests = [request for queue in node.inputs for request in queue.state.requests]
-        node.serves_others = any(request.node.ready_queue is not node.ready_queue for request in requests)
+    for node in near:
+        if not node.retired:
+            node.streams.follow_graph()
     engine.count_blockers()
     engine.ends.look_again()
     engine.progress = True
     engine.waiting.wake_all()
 
 
-def _connect_inputs(node: Node, engine: Engine, queues: dict[Flow, Queue]) -> None:
+def _neighbours(node: Node) -> list[Node]:
+    """Return the nodes that a node receives from and sends to."""
+    return [
+        *(feeder for queue in node.inputs for feeder in queue.feeders),
+        *(queue.consumer for queue in node.outputs),
+    ]
+
+
+def _attach(node: Node, engine: Engine) -> None:
+    """Let the conditions of a node look up the queues that it has now."""
+    if node.awaited not in (ENDED, OVER, THROTTLED):
+        engine.set_awaited(node, NOTHING)
+    node.evaluated = None
+    node.declared.attach()
+    for queue in node.inputs:
+        if not queue.feeders and len(node.input_queues[queue.port]) > 1:
+            queue.min_size = 0
+    node.go_on_resuming()
+    if node.faults is not None:
+        node.faults.follow()
+    if node.ending is not None and node.ending.is_on:
+        engine.ends.free(node)
+
+
+def _connect_inputs(node: Node, engine: Engine) -> None:
     """Find the queues of a node's inputs: those that it had, and new ones for new flows of ``ANY_SIZE`` inputs."""
     for name, port in node.operator.spec.every_input.items():
         before = node.input_queues[name]
@@ -334,21 +345,36 @@ def _connect_inputs(node: Node, engine: Engine, queues: dict[Flow, Queue]) -> No
         for declared in queues_of(node.operator, port):
             queue = before[0] if not port.is_receivers else engine.queues.get(declared.flows[0])
             if queue is None:
-                queue = make_queue(engine)(node, name, declared.size, declared.policy)
+                queue = make_input_queue(node, name, declared, engine.queues, make_queue(engine))
             queue.resize(declared.size)
             queue.min_size = declared.least
-            queues.update(dict.fromkeys(declared.flows, queue))
+            engine.queues.update(dict.fromkeys(declared.flows, queue))
             found.append(queue)
         # What was sent along a flow that is gone is received, but not waited for.
-        left = [queue for queue in before if queue not in found]
+        gone = [queue for queue in before if queue not in found]
+        left = [queue for queue in gone if len(queue) or not found]
         node.input_queues[name] = (*found, *left)
         if port.is_receivers:
             node.input.connect(name, node.input_queues[name])
+            empty = [queue for queue in gone if queue not in left]
+            if empty:
+                _let_go(node, name, empty, engine)
     node.inputs = tuple(queue for found in node.input_queues.values() for queue in found)
+
+
+def _let_go(node: Node, name: str, empty: list[Queue], engine: Engine) -> None:
+    """Keep only the counts of queues whose flows are gone."""
+    for flow in [flow for flow, queue in engine.queues.items() if queue in empty]:
+        del engine.queues[flow]
+    engine.former_queues.setdefault((node, name), []).extend(empty)
 
 
 def _connect_outputs(node: Node, engine: Engine) -> None:
     """Find the queues behind a node's outputs."""
+    for queue in node.outputs:
+        queue.state.forget(node)
+        if node in queue.feeders:
+            queue.feeders.remove(node)
     # One that watches counts, too.
     operator, counts = node.operator, operator_counts(node) and engine.observer is None
     seen: dict[Queue, None] = {}
@@ -380,14 +406,32 @@ def operator_counts(node: Node) -> bool:
     return node.operator.fragment.count_messages
 
 
-def _check_room(operator: Operator) -> None:
-    """Raise if an output may emit more messages at once than a queue behind it holds."""
-    for flow in operator._headrace.outgoing:
-        needed = operator.spec.every_output[flow.output].size
+def _check_queues(operator: Operator) -> None:
+    """Raise if an output may emit more messages at once than a queue behind it holds, or a queue would change."""
+    for flow in (*operator._headrace.outgoing, *operator._headrace.incoming):
+        needed = flow.source.spec.every_output[flow.output].size
         for queue in queues_of(flow.target, flow.target.spec.every_input[flow.input]):
-            if flow in queue.flows and needed > queue.size and queue.policy.name == "FAULT":
+            if flow not in queue.flows:
+                continue
+            _check_policy(flow, queue)
+            if needed > queue.size and queue.policy.name == "FAULT":
                 raise GraphError(
-                    f"output {flow.output!r} of operator {operator.name!r} emits up to {needed} messages at once, "
-                    f"but the queue of input {flow.input!r} of operator {flow.target.name!r} holds {queue.size}; "
-                    f"declare that input with size={needed} or more"
+                    f"output {flow.output!r} of operator {flow.source.name!r} emits up to {needed} messages at "
+                    f"once, but the queue of input {flow.input!r} of operator {flow.target.name!r} holds "
+                    f"{queue.size}; declare that input with size={needed} or more"
                 )
+
+
+def _check_policy(flow: Flow, declared: QueueSpec) -> None:
+    """Raise if the queue that an input has in this run would get another policy."""
+    node: Any = flow.target._headrace.node
+    if node is None or flow.target.spec.every_input[flow.input].is_receivers:
+        return
+    (queue,) = node.input_queues[flow.input]
+    if queue.policy is not declared.policy:
+        raise GraphError(
+            f"{flow} would change the policy of the queue of input {flow.input!r} of operator "
+            f"{flow.target.name!r} from {queue.policy.name} to {declared.policy.name}, and a queue keeps its "
+            f"policy in a run; give the flow policy=IOSpec.QueuePolicy.{queue.policy.name}, or connect another "
+            "operator"
+        )

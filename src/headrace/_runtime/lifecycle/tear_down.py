@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.scheduling.notes import name_of
 from headrace.core.condition_types import OperatorStatus
@@ -115,7 +115,11 @@ def steps_of(
 def _stop(operator: Operator) -> None:
     operator._headrace.run_phase = OperatorStatus.STOP_PENDING
     try:
-        operator.stop()
+        node: Any = operator._headrace.node
+        if node is None:
+            operator.stop()
+        else:
+            node.streams.call(operator.stop)
     finally:
         operator._headrace.run_phase = OperatorStatus.NOT_STARTED
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from headrace._runtime.messages.emitted_work import EmittedWork
     from headrace._runtime.messages.fences import Fences
+    from headrace._runtime.messages.managed_stream import ManagedStream
 
 Fence: TypeAlias = "tuple[Fences, int, Any]"
 """A point on a stream: the timeline of fences, the number of the fence, and its event."""
@@ -67,12 +68,17 @@ class Envelope:
 
     def add_details(self, details: Details) -> None:
         """Send a timestamp and metadata along."""
-        self.extra = Extra(details, self.more_fences)
+        self.extra = Extra(details, self.more_fences, self.sent)
 
     def set_more_fences(self, fences: tuple[Fence, ...]) -> None:
         """Replace the further fences; there may be none."""
         if fences or self.extra is not None:
-            self.extra = Extra(self.details, fences or None)
+            self.extra = Extra(self.details, fences or None, self.sent)
+
+    @property
+    def sent(self) -> Any:
+        """What notes who has received the data, if its sender sends memory again (`streams.resends`)."""
+        return None if self.extra is None else self.extra.sent
 
     @property
     def has_fences(self) -> bool:
@@ -107,13 +113,16 @@ class Envelope:
 
 
 class Extra:
-    """What few messages have: a timestamp and metadata, and fences on further streams."""
+    """What few messages have: a timestamp and metadata, fences on further streams, and who has received them."""
 
-    __slots__ = ("details", "more_fences")
+    __slots__ = ("details", "more_fences", "sent")
 
-    def __init__(self, details: Details | None, more_fences: tuple[Fence, ...] | None) -> None:
+    def __init__(
+        self, details: Details | None, more_fences: tuple[Fence, ...] | None, sent: Any = None
+    ) -> None:
         self.details = details
         self.more_fences = more_fences
+        self.sent = sent
 
 
 class Details:
@@ -166,24 +175,21 @@ def copy_envelope(message: Envelope, data: Any) -> Envelope:
 
 def stamping(fences: Fences) -> Callable[[Any], Envelope]:
     """Return a function that inserts a fence after the work so far and returns a message that carries it."""
-    events = fences.events
 
     def stamp(data: Any) -> Envelope:
-        # A copy of `Fences.insert` and `make_envelope`, because every step of an operator with a stream does this.
-        number = fences.last + 1
-        if number > fences.reach:
-            fences.add_event()
-        event = events[number % fences.count]
-        fences.record(event)
-        fences.last = number
         message = Envelope()
         message.data = data
+        message.event = fences.insert()
         message.fences = fences
-        message.event = event
-        message.number = number
-        message.work = None
-        message.extra = None
-        message.record = None
+        message.number = fences.last
+        message.work = message.extra = message.record = None
         return message
 
     return stamp
+
+
+def wait_for(message: Envelope, stream: ManagedStream) -> None:
+    """Make a stream wait for the work behind a message, except its own work."""
+    for fences, number, event in message.all_fences():
+        if fences.stream is not stream and number > fences.completed:
+            stream.wait(event)

@@ -83,7 +83,6 @@ class Fences:
 
     def insert(self) -> Any:
         """Insert a fence after the work submitted so far, and return its event."""
-        # `stamping` in `envelope` and `OutputContext.emit` have copies.
         number = self.last + 1
         if number > self.reach:
             self.add_event()
@@ -171,3 +170,10 @@ def is_complete(fences: Fences, number: int, event: Any) -> bool:
     """Return whether the device has completed a fence; may be called from any thread."""
     # Compare again at the end: if the event was recorded for another fence in between, this fence is complete.
     return number <= fences.completed or event.is_done or number <= fences.completed
+
+
+def is_past(fences: Fences, number: int) -> bool:
+    """Return whether the device has completed a fence, which may not be inserted yet; from any thread."""
+    if number <= fences.completed or number > fences.last:
+        return number <= fences.completed
+    return is_complete(fences, number, fences.event(number))

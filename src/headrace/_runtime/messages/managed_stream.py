@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace import gpu
+from headrace.core.errors import StreamError
 
 # CUDA's two handles of the default stream of the current device: the null handle and CU_STREAM_LEGACY.
 NULL, LEGACY = 0, 1
@@ -44,6 +45,26 @@ class ManagedStream:
         event = self.create_event()
         self.record(event)
         return event
+
+    def wait_for(self, event: Any, where: str) -> None:
+        """Make the stream wait for an event of any library; `where` names the caller in errors."""
+        if hasattr(event, "is_done") or hasattr(
+            event, "__cuda_stream__"
+        ):  # of cuda.core, or what works like it
+            self.wait(event)
+            return
+        try:
+            stream = self.handle.of_library(type(event).__module__.partition(".")[0])
+        except (ImportError, NotImplementedError):
+            stream = None
+        if hasattr(stream, "wait_event"):  # CuPy, PyTorch
+            stream.wait_event(event)
+        elif stream is not None and hasattr(event, "wait"):  # Numba
+            event.wait(stream)
+        else:
+            raise StreamError(
+                f"{where} takes an event of cuda.core, CuPy, PyTorch or Numba, not {event!r:.80}"
+            )
 
 
 def create_event(device_id: int) -> Any:

@@ -15,7 +15,6 @@ from headrace.core.ports import IOSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.logs import EmissionLog, ReceiptLog
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.queue import Queue
@@ -42,24 +41,15 @@ class InputPort:
     take
         Returns the next message, or raises IndexError when there is none.
     item
-        What was received in this compute, or `NOTHING`; used only if the operator's streams are watched.
+        What was received in this compute, or `NOTHING`; used only if the operator has a stream.
     received_in, empty_in
-        If they are not watched, or nothing is kept: the last compute that received something here, and the last
-        that found nothing.
+        Otherwise: the last compute that received something here, and the last that found nothing.
     own
-        The stream that is ordered after each message as it is received; None until the operator requests it.
-    is_noted
-        Whether `NodeStreams.note` must also handle each message.
+        The operator's stream, which is ordered after each message as it is received; None while it has none.
     kept
-        Where the owner of a received array is kept, if `receive` has nothing else to do than that and a wait.
-    steady
-        The same list, if `receive` also announces nothing and the messages have no other receivers.
-    unsorted
-        Where it is kept instead, if it may be an allocation.
-    shared
-        Where the record of the owner is kept instead, if the message also goes to other receivers.
-    is_in_order
-        Whether memory that is used again in the order of the operator's stream is not kept.
+        Where the owners of received memory are kept (`streams.held_frames`).
+    is_shared
+        Whether the messages also go to other receivers, so that all of them keep one record of the owner.
     kind, owner_of, memory_of
         The type of the arrays that come here, and the functions that return the owner of one, and its allocation or
         else its owner.
@@ -79,22 +69,16 @@ class InputPort:
             "_bring",
             "_first",
             "_is_receivers",
+            "_take_one",
             "_takes",
             "count",
             "empty_in",
             "form",
-            "is_in_order",
-            "is_noted",
             "is_optional",
-            "item",
-            "kept",
-            "kind",
-            "log",
-            "memory_of",
-            "name",
-            "noted",
+            "is_shared",
         ),
-        *("own", "owner_of", "queues", "received_in", "shared", "steady", "take", "unsorted"),
+        *("item", "kept", "kind", "log", "memory_of", "name", "noted", "own", "owner_of", "queues"),
+        *("received_in", "take"),
     )
 
     def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
@@ -103,6 +87,7 @@ class InputPort:
         self._is_receivers = port.is_receivers
         self.is_optional = any(wanted.kind is ConditionType.NONE for wanted in port.conditions)
         self._bring: Callable[[Any], Any] | None = None
+        self._take_one = _taking
         self._takes = [(queue, _taking(queue)) for queue in queues]
         # How many of these come before the others, if one message is taken at a time.
         self._first = 0
@@ -117,12 +102,8 @@ class InputPort:
         self.received_in: int | None = None
         self.empty_in: int | None = None
         self.own: ManagedStream | None = None
-        self.is_noted = True
-        self.kept: list[Any] | None = None
-        self.unsorted: list[Any] = []
-        self.shared: list[Any] | None = None
-        self.is_in_order = False
-        self.steady: list[Any] | None = None
+        self.kept: Any = None
+        self.is_shared = False
         self.kind: Any = None
         self.owner_of: Callable[[Any], Any] = _itself
         self.memory_of: Callable[[Any], Any] = _itself
@@ -134,7 +115,7 @@ class InputPort:
     def connect(self, queues: tuple[Queue, ...]) -> None:
         """Receive from other queues; of an ``ANY_SIZE`` input, whose `take` looks at all."""
         self.queues = queues
-        self._takes = [(queue, self._bringing(_taking(queue))) for queue in queues]
+        self._takes = [(queue, self._bringing(self._take_one(queue))) for queue in queues]
         self._first = 0
 
     def bring(self, function: Callable[[Any], Any]) -> None:
@@ -148,10 +129,6 @@ class InputPort:
     def _bringing(self, take: Callable[[], Any]) -> Callable[[], Any]:
         function = self._bring
         return take if function is None else lambda: function(take())
-
-    def find_whether_steady(self, announces: bool) -> None:
-        """Find `steady`, after a change of the others; `announces` is whether a receive announces its room."""
-        self.steady = None if announces or self.shared is not None else self.kept
 
     def add(self, item: Any) -> None:
         """Add a received item to those that this compute received before."""
@@ -209,7 +186,8 @@ class InputPort:
         A full queue that drops its oldest message may have dropped a finished one after the operator became ready.
         If only an unfinished message is left, it is waited for here.
         """
-        self._takes = [(queue, self._bringing(partial(_pop_done, queue))) for queue in self.queues]
+        self._take_one = _taking_done
+        self._takes = [(queue, self._bringing(_taking_done(queue))) for queue in self.queues]
         if not self._is_receivers:
             self.take = self._take_all_done if self.take == self._take_all else self._takes[0][1]
 
@@ -248,8 +226,7 @@ class InputPort:
 class OutputPort:
     """An output port: the queues behind it, and the stream that it emits, if any.
 
-    `OutputStreams` sets all fields except `queues`, in the operator's computes. When operators that share a stream
-    part, it sets `stamp_object` also in those of others.
+    `NodeStreams` sets `stream`, `stamp` and `stamp_tensors`, in the operator's computes or between two of them.
 
     Attributes
     ----------
@@ -257,34 +234,25 @@ class OutputPort:
         The queues that receive emitted messages; and the only one, if there is one and it has no log. `connect`
         changes both.
     stream
-        The stream that was chosen for the port.
+        The stream whose fences the messages carry; None while the operator has none.
     stamp
-        Returns the message to send for emitted tensors; None if they are sent as they are.
-    stamp_object
-        The same for other objects; None also if the receiver works on the stream of the sender.
-    fences
-        The fences of which `stamp_object` inserts one, if it does nothing else: `emit` then does it itself.
-    pending, settle
-        The received work that the stream is not ordered after yet, and the function that orders it.
+        Returns the message to send for an emitted object; None if it is sent as it is.
+    stamp_tensors
+        The same for tensors, which always carry a fence.
     noted, log
         The `queues` of an observed port, if they are one queue; and what `emit` needs to write a message down
         itself while they are these. A message with a timestamp or metadata goes through `Queue.offer`, and so does
         one that finds as many waiting as `room` of the log says.
     """
 
-    __slots__ = (
-        *("fences", "log", "noted", "only", "pending", "queues", "settle", "stamp", "stamp_object", "stream"),
-    )
+    __slots__ = ("log", "noted", "only", "queues", "stamp", "stamp_tensors", "stream")
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:
         self.noted: Any = None
         self.connect(queues)
         self.stream: ManagedStream | None = None
         self.stamp: Callable[[Any], Any] | None = None
-        self.stamp_object: Callable[[Any], Any] | None = None
-        self.fences: Fences | None = None
-        self.pending: dict[Any, Any] = {}
-        self.settle: Callable[[], None] | None = None
+        self.stamp_tensors: Callable[[Any], Any] | None = None
         self.log: EmissionLog | None = None
 
     def connect(self, queues: tuple[Queue, ...]) -> None:
@@ -326,6 +294,11 @@ def _taking(queue: Queue) -> Callable[[], Any]:
     if queue.policy is _LATEST:
         return queue.take_latest
     return queue.popleft if queue.policy is not _POP else queue.take
+
+
+def _taking_done(queue: Queue) -> Callable[[], Any]:
+    """Return the function that takes one message whose work the device has finished."""
+    return partial(_pop_done, queue)
 
 
 def parts_of(item: Any) -> Any:

@@ -220,6 +220,9 @@ class Queue(deque[Any]):
         else:
             self.popleft()
 
+    def receive_taken(self) -> None:
+        """Note that this compute receives what was taken; called after an attempt that is not tried again."""
+
     # For a join, which takes messages before it knows whether they will be received.
 
     def expect_join(self, most: int) -> None:
@@ -248,8 +251,8 @@ class Queue(deque[Any]):
         """Note that a message that was absorbed is received now, in a compute of the consumer."""
         self.held -= 1
 
-    def oldest_arrival(self) -> int | None:
-        """Return when the oldest waiting message arrived, or None if none waits; only after `note_arrivals`."""
+    def arrival(self, place: int = 0) -> int | None:
+        """Return when a waiting message arrived, by default the oldest; None without one. After `note_arrivals`."""
         assert self.lock is not None
         with self.lock:
             arrivals = self.arrivals
@@ -257,7 +260,7 @@ class Queue(deque[Any]):
             # Messages arrive at one end and leave at the other, so those that wait arrived last.
             for _ in range(len(arrivals) - len(self)):
                 arrivals.popleft()
-            return arrivals[0] if arrivals else None
+            return arrivals[place] if place < len(arrivals) else None
 
     def snapshot(self) -> tuple[Any, ...]:
         """Return all waiting messages without taking them, while other threads may add messages."""

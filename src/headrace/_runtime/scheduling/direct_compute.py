@@ -197,8 +197,21 @@ class DirectCompute:
 
     # The outputs.
 
-    def emit(self, data: Any, name: str = "", emitter_name: str = "", acq_timestamp: Any = -1) -> None:
+    def emit(
+        self,
+        data: Any,
+        name: str = "",
+        emitter_name: str = "",
+        acq_timestamp: Any = -1,
+        *,
+        after: Any = None,
+        constant: bool = False,
+    ) -> None:
         """Take what the operator emits."""
+        if after is not None:
+            self._refuse(
+                "emits after an event (after=), which would be that of the recorded frame in every frame"
+            )
         name = self._name(name, self.emitted, "output")
         if acq_timestamp is None:
             self._refuse("emits without the timestamp that it received (acq_timestamp=None)")

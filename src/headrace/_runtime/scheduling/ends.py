@@ -89,12 +89,13 @@ class Ends:
 
     def look_again(self) -> None:
         """Find out anew what has ended, because flows have changed."""
-        for node in self._engine.nodes:
+        left = [node for node in self._engine.nodes if not node.retired]
+        for node in left:
             for queue in node.inputs:
                 queue.has_ended = bool(queue.feeders) and all(feeder.retired for feeder in queue.feeders)
                 if queue.has_ended:
                     node.is_closing = node.has_extra_work = True
-        for node in self._engine.nodes:
+        for node in left:
             if node.is_closing and not node.busy and node.may_compute:
                 self._look(node)
 
@@ -236,7 +237,7 @@ def _abandon(queue: Queue, node: Node) -> None:
         state.line.forgo(node)
     elif state.requests:
         state.room = ANY
-        state.requests[0].places = 0
+        state.requests[0].forgo()
         if not state.affordable:
             state.affordable = True
             node.blockers -= 1

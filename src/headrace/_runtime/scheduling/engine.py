@@ -13,11 +13,12 @@ changes. An announcement only appends to a deque and wakes a parked worker, so a
 may make one. The next worker that checks the inbox handles it.
 
 A scheduler with several workers holds `lock` around everything here except `announce`, `time_moved` and
-`request_stop`. The greedy scheduler has one thread and takes no lock at all.
+`request_stop`, and releases it for each compute. The greedy scheduler has one thread and takes no lock at all.
 """
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import deque
 from typing import TYPE_CHECKING
@@ -27,8 +28,6 @@ from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED
 from headrace._runtime.scheduling.ending import ending_of
 from headrace._runtime.scheduling.ends import Ends
 from headrace._runtime.scheduling.faults import faults_of
-from headrace._runtime.scheduling.lendable_lock import LendableLock
-from headrace._runtime.scheduling.pace import slower
 from headrace._runtime.scheduling.pausing import Pausing
 from headrace._runtime.scheduling.polling import Polling
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
@@ -76,6 +75,7 @@ class Engine:
         *(
             "alive",
             "alone",
+            "beside_turns",
             "clock",
             "ended_by",
             "ends",
@@ -100,7 +100,7 @@ class Engine:
             "timers",
             "waiting",
         ),
-        *("former_counters", "sent_besides", "watchdog"),
+        *("former_counters", "former_queues", "sent_besides", "watchdog"),
     )
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -113,8 +113,10 @@ class Engine:
         self.groups: list[Group] = []
         # The queue of each flow.
         self.queues: dict[Flow, Queue] = {}
-        # What counted messages before the graph changed, and how many an output sent besides those that count now.
+        # What counted messages before the graph changed, the empty queues of inputs whose flows were removed, and
+        # how many messages an output sent besides those that count now.
         self.former_counters: dict[Queue, None] = {}
+        self.former_queues: dict[tuple[Node, str], list[Queue]] = {}
         self.sent_besides: dict[tuple[Node, str], int] = {}
         self.ready_queues: list[ReadyQueue] = [ReadyQueue()]
         self.streams: RunStreams
@@ -126,7 +128,7 @@ class Engine:
         self.on_stop: Callable[[], None] | None = None
         # Called under the lock when nothing can run unless something is announced, or unless a time comes (False).
         self.on_idle: Callable[[bool], None] | None = None
-        self.lock = LendableLock(self._hold)
+        self.lock = threading.Lock()
         self.waiting = WaitingWorkers(self)
         self.pausing = Pausing(self)
         self.alone = Alone(self)
@@ -144,6 +146,8 @@ class Engine:
         self.errors: list[BaseException] = []
 
         # Changed under the lock, if there is one.
+        # How many nodes compute that have no turn, or not any more.
+        self.beside_turns = 0
         self.timers = Timers()
         self.polling = Polling(self)
         # Whether there is any time to wait for: a timer, the limit, or conditions to poll.
@@ -190,14 +194,10 @@ class Engine:
         if self.on_stop is not None:
             self.on_stop()
 
-    def _hold(self) -> None:
-        """Make the holder of the lock look at what was requested before it takes a node."""
-        self.held = True
-
     @property
     def running(self) -> int:
-        """How many nodes compute besides that of the worker that holds the lock."""
-        return self.lock.running
+        """How many nodes compute; always 0 with one worker, which does nothing else meanwhile."""
+        return self.beside_turns + (self.ready_queues[0].current is not None)
 
     @property
     def all_nodes(self) -> list[Node]:
@@ -229,7 +229,7 @@ class Engine:
         if self.scheduler.max_duration_ms >= 0:
             self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
             self.timed = True
-        self.streams.place({operator for group in self.groups for operator in group.operators})
+        self.streams.look_for_library()
         for node in self.operator_nodes:
             self.prepare(node)
         for group in self.groups:
@@ -263,31 +263,49 @@ class Engine:
         node.compute = node.streams.around(compute)
 
     def count_blockers(self) -> None:
-        """Count the queues that keep each node from running, and enqueue the nodes that can run."""
-        for place, node in enumerate(self.nodes):
+        """Count the queues that keep each node from running, and enqueue the nodes that can run.
+
+        A node that has ended takes no part.
+        """
+        nodes = [node for node in self.nodes if not node.retired]
+        for place, node in enumerate(nodes):
             node.place = place
             node.input_states = tuple([queue.state for queue in node.inputs])
             node.output_states = tuple([queue.state for queue in node.outputs])
             for state in node.input_states:
                 node.blockers += not state.begin()
             node.update_guard()
-        for node in self.nodes:
-            for state in node.input_states:
-                state.find_whether_sole()
-        for node in self.nodes:
-            node.find_link()
-            for state in node.input_states:
-                if state.line is None:
-                    state.update_producers(self.pausing.is_paused)
-        for node in self.nodes:
-            if node.awaited is ENDED:
-                continue
+        self.place_nodes()
+        for state in dict.fromkeys(
+            state for node in nodes for state in (*node.input_states, *node.output_states)
+        ):
+            if state.line is None:
+                state.update_producers(self.pausing.is_paused)
+        for node in nodes:
             if node.remaining == 0:
                 self.retire(node)
             elif not node.blockers:
                 node.enqueue_if_ready()
             elif node.evaluated is not None:
                 self.evaluate(node)
+
+    def place_nodes(self) -> None:
+        """Let nodes compute beside those that take turns, if there are any, and find who announces room."""
+        turns = self.ready_queues[0]
+        nodes = [node for node in self.nodes if not node.retired]
+        for node in nodes:
+            if turns.beside is not None and node.ready_queue is turns and node.is_parallel:
+                node.move_to(turns.beside)
+        for node in nodes:
+            requests = [request for state in node.input_states for request in state.requests]
+            node.announces_room = node.ready_queue.is_shared or any(
+                request.node.ready_queue is not node.ready_queue for request in requests
+            )
+            node.input.announce_room(self.announce_room if node.announces_room else None)
+            for state in node.input_states:
+                state.find_whether_sole()
+        for node in nodes:
+            node.find_link()
 
     # The step.
 
@@ -299,8 +317,7 @@ class Engine:
             if self.timed:
                 self.fire()
             if self.held:
-                lock = self.lock
-                if self.stopping or (lock.is_wanted and not lock.has_made_way):
+                if self.stopping:
                     return None
                 if self.pausing.handle():
                     node = self.take_step(ready_queue)
@@ -355,12 +372,22 @@ class Engine:
             return node
         return None
 
-    def service(self) -> None:
-        """Handle announcements and timers, for a worker that may not take a node."""
-        if self.inbox:
-            self.drain()
-        if self.timed:
-            self.fire()
+    def take_beside_others(self, ready_queue: ReadyQueue) -> Node | None:
+        """Return the next node to run for one of several workers; one that takes turns if it is nobody's turn."""
+        beside = ready_queue.beside
+        if beside is None:
+            return self.take(ready_queue)
+        while True:
+            if ready_queue.current is None:
+                node = self.take(ready_queue)
+                if node is not None:
+                    return node
+            node = self.take(beside)
+            # What `take` has handled may have made nodes of the first queue ready.
+            if node is not None or self.stopping or not ready_queue.has_turn:
+                return node
+            if self.held and not self.pausing.allows(ready_queue):
+                return None
 
     def has_ready(self) -> bool:
         """Return whether any node waits to be taken."""
@@ -426,7 +453,7 @@ class Engine:
         In a chain, a message makes one node ready, which runs next and takes it. The flags of the queue and the
         ready queue would then be changed twice, to be as before. So if the caller runs the next node itself
         (`goes_on`), that node is returned, and nothing is changed. If it does not take the message, its own
-        `finish` sees that; and a thread that takes the lock meanwhile makes up for it (`LendableLock`).
+        `finish` sees that; and who begins another turn meanwhile makes up for it (`let_others_go_on`).
         """
         node.remaining = remaining = node.remaining - 1
         link = node.link
@@ -525,7 +552,7 @@ class Engine:
         if room is not None:
             room.leave()
         lifetimes = node.lifetimes
-        if lifetimes is not None and lifetimes.full is not None:
+        if lifetimes is not None and lifetimes.is_full:
             self.throttle(node)
         if node.is_closing:
             self.ends.after_compute(node)
@@ -559,22 +586,19 @@ class Engine:
         state: QueueState = queue.state
         return state
 
-    def hand_over(self, node: Node) -> None:
-        """Leave the ready queue to other workers, at the beginning of a compute that is slow."""
-        ready_queue = node.ready_queue
-        with self.lock:
-            if ready_queue.current is node:
-                ready_queue.runner = ready_queue.current = None
-            self.waiting.wake_others(ready_queue, computes=True)
-
-    def overtake(self, ready_queue: ReadyQueue, node: Node) -> None:
-        """Replace the runner of a ready queue, because its compute has not ended in time."""
-        ready_queue.runner = ready_queue.current = None
-        node.slow = slower(node.slow)
-        node.is_measured = True
-        for queue in node.inputs:
-            self._state(queue).update_producers(self.pausing.is_paused)  # no receive did
-            for producer in self._state(queue).watchers:
+    def let_others_go_on(self, ready_queue: ReadyQueue) -> None:
+        """End the turn of a node that still computes, so that others of its queue compute beside it."""
+        node = ready_queue.current
+        assert node is not None
+        ready_queue.current = None
+        self.beside_turns += 1
+        # Before its queues are read: what it receives later, it announces.
+        node.input.announce_room(self.announce_room)
+        for state in node.input_states:
+            if not state.available:
+                state.note_waiting()  # a message that has passed to it directly still waits
+            state.update_producers(self.pausing.is_paused)
+            for producer in state.watchers:
                 producer.enqueue_if_ready()
 
     def retire(self, node: Node) -> None:

@@ -135,6 +135,7 @@ class Faults:
         finally:
             for port, queues, _ in self._outputs:
                 port.connect(queues)
+        self._receive_taken()
         for name, items in self._again.items():
             if items:  # an earlier attempt received more than this one
                 self.discarded[name] = self.discarded.get(name, 0) + len(items)
@@ -145,6 +146,12 @@ class Faults:
                 queue.append(item)
             else:
                 queue.offer(item)
+
+    def _receive_taken(self) -> None:
+        """Note that this attempt, the last one, receives the messages of all."""
+        if self._resume is not None:
+            for queue in self.node.inputs:
+                queue.receive_taken()
 
     def _noting(self, name: str, take: Callable[[], Any]) -> Callable[[], Any]:
         received, again, keeps = self._received, self._again, self.policy.keeps_messages
@@ -169,6 +176,7 @@ class Faults:
         # A step that continues with an earlier message owns none of the waiting messages.
         went_on = has_more(self.node.operator)
         if self.node.engine.stopping and (policy.retries or policy.action == "restart"):
+            self._receive_taken()
             # No compute will follow, and the run stops the operator anyway, and must stop it only once.
             self._give_up()
             counts.skipped += 1
@@ -176,6 +184,7 @@ class Faults:
         if self._errors_in_a_row < policy.retries:
             self._retry(error, went_on)
             return
+        self._receive_taken()
         if policy.retries:
             add_note(error, f"raised after {policy.retries} retries in a row")
             self._errors_in_a_row = 0

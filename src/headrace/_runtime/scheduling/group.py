@@ -124,9 +124,11 @@ class Group:
             dict.fromkeys(f"{flow.target.name}.{flow.input}" for flow in incoming),
             dict.fromkeys(f"{flow.source.name}.{flow.output}" for flow in outgoing),
         )
+        operator._headrace.incoming, operator._headrace.outgoing = incoming, outgoing
         operator.enable_metadata(True)  # each member says for itself what it does with metadata
-        limits = [one.max_in_flight for one in plan.operators if one.max_in_flight is not None]
-        operator.max_in_flight = min(limits, default=None)
+        limits = [one._headrace.max_in_flight for one in plan.operators]
+        operator.max_in_flight = min((limit for limit in limits if limit is not None), default=None)
+        operator.parallel = any(one._headrace.parallel for one in plan.operators)
         if plan.condition is not None:
             operator.add_arg(plan.condition)
         self.node = Node(engine, operator)
@@ -184,7 +186,7 @@ class Group:
         node = self.node
         node.input, node.output = InputContext(node), OutputContext(node)
         node.context = ExecutionContext(node)
-        node.streams = NodeStreams(streams, node)
+        node.streams = NodeStreams(streams, node, None)
         for member in self.members:
             outer = member.input_queues
             # What it receives from; its accounts are about the queues that others send to.
@@ -198,7 +200,7 @@ class Group:
             member.input_queues = outer
             member.output = OutputContext(member)
             member.context = MemberContext(member)
-            member.streams = NodeStreams(streams, member)
+            member.streams = NodeStreams(streams, member, streams.layout.of(member.operator))
             self._before[member] = [queue for port in member.input.ports for queue in port.queues]
             self._behind[member] = [
                 queue

@@ -7,13 +7,13 @@ are evaluated when the node is taken from the ready queue. What they wait for is
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.ports import no_such_port
 from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
-from headrace._runtime.scheduling.pace import UNKNOWN
 from headrace._runtime.streams.running_operator import RunningOperator
 from headrace.core.condition_types import OperatorStatus, SchedulingStatusType
 from headrace.core.fault_counts import FaultCounts
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
     from headrace._runtime.scheduling.ending import Ending
     from headrace._runtime.scheduling.faults import Faults
-    from headrace._runtime.scheduling.parker import Parker
     from headrace._runtime.scheduling.queue_state import QueueState
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
     from headrace._runtime.scheduling.resume import Resume
@@ -40,6 +39,10 @@ _TICKING = OperatorStatus.TICKING
 _IDLE = OperatorStatus.IDLE
 
 
+def _has_lock() -> bool:
+    return True  # before Python 3.13
+
+
 class Node(RunningOperator):
     """An operator in a run.
 
@@ -53,6 +56,7 @@ class Node(RunningOperator):
             "blockers",
             "busy",
             "counts",
+            "declared",
             "ending",
             "engine",
             "evaluated",
@@ -60,9 +64,16 @@ class Node(RunningOperator):
             "feed",
             "granted",
         ),
-        *("input_states", "is_closing", "is_fed_elsewhere", "is_guarded", "is_measured", "joined", "joining"),
-        *("link", "measured_by", "output_states"),
-        *("place", "ready_queue", "resumes", "routing", "serves_others", "shared_room", "slow"),
+        *(
+            "announces_room",
+            "input_states",
+            "is_closing",
+            "is_fed_elsewhere",
+            "is_guarded",
+            "joined",
+            "joining",
+        ),
+        *("link", "output_states", "place", "ready_queue", "resumes", "routing", "shared_room"),
         *("stop_requested", "sweep", "wants_alone"),
     )
 
@@ -78,14 +89,17 @@ class Node(RunningOperator):
         # The state of its only output, if messages may pass directly, and that of its only input (`find_link`).
         self.link: QueueState | None = None
         self.feed: QueueState | None = None
+        # Its conditions, which are attached again when its flows change (`lifecycle`).
+        self.declared: Any
         # Conditions that are evaluated before each compute, if there are any.
         self.evaluated: EvaluatedConditions | None = None
         # The room that it shares with other producers, if any.
         self.shared_room: SharedRoom | None = None
         # Whether conditions are evaluated, room is reserved, or others are waited for, before it runs.
         self.is_guarded = False
-        # Whether producers of its messages are in other ready queues.
-        self.serves_others = False
+        # Whether its receives announce the room that they make, because producers of its messages do not wait for
+        # the end of its computes: it computes beside others, or they do.
+        self.announces_room = False
         # Whether messages from other processes come into its queues outside of computes, and are announced.
         self.is_fed_elsewhere = False
         # How often its computes failed or were stuck, and what handles its errors, if they do not stop the run.
@@ -105,13 +119,6 @@ class Node(RunningOperator):
         # Changed in its compute.
         # Whether its next compute is to take place while no other does (`alone`).
         self.wants_alone = False
-        # For how many more short computes it counts as slow, or as suspected if negative (`pace`), and whether its
-        # next compute is measured. The worker on standby changes them too, `slow` under the lock. Without several
-        # workers they have no meaning.
-        self.slow = UNKNOWN
-        self.is_measured = True
-        # The workers that have measured it.
-        self.measured_by: set[Parker] = set()
 
         # Changed under the engine's lock.
         # The number of its queues that keep it from running, plus 1 if it has ended or is throttled.
@@ -136,6 +143,11 @@ class Node(RunningOperator):
     def scheduled(self) -> Node:
         """The node that is scheduled for this operator: itself, or that of its segment."""
         return self
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether it computes beside others: its operator says so, or nothing keeps two computes apart."""
+        return self.operator._headrace.parallel or not getattr(sys, "_is_gil_enabled", _has_lock)()
 
     @property
     def retired(self) -> bool:
@@ -209,12 +221,23 @@ class Node(RunningOperator):
     @property
     def has_waiting_producers(self) -> bool:
         """Whether a producer of its messages waits for room in a queue."""
-        return any(not state.affordable or state.is_awaited_elsewhere for state in self.input_states)
+        for state in self.input_states:  # noqa: SIM110 (in each step of a run on several workers)
+            if not state.affordable or state.is_awaited_elsewhere:
+                return True
+        return False
 
     @property
     def computes(self) -> int:
         """The number of computes it has finished in this run."""
         return self.granted - self.remaining
+
+    @property
+    def counted_queues(self) -> dict[str, tuple[Queue, ...]]:
+        """The queues of each input, with those of flows that were removed in the run."""
+        former = self.engine.former_queues
+        if not former:
+            return self.input_queues
+        return {name: (*queues, *former.get((self, name), ())) for name, queues in self.input_queues.items()}
 
     @property
     def count_limit(self) -> int | None:
@@ -293,6 +316,13 @@ class Node(RunningOperator):
                 nodes.remove(self)
                 self.busy = False
 
+    def move_to(self, ready_queue: ReadyQueue) -> None:
+        """Move the node to another ready queue before workers begin."""
+        if self.busy and not self.retired:
+            self.ready_queue.later.remove(self)
+            ready_queue.later.append(self)
+        self.ready_queue = ready_queue
+
     def find_link(self) -> None:
         """Find `link` and `feed`, when it is known which queues are the only ones between two nodes."""
         inputs, outputs = self.input_states, self.output_states
@@ -307,7 +337,7 @@ class Node(RunningOperator):
         self.is_guarded = (
             self.wants_alone or self.evaluated is not None or (room is not None and bool(room.requests))
         )
-        if self.lifetimes is None or self.lifetimes.full is None:  # otherwise there is, in this step at least
+        if self.lifetimes is None or not self.lifetimes.is_full:  # otherwise there is, in this step at least
             self.update_extra_work()
 
     def update_extra_work(self) -> None:

@@ -12,8 +12,8 @@ Ctrl-C can interrupt a wait for it. On the main thread no wait is long, so that 
 Where messages arrive from other processes, one of the parked workers waits for them (`MessageWait`) instead of for
 its lock: to be told by another thread takes 40 µs, which is more than a message takes. Its permit then comes with a
 wake-up of that wait. Before it serves a message it is no longer parked (`WaitingWorkers.leave_parked`), so that
-whatever the message announces is left to it. A worker on standby does not wait for messages: it would take the lock
-of the engine from the runner for each of them.
+whatever the message announces is left to it. A worker on standby does not wait for messages: it has a nearer
+deadline.
 """
 
 from __future__ import annotations
@@ -87,9 +87,20 @@ class Parker:
     deadline
         The time, on the run's clock, at which the worker wakes up by itself; None if only `unpark` ends its wait.
         The worker sets it, under the engine's lock, before it is listed as parked.
+    seen
+        The compute whose turn it was when the worker parked last (`WaitingWorkers`).
     """
 
-    __slots__ = ("_handles_signals", "_messages", "_permit", "_soon", "_waiting", "deadline", "ready_queue")
+    __slots__ = (
+        "_handles_signals",
+        "_messages",
+        "_permit",
+        "_soon",
+        "_waiting",
+        "deadline",
+        "ready_queue",
+        "seen",
+    )
 
     def __init__(
         self,
@@ -102,6 +113,7 @@ class Parker:
         self._waiting = waiting
         self._handles_signals = handles_signals
         self.deadline: int | None = None
+        self.seen: Any = None
         self._soon = _SOON if has_others else 0.0
         self._permit = threading.Lock()
         self._permit.acquire()

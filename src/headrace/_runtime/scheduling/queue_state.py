@@ -52,8 +52,16 @@ class RoomRequest:
     def add(self, port: str, places: int, limit: int) -> None:
         """Require `places` for one output; the largest of several numbers for one output counts."""
         self._by_port[port] = max(self._by_port.get(port, 0), places)
-        # Two outputs into one queue need room for both, limited to the queue's capacity.
+        self.fit(limit)
+
+    def fit(self, limit: int) -> None:
+        """Require no more than the queue holds; two outputs into one queue need room for both."""
         self.places = min(sum(self._by_port.values()), limit)
+
+    def forgo(self) -> None:
+        """Require nothing any more."""
+        self._by_port.clear()
+        self.places = 0
 
 
 class QueueState:
@@ -115,8 +123,30 @@ class QueueState:
             request = RoomRequest(node)
             self.requests.append(request)
         request.add(port, places, self.queue.limit)
-        self.producer = node
-        self.room = self.queue.limit - request.places if len(self.requests) == 1 else ANY
+        self._find_room()
+
+    def _find_room(self) -> None:
+        self.room = ANY
+        if self.requests:
+            self.producer = self.requests[-1].node
+            if len(self.requests) == 1:
+                self.room = self.queue.limit - self.requests[0].places
+
+    def forget(self, node: Node) -> None:
+        """Let a producer wait for nothing here: its flows have changed, or it has ended."""
+        self.requests = [request for request in self.requests if request.node is not node]
+        self.watchers = [watcher for watcher in self.watchers if watcher is not node]
+
+    def start_over(self) -> None:
+        """Let nobody wait for room, until the blockers are counted again; nothing computes."""
+        self.affordable = True
+        self.line = None
+        self.requests = [request for request in self.requests if not request.node.retired]
+        for request in self.requests:
+            request.line = None
+            request.is_promised = request.running = False
+            request.fit(self.queue.limit)
+        self._find_room()
 
     def begin(self) -> bool:
         """Begin a run, and return whether there are enough messages for the consumer."""

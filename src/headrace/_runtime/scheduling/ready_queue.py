@@ -5,6 +5,9 @@ the age of a frame would grow with the square of the chain's length. In last-in 
 straight to the end, but a cycle would occupy the queue forever. So a ready queue works in sweeps. Nodes are taken
 from the end of `now`, and nodes that have just become ready are added there; a node that has already run in this
 sweep goes to `later`. Every ready node runs once in every sweep, and each frame proceeds as far as possible.
+
+If several workers serve a queue, its nodes take turns: one computes at a time (`workers`). Nodes that compute
+beside them are in another queue, which the same workers serve (`beside`).
 """
 
 from __future__ import annotations
@@ -20,9 +23,6 @@ if TYPE_CHECKING:
 class ReadyQueue:
     """Ready nodes, and the workers that serve them.
 
-    At most one worker at a time runs short computes, one after the other: the *runner*. The others leave the nodes
-    to it.
-
     Every field is changed only under the engine's lock, if there is one, except `parked`: any thread may remove a
     worker from it, to wake it.
 
@@ -34,21 +34,42 @@ class ReadyQueue:
         The number of this sweep.
     parked
         The workers that wait for something to do. Workers with a deadline come first and are woken last.
-    runner
-        The worker that runs short computes, if there is one.
+    beside
+        The queue of the nodes that compute beside those of this queue, which take turns; None if they do not.
     current
-        The node that the runner computes. It is set by the thread that takes the lock from it.
+        The node whose turn it is, while it computes.
+    is_shared
+        Whether several workers compute its nodes side by side.
     standby
-        The parked worker that watches whether the runner comes back in time, if there is one.
+        The parked worker that watches how long this turn lasts, if there is one.
     """
 
-    __slots__ = ("current", "later", "now", "parked", "runner", "standby", "sweep")
+    __slots__ = ("beside", "current", "is_shared", "later", "now", "parked", "standby", "sweep")
 
     def __init__(self) -> None:
         self.now: deque[Node] = deque()
         self.later: deque[Node] = deque()
         self.sweep = 0
         self.parked: list[Parker] = []
-        self.runner: Parker | None = None
+        self.beside: ReadyQueue | None = None
         self.current: Node | None = None
+        self.is_shared = False
         self.standby: Parker | None = None
+
+    def take_turns(self) -> ReadyQueue:
+        """Let the nodes take turns from now on; return the queue of those that compute beside them."""
+        self.beside = ReadyQueue()
+        self.beside.parked = self.parked
+        self.beside.is_shared = True
+        return self.beside
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether a node is ready, and none of the others computes."""
+        return self.current is None and bool(self.now or self.later)
+
+    @property
+    def waits_for_turn(self) -> bool:
+        """Whether a node would go on if the one whose turn it is did not compute."""
+        current = self.current
+        return current is not None and bool(self.now or self.later or current.has_waiting_producers)

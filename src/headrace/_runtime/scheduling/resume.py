@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace.core.condition import Condition
 
-_READY = SchedulingStatusType.READY
+_READY, _NEVER = SchedulingStatusType.READY, SchedulingStatusType.NEVER
 
 
 class Resume:
@@ -124,10 +124,18 @@ class Resume:
 
     def may_receive(self) -> bool:
         """Return whether the next messages are waiting, so that a step can end one message and begin the next."""
-        if not self.messages_wait() or not all(condition.reserve() for condition in self.conditions):
+        if not self.messages_wait() or self._is_over():
+            return False
+        if not all(condition.reserve() for condition in self.conditions):
             return False
         self.node.clear_details()  # the details of the last messages do not belong to these
         return True
+
+    def _is_over(self) -> bool:
+        """Return whether a condition lets the node compute no more, such as a count among the terms of another."""
+        conditions = self.node.conditions
+        now = self.node.clock.timestamp() if conditions else 0
+        return any(condition.check(now)[0] is _NEVER for condition in conditions)
 
 
 class _Noted(NamedTuple):

@@ -108,7 +108,7 @@ class RoomLine:
             if request.is_promised:
                 request.is_promised = False
                 self.promised -= request.places
-            request.places = 0
+            request.forgo()
         self.state.set_waiting(bool(self._waiting))
 
     def _find(self, free: int) -> tuple[int | None, int | None]:

@@ -55,8 +55,8 @@ class ScheduledRun:
         """Return a worker for one thread."""
         self._workers += 1
         if self._workers == 2:
-            for node in self._engine.nodes:
-                node.input.announce_room(self._engine.announce_room)
+            self._engine.ready_queues[0].is_shared = True
+            self._engine.place_nodes()
         return Worker(self._engine, self._parker())
 
     def _parker(self) -> Parker:
@@ -96,7 +96,7 @@ class Worker:
         with engine.lock:
             node = engine.take(ready_queue)
             if node is not None:
-                engine.lock.running += 1
+                engine.beside_turns += 1
                 engine.waiting.wake_others(ready_queue, computes=True)
             return node
 
@@ -108,10 +108,10 @@ class Worker:
         except BaseException as error:
             note(error, "compute", taken.operator)
             with engine.lock:
-                engine.lock.running -= 1
+                engine.beside_turns -= 1
             raise
         with engine.lock:
-            engine.lock.running -= 1
+            engine.beside_turns -= 1
             engine.finish(taken)
 
     def wait(self) -> bool:

@@ -11,17 +11,19 @@ running    It computes, or holds the engine's lock to take or finish a node. It 
 parked     It is in `parked` of its ready queue and waits for a permit (`Parker`). With a *deadline* it wakes up by
            itself at that time; the parked worker with the earliest deadline is the timer worker. One of them may
            wait for messages of other processes as well; it is waking before it serves one (`leave_parked`).
-standby    Parked, and it looks after a millisecond whether the runner of its ready queue (`workers`) is still in
-           the same compute. If so, it takes its place. If not, it looks again, more and more seldom (`_GROWTH`).
+standby    Parked, while nodes of its ready queue wait for their turn (`workers`). It wakes up by itself after a
+           millisecond. If the turn of the same compute still lasts then, it ends that turn and goes on with the
+           others. If not, it stands by again.
 waking     Removed from `parked` and given a permit, but it does not hold the lock yet. It checks everything when it
            does, so no other worker need be woken for the same reason.
 =========  ========================================================================================================
 
 **The invariants while no thread holds the lock**, and the lines that maintain them:
 
-1. *Work.* If a ready queue has a node to take and a parked worker, then a worker of that queue is waking, or it has
-   a runner and a worker on standby. A worker that adds to a queue calls `wake_others` before it computes or parks.
-   One worker is woken at a time; it wakes the next when it has taken its node and more nodes are left.
+1. *Work.* If a ready queue has a node to take and a parked worker, then a worker of that queue is waking; if the
+   node waits for its turn, a worker is waking or on standby. A worker that adds to a queue calls `wake_others`
+   before it computes or parks. One worker is woken at a time; it wakes the next when it has taken its node and more
+   nodes are left.
 2. *Time.* If something is due at a time and a worker is parked, then some parked worker has a deadline that is not
    later, or is waking, or is on standby. A worker that parks takes the deadline itself unless another worker has
    it; a worker that is about to compute wakes a worker if no worker has it.
@@ -37,6 +39,9 @@ waking     Removed from `parked` and given a permit, but it does not hold the lo
 finds nothing to do detects this, under the lock, and decides (`_decide`): it evaluates the conditions that must be
 polled, declares a deadlock, moves a clock that can be moved, or waits for the next time like any other worker.
 
+Work beside the workers, such as a call that awaits, holds the clock (`Clock.hold`): as long as it lasts, virtual
+time does not jump, and a worker that parks in the clock's time does not wake by itself. Its end is announced.
+
 **The pause.** While a run is paused and no step is left (`Pausing.is_still`), rules 1 and 2 do not hold: workers
 park without a deadline, whatever is ready or due, and nothing is decided. A request to step or to resume wakes all
 of them, by rule 3. If steps are left for a node that waits for a time, a clock that can be moved goes on to it,
@@ -50,32 +55,41 @@ faults against each of the four rules.
 
 from __future__ import annotations
 
+from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from headrace._runtime.scheduling.lendable_lock import PATIENCE
+from headrace import waits
+from headrace.core.clock import LONGEST_TURN
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from headrace._runtime.scheduling.engine import Engine
-    from headrace._runtime.scheduling.lendable_lock import LendableLock
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.parker import MessageWait, Parker
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
 
 _LONGEST = 1.0  # seconds that a node waits to compute alone
 
-# A look takes the interpreter lock from the runner, and costs 50 to 80 µs of CPU time if computes release the lock.
-# With a look every millisecond, computes of 8 µs with four such calls took 1.09 times as long as with the greedy
-# scheduler, and 1.03 times since looks become rarer. If one compute is slow after a time of short ones, the other
-# nodes wait for two looks: a quarter of that time, but 2 ms at least and 8 ms at most.
-_GROWTH = 1.125
-_MOST_PATIENCE = 4e-3  # seconds
+_LONGEST_TURN = 1_000_000  # nanoseconds after which a compute does not keep others from theirs any longer
 
 # The results of `_decide`.
 _WAIT = "wait"
 _GO_ON = "go on"
 _OVER = "over"
+
+
+class _Turn:
+    """A compute whose turn a worker saw when it parked, and when that was on the run's clock and in real time."""
+
+    __slots__ = ("at", "at_real", "node", "remaining")
+
+    def __init__(self, node: Node, at: int) -> None:
+        self.node = node
+        self.remaining = node.remaining
+        self.at = at
+        self.at_real = monotonic_ns()
 
 
 class WaitingWorkers:
@@ -108,8 +122,8 @@ class WaitingWorkers:
         if self.waking:
             return
         if ready_queue is not None:
-            # The runner will soon finish its compute and check the inbox, or the worker on standby will.
-            if ready_queue.runner is not None and ready_queue.standby is not None:
+            # The worker whose turn it is will soon check the inbox, or the worker on standby will.
+            if ready_queue.current is not None and ready_queue.standby is not None:
                 return
             if self._wake_one(ready_queue):
                 return
@@ -124,10 +138,10 @@ class WaitingWorkers:
                 pass
 
     def time_moved(self) -> None:
-        """Wake the workers with a deadline, because the time until it has changed."""
+        """Wake the workers that wait for a time, because the time until it has changed."""
         for ready_queue in self._engine.ready_queues:
             for parker in tuple(ready_queue.parked):
-                if parker.deadline is not None:
+                if parker.deadline is not None or parker is ready_queue.standby:
                     try:
                         ready_queue.parked.remove(parker)
                     except ValueError:
@@ -161,33 +175,30 @@ class WaitingWorkers:
 
     # Waking, with the lock held, by a worker that is about to compute (`computes`) or to park.
 
-    def wake_others(self, own: ReadyQueue | None, computes: bool, node: Node | None = None) -> None:
+    def wake_others(self, own: ReadyQueue, computes: bool) -> None:
         """Wake workers for the work and the deadlines that this worker does not handle itself.
 
-        `node` is what it computes as the runner, if it does.
+        `own` is the queue that it serves.
         """
         engine = self._engine
         for ready_queue in engine.ready_queues:
             if not ready_queue.parked:
                 continue
-            # A receive of a short node announces no room. If the node is not short after all, its producers depend
-            # on a worker on standby.
-            is_awaited = ready_queue is own and node is not None and node.has_waiting_producers
-            if not (ready_queue.now or ready_queue.later or is_awaited):
+            if ready_queue.current is not None:
+                if ready_queue.standby is not None or not ready_queue.waits_for_turn:
+                    continue  # the woken worker will be on standby
+            elif not (ready_queue.now or ready_queue.later):
                 continue
             if engine.held and not engine.pausing.allows(ready_queue):
                 continue  # nobody may take them
-            if ready_queue is own and not computes:
-                continue  # the remaining nodes are for the runner
-            if ready_queue.runner is not None and ready_queue.standby is not None:
-                continue
+            if ready_queue.parked is own.parked and not computes:
+                continue  # it has found nothing there
             if not self._is_waking(ready_queue):
-                # If there is a runner, the woken worker will be on standby.
                 self._wake_one(ready_queue)
         if engine.held and engine.pausing.is_still:
             return  # whatever is due then is handled at the resume
         if computes and engine.timed and not self.waking and engine.clock.passes:
-            if own is not None and own.runner is not None and own.standby is not None:
+            if own.standby is not None:
                 return
             until = engine.next_time()
             if until is not None and not self._has_timer_worker(until):
@@ -196,7 +207,7 @@ class WaitingWorkers:
                         return
 
     def _is_waking(self, ready_queue: ReadyQueue) -> bool:
-        return any(parker.ready_queue is ready_queue for parker in tuple(self.waking))
+        return any(parker.ready_queue.parked is ready_queue.parked for parker in tuple(self.waking))
 
     def _has_timer_worker(self, until: int) -> bool:
         """Return whether a parked worker wakes up by itself no later than `until`."""
@@ -209,7 +220,7 @@ class WaitingWorkers:
 
     # Waiting.
 
-    def wait(self, parker: Parker, lock: LendableLock | None) -> bool:
+    def wait(self, parker: Parker, lock: threading.Lock | None) -> bool:
         """Wait until there may be something to do and return True, or return False when the run is over.
 
         A worker that found nothing to take calls it, with `lock` held if there is one; the lock is released while
@@ -241,13 +252,23 @@ class WaitingWorkers:
                 return verdict is _GO_ON
         clock = engine.clock
         ready_queue = parker.ready_queue
-        # Nobody would take over in a pause.
-        stands_by = ready_queue.runner is not None and ready_queue.standby is None and not is_paused
-        watched = ready_queue.current if stands_by else None
+        # Seconds after which it ends a turn for which others wait; None if it does not stand by.
+        patience: float | None = None
+        self._see_turn(parker)
+        if (
+            ready_queue.standby is None
+            and not is_paused
+            and ready_queue.waits_for_turn
+            and not (engine.held and not engine.pausing.allows(ready_queue))
+        ):
+            patience = self._left_of(parker.seen) / 1e9
+            if patience <= 0.0:
+                engine.let_others_go_on(ready_queue)
+                return True
         for_alone = engine.alone.is_waiting
         seconds: float | None = _LONGEST if for_alone else None
         polls = False
-        if watched is None and not is_paused:
+        if not is_paused:
             if until is not None:
                 if not clock.passes:
                     if clock.timestamp() >= until:
@@ -262,7 +283,10 @@ class WaitingWorkers:
                 # No thread can wait for a time of this clock, so users' conditions are polled in real time.
                 polls = True
                 seconds = engine.scheduler.check_recession_period_ms / 1e3
-        if parker.deadline is None:
+        if patience is not None:
+            seconds = patience if seconds is None else min(seconds, patience)
+            ready_queue.standby = parker
+        if parker.deadline is None and patience is None:
             ready_queue.parked.append(parker)
         else:
             ready_queue.parked.insert(0, parker)  # so that it is woken last
@@ -272,18 +296,8 @@ class WaitingWorkers:
                 pass
             elif lock is None:
                 woken = self._park(parker, seconds, is_paused)
-            elif watched is not None:
-                ready_queue.standby = parker
-                try:
-                    woken = self._stand_by(parker, lock, watched)
-                finally:
-                    ready_queue.standby = None
             else:
-                lock.release()
-                try:
-                    woken = self._park(parker, seconds, is_paused)
-                finally:
-                    lock.acquire()
+                woken = self._park_without(lock, parker, seconds, is_paused)
         except BaseException:
             # An interrupt, perhaps after this thread took its permit. It leaves the run, and waits for none.
             woken = True
@@ -296,6 +310,8 @@ class WaitingWorkers:
             else:
                 self._leave(parker)
             parker.deadline = None
+            if patience is not None:
+                ready_queue.standby = None
         if not woken:
             if polls:
                 engine.polling.poll()
@@ -320,6 +336,16 @@ class WaitingWorkers:
             return parker.park(None)
         return engine.clock.park(parker, seconds)
 
+    def _park_without(
+        self, lock: threading.Lock, parker: Parker, seconds: float | None, is_paused: bool
+    ) -> bool:
+        """Release the lock while the worker is parked."""
+        lock.release()
+        try:
+            return self._park(parker, seconds, is_paused)
+        finally:
+            lock.acquire()
+
     def _leave(self, parker: Parker) -> None:
         """Remove a worker that was not woken from the list of parked workers."""
         try:
@@ -329,40 +355,24 @@ class WaitingWorkers:
             parker.park(None)
             self.waking.pop(parker, None)
 
-    def _stand_by(self, parker: Parker, lock: LendableLock, watched: Node) -> bool:
-        """Release the lock until woken (True), or until the runner may be gone or is replaced (False).
+    def _see_turn(self, parker: Parker) -> None:
+        """Note the compute whose turn it is in the queue of a worker, unless the worker has seen it before."""
+        node, seen = parker.ready_queue.current, parker.seen
+        if node is None:
+            parker.seen = None
+        elif seen is None or seen.node is not node or seen.remaining != node.remaining:
+            parker.seen = _Turn(node, self._engine.clock.timestamp())
 
-        It is replaced if it was in one compute from one look to the next. At first, that is `watched`.
-        """
-        clock, ready_queue, lent = self._engine.clock, parker.ready_queue, lock.lent
-        computes = watched.remaining
-        patience = PATIENCE
-        lock.release()
-        while True:
-            try:
-                if clock.park(parker, patience):
-                    break
-            except BaseException:
-                lock.acquire()  # whoever handles this holds the lock
-                raise
-            # A look takes no lock if the runner goes on: the runner would have to get the lock back.
-            try:
-                node = lent[0]
-                goes_on = node.ready_queue is ready_queue and (
-                    node is not watched or node.remaining != computes
-                )
-            except IndexError:
-                goes_on = False  # or it is between two computes, and holds the lock
-            if goes_on:
-                watched, computes = node, node.remaining
-                node.is_measured = True
-                patience = min(patience * _GROWTH, _MOST_PATIENCE)
-            elif lock.try_acquire():
-                if ready_queue.current is watched and watched.remaining == computes:
-                    self._engine.overtake(ready_queue, watched)
-                return False
-        lock.acquire()
-        return True
+    def _left_of(self, turn: _Turn) -> int:
+        """Return the nanoseconds for which a turn keeps others from theirs, in the time that workers wait in."""
+        clock = self._engine.clock
+        passed = monotonic_ns() - turn.at_real
+        if not clock.is_virtual:
+            return _LONGEST_TURN - passed
+        left = round(LONGEST_TURN * 1e9) - passed
+        if not clock.passes or left <= 0:
+            return left
+        return _LONGEST_TURN - (clock.timestamp() - turn.at)
 
     def _decide(self) -> tuple[str, int | None]:
         """Return whether to wait, and for which time; called when nothing runs and nothing is ready."""
@@ -398,6 +408,11 @@ class WaitingWorkers:
             until = engine.limit
         if engine.polling.nodes and (until is not None or clock.passes):
             until = engine.polling.at if until is None else min(until, engine.polling.at)
-        if until is not None and can_jump and clock.jump_to(until):
+        if until is not None and can_jump and not clock.is_held and clock.jump_to(until):
             return _GO_ON, None
         return _WAIT, until
+
+
+# A scheduler of a program's own may wait on the main thread, where Ctrl-C raises: its caller must hold the lock
+# then. Not as a decorator, by which a call of the compiled method would take longer.
+waits.shielded(WaitingWorkers._park_without)

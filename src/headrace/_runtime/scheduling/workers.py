@@ -2,29 +2,27 @@
 
 With one worker, nothing is locked and nobody is woken (`run_alone`).
 
-With several, one worker of each ready queue at a time is its *runner*. The runner runs short computes, one after
-the other, and keeps the engine's lock meanwhile: it lends the lock during a compute and takes it back after it
-(`lendable_lock`). So a step costs hardly more than with one worker: 1.83 µs and 1.72 in `benchmarks.chain`. The
-other workers leave the ready nodes to the runner. More threads would not make short computes faster but slower:
-threads that make short calls which release the interpreter lock, such as kernel launches, hand that lock back and
-forth at every call. A chain of CuPy operators took 65 µs per compute on four workers and 20 on one.
+With several, one of them computes at a time. Python threads take turns anyway: one of them holds the interpreter
+lock. Computes on several threads only hand that lock back and forth, and each launch of a kernel and each short
+call into a library is an occasion to do so. An operator whose compute waits, or works outside the interpreter, says
+so (`Operator.parallel`). Such nodes are in a queue of their own (`ReadyQueue.beside`), and compute beside others at
+once, on the other workers, as do those of thread pools.
 
-Before the runner begins a compute that is slow (`pace`), it releases the lock, wakes another worker for the nodes
-that are left, and is not the runner any more. After that compute it goes on as the runner, unless there is one.
+An operator may wait without having said so. So if a compute has lasted a millisecond while others wait for their
+turn, another worker goes on with these (`waiting`), as Go's scheduler does for a system call. Nothing is remembered
+of that: the next compute of that operator has its turn like any other. Measuring computes to find out which of them
+wait was decided against: what a program does would depend on how busy the host is.
 
-A short compute may turn out to be slow. Therefore a parked worker stands by as long as nodes are ready: it looks
-every few milliseconds whether the runner is still in the same compute, and takes its place if so (`waiting`).
+A worker holds the engine's lock to take and to finish a node, and releases it during the compute.
 """
 
 from __future__ import annotations
 
 import os
 from functools import partial
-from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.notes import note
-from headrace._runtime.scheduling.pace import judge, times_waited
 from headrace._runtime.scheduling.parker import Parker
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace._runtime.scheduling.threads import WorkerThread
@@ -70,19 +68,15 @@ def run_workers(
 ) -> None:
     """Run until the engine is finished, on `count` threads and those of the pools."""
     has_others = count > 1 or bool(pools)
+    if count > 1:
+        engine.ready_queues.append(engine.ready_queues[0].take_turns())
     places: list[_Place] = [
         (Parker(engine.ready_queues[0], waiting=engine.waiting, has_others=has_others), tuple(cores), None)
         for _ in range(count)
     ]
     for pool in pools:
         places += _places_of(engine, pool)
-    for node in engine.nodes:
-        producers = [request.node for state in node.input_states for request in state.requests]
-        node.serves_others = any(producer.ready_queue is not node.ready_queue for producer in producers)
-        for state in node.input_states:
-            state.find_whether_sole()
-    for node in engine.nodes:
-        node.find_link()
+    engine.place_nodes()
     run = run_alone if len(places) == 1 else _run_beside_others
     workers = [
         WorkerThread(partial(_work, engine, place, run), engine.clock, f"headrace worker {number}")
@@ -127,11 +121,9 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[_Place]:
         else:
             cores.update(assignment.cores)
             used = True
-        if node.busy and not node.retired:
-            node.ready_queue.later.remove(node)
-            ready_queue.later.append(node)
-        node.ready_queue = ready_queue
+        node.move_to(ready_queue)
     if used:
+        shared.is_shared = pool.initial_size > 1
         engine.ready_queues.append(shared)
         places += [
             (Parker(shared, waiting=engine.waiting, has_others=True), tuple(sorted(cores)), None)
@@ -166,98 +158,48 @@ def _work(engine: Engine, place: _Place, run: Callable[[Engine, Parker], None]) 
 
 def _run_beside_others(engine: Engine, parker: Parker) -> None:
     """Run until the engine is finished, on this thread, which is one of several workers."""
-    with engine.lock:
-        _run_locked(engine, parker)
-
-
-def _run_locked(engine: Engine, parker: Parker) -> None:
     ready_queue, waiting, lock = parker.ready_queue, engine.waiting, engine.lock
-    while True:
-        if ready_queue.runner is not None:
-            engine.service()
-        elif (node := engine.take(ready_queue)) is not None:
-            if lock.has_made_way:
-                lock.has_made_way = False
-                if lock.is_wanted:
-                    engine.held = True  # `take` has cleared it: make way after this node
-            ready_queue.runner = parker
-            _run_streak(engine, parker, node)
-        if lock.is_wanted and not lock.has_made_way:
-            lock.make_way()
-            continue
-        lock.has_made_way = False
-        if len(engine.ready_queues) > 1:
-            waiting.wake_others(ready_queue, computes=False)
-        if not waiting.wait(parker, lock):
-            return
-
-
-def _run_streak(engine: Engine, parker: Parker, node: Node) -> None:
-    """Run one node after the other as the runner of a ready queue, until there is none or another is the runner."""
-    lock, waiting, ready_queue = engine.lock, engine.waiting, parker.ready_queue
-    lent = lock.lent
-    several = len(engine.ready_queues) > 1
-    # Whether no worker has to be woken: one is on standby, or on its way. It stays so until it takes the lock.
-    watched = False
-    token: Node | None
-    while True:
-        if not watched and (several or ready_queue.parked):
-            waiting.wake_others(ready_queue, computes=True, node=node)
-            watched = not several and (ready_queue.standby is not None or bool(waiting.waking))
-        lent.append(node)
-        try:
-            if node.is_measured:
-                _compute_measured(engine, parker, node)
-            elif node.has_extra_work:
-                engine.compute_with_extra_work(node)
+    turns = ready_queue if ready_queue.beside is not None else None
+    beside = ready_queue.beside or ready_queue
+    several = turns is None or len(engine.ready_queues) > 2
+    parked, now, later = ready_queue.parked, beside.now, beside.later
+    acquire, release = lock.acquire, lock.release
+    with lock:
+        node: Node | None = None  # which runs next
+        while True:
+            if node is None:
+                node = engine.take_beside_others(ready_queue)
+                if node is None:
+                    if several:
+                        waiting.wake_others(ready_queue, computes=False)
+                    if not waiting.wait(parker, lock):
+                        return
+                    continue
+            takes_turns = node.ready_queue is turns
+            if takes_turns:
+                ready_queue.current = node
             else:
-                compute = node.compute  # as in `run_alone`
-                compute(node.input, node.output, node.context)
-        except BaseException as error:
-            lock.take_back(node)
-            note(error, "compute", node.operator)
-            raise
-        # A copy of `take_back`, so that the token is compared once. With that, and with None looked for only after
-        # `take`, a step of a chain takes 2.5 % less.
-        try:
-            token = lent.pop()
-        except IndexError:
-            token = None
-        if token is node:
-            following = engine.finish(node, True)
-        else:
-            lock.regain(token)
-            following = engine.finish(node, False)
-            watched = False
-            if ready_queue.runner is None:
-                ready_queue.runner = parker
-            elif ready_queue.runner is not parker:
-                return
-        if following is None:
-            following = engine.take(ready_queue)
-            if following is None:
-                ready_queue.runner = None
-                return
-        node = following
-
-
-def _compute_measured(engine: Engine, parker: Parker, node: Node) -> None:
-    """Run a node and measure how long it takes (`pace`); if it is slow, let other workers run meanwhile."""
-    slow = node.slow
-    if slow > 0:
-        node.input.announce_room(engine.announce_room)
-        engine.hand_over(node)
-    waited = times_waited()
-    wall, own, whole = perf_counter_ns(), thread_time_ns(), process_time_ns()
-    try:
-        engine.compute_with_extra_work(node)
-    finally:
-        whole, own, wall = process_time_ns() - whole, thread_time_ns() - own, perf_counter_ns() - wall
-        has_waited = not waited or times_waited() != waited
-        # From what it was before, so that a compute counts once if its worker was replaced (`overtake`).
-        node.slow = judge(slow, parker not in node.measured_by, wall, own, whole, has_waited)
-        node.measured_by.add(parker)
-        if not node.slow:
-            node.is_measured = False
-            if not node.serves_others:
-                node.input.announce_room(None)
+                engine.beside_turns += 1
+            # Asked first, because in most steps nobody is to be woken: a worker stands by for all that takes turns.
+            if several or (parked and (ready_queue.standby is None or now or later or not takes_turns)):
+                waiting.wake_others(ready_queue, computes=True)
+            release()
+            try:
+                if node.has_extra_work:
+                    engine.compute_with_extra_work(node)
+                else:
+                    compute = node.compute  # as in `run_alone`
+                    compute(node.input, node.output, node.context)
+            except BaseException as error:
+                note(error, "compute", node.operator)
+                raise
+            finally:
+                acquire()
+                is_its_turn = ready_queue.current is node
+                if is_its_turn:
+                    ready_queue.current = None
+                else:
+                    engine.beside_turns -= 1
+            if takes_turns and not is_its_turn and not node.announces_room:
+                node.input.announce_room(None)  # which began when others went on beside it
+            node = engine.finish(node, is_its_turn)

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from headrace._runtime.messages.ports import InputPort, OutputPort
     from headrace._runtime.messages.queue import Queue
-    from headrace._runtime.streams.node_streams import NodeStreams
 
 
 class Inputs(InputContext, Protocol):
@@ -19,17 +18,13 @@ class Inputs(InputContext, Protocol):
 
     ports: list[InputPort]
     announces: bool
-    usual_on: int
-    is_usual: bool
+    notes_items: bool
 
-    def keep(self, port: InputPort, data: Any, kept: list[Any]) -> Any:
-        """Keep a received object alive, and return it; of a map, return the receiver's own copy."""
+    def keep(self, port: InputPort, item: Any) -> None:
+        """Keep what was taken from an input elsewhere, and order the operator's stream after it."""
 
     def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
         """Receive from other queues at an input."""
-
-    def watch(self, streams: NodeStreams | None) -> None:
-        """Pass every received message to `streams`; None ends this."""
 
     def announce_room(self, announce: Callable[[Any, tuple[Queue, ...]], None] | None) -> None:
         """Announce the room that a receive makes to producers at once; None ends this."""

@@ -208,20 +208,20 @@ class Knobs:
 
     def begin_replays(self, stream: ManagedStream) -> None:
         """Order a stream, on which recordings are replayed from now on, after ordinary runs."""
-        if not self._streams.order.streams():
+        if not self._streams.used:
             stream.wait(self._default().now())
 
     def end_replays(self, stream: ManagedStream) -> None:
         """Order ordinary runs after the replays on a stream."""
         self._record(stream)
-        if not self._streams.order.streams():
+        if not self._streams.used:
             self.order(self._default())
 
     def close(self) -> None:
         """Free the memory; the device has finished, and recordings that use it are gone."""
         knobs, self._all = self._all, ()
         self._known.clear()
-        with gpu.on_device(self._streams.allocation.device_id):
+        with gpu.on_device(self._streams.device_id):
             for knob in knobs:
                 knob.memory.buffer.close()
 
@@ -314,7 +314,7 @@ class Knobs:
     def _write(self, writer: ManagedStream, changes: list[Change]) -> None:
         """Write values on a stream, between the work of all streams before and after."""
         # The writer itself is one of them, or the default stream if there are none.
-        readers = [stream for stream in self._streams.order.streams() if stream is not writer]
+        readers = [stream for stream in self._streams.used if stream is not writer]
         for stream in readers:
             writer.wait(stream.now())
         write_knobs(changes, writer)
@@ -328,18 +328,17 @@ class Knobs:
         writer.record(self._event)
 
     def _writer(self) -> ManagedStream:
-        """Return the operator's own stream, or else the first that it used, or else the default stream."""
-        used = self._streams.order.streams()
+        """Return the operator's stream, or else the default stream."""
+        used = self._streams.used
         if not used:
             return self._default()
-        own = self._streams.allocation.own
-        return own if own in used else used[0]
+        return used[0]
 
     def _default(self) -> ManagedStream:
         run = self._streams.run
-        default = run.default_stream(self._streams.allocation.device_id)
+        default = run.default_stream(self._streams.device_id)
         run.manage(default)  # the run does not end before its work
         return default
 
     def _make_current(self) -> None:
-        self._streams.allocation.make_current(self._streams.allocation.device_id)
+        self._streams.make_current(self._streams.device_id)

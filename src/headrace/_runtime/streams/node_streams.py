@@ -1,405 +1,275 @@
-"""NodeStreams: an operator's streams in a run, from receive to emit.
+"""NodeStreams: the stream of an operator in a run, from receive to emit.
 
-Most operators use no stream, and cost nothing here. For an operator that uses streams, each `emit` costs one event
-record, and each message from another stream costs one wait. Both happen on the device; the host never waits.
+The operator has one stream (`layout`), made when a device library is first there, or when an operator first asks
+for one. From then on, in every compute:
 
-The parts, each in its own file:
+- the stream is the current one of every library, made sure of when the compute begins (`_make_compute`);
+- it is ordered after each message as it is received (`contexts.input`);
+- what was received is kept until the stream has passed a fence after the program released it (`lifetimes`);
+- each message carries a fence, unless all who receive it work on the same stream.
 
-- `allocation`: which streams the operator has.
-- `order`: the first call of `receive_cuda_stream` for an input orders the operator's stream after the messages
-  received there. From then on, each message is ordered as it is received. Work that was received and not ordered is
-  recorded, and everything that the operator emits is ordered after it.
-- `outputs`: which stream the messages of each output carry.
-- `lifetimes`: received frames stay alive until the streams have completed their work on them.
-- `placement`: where plain code runs, which names no stream: usually on the operator's own stream.
-- `knobs`: the scalars on the device that the operator asked for, and when they change.
-- `checker`: reports computes that used a stream without ordering it (`HEADRACE_CHECK=streams`).
+A program without a device library pays nothing: its computes run as they are, but for the first one of each
+operator, which may ask for a stream.
 
-**Which operators are watched** (`watch_state`). When an operator requests its first stream after its first compute,
-all objects in the variables of its compute and in its attributes are kept, including the attributes of its class
-and its metadata. Frames that it had released before need not be kept, because it had no stream that could read
-them.
+Further streams of the operator (`allocate_cuda_stream`, `set_cuda_stream`) are joined to its stream when the
+compute ends, and to the stream of an output when it emits there.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from headrace._runtime.messages.envelope import Envelope
+from headrace import gpu
+from headrace._runtime.messages.envelope import Envelope, make_envelope, stamping
+from headrace._runtime.messages.fences import Fences, is_past
 from headrace._runtime.messages.managed_stream import ManagedStream, is_default
-from headrace._runtime.messages.ports import (
-    NOTHING,
-    InputPort,
-    has_other_receivers,
-    messages_in,
-    no_such_port,
-    parts_of,
-)
-from headrace._runtime.messages.queue import Batch
-from headrace._runtime.streams.allocation import StreamAllocation
-from headrace._runtime.streams.branch import Member
-from headrace._runtime.streams.checker import StreamChecker
+from headrace._runtime.messages.ports import NOTHING, InputPort, has_other_receivers, no_such_port, parts_of
 from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
-from headrace._runtime.streams.in_order import InOrder, Step
-from headrace._runtime.streams.lifetimes import Lifetimes
-from headrace._runtime.streams.order import Order, note_ordered, wait_for
-from headrace._runtime.streams.output_streams import OutputStreams
-from headrace._runtime.streams.owners import add_memory, add_owners
-from headrace._runtime.streams.placement import Placement, objects_named_in
-from headrace._runtime.streams.run_streams import source_of
-from headrace._runtime.streams.steady_compute import steady_compute
-from headrace._runtime.streams.variables import (
-    attributes_of_class,
-    modules_of,
-    modules_of_compute,
-    variables_beside,
-    variables_of_compute,
-)
-from headrace._runtime.streams.watch import owners_in
-from headrace._runtime.streams.watch_state import WatchState
+from headrace._runtime.streams.lifetimes import Lifetimes, limit_of
+from headrace._runtime.streams.resends import Resends
 from headrace.core.errors import StreamError
-from headrace.gpu.allocation import in_use
-from headrace.gpu.ambient import leave, thread
-from headrace.gpu.lasting_stream import LastingStream
-from headrace.tensor.libraries import is_reused_in_order
+from headrace.gpu.ambient import remember_stream, thread
+from headrace.gpu.lasting_stream import Current, LastingStream
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.emitted_work import EmittedWork
     from headrace._runtime.streams.knobs import Knobs
-    from headrace._runtime.streams.run_streams import RunStreams
+    from headrace._runtime.streams.layout import PlannedStream
+    from headrace._runtime.streams.run_streams import OperatorStream, RunStreams
     from headrace._runtime.streams.running_operator import RunningOperator
 
-_MANY = 100_000  # objects walked, once, when an operator requests its first stream late
-_TRIES = 100  # to walk what other threads change meanwhile
-_FIRST, _OFF, _LATE, _ON = WatchState.FIRST, WatchState.OFF, WatchState.LATE, WatchState.ON
+_modules: Final = sys.modules
 
 
 class NodeStreams:
     """The streams of one operator in a run.
 
     All fields are changed in the operator's computes or between two computes, and never concurrently.
+
+    Parameters
+    ----------
+    run
+        The streams of the run.
+    node
+        The operator.
+    planned
+        Its stream in the layout; None for the operator that stands for a segment.
+
+    Attributes
+    ----------
+    own
+        The operator's stream, once it is made.
+    lifetimes
+        The computes that the stream may not have completed; None while there is no stream.
+    knobs
+        The scalars on the device that the operator asked for.
+    first_values
+        During the first compute, the attributes of the operator and its given knobs when it began.
+    current_on
+        The thread on which the operator's device is known to be current; -1 if it must be made current every time.
     """
 
     __slots__ = (
         *(
             "_compute",
             "_current",
-            "_in_order",
-            "_member",
-            "_placement",
+            "_further",
+            "_fences",
+            "_limit",
+            "_named",
+            "_outputs",
+            "_planned",
             "_ports",
-            "_receives_others",
-            "_state",
-            "_steady",
-            "_step",
-            "allocation",
-            "checker",
-            "first_values",
-            "is_unusual",
+            "_resends",
         ),
-        *("given", "knobs", "lifetimes", "node", "order", "outputs", "run"),
+        *("current_on", "first_values", "knobs", "lifetimes", "node", "own", "run"),
     )
 
-    def __init__(self, run: RunStreams, node: RunningOperator) -> None:
+    def __init__(self, run: RunStreams, node: RunningOperator, planned: PlannedStream | None) -> None:
         self.run = run
         self.node = node
-        self.allocation = StreamAllocation(run, node.operator)
-        self.order = Order()
-        self.lifetimes = Lifetimes(run, node)
-        self.outputs = OutputStreams(run, node, self.allocation, self.order, self.lifetimes)
-        self.checker = StreamChecker(node.name) if run.checks else None
-        # Whether `receive_cuda_stream` has more to do than to order the stream.
-        self.is_unusual = run.checks
-        self._placement: Placement | None = None
-        self._steady: Callable[..., None] | None = None
-        # The stream of plain code, from the first compute on; None if the operator is left alone.
-        self._current: LastingStream | None = None
-        # If it shares a stream with its neighbours until streams of their own pay.
-        self._member: Member | None = None
-        # If it keeps nothing of what it receives; never, if it may have received memory that is not used again in
-        # the order of the shared stream.
-        self._in_order: InOrder | None = None
-        self._receives_others = False
-        self._step = Step()
-        # The handles of the named streams that the operator uses, for a thread on which their device is current.
-        self.given: dict[str, Any] = {}
+        self.own: ManagedStream | None = None
+        self.lifetimes: Lifetimes | None = None
         self.knobs: Knobs | None = None
+        self.first_values: tuple[dict[str, Any], dict[str, Any]] | None = None
+        self.current_on = -1
+        self._planned = planned
+        self._limit = limit_of(node)
         self._ports = node.input.ports
         self._compute: Callable[..., None] = node.operator.compute
-        # During the first compute, the attributes of the operator and its given knobs when it began.
-        self.first_values: tuple[dict[str, Any], dict[str, Any]] | None = None
-        self._state = _OFF
-        self._enter(_FIRST)
+        self._current: LastingStream | None = None
+        # The operator's own fences on each stream that it uses or emits on.
+        self._fences: dict[ManagedStream, Fences] = {}
+        # The streams beside its own, always in the same list, and those that it was given by name.
+        self._further: list[ManagedStream] = []
+        self._named: dict[str, ManagedStream | None] = {}
+        # The streams chosen for outputs.
+        self._outputs: dict[str, ManagedStream] = {}
+        self._resends: Resends | None = Resends(node, run.checks)
+        run.nodes.append(self)
 
     @property
     def is_gpu_available(self) -> bool:
         """Whether there is a device."""
         return self.run.has_device
 
+    @property
+    def device_id(self) -> int:
+        """The number of the device that the operator works on."""
+        return self.run.device_of(self.node.operator)
+
+    @property
+    def used(self) -> list[ManagedStream]:
+        """The streams that the operator works on."""
+        return [] if self.own is None else [self.own, *self._further]
+
     # The compute, from outside.
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return the compute to run, wrapped with the work before and after it."""
-        run, operator = self.run, self.node.operator
-        placement = run.placements.get(operator)
-        if placement is not None and placement is not Placement.LEFT_ALONE:
-            self._placement = placement
-        elif run.placements:
-            compute = _off_stream(compute)
-        if (
-            self._placement is None
-            and source_of(operator) is not None
-            and run.has_device
-            and run.several_devices
-        ):
-            compute = self._on_device(compute)
-        if (self._placement is not None or source_of(operator) is not None) and run.brings:
-            from headrace._runtime.streams.other_devices import OtherDevices
-
-            others = OtherDevices(self)
-            for port in self._ports:
-                port.bring(others.bring)
         self._compute = compute
-        self._note_feeders()
-        return self._compute if self._state is _OFF else self._watched_compute
+        if self.run.checks:
+            self.update_outputs()
+        return self._first_compute
 
-    def _on_device(self, compute: Callable[..., None]) -> Callable[..., None]:
-        """Return a compute that begins with the operator's device current."""
-        device_id = self.allocation.device_id
+    def expect_library(self) -> None:
+        """Look for a device library when the next compute begins; may be called from any thread."""
+        if self.own is None and self.node.compute == self._compute:
+            self.node.compute = self._first_compute
 
-        def compute_on_device(op_input: Any, op_output: Any, context: Any) -> None:
-            self.run.make_current(device_id)
-            compute(op_input, op_output, context)
-
-        return compute_on_device
-
-    def _watched_compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Run a compute, and keep its received frames until its streams have completed their work on them."""
-        if self._state is not _ON:
-            self._begin_unusual()
+    def _first_compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Run the first compute, or the first one after a library may have been imported."""
+        self.run.look_for_library()
+        if self.run.is_active:
+            self.open()
+        node, operator = self.node, self.node.operator
+        self.first_values = (dict(vars(operator)), dict(operator._headrace.knobs.given))
+        has_stream = self.own is not None
         try:
-            current = self._current
-            if current is not None:
-                if get_ident() != self.allocation.current_on:
-                    self.allocation.make_own_current()
-                current.enter(thread.current)
-            self._compute(op_input, op_output, context)
-            if self.checker is not None:
-                self.checker.end_compute(self._ports)
-        finally:
-            for port in self._ports:
-                port.item = NOTHING
-            if self.first_values is None:
-                self.lifetimes.note_compute()
+            if has_stream:
+                self._make_compute()(op_input, op_output, context)
             else:
-                self.lifetimes.end_compute()
-                self.first_values = None
-                if self._state is not _ON:
-                    self._decide()
-            is_usual = self.checker is None and len(self.lifetimes.readers) == 1
-            # Something may have been put around the compute meanwhile.
-            if self._state is _ON and is_usual and self.node.compute == self._watched_compute:
-                self._go_steady()
+                node.input.notes_items = True
+                self._compute(op_input, op_output, context)
+        finally:
+            self.first_values = None
+            node.input.notes_items = False
+            if not has_stream:
+                if self._further:
+                    self._join()
+                self._forget_items()
+                if self.lifetimes is not None:
+                    self.lifetimes.note_compute()
+                # It may have imported a library.
+                self.run.look_for_library()
+                if self.run.is_active:
+                    self.open()
+            if node.compute == self._first_compute and not self.run.is_to_look_again:
+                node.compute = self._compute if self.own is None else self._make_compute()
 
-    def _go_steady(self) -> None:
-        """Go the short way in the next compute."""
-        member = self._member
-        steady = steady_compute(
+    def _make_compute(self) -> Callable[..., None]:
+        """Return the compute of an operator on its stream.
+
+        Its stream is made current, and what it received is looked at after every few computes (`lifetimes`). What
+        an observer writes down of a compute is written here (`ComputeLog`).
+        """
+        node, compute, current, lifetimes, run = (
             self.node,
             self._compute,
             self._current,
-            self.allocation,
             self.lifetimes,
-            self.run.observer,
-            None if self._in_order is None else (self._step, self._end_step),
+            self.run,
         )
-        if member is not None and member.probes:
-            fences = self.lifetimes.readers[0].fences
-            steady = member.probing(steady, fences, self.allocation.make_own_current)
-        self._steady = self.node.compute = steady
+        assert current is not None
+        assert lifetimes is not None
+        assert self.own is not None
+        device_id = self.own.device_id
+        log = None if run.observer is None else run.observer.log_of(node, compute)
+        now: Callable[[], Any] = int
+        computes: list[Any] = []
+        threads: list[Any] | None = None
+        timer: Any = None
+        if log is not None:
+            compute, now, computes, timer = log.compute, log.now, log.computes, log.timer
+            threads = log.threads if log.notes_threads else None
+        numbers, fences, unsorted = lifetimes.numbers, lifetimes.fences, lifetimes.frames.held.unsorted
+        end, ports, further = numbers.append, self._ports, self._further
+        first = ports[0] if len(ports) == 1 else None  # most operators have one input
+        # What is current on the thread of the last compute. A thread that has left the run remembers no libraries,
+        # so another one with its number is not taken for it.
+        here = Current()
+        libraries: Any = None
+        set_streams: Any = None
+        known, is_always = -1, False
 
-    def _end_steady(self) -> None:
-        """Go the general way in the next compute, because the streams of the operator or its compute changed."""
-        if self._is_steady():
-            self.node.compute = self._watched_compute
-        self._steady = None
-        self._keep_all()
+        def make_current() -> None:
+            nonlocal here, libraries, set_streams, known, is_always
+            self.make_current(device_id)
+            here = thread.current  # which takes three times as long as the number of the thread
+            current.enter(here)
+            libraries, set_streams = current.libraries, current.make_current
+            known = self.current_on
+            is_always = known != -1 and run.is_on_one_thread
 
-    def _is_steady(self) -> bool:
-        """Return whether the next compute goes the short way."""
-        return self._steady is not None and self.node.compute is self._steady
+        def compute_on_stream(op_input: Any, op_output: Any, context: Any) -> None:
+            if (
+                (is_always or get_ident() == known)
+                and here.remembered is libraries
+                and len(_modules) == current.modules
+            ):
+                here.innermost = current
+                set_streams()
+            else:
+                make_current()
+            try:
+                if log is not None:
+                    if threads is not None:
+                        threads.append(get_ident())
+                    started = now()
+                    computes.append(started)
+                    if started >= timer.next:
+                        log.is_timing = timer.begin(started)
+                compute(op_input, op_output, context)
+            finally:
+                if further:
+                    self._join()
+                if log is not None:
+                    if log.is_timing:
+                        log.end_timing()
+                    log.number += 1
+                    computes.append(now())
+                if first is not None:
+                    first.item = NOTHING
+                else:
+                    for port in ports:
+                        port.item = NOTHING
+                end(fences.last)
+                if len(numbers) >= lifetimes.check_at:
+                    lifetimes.check()
+                elif unsorted:
+                    lifetimes.frames.sort()
 
-    def _begin_unusual(self) -> None:
-        """Begin the first compute, or the first that is watched again."""
-        if self._state is _LATE:
-            self._forget_items()
-            self.lifetimes.end_compute()  # of the compute before
-            self._enter(_ON)
-        else:
-            # For knobs that this first compute asks for: their values are those from its beginning.
-            operator = self.node.operator
-            self.first_values = (dict(vars(operator)), dict(operator._headrace.knobs.given))
-            if self._placement is not None:
-                self._place()
+        return compute_on_stream
 
-    def _place(self) -> None:
-        """Take the stream of plain code; if the pool has none left, that is the default stream."""
-        allocation = self.allocation
-        own = allocation.open_or_default() if self._placement is Placement.OWN else allocation.open_default()
-        handle: Any = default_handle(own.device_id) if is_default(own.handle) else own.handle
-        branch, node = self.run.branches.get(self.node.operator), self.node
-        is_plain = branch is not None and node.operator in branch.plain
-        self._current = LastingStream(handle, own if is_plain else None)
-        if branch is not None and branch.may_split and branch.stream is own:
-            branch.join(node, self._ports, self.outputs.send_fences)
-            self._member = Member(branch, node.remaining, node.clock.timestamp())
-            self.is_unusual = True
-            self.lifetimes.after_look = self._look_at_branch
-        self.work_on(own)
-
-    def _look_at_branch(self, keeps_up: bool) -> None:
-        """Leave the stream that the operator shares, between two computes, if streams of their own pay."""
-        member = self._member
-        assert member is not None
-        node, probed = self.node, member.probes
-        is_split = member.is_to_split(keeps_up, node.remaining, node.clock.timestamp())
-        if member.probes is not probed:
-            self.lifetimes.readers[0].doubt()  # looks end its spans
-            if self._is_steady():
-                self._go_steady()
-        if not is_split:
-            self._choose_whether_to_keep(keeps_up, member)
+    def call(self, method: Callable[[], object]) -> None:
+        """Call the `start` or `stop` of the operator, with its stream current."""
+        self.run.look_for_library()
+        if not self.run.is_active:
+            method()
             return
-        has_others = len(self.lifetimes.readers) > 1 or not self.outputs.is_only
-        if member.stays or has_others or (self._current is not None and self._current.is_read):
-            self.lifetimes.after_look = self._settle_branch
-            return
-        try:
-            state = self._find_state()
-        except RuntimeError:  # another thread has changed a dict meanwhile: at the next look, then
-            return
-        self.lifetimes.after_look = self._settle_branch
-        self._leave_branch(state)
-
-    def _choose_whether_to_keep(self, keeps_up: bool, member: Member) -> None:
-        """Keep nothing of what is received, if its memory is used again in the order of the stream (`in_order`)."""
-        own, reader, held = self.allocation.own, self.lifetimes.readers[0], self.lifetimes.held
-        assert own is not None
-        if (
-            in_use
-            or not (keeps_up and reader.is_quiet and self._is_steady() and own.handle.follows_default)
-            or (member.stays or self._receives_others or member.probes)
-        ):
-            return
-        # The look has found all that was received to be held or released.
-        if not all(map(is_reused_in_order, owners_in([*held.watched.values(), *reader.frames]))):
-            self._receives_others = True
-            return
-        held.clear()
-        reader.clear()
-        self._in_order = self.run.in_order_of(member.branch, own)
-        self._in_order.begin(self._step, self.node.clock.timestamp())
-        self.outputs.is_bare = True
-        self._update_outputs()
-        self._go_steady()
-
-    def _note_feeders(self) -> None:
-        """Note whether messages come from an operator that may not make its memory on the shared stream.
-
-        They may be held, here or further on, when that operator no longer sends any.
-        """
-        branch = self.run.branches.get(self.node.operator)
-        feeders = [feeder for port in self._ports for queue in port.queues for feeder in queue.feeders]
-        if branch is not None and not all(feeder.operator in branch.plain for feeder in feeders):
-            self._receives_others = True
-
-    def _end_step(self) -> None:
-        """Look at the device now and then, after a compute of an operator that keeps nothing.
-
-        It is also called as soon as something was kept: memory that is not used again in order.
-        """
-        held, member, in_order = self.lifetimes.held, self._member, self._in_order
-        assert member is not None
+        self.open()
         assert self._current is not None
-        self._forget_items()
-        if held.received or held.unsorted:
-            self._receives_others = True
-        elif (
-            in_order is not None and not member.stays and in_order.end(self._step, self.node.clock.timestamp)
-        ):
-            # The next compute makes sure that the stream is current: the program may have changed it unseen. The
-            # stream of a library that has been imported meanwhile is the default stream so far.
-            thread.current.group = None
-            if self._current.is_outdated:
-                self._go_steady()
-            return
-        self._keep_all()
-        self.lifetimes.note_compute()
-
-    def _keep_all(self) -> None:
-        """Keep what the operator receives from now on."""
-        in_order, self._in_order = self._in_order, None
-        if in_order is None:
-            return
-        assert self._member is not None
-        if in_order.are_to_probe:
-            self._member.begin_probes(self.node.remaining, self.node.clock.timestamp())
-        self.outputs.is_bare = False
-        self.lifetimes.readers[0].resume()
-        self._update_outputs()
-        if self._is_steady():
-            self._go_steady()
-
-    def _settle_branch(self, keeps_up: bool) -> None:
-        """Release what those had kept that have left the branch, after a look, as long as there is something."""
-        assert self._member is not None
-        left = self._member.branch.left
-        if left is None or left.settle():
-            self.lifetimes.after_look = None
-
-    def _find_state(self) -> list[Any]:
-        """Return the owners of the memory that the operator holds between two computes."""
-        operator = self.node.operator
-        found: list[Any] = [dict(vars(operator)), *variables_beside(operator), *objects_named_in(operator)]
-        found += [attributes_of_class(type(operator)), modules_of(operator), operator.metadata]
-        owners: list[Any] = []
-        # Nothing else: another object that the operator releases may have to be gone at once, as a file.
-        add_memory(found, owners, _MANY)
-        return owners
-
-    def _leave_branch(self, state: list[Any]) -> None:
-        """Work on a stream of the operator's own from now on, unless the pool has none left."""
-        allocation, order, held = self.allocation, self.order, self.lifetimes.held
-        shared = allocation.own
-        own = allocation.take_another()
-        if own is None or shared is None:
-            return
-        own.wait(order.fences_on(shared).insert())
-        # What was made on the shared stream is kept until the new one has completed its work, as if it had been
-        # received: a library gives what is released to the next one on the stream on which it was made.
-        held.unsorted += state
-        if held.unsorted:
-            held.sort()
-        assert self._member is not None
-        branch = self._member.branch
-        if branch.in_order is not None:  # otherwise each operator has kept all that it received
-            self.run.left_of(branch, shared).add(held.watch_all(), own)
-        self.run.manage(own)
-        if self.run.observer is not None:
-            self.run.observer.uses_stream(self.node, own, shared)
-        self.lifetimes.move(order.fences_on(own))
-        self._current = LastingStream(own.handle)
-        for port in self._ports:
-            port.own = own
-        self.outputs.replace(shared, own)
-        self._update_outputs()
-        self._end_steady()
-
-    def _forget_items(self) -> None:
-        for port in self._ports:
-            port.item = NOTHING
+        assert self.own is not None
+        # It may be called in a compute of another operator, which adds this one to the run.
+        restore = remember_stream()
+        with gpu.on_device(self.own.device_id):
+            self._current.enter(thread.current)
+            try:
+                method()
+            finally:
+                restore()
 
     def begin_with(self, begin: Callable[[], None]) -> None:
         """From the next compute on, call a function when a compute begins."""
@@ -410,284 +280,198 @@ class NodeStreams:
             compute(op_input, op_output, context)
 
         self._compute = compute_after
-        if self._state is _OFF:
-            self.node.compute = compute_after
-        self._end_steady()
+        self.node.compute = self._first_compute
 
     def items_received(self) -> list[Any]:
         """Return the items that this compute received at each input, for `receive_again`."""
-        return [] if self._state is _OFF else [port.item for port in self._ports]
+        return [port.item for port in self._ports]
 
     def receive_again(self, items: list[Any]) -> None:
         """Treat this compute as if it had received the items of an earlier compute."""
-        if self._state is not _OFF:
-            for port, item in zip(self._ports, items, strict=False):
-                if item is not NOTHING:
-                    port.item = item
-                    self.received(port, item)
+        for port, item in zip(self._ports, items, strict=False):
+            if item is not NOTHING:
+                port.item = item
+                if self.own is not None:
+                    self.node.input.keep(port, item)
 
     def synchronize(self) -> None:
         """Wait until the operator's streams have finished all submitted work; release nothing."""
-        self.order.synchronize()
+        for managed in self.used:
+            self.run.synchronize(managed)
 
     def release(self) -> None:
         """Release all frames but those that the program holds, because the streams have finished."""
         self._forget_items()
-        self.order.close()
-        if self._member is not None and self._member.branch.left is not None:
-            self._member.branch.left.clear()
-        self.lifetimes.clear()
+        for fences in self._fences.values():
+            fences.close()
+        if self.lifetimes is not None:
+            self.lifetimes.fences.close()
+            self.lifetimes.frames.clear()
 
     def close(self) -> None:
         """Release everything, because there will be no more work."""
         self.release()
-        self.lifetimes.held.clear()
-        self.lifetimes.after_look = None
-        self.order.pending.clear()
+        if self.lifetimes is not None:
+            self.lifetimes.frames.held.clear()
+        self._resends = None
+        for port in self.node.output.ports.values():
+            port.stamp = port.stamp_tensors = None
 
     def close_knobs(self) -> None:
         """Free the memory of the knobs, because recordings that use it are gone."""
         if self.knobs is not None:
             self.knobs.close()
 
-    # Which operators are watched.
+    # The operator's stream.
 
-    def _enter(self, state: WatchState) -> None:
-        """Change whether the operator is watched; nothing else does."""
-        if (state is _OFF) is not (self._state is _OFF):
-            self.node.input.watch(None if state is _OFF else self)
-            self.node.compute = self._compute if state is _OFF else self._watched_compute
-        self._state = state
+    def open(self) -> ManagedStream:
+        """Work on the operator's stream from now on, and return it."""
+        if self.own is None:
+            assert self._planned is not None
+            self.run.activate()
+            self.work_on(self.run.stream_of_plan(self._planned, self.node.operator))
+        assert self.own is not None
+        return self.own
 
-    def _watch_late(self) -> None:
-        """Watch an operator again, in the middle of a compute, after a time of not watching it."""
+    def work_on(self, stream: OperatorStream) -> None:
+        """Work on a stream from now on."""
+        node, own = self.node, stream.managed
+        self.own = own
+        frames = stream.frames
+        if not stream.is_shared:
+            self._fences[own] = frames.fences
+        self.lifetimes = node.lifetimes = Lifetimes(node, frames, self._limit)
+        self._current = LastingStream(_handle_of(own))
         for port in self._ports:
-            port.recall(self.node.remaining)
-        self._enter(_LATE)
+            port.own, port.kept = own, frames.held
+            port.is_shared = has_other_receivers(port)
+        if self.run.brings and self._planned is not None:
+            from headrace._runtime.streams.other_devices import OtherDevices
 
-    def _keep_late(self) -> None:
-        """Keep the frames of an operator that requests its first stream after its first compute."""
-        held = self.lifetimes.held
-        held.is_on = True
-        self._update_inputs()
-        operator = self.node.operator
-        found: list[Any] = [variables_of_compute(), operator.__dict__, attributes_of_class(type(operator))]
-        found += [modules_of_compute(), operator.metadata]
+            others = OtherDevices(self)
+            for port in self._ports:
+                port.bring(others.bring)
+        self._note_use(own)
+        self.update_outputs()
+        for port in self._ports:  # of a compute that has begun without
+            port.recall(node.remaining)
+            if port.item is not NOTHING:
+                node.input.keep(port, port.item)
+        if node.compute == self._compute and self._planned is not None:
+            node.compute = self._make_compute()
+
+    def follow_graph(self) -> None:
+        """Send and receive as the flows of the operator are now, between two computes."""
         for port in self._ports:
-            found += [message.data for message in messages_in(port.item)]
-        add_owners(found, held.unsorted, _MANY)
-        # Nothing else of these, which others use as well.
-        for _ in range(_TRIES):
-            try:
-                beside = [*variables_beside(operator), *objects_named_in(operator)]
-                add_memory(beside, held.unsorted, _MANY)
-            except RuntimeError:  # another thread has changed a dict meanwhile
-                continue
-            return
+            port.is_shared = self.own is not None and has_other_receivers(port)
+        self.update_outputs()
 
-    def _decide(self) -> None:
-        """Stop keeping the frames of an operator that used no stream in its first compute.
+    def make_current(self, device_id: int) -> None:
+        """Make a device current on this thread, unless it is known to be; with several devices, at every call."""
+        if get_ident() != self.current_on and self.run.make_current(device_id):
+            self.current_on = get_ident()
 
-        It is still watched for order if it received messages with fences.
+    @property
+    def stays_current(self) -> bool:
+        """Whether the operator's device is current in all of its further computes: there is no other thread."""
+        return self.current_on != -1 and self.run.is_on_one_thread
+
+    def fences_on(self, stream: ManagedStream) -> Fences:
+        """Return the operator's fences on a stream."""
+        found = self._fences.get(stream)
+        if found is None:
+            found = self._fences[stream] = Fences(stream)
+        return found
+
+    def fence_this_compute(self) -> None:
+        """Insert a fence when this compute ends, because a sender asks when it is passed."""
+        if self.lifetimes is not None:
+            self.lifetimes.fence_next()
+
+    def has_passed(self, turn: int, sender: ManagedStream | None) -> bool:
+        """Return whether a compute has ended and its work is complete, or in the order of the sender's stream.
+
+        May be called from any thread; `fence_this_compute` was called in that compute.
         """
-        self.lifetimes.held.is_on = False
-        self.lifetimes.held.clear()
-        self._update_inputs()
-        self._enter(_ON if self.order.has_received or self.checker is not None else _OFF)
+        ago = turn - self.node.remaining
+        if ago <= 0:
+            return False
+        lifetimes = self.lifetimes
+        if lifetimes is None or self.own is sender:
+            return True
+        numbers = tuple(lifetimes.numbers)
+        return ago > len(numbers) or is_past(lifetimes.fences, numbers[-ago] + 1)
 
-    # Received messages. `InputContext.receive` has a copy of `received` for a message with one fence.
-
-    def received(self, port: InputPort, item: Any) -> None:
-        """Order the operator's stream after a received item, and keep the item alive."""
-        held = self.lifetimes.held
-        if type(item) is Batch:
-            for part in item:
-                self.received(port, part)
-        elif type(item) is Envelope:
-            if port.own is not None:
-                wait_for(item, port.own)
-                if item.work is not None:
-                    self.note_work(item.work, port.own)
-            if port.is_noted:
-                self.note(port, item)
-            if held.is_on:
-                kept: list[Any] = []
-                add_owners(item.data, kept)
-                if item.details is not None:
-                    add_owners(item.details.metadata, kept)
-                self._keep(port, kept, item)
-        elif held.is_on:
-            kept = []
-            add_owners(item, kept)
-            self._keep(port, kept, None)
-
-    def _keep(self, port: InputPort, owners: list[Any], message: Envelope | None) -> None:
-        """Keep the owners of a received item that are not used again in the order of the operator's stream."""
-        held = self.lifetimes.held
-        if port.is_in_order and not in_use and (message is None or not message.has_fences):
-            owners = [owner for owner in owners if not is_reused_in_order(owner)]
-        if owners:
-            (held.unsorted if in_use else held.received).extend(owners)
-            self._step.left = 1
-
-    def received_unwatched(self, port: InputPort, item: Any) -> None:
-        """Watch an operator again if a received item has a fence."""
-        if any(message.has_fences for message in messages_in(item)):
-            self._watch_late()
-            port.item = item
-            self.received(port, item)
-
-    def note_work(self, work: EmittedWork, own: ManagedStream) -> None:
-        """Notify the tensors of a message that plain code is ordered after their work."""
-        if self._current is not None:
-            work.note_ordered(own)
-
-    def note(self, port: InputPort, message: Envelope) -> None:
-        """Record the fences of a message for later emits."""
-        if not message.has_fences:
-            return
-        own = port.own
-        if own is None or not self.outputs.is_only:
-            is_first = not self.order.has_received
-            self.order.add_message(message, self.node.remaining)
-            if is_first:
-                self._update_outputs()
+    def expect_resends(self) -> None:
+        """Note from now on who has received what the operator sends; may be called from any thread."""
+        if self._resends is None or (self._resends.is_over and not self._resends.has_warned):
+            self._resends = Resends(self.node, self.run.checks)
+            self.update_outputs()
 
     # Methods that compute calls through its contexts.
 
-    def receive(self, port: InputPort, allocate: bool, sync_to_default: bool) -> Any:
-        """Order the operator's stream after the messages received at a port, and return its handle."""
-        own = port.own
-        item = port.item
-        if self._member is not None:
-            self._member.stays = True
-        if own is None or item is NOTHING or sync_to_default or self.checker is not None:
-            return self._receive(port, allocate, sync_to_default)
-        # The stream was already ordered when the messages were received.
-        if get_ident() != self.allocation.current_on:
-            self.allocation.make_current(own.device_id)
-        if not self.is_unusual:
-            inputs = self.node.input
-            inputs.usual_on, inputs.is_usual = self.allocation.current_on, self.allocation.stays_current
-        if type(item) is Envelope:
-            if item.work is not None:
-                item.work.note_ordered(own)
-        elif type(item) is Batch:
-            note_ordered(item, own)
-        if self.order.pending:
-            self.order.settle(own, self.outputs.is_only)
-        return own.handle
-
-    def _receive(self, port: InputPort, allocate: bool, sync_to_default: bool) -> Any:
-        """Order the operator's stream if it was not ordered on receive, and return its handle."""
-        self._must_have_received(port, "receive_cuda_stream")
-        if not self.is_gpu_available:
-            return DEFAULT_STREAM
-        allocation = self.allocation
-        own = allocation.open() if allocate else allocation.own
+    def own_handle(self, port: InputPort, sync_to_default: bool) -> Any:
+        """Return the handle of the operator's stream, which is ordered after the messages received at a port."""
+        own = self.own
         if own is None:
-            own = self._borrow(port)
-        if own is None:
-            return self._use_default_stream()
-        self._use(own)
-        allocation.make_current(own.device_id)
-        if own is allocation.own:
-            self._emit_everywhere(own)
-        note_ordered(port.item, own)
-        self.order.settle(own, self.outputs.is_only)
-        if own is allocation.own:
-            self._order_each(port, own)
-        if self.checker is not None:
-            if own is allocation.own:
-                self.checker.uses_own_stream()
-            else:
-                self.checker.uses_stream_of_others(own)
-            self.checker.are_ordered_after_all(self._ports)
+            self._must_have_received(port, "receive_cuda_stream")
+            if not self.run.has_device:
+                return DEFAULT_STREAM
+            own = self.open()
+        elif port.item is NOTHING:
+            self._must_have_received(port, "receive_cuda_stream")
+        if get_ident() != self.current_on:
+            self.make_current(own.device_id)
         if sync_to_default:
-            self._sync_to_default(own)
-        return default_handle(own.device_id) if is_default(own.handle) else own.handle
-
-    def _borrow(self, port: InputPort) -> ManagedStream | None:
-        """Use the first stream received at a port for this compute and its messages, in place of its own."""
-        allocation, turn = self.allocation, self.node.remaining
-        if allocation.has_borrowed(turn):
-            return allocation.borrowed
-        for message in messages_in(port.item):
-            if message.fences is not None:
-                allocation.borrow(message.fences.stream, turn)
-                self._use(message.fences.stream)
-                self._update_outputs()
-                return message.fences.stream
-        return None
-
-    def _use_default_stream(self) -> Any:
-        """Make the operator's device current, and return its default stream, on which work is now expected."""
-        allocation = self.allocation
-        device_id = allocation.device_id
-        default = self.run.default_stream(device_id)
-        self._use(default)
-        if self.checker is not None:
-            self.checker.uses_stream_of_others(default)
-        allocation.make_current(device_id)
-        return default_handle(device_id)
-
-    def _sync_to_default(self, own: ManagedStream) -> None:
-        """Order the default stream after the operator's stream, and emitted messages after the default stream."""
-        default = self.run.default_stream(own.device_id)
-        default.wait(self.order.fences_on(own).insert())
-        self._use(default)
+            default = self.run.default_stream(own.device_id)
+            if default is not own:
+                default.wait(own.now())
+                self._use(default)
+        return _handle_of(own)
 
     def received_streams(self, port: InputPort) -> list[Any]:
-        """Return the handle of the stream of each message received at a port, or None."""
+        """Return the handle of the stream of each message received at a port, or None if its sender has none."""
         self._must_have_received(port, "receive_cuda_streams")
-        handles: list[Any] = []
-        for message in parts_of(port.item):
-            if type(message) is not Envelope or message.fences is None:
-                handles.append(None)
-                continue
-            managed = message.fences.stream
-            self._use(managed)  # the operator may launch kernels there that read its input
-            if self.checker is not None:
-                self.checker.uses_stream_of(message)
-            if message.more_fences is not None:
-                wait_for(message, managed)  # the caller gets one stream for all the work of a message
-            handles.append(managed.handle)
-        return handles
+        if self.run.has_device and self.own is None:
+            self.open()
+        # A message without a fence comes from an operator on the same stream, or from one without a stream.
+        senders = [feeder.streams.own for queue in port.queues for feeder in queue.feeders]
+        own = None if self.own is None or self.own not in senders else self.own.handle
+        return [
+            part.fences.stream.handle if type(part) is Envelope and part.fences is not None else own
+            for part in parts_of(port.item)
+        ]
 
     def allocate(self, name: str) -> Any:
-        """Return the operator's stream of this name, from its pool at the first call; None if none is left."""
-        found = self.allocation.named(name)
+        """Return the operator's stream of this name, from its pool at the first call; None if none is left.
+
+        The first name of an operator without inputs is that of its own stream: it has no other way to ask for it.
+        The default stream has no name.
+        """
+        if not self.run.has_device:
+            return None
+        own = self.open()
+        if name not in self._named:
+            is_own = not (self._named or self._ports or is_default(own.handle))
+            self._named[name] = own if is_own else self.run.take_for(self.node.operator)
+        found = self._named[name]
         if found is None:
             return None
         self._use(found)
-        self.allocation.make_current(found.device_id)
-        if self.checker is None:
-            self.given[name] = found.handle
-        else:
-            self.checker.uses_own_stream()
-        return found.handle
+        self.make_current(found.device_id)
+        return _handle_of(found)
 
     def synchronize_streams(self, streams: Iterable[Any], target: Any) -> None:
         """Order a stream after others."""
         if target is None:
             raise StreamError(f"operator {self.node.name!r}: synchronize_streams needs a target stream")
         later = self.run.stream_of(self._handle(target, "synchronize_streams"))
-        others: list[ManagedStream] = []
         for stream in streams:
             if stream is None:
                 continue
             earlier = self.run.stream_of(self._handle(stream, "synchronize_streams"))
             if (earlier.device_id, earlier.handle) != (later.device_id, later.handle):
                 later.wait(earlier.now())
-            managed = self.run.find(stream)
-            if managed is not None:
-                others.append(managed)
-        of_target = later if is_default(later.handle) else self.run.find(target)
-        if of_target is not None:
-            self._use(of_target)  # the operator orders a stream in order to launch there
-            self.order.note_ordered(of_target, others, self.node.remaining)
-        if self.checker is not None:
-            self.checker.are_ordered(self._ports, others)
 
     def device_of(self, stream: Any) -> int:
         """Return the number of the device of a managed stream."""
@@ -704,14 +488,15 @@ class NodeStreams:
     def hand_out(self, port: InputPort, readers: Iterable[Any]) -> Any:
         """Return an event after the work behind the messages of a port, for a program outside of the run.
 
-        Returns None if they come with no work. `readers` are the handles of the program's streams. From now on,
-        received frames are also kept until the work on those streams is complete.
+        Returns None if there is no work. What was received is also kept until the work so far on the program's
+        streams is complete, whose handles `readers` are.
         """
-        for reader in readers:
-            self._use(self.run.stream_of(reader))
-        if not any(message.has_fences for message in messages_in(port.item)):
+        own = self.own
+        if own is None:
             return None
-        return self.run.stream_of(self.receive(port, True, False)).now()
+        for reader in readers:
+            own.wait(self.run.stream_of(reader).now())
+        return own.now()
 
     def set_output(self, stream: Any, port: str) -> None:
         """Attach a stream to the messages emitted at a port."""
@@ -719,87 +504,123 @@ class NodeStreams:
         name = port or (next(iter(queues)) if len(queues) == 1 else "")
         if name not in queues:
             raise no_such_port(self.node.name, "output", port, queues)
-        if stream is DEFAULT_STREAM and not self.is_gpu_available:
-            return  # the handle that receive_cuda_stream returned because there was no stream
+        if not self.run.has_device:
+            return  # there is no stream
+        own = self.open()
         managed = self._managed(stream, "set_cuda_stream")
-        self._use(managed)  # it may be the stream of another operator, which the program knows
-        if self.outputs.chosen.get(name) is not managed:
-            self.outputs.choose(name, managed)
-            self._update_outputs()
+        if self._outputs.get(name, own) is not managed:
+            self._outputs[name] = managed
+            self._use(managed)
+            self.update_outputs()
 
-    def work_on(self, own: ManagedStream) -> None:
-        """From now on, order the operator's own stream after each message, and attach it to emitted messages."""
-        self._use(own)
-        self._emit_everywhere(own)
-        for port in self._ports:
-            self._order_each(port, own)
+    def prepare_emit(self, data: Any, after: Any, constant: bool) -> None:
+        """Let the next message come after events of the program, or be known as constant."""
+        if constant and self._resends is not None:
+            self._resends.is_constant = True
+        if after is None or not self.run.has_device:
+            return
+        own = self.open()
+        for event in after if isinstance(after, (list, tuple)) else (after,):
+            own.wait_for(event, f"operator {self.node.name!r}: emit(..., after=)")
 
-    def follow_graph(self) -> None:
-        """Send and receive as the flows of the operator are now, between two computes."""
-        self._keep_all()  # it may receive from others now
-        self._note_feeders()
-        self._update_outputs()
-
-    def use(self, managed: ManagedStream) -> None:
-        """Expect work of the operator on a stream that it did not request."""
-        self._use(managed)
+    def has_other(self, managed: ManagedStream) -> bool:
+        """Return whether a stream is one beside the operator's own."""
+        return managed in self._further
 
     # Inside.
 
-    def _use(self, managed: ManagedStream) -> None:
-        """Expect work of the operator on a stream, and keep received frames until that work is complete."""
-        fences = self.order.fences_on(managed)
-        lifetimes = self.lifetimes
-        if lifetimes.is_read_on(fences):
-            return
-        if self._state is _OFF:
-            self._watch_late()
-        elif self._state is not _LATE:
-            self._enter(_ON)
-        if not lifetimes.held.is_on or self._in_order is not None:
-            self._keep_late()
-        lifetimes.add_reader(fences)
-        self._end_steady()
-        self._step.left = 1  # if it kept nothing until now, its step ends with this compute
+    def _forget_items(self) -> None:
+        for port in self._ports:
+            port.item = NOTHING
+
+    def _note_use(self, managed: ManagedStream) -> None:
+        """Tell the run and its observer that the operator works on a stream."""
         self.run.manage(managed)
         if self.run.observer is not None:
             self.run.observer.uses_stream(self.node, managed)
-        self.node.lifetimes = lifetimes
         if self.knobs is not None:
             self.knobs.order(managed)
-        self._update_outputs()
 
-    def _order_each(self, port: InputPort, own: ManagedStream) -> None:
-        """From now on, order the operator's own stream after each message as it is received."""
-        port.own = own
-        self._update_inputs()
+    def _use(self, managed: ManagedStream) -> None:
+        """Expect work of the operator on a stream beside its own, and join it when a compute ends."""
+        if managed is self.own or managed in self._further:
+            return
+        self._further.append(managed)
+        self._note_use(managed)
+        self.update_outputs()
 
-    def _emit_everywhere(self, own: ManagedStream) -> None:
-        self.outputs.choose_for_others(own)
-        self._update_outputs()
+    def _join(self) -> None:
+        """Order the operator's stream after its further streams."""
+        own = self.own
+        assert own is not None
+        for stream in self._further:
+            own.wait(self._event_on(stream))
 
-    def _update_outputs(self) -> None:
-        self.outputs.update()
-        self._update_inputs()
+    def _event_on(self, stream: ManagedStream) -> Any:
+        """Return the event of a fence after the work so far on a stream."""
+        fences = self.fences_on(stream)
+        if fences.last == fences.reach:
+            fences.update(fences.completed + 1)
+        return fences.insert()
 
-    def _update_inputs(self) -> None:
-        """Update what a receive has to do at each port."""
-        held = self.lifetimes.held
-        for port in self._ports:
-            port.is_noted = port.own is None or not self.outputs.is_only
-            port.kept = held.received if held.is_on and not port.is_noted else None
-            port.unsorted = held.unsorted
-            port.is_in_order = self._in_order is not None
-            is_shared = port.kept is not None and has_other_receivers(port)
-            port.shared = held.shared if is_shared else None
-            port.find_whether_steady(self.node.input.announces)
+    def update_outputs(self) -> None:
+        """Update how each output sends messages, after a change of the streams or of the flows."""
+        own, resends = self.own, self._resends
+        if resends is not None and (resends.is_over or (own is None and not self.run.checks)):
+            resends = None
+        for name in self.node.output_queues:
+            port = self.node.output.ports[name]
+            stream = port.stream = self._outputs.get(name, own)
+            stamp: Callable[[Any], Any] | None = None
+            if stream is not None:
+                stamp = stamping(self.fences_on(stream))
+                others = [each for each in self.used if each is not stream]
+                if others:
+                    stamp = self._after(others, stream, stamp)
+            port.stamp_tensors = stamp
+            if (
+                stream is not None
+                and stream is own
+                and not self._further
+                and self._stays_on_stream(port.queues)
+            ):
+                # Receivers of one message share the record that keeps it alive.
+                stamp = make_envelope if len(port.queues) > 1 else None
+            if resends is not None:
+                port.stamp_tensors = resends.stamping(port, name, port.stamp_tensors)
+                stamp = resends.stamping(port, name, stamp)
+            port.stamp = stamp
+
+    def _after(
+        self, others: list[ManagedStream], stream: ManagedStream, stamp: Callable[[Any], Any]
+    ) -> Callable[[Any], Any]:
+        """Return a function that orders a stream after others, and makes a message."""
+
+        def join_and_stamp(data: Any) -> Any:
+            for other in others:
+                stream.wait(self._event_on(other))
+            return stamp(data)
+
+        return join_and_stamp
+
+    def _stays_on_stream(self, queues: Iterable[Any]) -> bool:
+        """Return whether all who receive a message work on its stream, and nobody needs its fence."""
+        run, planned = self.run, self._planned
+        if planned is None or (run.observer is not None and run.observer.sees_messages):
+            return False
+        if self.node.operator._headrace.dynamic_flows is not None:
+            return False
+        consumers = [queue.consumer for queue in self.node.outputs if queue.consumer is not None]
+        return all(
+            consumer.streams._planned is planned
+            and not consumer.operator._headrace.moves_messages
+            and not any(map(_waits, consumer.conditions))
+            for consumer in consumers
+        )
 
     def _must_have_received(self, port: InputPort, caller: str) -> None:
-        if self._state is _OFF:
-            self._watch_late()
         if port.item is NOTHING:
             port.recall(self.node.remaining)
-            self._step.left = 1  # so that it is forgotten
         if port.item is NOTHING:
             raise StreamError(
                 f"operator {self.node.name!r}: {caller}({port.name!r}) before receive({port.name!r}); receive "
@@ -831,11 +652,11 @@ class NodeStreams:
         )
 
 
-def _off_stream(compute: Callable[..., None]) -> Callable[..., None]:
-    """Return a compute that finds what was current before the run, on a thread where others have their streams."""
+def _handle_of(managed: ManagedStream) -> Any:
+    """Return the handle of a stream for programs; that of a default stream is 0, so it is false."""
+    return default_handle(managed.device_id) if is_default(managed.handle) else managed.handle
 
-    def compute_off_stream(op_input: Any, op_output: Any, context: Any) -> None:
-        leave()
-        compute(op_input, op_output, context)
 
-    return compute_off_stream
+def _waits(condition: Any) -> bool:
+    """Return whether a condition waits for the work behind messages."""
+    return condition.waits_for_streams or any(map(_waits, condition.terms))

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace import gpu
-from headrace._runtime.messages.envelope import Envelope, copy_envelope, make_envelope
+from headrace._runtime.messages.envelope import Envelope, copy_envelope, make_envelope, wait_for
 from headrace._runtime.messages.queue import Batch
-from headrace._runtime.streams.order import wait_for
 from headrace._runtime.streams.owners import add_owners
 from headrace.gpu.backend import active
 from headrace.tensor import Tensor, as_tensor
@@ -53,7 +52,7 @@ class OtherDevices:
 
     def __init__(self, streams: NodeStreams) -> None:
         self._streams = streams
-        self._device_id = streams.allocation.device_id
+        self._device_id = streams.device_id
         # Of devices whose memory this one cannot access: the stream on which each copies to the host.
         self._leaving: dict[int, gpu.StreamHandle] = {}
         self._host_memory = HostMemory()
@@ -68,10 +67,10 @@ class OtherDevices:
         if not _has_others(data, self._device_id):
             return item
         streams = self._streams
-        own = streams.allocation.open_or_default()
-        streams.use(own)
+        own = streams.open()
+        assert streams.lifetimes is not None
         # The original stays until the operator's streams have passed this compute, as everything received does.
-        self._kept = streams.lifetimes.held.unsorted
+        self._kept = streams.lifetimes.frames.held.unsorted
         add_owners(data, self._kept)
         if message is not None:
             wait_for(message, own)
@@ -79,7 +78,7 @@ class OtherDevices:
             brought = map_tree(lambda leaf: self._copy(leaf, own), data)
         copied = make_envelope(brought) if message is None else copy_envelope(message, brought)
         # After the copies, and so after all that the message came after.
-        fences = streams.order.fences_on(own)
+        fences = streams.fences_on(own)
         copied.event = fences.insert()
         copied.fences, copied.number = fences, fences.last
         copied.set_more_fences(())

@@ -34,18 +34,15 @@ from headrace.core.metadata import MetadataDictionary
 from headrace.gpu.allocation import Allocation, StreamUser, allocation_at, in_use
 from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.libraries import (
-    ANY_LIBRARY,
     NEVER_ALLOCATED,
     Library,
     find_library,
     hidden_users,
-    owner_sizes,
     when_registered,
 )
 from headrace.tensor.tree import Visitor, once
 
 _MOST = 1024
-MANY_BYTES = 1 << 60
 _FORGET = 10_000  # the maximum number of cached types, because programs may create types as they run
 
 PLAIN: set[type] = {
@@ -76,6 +73,8 @@ class _Visitors(dict[type, Visitor]):
 
 
 _visitors = _Visitors()
+# The types of the owners of arrays that were found.
+_memory_types: set[type] = set()
 # The functions for arrays whose library knows their owner.
 _arrays: dict[type, Visitor] = {}
 array_owners: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
@@ -95,45 +94,8 @@ def add_owners(data: Any, owners: list[Any], most: int = _MOST) -> None:
         once(inside, _visitors, owners, most, PLAIN, {id(data)})
 
 
-def add_memory(data: Any, owners: list[Any], most: int) -> None:
-    """Add the owners of the arrays in an object to a list, and no other object whose destruction has an effect."""
-    once((data,), _memory_visitors, owners, most, PLAIN)
-
-
-class _MemoryVisitors(dict[type, Visitor]):
-    """How each type is handled by `add_memory`."""
-
-    def __missing__(self, kind: type) -> Visitor:
-        """Find the function for a type, and remember it."""
-        visit = _visitors[kind]
-        try:
-            keeps = kind in owner_sizes or visit in (_mapping, _leaf) or _is_array(kind)
-        except Exception:  # a class whose attributes cannot be read
-            keeps = False
-        if not keeps:
-            visit = _whole if visit is _collection else _passing(visit)
-        self[kind] = visit
-        return visit
-
-
-_memory_visitors = _MemoryVisitors()
-
-
-def _is_array(kind: type) -> bool:
-    return find_library(kind) is not ANY_LIBRARY or any(hasattr(kind, name) for name in _ARRAYS)
-
-
-def _passing(visit: Visitor) -> Visitor:
-    return lambda data, owners: visit(data, [])
-
-
-def _whole(data: Any, owners: list[Any]) -> tuple[Any, ...]:
-    return tuple(data)
-
-
 def _forget() -> None:
     _visitors.clear()
-    _memory_visitors.clear()
     _arrays.clear()
     array_owners.clear()
 
@@ -274,7 +236,9 @@ def _array_visitor(library: Library) -> Visitor:
 
     def visit(data: Any, owners: list[Any]) -> Any:
         try:
-            owners.append((allocation_at(begin_of(data)) or owner_of(data)) if in_use else owner_of(data))
+            owner = (allocation_at(begin_of(data)) or owner_of(data)) if in_use else owner_of(data)
+            owners.append(owner)
+            _memory_types.add(type(owner))
         except Exception:  # it has none, as a sparse tensor, or reading it failed
             return _opaque(data, owners) if _is_written_in_python(type(data)) else _leaf(data, owners)
         return list(islice(data.flat, _MOST)) if holds_objects and data.dtype.hasobject else ()
@@ -290,6 +254,18 @@ def _headrace_tensor(data: Any, owners: list[Any]) -> list[Any]:
         # It may export an array other than the one it keeps.
         found += [data._held, data._exporter]
     return found
+
+
+def memory_in(data: Any) -> list[Any]:
+    """Return the owners of the arrays in an object, each once, and no other object that has to stay alive."""
+    found: list[Any] = []
+    add_owners(data, found)
+    once_each = {id(owner): owner for owner in found}
+    return [
+        owner
+        for owner in once_each.values()
+        if type(owner) in _memory_types or any(hasattr(type(owner), name) for name in _ARRAYS)
+    ]
 
 
 # Memory of allocators.
@@ -329,30 +305,6 @@ def sort_allocations(owners: list[Any], user: StreamUser) -> list[Any]:
         if pool.collect is not None:
             pool.collect()
     return kept
-
-
-def size_of_all(owners: list[Any]) -> int:
-    """Return the bytes of memory that owners keep alive; very many if that is not known of one of them."""
-    if not owners:
-        return 0
-    kind = type(owners[0])
-    size = owner_sizes.get(kind)
-    if size is None:
-        return MANY_BYTES
-    if list(map(type, owners)).count(kind) == len(owners):  # most operators
-        return sum(map(size, owners))
-    return sum([size_of_all([owner]) for owner in owners])
-
-
-def take_each_once(owners: list[Any], count: int) -> list[Any]:
-    """Remove the first owners of a list, to which other threads may append, and return each of them once."""
-    first = owners[:count]
-    del owners[:count]
-    kinds: set[Any] = set(map(type, first))
-    for kind in kinds:
-        if kind.__hash__ is not object.__hash__ or kind.__eq__ is not object.__eq__:
-            return list({id(owner): owner for owner in first}.values())
-    return list(dict.fromkeys(first))  # which takes a third as long
 
 
 # Whether the program still holds an owner.

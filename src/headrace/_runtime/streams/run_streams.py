@@ -9,41 +9,81 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace import gpu
+from headrace._runtime.messages.fences import Fences
 from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
 from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of
+from headrace._runtime.streams.layout import PlannedStream, StreamLayout
+from headrace._runtime.streams.lifetimes import StreamFrames
+from headrace._runtime.streams.sources import source_of
 from headrace._runtime.streams.stream_source import StreamLease, StreamSource, attempt_all
 from headrace._runtime.streams.watch import Watch
-from headrace.core.errors import GraphError
-from headrace.gpu.ambient import remember_stream
+from headrace.gpu import array_libraries
+from headrace.gpu.ambient import library_is_in_use, remember_stream
 from headrace.gpu.backend import active
 from headrace.gpu.current_device import remember_current
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
-    from headrace._runtime.streams.branch import Branch
-    from headrace._runtime.streams.in_order import InOrder
-    from headrace._runtime.streams.left_frames import LeftFrames
-    from headrace._runtime.streams.placement import Placement
+    from headrace._runtime.streams.node_streams import NodeStreams
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
+
+
+class OperatorStream:
+    """A stream of the layout in a run: that of one operator, or of those that share it.
+
+    Attributes
+    ----------
+    managed
+        The stream; the default stream of the device if the pool had none left.
+    frames
+        What the operators received, and the stream may still read.
+    is_shared
+        Whether several operators may work on it.
+    """
+
+    __slots__ = ("frames", "is_shared", "managed")
+
+    def __init__(self, managed: ManagedStream, watch: Watch, is_shared: bool) -> None:
+        self.managed = managed
+        self.frames = StreamFrames(Fences(managed), watch, is_shared)
+        self.is_shared = is_shared
 
 
 class RunStreams:
     """The streams of one run, and the sources that they come from.
 
-    The leases and the default streams are changed under `_lock`, by the operators' computes on any thread. A stream
-    is added to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
+    The streams of all operators are made together, in the order of the layout, when a device library is first
+    there or an operator first asks for its stream (`activate`). A library may be imported at any time: what
+    imports it is noticed (`when_imported`), and each operator then looks for it when its next compute begins.
+
+    The leases and the streams are changed under `_lock`, by the operators' computes on any thread. A stream is
+    added to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
+
+    Attributes
+    ----------
+    checks
+        Whether memory that is sent again is an error (``HEADRACE_CHECK=streams``).
+    observer
+        The observer of the run, if there is one.
+    is_on_one_thread
+        Whether one thread runs all computes.
+    is_active
+        Whether the operators work on streams.
+    nodes
+        The streams of each operator.
     """
 
-    def __init__(self, fragment: Composition) -> None:
+    def __init__(self, fragment: Composition, captured: Collection[Operator] = ()) -> None:
         self.fragment = fragment
+        self.layout = StreamLayout(fragment.graph, captured)
         self.checks = "streams" in os.environ.get("HEADRACE_CHECK", "").split(",")
-        # The observer of the run, if there is one.
         self.observer: Observer | None = None
-        # Whether one thread runs all computes.
         self.is_on_one_thread = False
-        # The received frames that are still held.
-        self.watch = Watch()
+        self.is_active = False
+        self.nodes: list[NodeStreams] = []
+        self._watch = Watch()
+        self._made: dict[PlannedStream, OperatorStream] = {}
         # The streams to wait for, by handle; default streams share one handle and are identified by their device.
         self._managed: dict[int, ManagedStream] = {}
         self._managed_defaults: dict[int, ManagedStream] = {}
@@ -60,10 +100,7 @@ class RunStreams:
         self._caller = threading.get_ident()
         self._put_back: Callable[[], None] | None = None
         self._put_stream_back = remember_stream()
-        # Where plain code runs; empty if no operator's plain code runs on a stream.
-        self.placements: dict[Operator, Placement] = {}
-        # The branches of the operators that share a stream.
-        self.branches: dict[Operator, Branch] = {}
+        self._stop_noticing = array_libraries.when_imported(self._expect_library)
 
     @property
     def has_device(self) -> bool:
@@ -79,69 +116,61 @@ class RunStreams:
             if source is not None:
                 self.use(source)
 
-    def place(self, apart: Collection[Operator] = ()) -> None:
-        """Choose where the plain code of each operator runs; libraries may be imported by its start.
+    # The streams of the operators.
 
-        The operators of `apart` do not share a stream.
-        """
-        from headrace._runtime.streams.placement import Placement, find_branches, place
+    def look_for_library(self) -> None:
+        """Make the streams if a library works with a device, or the program declares something of streams."""
+        if not self.is_active and (library_is_in_use() or self._are_declared()):
+            self.activate()
 
-        per = self.fragment._headrace.stream_per
-        if per not in ("auto", "operator", "branch"):
-            raise GraphError(
-                f"{self.fragment.name!r}: stream_per must be 'operator' (one stream for each), 'branch' (one for a "
-                f"chain of operators) or 'auto' (one for connected operators until the device falls behind), not "
-                f"{per!r}"
-            )
-        placed = place(self.fragment.graph)
-        # A program that needs no device does not choose one.
-        if any(each is not Placement.LEFT_ALONE for each in placed.values()) and self.has_device:
-            self.placements = placed
-            if per == "branch" or (per == "auto" and not self.checks):
-                self.branches = find_branches(placed, self.fragment.graph, apart, per == "auto")
+    @property
+    def is_to_look_again(self) -> bool:
+        """Whether a library may be there when the next compute begins."""
+        return not self.is_active and array_libraries.is_being_imported()
 
-    def place_new(self, operators: Iterable[Operator]) -> None:
-        """Choose where the plain code of operators runs that join the run; each has a stream of its own."""
-        from headrace._runtime.streams.placement import Placement, place
-
-        placed = place(self.fragment.graph)
-        for operator in operators:
-            if placed[operator] is not Placement.LEFT_ALONE and self.has_device:
-                self.placements[operator] = placed[operator]
-
-    def take_for_branch(self, operator: Operator, source: StreamLease) -> ManagedStream | None:
-        """Return the stream that the operators of a branch share, from their source at the first call."""
-        branch = self.branches[operator]
+    def activate(self) -> None:
+        """Make the streams of all operators; each works on its own from its next compute on."""
         with self._lock:
-            if not branch.is_open:
-                branch.is_open = True
-                branch.stream = source.take()
-            return branch.stream
+            if self.is_active or not self.has_device:
+                return
+            for planned in self.layout:
+                self._make(planned)
+            self.is_active = True
+        self._expect_library()
 
-    def is_handed_on(self, operator: Operator, receivers: list[Operator]) -> bool:
-        """Return whether all messages of an operator of a branch are received on its stream: none needs a fence."""
-        if self.observer is not None and self.observer.sees_messages:
-            return False
-        branch = self.branches[operator]
-        return all(self.branches.get(receiver) is branch for receiver in receivers)
-
-    def in_order_of(self, branch: Branch, shared: ManagedStream) -> InOrder:
-        """Return the looks at the device of the operators of a branch that keep nothing."""
-        from headrace._runtime.streams.in_order import InOrder
-
+    def stream_of_plan(self, planned: PlannedStream, operator: Operator) -> OperatorStream:
+        """Return the stream for a place in the layout, which is made if the operator has joined the run."""
         with self._lock:
-            if branch.in_order is None:
-                branch.in_order = InOrder(branch, shared)
-            return branch.in_order
+            return self._made.get(planned) or self._make(planned)
 
-    def left_of(self, branch: Branch, shared: ManagedStream) -> LeftFrames:
-        """Return what keeps the frames of operators that have left the stream of a branch."""
-        from headrace._runtime.streams.left_frames import LeftFrames
+    def take_for(self, operator: Operator) -> ManagedStream | None:
+        """Take another stream from the source of an operator; None if it has none left."""
+        source = source_of(operator)
+        return (self.default_source(operator) if source is None else self.use(source)).take()
 
-        with self._lock:
-            if branch.left is None:
-                branch.left = LeftFrames(shared)
-            return branch.left
+    def _make(self, planned: PlannedStream) -> OperatorStream:
+        first = planned.operators[0]
+        device_id = self.device_of(first)
+        managed = None if planned.kind == "default" else self.take_for(first)
+        if managed is None:
+            managed = self.default_stream(device_id)
+        made = self._made[planned] = self.adopt(managed, planned.is_shared)
+        return made
+
+    def adopt(self, managed: ManagedStream, is_shared: bool = False) -> OperatorStream:
+        """Return a stream that operators are to work on."""
+        return OperatorStream(managed, self._watch, is_shared)
+
+    def _are_declared(self) -> bool:
+        """Return whether the program gives operators streams; one that needs no device does not choose one."""
+        graph = self.fragment.graph
+        return any(planned.kind in ("share", "default") for planned in self.layout) or any(
+            source_of(operator) is not None for operator in graph
+        )
+
+    def _expect_library(self) -> None:
+        for node in tuple(self.nodes):
+            node.expect_library()
 
     def use(self, source: StreamSource) -> StreamLease:
         """Return this run's lease of a source; the run closes it at its end."""
@@ -253,6 +282,10 @@ class RunStreams:
         if threading.get_ident() == self._caller:
             self._put_stream_back()
 
+    def synchronize(self, managed: ManagedStream) -> None:
+        """Wait until a stream has finished all submitted work."""
+        _synchronize(managed)
+
     def finish(self) -> None:
         """Wait until every managed stream has finished; if one fails, the others are still waited for."""
         managed = (*self._managed.values(), *self._managed_defaults.values())
@@ -260,6 +293,7 @@ class RunStreams:
 
     def close(self) -> None:
         """Return the streams, then the partitions they were on, and restore the device of the caller's thread."""
+        self._stop_noticing()
         self._managed.clear()
         self._managed_defaults.clear()
         if self._put_back is not None and threading.get_ident() == self._caller:
@@ -272,33 +306,3 @@ class RunStreams:
 def _synchronize(managed: ManagedStream) -> None:
     with gpu.on_device(managed.device_id):  # the default stream belongs to the current context
         managed.stream.sync()
-
-
-def source_of(operator: Operator) -> StreamSource | None:
-    """Return the source of streams that an operator was given; of several, the one that builds on the others."""
-    sources = sources_of(operator)
-    return max(sources, key=lambda source: len(foundations(source)), default=None)
-
-
-def slice_of(operator: Operator) -> gpu.Share | None:
-    """Return the slice of a device that an operator's streams belong to, or None if they may use every SM."""
-    source = source_of(operator) or operator.fragment.get_default_green_context_pool()
-    if source is None or not active().has_devices:
-        return None
-    return cast("StreamSource", source).slice
-
-
-def sources_of(operator: Operator) -> list[StreamSource]:
-    """Return the sources of streams that an operator was given, each once."""
-    given = (*operator.resources.values(), getattr(operator, "cuda_stream_pool", None))
-    return list(dict.fromkeys(resource for resource in given if isinstance(resource, StreamSource)))
-
-
-def foundations(source: StreamSource) -> list[StreamSource]:
-    """Return the sources that a source builds on, directly or indirectly."""
-    found: list[StreamSource] = []
-    below = source.stands_on
-    while below is not None:
-        found.append(below)
-        below = below.stands_on
-    return found

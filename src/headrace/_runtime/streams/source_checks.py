@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from headrace import gpu
-from headrace._runtime.streams.run_streams import foundations, source_of, sources_of
+from headrace._runtime.streams.sources import foundations, source_of, sources_of
 from headrace.core.errors import GraphError
 
 if TYPE_CHECKING:

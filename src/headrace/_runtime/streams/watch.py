@@ -34,11 +34,6 @@ class Watched:
         self.owner = owner
 
 
-def owners_in(frames: list[Any]) -> list[Any]:
-    """Return the owners of frames, some of which are records."""
-    return [each.owner if type(each) is Watched else each for each in frames]
-
-
 def still_held(records: list[Watched]) -> list[Watched]:
     """Return the records of frames that the program holds; there is at least one record, and each appears once."""
     owners = [frame.owner for frame in records]

@@ -142,14 +142,21 @@ class Machine:
         """Block until that many seconds of the machine's time have passed."""
         self.timeline.sleep(round(seconds * 1e9))
 
-    def wait(self, ready: Callable[[], bool], timeout: float | None = None, outside: bool = False) -> bool:
+    def wait(
+        self,
+        ready: Callable[[], bool],
+        timeout: float | None = None,
+        outside: bool = False,
+        patience: float | None = None,
+    ) -> bool:
         """Block until ``ready()`` is true or that many seconds have passed; return whether it is true.
 
         ``ready`` is called with the machine's lock held: it must only read the program's own state and must not use
         the machine or its devices. The code that makes it true calls :meth:`notify`. With ``outside``, that may be
-        a thread that is not attached; then it is no error if nothing else can happen before.
+        a thread that is not attached; then it is no error if nothing else can happen before. After `patience`
+        seconds of real time the wait ends in any case.
         """
-        return self.timeline.wait(ready, None if timeout is None else round(timeout * 1e9), outside)
+        return self.timeline.wait(ready, None if timeout is None else round(timeout * 1e9), outside, patience)
 
     def notify(self) -> None:
         """Wake the threads blocked in :meth:`wait` so that they check again."""

@@ -123,12 +123,19 @@ class Timeline:
 
     # -- for the program's threads, without the lock --------------------------------------------------
 
-    def wait(self, ready: Callable[[], bool], timeout: int | None = None, outside: bool = False) -> bool:
+    def wait(
+        self,
+        ready: Callable[[], bool],
+        timeout: int | None = None,
+        outside: bool = False,
+        patience: float | None = None,
+    ) -> bool:
         """Block until ``ready()`` is true or that many nanoseconds have passed.
 
         ``ready`` is called with the lock held. Returns whether it became true. Raises CUDAError if the timeline is
         closed first. With ``outside``, a thread that is not attached may make it true: if nothing is scheduled,
-        time stands still until then, and that is no error.
+        time stands still until then, and that is no error. After `patience` seconds of real time the wait ends in
+        any case: an attached thread may wait for something else than the machine, and time stands still meanwhile.
         """
         me = threading.get_ident()
         with self.lock:
@@ -143,10 +150,13 @@ class Timeline:
             wait = _Wait(ready, deadline, me in self._attached, outside)
             self._register(wait)
             try:
-                while not self._is_over(wait):
+                until = None if patience is None else time.monotonic() + patience
+                left = patience
+                while not self._is_over(wait) and (left is None or left > 0):
                     if self._stopped:
                         raise self._stop_error()
-                    self._block(wait, me)
+                    self._block(wait, me, left)
+                    left = None if until is None else until - time.monotonic()
                 return ready()
             finally:
                 self._unregister(wait)
@@ -237,13 +247,13 @@ class Timeline:
         """Wake every waiting thread: time may pass now, or never again."""
         self._changed.notify_all()
 
-    def _block(self, wait: _Wait, me: int) -> None:
+    def _block(self, wait: _Wait, me: int, patience: float | None) -> None:
         """Block this thread until its wait may be over, or run what is due until then."""
         if self._may_advance() and self._advance(wait, me):
             return
         if any(map(self._is_over, self._waits)):
             self._changed.notify_all()  # a thread can continue and may not have noticed
-        waits.wait(self._changed)
+        waits.wait(self._changed, patience)
 
     def _poll_failed(self, me: int) -> bool:
         """Count a failed poll; return whether the thread has to sleep for :data:`POLL_NS`."""

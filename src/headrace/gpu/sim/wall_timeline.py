@@ -146,8 +146,8 @@ class PacedTimeline(Timeline):
         super()._unregister(wait)
         self._wakeup.notify()
 
-    def _block(self, wait: _Wait, me: int) -> None:
-        waits.wait(self._changed)
+    def _block(self, wait: _Wait, me: int, patience: float | None) -> None:
+        waits.wait(self._changed, patience)
 
     def _poll_failed(self, me: int) -> bool:
         failed = self._failed_polls[me] = self._failed_polls.get(me, 0) + 1

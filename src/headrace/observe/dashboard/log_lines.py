@@ -12,6 +12,8 @@ import logging
 from collections import deque
 from typing import Any
 
+from headrace.core.log_output import formattable
+
 _KEPT = 300
 _LONGEST = 2000  # characters
 
@@ -32,7 +34,7 @@ class LogLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a record."""
         try:
-            text = self.format(record)
+            text = self.format(formattable(record))
         except Exception:
             self.handleError(record)
             return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import reprlib
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 from headrace import waits
 from headrace._web.live_server import Client, LiveServer
 from headrace._web.messages import Fields, MalformedMessage, whole
+from headrace.brief import brief
 from headrace.observe.recordings.carriers import RecordedMessage, RecordingError
 from headrace.observe.recordings.recording import Recording
 from headrace.observe.recordings.snapshots import TensorCopy
@@ -26,10 +26,6 @@ from headrace.tensor import TensorError
 _MOST_PICTURES = 8  # of a message
 _MOST_PIXELS = 1 << 24  # of a picture
 _LONGEST = 4000  # characters of a text
-
-_repr = reprlib.Repr()
-_repr.maxdict = _repr.maxlist = _repr.maxtuple = 20
-_repr.maxstring = _repr.maxother = 400
 
 
 class RecordingPage(LiveServer):
@@ -101,7 +97,7 @@ def _described(message: RecordedMessage) -> Fields:
         "sequence": message.sequence,
         "step": message.step,
         "acq_timestamp": None if message.acq_timestamp is None else str(message.acq_timestamp),
-        "metadata": {str(name): _repr.repr(value) for name, value in (message.metadata or {}).items()},
+        "metadata": {str(name): brief(value) for name, value in (message.metadata or {}).items()},
         "text": _text_of(message.data)[:_LONGEST],
     }
 
@@ -111,7 +107,7 @@ def _text_of(data: Any) -> str:
         return "\n".join(f"{name!r}: {_text_of(value)}" for name, value in data.items())
     if isinstance(data, np.ndarray):
         return f"array of {data.dtype}, {data.shape}" if data.size > 100 else repr(data)
-    return _repr.repr(data)
+    return brief(data)
 
 
 def _pictures(data: Any, name: str = "") -> Iterator[tuple[str, np.ndarray[Any, Any]]]:

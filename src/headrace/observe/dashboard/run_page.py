@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._web.live_server import Client, LiveServer
 from headrace._web.messages import Fields, MalformedMessage, choice, number, string, whole
+from headrace.brief import brief
 from headrace.core.errors import ParameterError
 from headrace.observe.dashboard.device_slices import DeviceSlices
 from headrace.observe.dashboard.log_lines import LogLines
@@ -146,13 +147,14 @@ class RunPage(LiveServer):
 
     def figures(self) -> Fields:
         """Return the figures of this moment."""
-        run, now = self.run, self._observation.now()
+        run, now, known = self.run, self._observation.now(), self._observation.known_until
         state = "ended" if self._is_over else "paused" if self._control.pause_wanted else "running"
         self._figures.forget(now)
-        recent = self._figures.snapshot(now)
+        recent = self._figures.snapshot(known)
         return {
             "type": "figures",
             "now": (now - run.started) // 1000,
+            "age": max(now - known, 0) // 1000,
             "seen": (self._figures.newest - run.started) // 1000,
             "state": state,
             "operators": [
@@ -190,7 +192,7 @@ class RunPage(LiveServer):
                 }
                 for each in recent.paths
             ],
-            "workers": [round(busy, 3) for busy in self._figures.workers(now)],
+            "workers": [round(busy, 3) for busy in self._figures.workers(known)],
             "saturated": list(recent.saturated),
             "gpus": self._slices.devices({each.key: round(each.busy, 3) for each in recent.slices}),
             "segments": [asdict(segment) for segment in recent.segments],
@@ -318,7 +320,7 @@ def _shown(value: Any) -> Any:
     """Return a value as JSON can have it."""
     if isinstance(value, float) and not isfinite(value):
         return str(value)
-    return value if isinstance(value, (bool, int, float, str)) else f"{value!r:.200}"
+    return value if isinstance(value, (bool, int, float, str)) else brief(value)
 
 
 def _described(operator: Operator, parameter: Parameter) -> Fields:

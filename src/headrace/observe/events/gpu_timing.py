@@ -75,11 +75,8 @@ class ComputeTimer(Sampling):
         self.in_use: list[StreamTimer] = []
         self.queues: Sequence[Any] = ()
 
-    def add(self, stream: StreamTimer, former: ManagedStream | None = None) -> None:
-        """Time the work on another stream, no longer on the former one, nor on the default stream if assumed."""
-        for other in [each for each in self.in_use if each.is_assumed or each.managed is former]:
-            other.drop()
-            self.in_use.remove(other)
+    def add(self, stream: StreamTimer) -> None:
+        """Time the work on another stream."""
         if not self.in_use:
             self.next = ALWAYS
         self.in_use.append(stream)
@@ -213,11 +210,6 @@ class TimedStream:
         with self._lock:
             self.timers = [*self.timers, timer]
 
-    def remove(self, timer: StreamTimer) -> None:
-        """Note that an operator uses the stream no more."""
-        with self._lock:
-            self.timers = [each for each in self.timers if each is not timer]
-
     def begin(self, timer: StreamTimer) -> None:
         """Leave out the time of waits in a compute on this thread."""
         with self._lock:
@@ -279,11 +271,9 @@ class StreamTimer(Timer):
     ----------
     managed
         The stream.
-    is_assumed
-        Whether the operator did not ask for the stream: the default stream, if it declares that.
     """
 
-    __slots__ = ("_began", "_count", "_others", "_timed", "is_assumed", "managed", "recorder")
+    __slots__ = ("_began", "_count", "_others", "_timed", "managed", "recorder")
 
     def __init__(
         self,
@@ -293,7 +283,6 @@ class StreamTimer(Timer):
         time: DeviceTime,
     ) -> None:
         super().__init__(stream, time)
-        self.is_assumed = False
         self.managed = timed.managed
         self.recorder = recorder
         self._timed = timed
@@ -337,12 +326,6 @@ class StreamTimer(Timer):
             self.read_some()
         count, self._count = self._count, 0
         return count
-
-    def drop(self) -> None:
-        """Do not time the current compute, nor later ones: the operator does not use the stream any more."""
-        self._began = None
-        self._timed.end()
-        self._timed.remove(self)
 
     def _end(self) -> None:
         if self._began is not None:

@@ -83,6 +83,7 @@ class NodeLog:
     def __init__(self, recorder: NodeRecorder, shows_emissions: bool = False) -> None:
         self.info = recorder.info
         self.shown = 0
+        self._shown_at = 0  # the end of the last of them
         self._recorder = recorder
         self._shows_emissions = shows_emissions
         self._computes = _Table(recorder.computes, 2)
@@ -194,7 +195,7 @@ class NodeLog:
         is_replayed[self._replayed.take_before(0, end)[:, 0] - first] = True
         messages = [queue.before(end, first, started) for queue in self._queues.values()]
         emissions = [feed.emitted_before(end) for feed in self._feeds.values()]
-        self.shown = end
+        self.shown, self._shown_at = end, int(ended[-1])
         return Computes(
             self.info,
             first,
@@ -208,6 +209,12 @@ class NodeLog:
             [discards for _, discards in messages if discards is not None],
             is_replayed,
         )
+
+    def known_until(self, read_at: int) -> int:
+        """Return the time up to which all its computes were shown; `read_at` is when they were read."""
+        if len(self._computes.rows):
+            return min(int(self._computes.rows[0, 1]), read_at)
+        return self._shown_at if self._computes.is_behind else read_at
 
     def forget_received(self) -> None:
         """Forget messages that will not be received any more."""

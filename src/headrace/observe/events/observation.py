@@ -145,7 +145,9 @@ class Observation:
                 raise
             self._begun.append(watcher)
         recorders = [self._recorders[node] for node in engine.operator_nodes]
-        self._reader = Reader(self.watchers, self.run, Change(recorders, feeds), self._times, self._kernels)
+        self._reader = Reader(
+            self.watchers, self.run, Change(recorders, feeds), self._times, self._kernels, self._now
+        )
         self._reader.start()
 
     def follow(self, engine: Engine) -> None:
@@ -174,12 +176,7 @@ class Observation:
     def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that takes the times of `compute`; called when the operators have started."""
         self._compare_clocks(node.engine)
-        recorder, streams = self._recorder_of(node), node.engine.streams
-        if self.gpu_times and node.operator.spec.is_on_default_stream and streams.has_device:
-            # It asks for no stream. If neighbours are on the default stream, too, nobody else tells of it.
-            default = streams.default_stream(streams.device_of(node.operator))
-            streams.manage(default)  # the run then ends after its work
-            self._add_timer(recorder, default, is_assumed=True)
+        recorder = self._recorder_of(node)
         for watcher in self.watchers:
             try:
                 compute = watcher.around(recorder.info, compute)
@@ -195,16 +192,14 @@ class Observation:
         recorder = self._recorders.get(node)
         return recorder if recorder is not None and recorder.recorded is compute else None
 
-    def uses_stream(self, node: Node, managed: ManagedStream, former: ManagedStream | None = None) -> None:
-        """Time a node's work on a stream, and no longer that on the former one, which it has left."""
+    def uses_stream(self, node: Node, managed: ManagedStream) -> None:
+        """Time a node's work on a stream."""
         recorder = self._recorders.get(node)
         if not self.gpu_times or recorder is None:  # of the node of a segment, whose replays are timed
             return
-        if former is not None:
-            self._add_timer(recorder, managed, former=former)
-            return
-        # Not this compute if its work on an earlier stream is not timed: half of the time would be missing.
-        is_timed = recorder.is_timing or not recorder.timer.in_use
+        # A compute that is about to begin times itself. Not one whose work on an earlier stream is not timed: half
+        # of the time would be missing.
+        is_timed = recorder.is_timing or (recorder.is_computing and not recorder.timer.in_use)
         timer = self._add_timer(recorder, managed)
         if is_timed:
             recorder.is_timing = True
@@ -252,6 +247,11 @@ class Observation:
     def now(self) -> int:
         """Return the time of the time line."""
         return self._now()
+
+    @property
+    def known_until(self) -> int:
+        """The time up to which all that happened was shown to the watchers."""
+        return self._now() if self._reader is None else self._reader.known_until
 
     def catch_up(self) -> None:
         """Read what can be read now, so that the watchers' figures are recent; from any thread."""
@@ -427,30 +427,22 @@ class Observation:
 
         return show
 
-    def _add_timer(
-        self,
-        recorder: NodeRecorder,
-        managed: ManagedStream,
-        is_assumed: bool = False,
-        former: ManagedStream | None = None,
-    ) -> StreamTimer:
+    def _add_timer(self, recorder: NodeRecorder, managed: ManagedStream) -> StreamTimer:
         info = recorder.info
         stream = StreamInfo(info, managed.device_id, int(managed.handle), len(info.streams))
         info.streams.append(stream)
         time = self._device_time(managed.device_id)
-        if former is None:
-            time.add_events()
+        time.add_events()
         with self._lock:
             timed = self._streams.get(managed)
             if timed is None:
                 timed = self._streams[managed] = TimedStream(managed)
             timer = StreamTimer(stream, timed, recorder, time)
-            timer.is_assumed = is_assumed
             # Operators that nobody knows of may use the default stream, too.
             if is_default(managed.handle) and len(timed.timers) > 1 and not self._is_serial:
                 for each in timed.timers:
                     each.may_be_exact = False
-        recorder.timer.add(timer, former)
+        recorder.timer.add(timer)
         return timer
 
     def _device_time(self, device_id: int) -> DeviceTime:
@@ -511,6 +503,6 @@ def _find_cycles(engine: Engine, infos: dict[Node, OperatorInfo]) -> None:
         queues: Sequence[Any] = node.outputs
         return [((node, queue), queue.info.operator.node) for queue in queues]
 
-    sources = [node for node in engine.operator_nodes if not node.inputs]
+    sources = [node for node in engine.operator_nodes if infos[node].is_source]
     for node, queue in edges_back((*sources, *engine.operator_nodes), leaving):
         queue.info.closing.add(infos[node])

@@ -48,7 +48,7 @@ class ObservedQueue(Queue):
     """
 
     __slots__ = (
-        *("_delivered", "_note_delivery", "discarded", "info"),
+        *("_delivered", "_is_put_off", "_note_delivery", "discarded", "info"),
         *("is_plain", "popleft", "receiver"),
     )
 
@@ -69,8 +69,12 @@ class ObservedQueue(Queue):
         self.info = info
         self.discarded = 0
         self.receiver = Receiver(recorder, self)
-        self.is_plain = show is None and not isinstance(recorder, GeneratorRecorder)
-        take = self.receiver.taking(self.receiver.take_item)
+        # Messages of a compute that may be tried again are received by the last attempt.
+        policy = recorder.info.node.operator._headrace.error_policy
+        self._is_put_off = bool(policy.retries and policy.same_message)
+        self.is_plain = show is None and not (isinstance(recorder, GeneratorRecorder) or self._is_put_off)
+        taking = self.receiver.putting_off if self._is_put_off else self.receiver.taking
+        take = taking(self.receiver.take_item)
         self.popleft = take if show is None else _showing_result(take, show)
         # The message of a join that is received now.
         self._delivered: deque[Any] = deque()
@@ -85,6 +89,12 @@ class ObservedQueue(Queue):
             if self.policy is IOSpec.QueuePolicy.LATEST:
                 item, self.last = self.last, item
         del item  # without the lock: its finalizer may run any code
+
+    def receive_taken(self) -> None:
+        """Record that what was taken is received by this compute."""
+        if self._is_put_off:
+            with nullcontext() if self.lock is None else self.lock:
+                self.receiver.receive_held()
 
     def expect_join(self, most: int) -> None:
         """Show how many messages may wait."""

@@ -78,6 +78,8 @@ class Reader:
         The changes of the graph that it does not know yet; any thread may append one.
     failed
         The watchers that raised.
+    known_until
+        The time up to which all computes were shown.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Reader:
         graph: Change,
         times: dict[int, DeviceTime],
         kernels: CuptiActivity | None = None,
+        now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.changes: deque[Change] = deque()
         self.failed: list[Watcher] = []
@@ -95,6 +98,7 @@ class Reader:
         self._run = run
         self._times = times
         self._kernels = kernels
+        self._now, self.known_until = now, run.started
         emissions = any(watcher.wants_emissions for watcher in watchers)
         self._new_log = partial(NodeLog, shows_emissions=emissions)
         self._logs: list[NodeLog] = []
@@ -158,6 +162,7 @@ class Reader:
             self._round_on = None
 
     def _read(self, most: int, is_last: bool) -> bool:
+        read_at = self._now()
         # Before their messages are read: no others follow from earlier computes.
         oldest = [(log, log.oldest_producer) for log in self._logs]
         # Consumers first: the producers of what they have received have then recorded that, too.
@@ -182,6 +187,9 @@ class Reader:
             flows = self._tables.add(batch)
             if flows:
                 self._tell("flowed", flows)
+        self.known_until = max(
+            self.known_until, min((log.known_until(read_at) for log in self._logs), default=read_at)
+        )
         flows = self._tables.close_cycles({log.info: log.shown for log in self._logs})
         if flows:
             found = True

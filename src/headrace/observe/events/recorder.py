@@ -192,7 +192,7 @@ class Receiver(ReceiptLog):
         The position of the feed that each message came through, if there are several.
     """
 
-    __slots__ = ("_queue", "_recorder", "order", "port")
+    __slots__ = ("_drops", "_held", "_queue", "_recorder", "order", "port")
 
     def __init__(self, recorder: NodeRecorder, queue: Any) -> None:
         super().__init__(recorder, _popleft.__get__(queue))
@@ -200,6 +200,38 @@ class Receiver(ReceiptLog):
         self.order: list[int] = []
         self._recorder = recorder
         self._queue = queue
+        # The messages that were taken and whose row was put off, and those that were dropped since.
+        self._held = self._drops = 0
+
+    def putting_off(self, take: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a function that takes a message by `take`, of which `receive_held` says when it is received."""
+        recorder = self._recorder
+
+        def take_and_hold() -> Any:
+            item = take()
+            self._held += 1
+            if recorder.is_timing:
+                recorder.timer.receive(item, self.port)
+            if isinstance(recorder, GeneratorRecorder):
+                recorder.base = recorder.number
+            return item
+
+        return take_and_hold
+
+    def receive_held(self) -> None:
+        """Record that the messages whose row was put off are received in this compute."""
+        held, drops, self._held, self._drops = self._held, self._drops, 0, 0
+        for _ in range(held):
+            self.note(AT_START)
+        for _ in range(drops):
+            self.note(DROPPED)
+
+    def drop(self) -> None:
+        """Record that the full queue has dropped a message; the rows are in the order of the messages."""
+        if self._held:
+            self._drops += 1
+        else:
+            self.note(DROPPED)
 
     def taking(self, take_item: Callable[[], Any]) -> Callable[[], Any]:
         """Return a function that takes a message by `take_item` and records that it is received."""
@@ -314,7 +346,7 @@ class Emitter(EmissionLog):
                 if len(queue) > queue.limit:
                     queue.dropped += 1
                     self.drops += (now, recorder.number)
-                    queue.receiver.note(DROPPED)
+                    queue.receiver.drop()
                     oldest = _popleft(queue)
                 self.most = max(self.most, len(queue))
                 # Two outputs of one operator may lead to a queue, which has no lock then.

@@ -76,8 +76,8 @@ class OperatorInfo:
 
     @property
     def is_source(self) -> bool:
-        """Whether it has no inputs."""
-        return not self.inputs
+        """Whether no flow leads to it, or led to it."""
+        return not any(queue.outputs for queue in self.inputs)
 
     @property
     def is_leaf(self) -> bool:

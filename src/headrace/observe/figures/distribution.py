@@ -46,14 +46,14 @@ class Distribution:
     ----------
     load
         The sum of the durations, with those for which others stand.
-    first, last
-        When the first one began, and when the last one ended.
+    first, first_ended, last
+        When the first one began and ended, and when the last one ended.
     """
 
-    __slots__ = ("_buckets", "_kept", "count", "first", "last", "load", "max", "min", "total")
+    __slots__ = ("_buckets", "_kept", "count", "first", "first_ended", "last", "load", "max", "min", "total")
 
     def __init__(self) -> None:
-        self.count = self.total = self.min = self.max = self.first = self.last = 0
+        self.count = self.total = self.min = self.max = self.first = self.first_ended = self.last = 0
         self.load = 0.0
         self._kept: list[Times] = []
         self._buckets: NDArray[np.int64] | None = None
@@ -67,7 +67,7 @@ class Distribution:
             values, least = np.maximum(values, 0), 0
         total = int(values.sum())
         if not self.count:
-            self.min, self.first = least, int(ended[0] - values[0])
+            self.min, self.first, self.first_ended = least, int(ended[0] - values[0]), int(ended[0])
         self.min, self.max = min(self.min, least), max(self.max, int(values.max()))
         self.last = int(ended[-1])
         self.count += len(values)
@@ -82,8 +82,8 @@ class Distribution:
             self._buckets = np.zeros((64 - _SPLIT + 1) << _SPLIT, np.int64)
         np.add.at(self._buckets, _bucket_of(values), 1)
 
-    def since(self, time: int) -> Distribution:
-        """Return the distribution of the whole run, whatever the time."""
+    def between(self, since: int, until: int) -> Distribution:
+        """Return the distribution of the whole run, whatever the times."""
         return self
 
     def percentile(self, percent: float) -> int:
@@ -126,7 +126,7 @@ class Occurrences(Distribution):
     def add(self, values: Times, ended: Times, weight: float = 1.0) -> None:
         """Count durations that ended at these times."""
         if not self.count:
-            self.first = int(ended[0] - values[0])
+            self.first, self.first_ended = int(ended[0] - values[0]), int(ended[0])
         self.count += len(values)
         self.last = int(ended[-1])
 
@@ -156,12 +156,12 @@ class RecentDurations:
         while self._batches and self._batches[0][0, -1] < self._batches[-1][0, -1] - self._window:
             self._batches.popleft()
 
-    def since(self, time: int) -> Distribution:
-        """Return the distribution of those that ended after a time."""
+    def between(self, since: int, until: int) -> Distribution:
+        """Return the distribution of those that ended after a time, and not after another one."""
         found = Distribution()
         if self._batches:
             batch = self._batches[0] if len(self._batches) == 1 else np.concatenate(self._batches, axis=1)
-            ended, values, loads = batch[:, batch[0] > time]
+            ended, values, loads = batch[:, (batch[0] > since) & (batch[0] <= until)]
             found.add(values, ended)
             found.load = float(loads.sum())
         return found

@@ -31,7 +31,8 @@ class OperatorStatistics:
     count
         The number of computes.
     rate
-        The computes per second, from the first start to the last end.
+        The computes per second, by the intervals from the end of the first to the end of the last; 0 for fewer than
+        two. In a window, also by the time since the last one, when the next is overdue.
     host
         The time in `compute` on the host.
     gpu
@@ -247,6 +248,8 @@ class Statistics:
         How the clock of each part is related to that of the time line, for a run in several processes.
     fragments
         The fragment of each operator, by name, for a run in several processes.
+    streams
+        The operators whose work was on each stream of a device, by the first stream of each.
     """
 
     application: str = ""
@@ -264,6 +267,14 @@ class Statistics:
     links: tuple[LinkStatistics, ...] = ()
     clocks: dict[str, ClockOffset] = field(default_factory=dict)
     fragments: dict[str, str] = field(default_factory=dict)
+    streams: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What could be gained by other streams, in words; of operators whose work on the device was timed."""
+        from headrace.observe.figures.advice import advice
+
+        return tuple(advice(self))
 
     @property
     def saturated(self) -> tuple[str, ...]:
@@ -292,7 +303,7 @@ class Statistics:
     def to_json(self, indent: int | None = 2) -> str:
         """Return all figures as JSON; durations are in nanoseconds."""
         figures = asdict(self, dict_factory=lambda pairs: {k: v for k, v in pairs if k != "cumulative"})
-        return json.dumps({**figures, "saturated": self.saturated}, indent=indent)
+        return json.dumps({**figures, "saturated": self.saturated, "advice": self.advice}, indent=indent)
 
     def to_prometheus(self) -> str:
         """Return all figures in the text format of Prometheus; durations are in seconds."""

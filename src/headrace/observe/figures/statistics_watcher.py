@@ -14,6 +14,7 @@ from headrace.observe.events.records import RunInfo
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.coverage import ALWAYS, Coverage
 from headrace.observe.figures.distribution import Distribution, Occurrences, RecentDurations
+from headrace.observe.figures.rates import rate_between, rate_until
 from headrace.observe.figures.statistics import (
     GoalStatistics,
     LinkStatistics,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from headrace.observe.events.cupti_activity import Activity
     from headrace.observe.events.records import Computes, Flows, OperatorInfo, Path, QueueInfo
 
-_LATE = 1_500_000_000  # nanoseconds after which computes are known, also in a run that does not pause
 _UNDELIVERED = 8  # computes of whose kernels CUPTI may not have delivered all
 _SHORTEST = 100_000_000  # nanoseconds to which the rates of a window refer
 
@@ -147,7 +147,7 @@ class StatisticsWatcher(Watcher):
                 self._durations["latency", path].add(latency[timed], done[timed])
 
     def snapshot(self, now: int = 0) -> Statistics:
-        """Return the statistics so far; those of a window end now."""
+        """Return the statistics so far; those of a window end now, up to which all is known."""
         self.catch_up()
         with self._lock:
             run, time = self._run, _Timespan(self, now)
@@ -210,6 +210,7 @@ class StatisticsWatcher(Watcher):
                 ),
                 dict(run.clocks),
                 dict(run.fragments),
+                _streams(run),
             )
 
     def threads(self, now: int = 0) -> dict[int, float]:
@@ -231,16 +232,16 @@ class _Timespan:
 
     def __init__(self, watcher: StatisticsWatcher, now: int) -> None:
         self._durations, self._window = watcher._durations, watcher.window
-        self.since = now - self._window if self._window else ALWAYS
+        self._run_started = watcher._run.started
+        self._until = now if self._window and now else watcher.newest
+        self.since = self._until - self._window if self._window else ALWAYS
         self.host = {operator: self.of("host", operator) for operator in watcher._run.operators}
-        # In a window, up to the newest compute, unless nothing has come for a while.
-        end = now if self._window and now - watcher.newest >= _LATE else watcher.newest
-        first = min((each.first for each in self.host.values() if each.count), default=end)
-        self._span = max(end - first, _SHORTEST if self._window else 0)
+        first = min((each.first for each in self.host.values() if each.count), default=self._until)
+        self._span = max(self._until - first, _SHORTEST if self._window else 0)
 
     def of(self, kind: str, key: Any) -> Distribution:
         """Return the durations of something in this time."""
-        return self._durations[kind, key].since(self.since)
+        return self._durations[kind, key].between(self.since, self._until)
 
     def count(self, kind: str, key: Any) -> int:
         """Return the number of durations in all of the run."""
@@ -248,8 +249,9 @@ class _Timespan:
 
     def rate(self, events: Distribution) -> float:
         """Return how many there were in a second; in the whole run, from the first of them to the last."""
-        span = self._span if self._window else events.last - events.first
-        return events.count * 1e9 / span if span > 0 else 0.0
+        if not self._window:
+            return rate_between(events)
+        return rate_until(events, max(self.since, self._run_started), self._until, _SHORTEST)
 
     def share(self, load: float, places: int = 1) -> float:
         """Return the part of the time of so many places that a load takes."""
@@ -305,6 +307,17 @@ def _slice(run: RunInfo, place: tuple[int, str], covered: int, time: _Timespan) 
         _names(operators),
         f"{device}:{name or '*'}",
     )
+
+
+def _streams(run: RunInfo) -> tuple[tuple[str, ...], ...]:
+    """Return the operators on each stream: those whose first stream it is, in one process."""
+    found: dict[tuple[str, int, int], list[str]] = {}
+    for operator in run.operators:
+        if operator.streams and not operator.is_link and not operator.streams[0].segment:
+            first = operator.streams[0]
+            place = run.fragments.get(operator.name, ""), first.device, first.handle
+            found.setdefault(place, []).append(operator.name)
+    return tuple(map(tuple, found.values()))
 
 
 def _names(operators: Iterable[OperatorInfo]) -> tuple[str, ...]:

@@ -63,7 +63,8 @@ def _introduction(statistics: Statistics) -> list[str]:
 def _remarks(statistics: Statistics) -> list[str]:
     is_told = statistics.kernels.startswith(("not shown", "shown in part"))
     eager = [f"{each.name} is eager: {each.reason}" for each in statistics.segments if each.reason]
-    return [f"kernels are {statistics.kernels}"] * is_told + eager
+    advice = [f"advice: {text}" for text in statistics.advice]
+    return [f"kernels are {statistics.kernels}"] * is_told + eager + advice
 
 
 def _statistics_tables(statistics: Statistics) -> Iterator[tuple[Sequence[str], list[Sequence[str]]]]:

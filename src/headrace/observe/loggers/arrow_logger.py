@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.core.ports import IOSpec
+from headrace.core.run_files import path_of_start
 from headrace.lazy import import_or_explain
 from headrace.observe.loggers.data_loggers import OneThreadLogger, tensors_of
 from headrace.observe.recordings.payloads import PayloadError, encode, type_name
@@ -93,7 +94,7 @@ class ArrowLogger(OneThreadLogger):
     def initialize(self) -> None:
         """Create the file."""
         self._rows = []
-        self._sink = open(self.path, "wb")  # noqa: SIM115 (it stays open for the run)
+        self._sink = open(path_of_start(self.path), "wb")  # noqa: SIM115 (it stays open for the run)
         if self.path.suffix == ".parquet":
             parquet: Any = import_or_explain("pyarrow.parquet", "arrow", "to write Parquet files")
             self._writer = parquet.ParquetWriter(self._sink, self._schema)

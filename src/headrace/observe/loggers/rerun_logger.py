@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.core.ports import IOSpec
+from headrace.core.run_files import path_of_start
 from headrace.lazy import import_or_explain
 from headrace.observe.loggers.data_loggers import OneThreadLogger, tensors_of
 
@@ -54,7 +55,7 @@ class RerunLogger(OneThreadLogger):
         elif self.target == "web":
             self._rerun.serve_web_viewer(open_browser=False, connect_to=self._recording.serve_grpc())
         else:
-            self._recording.save(self.target)
+            self._recording.save(path_of_start(self.target))
 
     def release(self) -> None:
         """Write what is left, and end."""

@@ -77,6 +77,8 @@ class Player(Operator):
         The operator in whose place it plays, whose resources it takes, so that its tensors are on the same slice.
     """
 
+    parallel = True  # it reads a file
+
     def __init__(
         self,
         fragment: Composition,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import PortError
+from headrace.core.run_files import numbered, path_of_start
 from headrace.observe.events.records import OutputInfo
 from headrace.observe.recordings.carriers import Carrier, RecordedMessage, RecordedPort, RecordedRun
 from headrace.observe.recordings.delivery import Delivery
@@ -68,7 +69,9 @@ class PortRecorder(PortWatcher):
         else:
             from headrace.observe.recordings.recording_writer import RecordingWriter  # needs mcap
 
-            self._carrier_of = lambda number: RecordingWriter(recording_of_run(target, number), pickle)
+            self._carrier_of = lambda number: RecordingWriter(
+                path_of_start(numbered(Path(target), number)), pickle
+            )
         self._patterns = None if ports is None else [ports] if isinstance(ports, str) else list(ports)
         self._allow_pickle = pickle
         self._max_pending = max_pending
@@ -146,12 +149,6 @@ class PortRecorder(PortWatcher):
             what = f"no port is named {wrong[0]!r}" if wrong else "no port was chosen to be recorded"
             raise PortError(f"{what}; {run.application!r} has {names}")
         return [port for port in ports if any(port in chosen for chosen in found.values())]
-
-
-def recording_of_run(path: str | os.PathLike[str], number: int) -> Path:
-    """Return the file of a run: the first has the name that was asked for, the second has ``-2`` in its name."""
-    first = Path(path)
-    return first if number == 1 else first.with_name(f"{first.stem}-{number}{first.suffix}")
 
 
 def _describe_run(run: RunInfo, shown: dict[Port, RecordedPort]) -> RecordedRun:

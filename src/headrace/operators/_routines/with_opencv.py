@@ -10,7 +10,6 @@ OpenCV is no requirement of the operators, so that they work where only NumPy is
 
 from __future__ import annotations
 
-import platform
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -19,10 +18,9 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-# INTER_LINEAR is within 1 of the formula on x86-64. The wheels for aarch64 take another implementation, which is
-# 4 off, and wrong for some pictures of a few pixels.
-_LINEAR = "LINEAR" if platform.machine().lower() in ("x86_64", "amd64") else "LINEAR_EXACT"
-INTERPOLATION = {"linear": _LINEAR, "cubic": "CUBIC", "super": "AREA", "Lanczos": "LANCZOS4"}
+# INTER_LINEAR_EXACT is within 1 of the formula everywhere. INTER_LINEAR is so on x86-64 alone, and there up to 2
+# from what INTER_LINEAR_EXACT gives elsewhere.
+INTERPOLATION = {"linear": "LINEAR_EXACT", "cubic": "CUBIC", "super": "AREA", "Lanczos": "LANCZOS4"}
 """OpenCV's names of filters."""
 
 _BAND = 64  # rows converted at a time, so that they stay in the processor's cache

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from importlib.machinery import PathFinder
 from typing import Any
 
 from headrace.gpu import StreamHandle, array_libraries
@@ -52,6 +53,8 @@ class _Registry:
         The registered libraries by the entries of their `types`, and all libraries in use by name.
     not_imported
         The libraries with a current stream that have not been imported yet.
+    being_imported
+        Those of them whose import has begun.
     on_gpu, on_simulated
         The libraries with a current stream that work on streams of a GPU, or of a simulated device.
     when_registered
@@ -61,6 +64,7 @@ class _Registry:
     by_type: dict[type | str, Library] = field(default_factory=dict)
     by_name: dict[str, Library] = field(default_factory=dict)
     not_imported: list[str] = field(default_factory=lambda: ["cupy", "torch"])
+    being_imported: set[str] = field(default_factory=set)
     on_gpu: list[Library] = field(default_factory=list)
     on_simulated: list[Library] = field(default_factory=list)
     when_registered: list[Callable[[], None]] = field(default_factory=list)
@@ -74,27 +78,11 @@ hidden_users: dict[type, Callable[[Sequence[Any]], int]] = {}
 """For types of owners: a function that counts the users of owners that Python's reference counts hide, and returns
 the largest number."""
 
-owner_sizes: dict[type, Callable[[Any], int]] = {}
-"""For types of owners of memory: a function that returns the number of bytes."""
-
-reused_in_order: dict[type, Callable[[Any], bool]] = {}
-"""For types of owners: a function that returns whether freed memory is only given to work that comes later on the
-stream on which it was allocated."""
-
-PACKAGES = frozenset({"cupy", "cupyx", "jax", "numba", "numpy", "torch", "torchvision", "triton"})
-"""The packages of array libraries, and of what belongs to them."""
-
 NEVER_ALLOCATED: set[type] = set()
 """Types of owners that are never on memory of headrace's allocators, nor on that of a captured segment."""
 
 ANY_LIBRARY = Library()
 """The library of all types that no other is for."""
-
-
-def is_reused_in_order(owner: Any) -> bool:
-    """Return whether freed memory of an owner is only given to later work on the stream of its allocation."""
-    is_reused = reused_in_order.get(type(owner))
-    return is_reused is not None and is_reused(owner)
 
 
 def library_of(kind: type) -> Library:
@@ -175,6 +163,7 @@ def register_library(library: Library) -> None:
     _found.clear()
     for forget in _registry.when_registered:
         forget()
+    _import_notice.tell()
 
 
 def when_registered(forget: Callable[[], None]) -> None:
@@ -236,9 +225,50 @@ def _add_current_stream(library: Library) -> None:
             _registry.on_simulated = [*_registry.on_simulated, library]
 
 
+class _ImportNotice:
+    """Tells whoever asked that a library with a current stream is imported or registered; it finds no modules.
+
+    It stands first among the finders of `sys.meta_path` while somebody asks. Decided against: comparing the number
+    of imported modules in every compute, which every program would pay for.
+    """
+
+    def __init__(self) -> None:
+        self._notices: list[Callable[[], None]] = []
+
+    def add(self, notice: Callable[[], None]) -> Callable[[], None]:
+        """Call a function from now on; return what ends this."""
+        if not self._notices:
+            sys.meta_path.insert(0, self)
+        self._notices.append(notice)
+
+        def end() -> None:
+            if notice in self._notices:
+                self._notices.remove(notice)
+                if not self._notices and self in sys.meta_path:
+                    sys.meta_path.remove(self)
+
+        return end
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Return nothing, as a finder that does not know a module."""
+        if name in _registry.not_imported and PathFinder.find_spec(name, path) is not None:
+            _registry.being_imported.add(name)
+            self.tell()
+
+    def tell(self) -> None:
+        """Call the functions: there may be another library."""
+        for notice in tuple(self._notices):
+            notice()
+
+
+_import_notice = _ImportNotice()
+
+
 def _make_stream(name: str, handle: StreamHandle) -> Any:
     return library_named(name).stream(handle)
 
 
 array_libraries.with_streams = _libraries_with_streams
 array_libraries.make_stream = _make_stream
+array_libraries.when_imported = _import_notice.add
+array_libraries.is_being_imported = lambda: not _registry.being_imported.isdisjoint(_registry.not_imported)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,7 +13,7 @@ import cupy
 
 from headrace.gpu import StreamHandle
 from headrace.tensor.device_arrays import DeviceLibrary, Layout
-from headrace.tensor.libraries import NEVER_ALLOCATED, owner_sizes, reused_in_order
+from headrace.tensor.libraries import NEVER_ALLOCATED
 from headrace.tensor.types import DLDataType, DLDevice, element_from_name
 
 if TYPE_CHECKING:
@@ -197,13 +196,8 @@ def contiguous_copy(tensor: Tensor, stream: StreamHandle) -> Any:
         return cupy.ascontiguousarray(cupy.from_dlpack(tensor))
 
 
-# Other memory belongs to an object whose size is not known here.
 _memory = sys.modules.get("cupy.cuda.memory")
 if _memory is not None:
-    owner_sizes.update(dict.fromkeys((_memory.Memory, _memory.PooledMemory), attrgetter("size")))
     NEVER_ALLOCATED.update((_memory.Memory, _memory.PooledMemory))
-    # A pool has blocks for each stream. Streams per thread are not ordered with those of a run.
-    if os.environ.get("CUPY_CUDA_PER_THREAD_DEFAULT_STREAM", "0") == "0":
-        reused_in_order[_memory.PooledMemory] = bool  # always: none of them is false
 LIBRARY = CuPy()
 _EXACT = _Exact()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headrace.tensor.device_arrays import ArrayAt, DeviceLibrary, Layout, Unsupported
-from headrace.tensor.libraries import hidden_users, owner_sizes, reused_in_order
+from headrace.tensor.libraries import hidden_users
 
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
@@ -168,12 +168,5 @@ def _most_users(storages: Sequence[Any]) -> int:
     return max(map(_count_users, map(_address, storages)))  # type: ignore[no-any-return]
 
 
-def _is_of_device_allocator(storage: Any) -> bool:
-    """Return whether a storage is memory of PyTorch on a GPU; that of others, as of DLPack, cannot be resized."""
-    return storage.resizable() and storage.device.type == "cuda"  # type: ignore[no-any-return]
-
-
 hidden_users[torch.UntypedStorage] = _most_users
-owner_sizes[torch.UntypedStorage] = len  # bytes; the quickest way to them
-reused_in_order[torch.UntypedStorage] = _is_of_device_allocator
 LIBRARY = PyTorch()

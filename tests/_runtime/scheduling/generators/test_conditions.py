@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, PeriodicCondition, op
+from headrace import PeriodicCondition, op
 from headrace.conditions import (
     BooleanCondition,
     ExpiringMessageAvailableCondition,
@@ -54,18 +54,6 @@ def test_a_pace_is_that_of_the_values() -> None:
 
     run(compose)
     assert times == [0, 10, 20, 30, 40]
-
-
-def test_a_count_is_one_of_steps() -> None:
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        several = repeat(app, CountCondition(app, 4))
-        app.add_flow(source(app, [3, 9]), several)
-        app.add_flow(several, sink(app, taken))
-
-    run(compose)
-    assert taken == [3, 3, 3, 9]
 
 
 def test_a_switch_ends_a_generator_in_the_middle() -> None:

@@ -50,14 +50,15 @@ def sink(app: Any, device_id: int, seen: list[int], *args: Any, name: str = "sin
 
 
 def default_user(app: Any, device_id: int, body: Any, name: str) -> Step:
-    """Return a step whose pool has no stream left, so that it is given the default stream of its device."""
+    """Return a step on the default stream of its device; its pool has one stream beside."""
     pool = CudaStreamPool(app, device_id, 1, max_size=1, name=f"{name}_pool")
 
     def with_default(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         op_input.receive("in")
-        context.allocate_cuda_stream("the only one")
         body(self, op_input.receive_cuda_stream("in"), context)
 
-    step = Step(app, pool, inputs=("in",), body=with_default, name=name)
+    step = Step(
+        app, pool, inputs=("in",), body=with_default, setup=lambda spec: spec.default_stream(), name=name
+    )
     app.add_flow(once(app, f"{name}_once"), step)
     return step

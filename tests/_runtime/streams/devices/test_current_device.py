@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, PeriodicCondition
+from headrace import CountCondition
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
-from headrace.tensor import register_library
 from tests._runtime.streams.devices.operators import current, sink, source
-from tests._runtime.streams.rows import Plain
 from tests.harness import App, MakeScheduler, Step, event_based, run
-from tests.harness.libraries import fresh_registry
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
@@ -41,37 +38,6 @@ def test_a_compute_begins_with_its_device_current_whatever_ran_on_the_thread_bef
 
     Chosen(compose).run()
     assert found == {0: {0}, 1: {1}}
-
-
-def test_a_probe_begins_with_its_device_current(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows on two devices share a stream each, and probe for a while, because their source is slow."""
-    fresh_registry(monkeypatch)
-    register_library(Plain())
-    record = sim.Stream.record
-    others: list[int] = []
-
-    def record_and_note(self: Any, *args: Any) -> Any:
-        if current() != self.device.device_id:
-            others.append(self.device.device_id)
-        return record(self, *args)
-
-    def send(self: Any, op_input: Any, op_output: Any) -> None:
-        op_output.emit(self.ticks, "out")
-
-    def take(self: Any, op_input: Any, op_output: Any) -> None:
-        op_input.receive("in")
-
-    def compose(app: Any) -> None:
-        for n in range(2):
-            pool, period = CudaStreamPool(app, n), PeriodicCondition(app, "1ms")
-            first = Step(
-                app, pool, period, CountCondition(app, 60), outputs=["out"], body=send, name=f"first{n}"
-            )
-            app.add_flow(first, Step(app, pool, inputs=["in"], body=take, name=f"last{n}"))
-
-    monkeypatch.setattr(sim.Stream, "record", record_and_note)
-    run(compose)
-    assert not others
 
 
 def test_a_stream_that_is_asked_for_again_makes_its_device_current(scheduler: MakeScheduler) -> None:
@@ -136,7 +102,7 @@ def test_the_callers_device_is_not_mistaken_for_that_of_a_worker() -> None:
     assert current() == 1
 
 
-def test_making_streams_in_advance_leaves_the_callers_device() -> None:
+def test_an_operator_starts_with_its_device_current_and_the_callers_thread_has_its_own_afterwards() -> None:
     sim.Device(0).set_current()
     found: list[int] = []
 
@@ -150,7 +116,27 @@ def test_making_streams_in_advance_leaves_the_callers_device() -> None:
         app.add_operator(Starting(app, CountCondition(app, 1), pool, body=lambda *_: None, name="step"))
 
     run(compose)
-    assert found == [0]
+    assert (found, current()) == ([1], 0)
+
+
+def test_an_operator_that_is_started_in_a_compute_on_another_device_leaves_that_one_current() -> None:
+    found: list[int] = []
+
+    class Late(Step):
+        def start(self) -> None:
+            found.append(current())
+
+    def compose(app: Any) -> None:
+        def add(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            late = Late(app, CudaStreamPool(app, 0), inputs=["in"], body=lambda *_: None, name="late")
+            app.add_flow(self, late)
+            found.append(current())
+
+        pool = CudaStreamPool(app, 1)
+        app.add_operator(Step(app, CountCondition(app, 1), pool, outputs=["out"], body=add, name="adding"))
+
+    run(compose)
+    assert found == [0, 1]
 
 
 def test_the_callers_thread_has_its_device_again_after_a_run_that_failed() -> None:

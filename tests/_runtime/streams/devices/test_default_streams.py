@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, gpu
-from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from headrace.core.errors import StreamError
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
@@ -117,11 +116,10 @@ def test_the_default_stream_of_a_device_can_be_emitted_to_the_other() -> None:
     found: list[Any] = []
 
     def compose(app: Any) -> None:
-        pool = CudaStreamPool(app, 1, max_size=1)
+        pool = CudaStreamPool(app, 1)
 
         def middle(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             op_input.receive("in")
-            context.allocate_cuda_stream("the only one")
             stream = op_input.receive_cuda_stream("in")
             op_output.set_cuda_stream(stream, "out")
             data = frame_on(1, stream)
@@ -140,7 +138,15 @@ def test_the_default_stream_of_a_device_can_be_emitted_to_the_other() -> None:
                 data,
             )
 
-        step = Step(app, pool, inputs=("in",), outputs=("out",), body=middle, name="middle")
+        step = Step(
+            app,
+            pool,
+            inputs=("in",),
+            outputs=("out",),
+            body=middle,
+            setup=lambda spec: spec.default_stream(),
+            name="middle",
+        )
         app.add_flow(once(app), step)
         app.add_flow(step, Step(app, CudaStreamPool(app, 0), inputs=("in",), body=take, name="take"))
 
@@ -199,16 +205,17 @@ def test_a_stream_is_not_ordered_after_itself(monkeypatch: pytest.MonkeyPatch) -
     def compose(app: Any) -> None:
         def body(self: Any, stream: Any, context: Any) -> None:
             own = context.allocate_cuda_stream("the only one")
+            before = list(waits)
             context.synchronize_streams([None, own, int(own)], own)
             context.synchronize_streams([stream, 0, 1], stream)
             with gpu.on_device(0):
                 foreign = gpu.StreamHandle(sim.Device(0).create_stream())
             context.synchronize_streams([foreign, int(foreign)], foreign)
+            assert waits == before
 
         default_user(app, 1, body, "user")
 
     run(compose)
-    assert waits == []
 
 
 @pytest.mark.parametrize("device_id", [0, 1])
@@ -232,7 +239,7 @@ def test_sync_to_default_means_the_default_stream_of_the_streams_device(device_i
     assert found == [[device_id != 0, device_id != 1]]
 
 
-def test_an_ambient_operator_without_a_stream_runs_on_the_default_stream_of_its_device(
+def test_an_operator_for_which_its_pool_has_no_stream_works_on_the_default_stream_of_its_device(
     scheduler: MakeScheduler,
 ) -> None:
     seen: list[tuple[int, int]] = []
@@ -241,7 +248,7 @@ def test_an_ambient_operator_without_a_stream_runs_on_the_default_stream_of_its_
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             data = op_input.receive("in")
             stream = gpu.current_stream()
-            assert stream == 0
+            assert stream == op_input.receive_cuda_stream("in") == 0
             device_id = context.device_from_stream(stream)
             assert device_id == stream.device_id == current()
             seconds = MS / 10 if self.ticks % 2 else 5 * MS
@@ -249,27 +256,9 @@ def test_an_ambient_operator_without_a_stream_runs_on_the_default_stream_of_its_
 
         for n in (0, 1):
             pool = CudaStreamPool(app, n, stream_flags=1, max_size=1, name=f"pool{n}")
-            has_none = AsynchronousCondition(app, name=f"has_none{n}")
-            has_none.event_state = AsynchronousEventState.EVENT_WAITING
-
-            def take_the_only_one(
-                self: Any, op_input: Any, op_output: Any, context: Any, then: AsynchronousCondition = has_none
-            ) -> None:
-                context.allocate_cuda_stream("the only one")
-                then.event_state = AsynchronousEventState.READY
-
-            app.add_operator(
-                Step(app, CountCondition(app, 1), pool, body=take_the_only_one, name=f"first{n}")
-            )
-            taker = Step(
-                app,
-                pool,
-                has_none,
-                inputs=("in",),
-                body=take,
-                setup=lambda spec: spec.ambient_stream(),
-                name=f"t{n}",
-            )
+            # Its stream is made first, since it comes first in the graph.
+            app.add_operator(Step(app, CountCondition(app, 1), pool, body=lambda *_: None, name=f"first{n}"))
+            taker = Step(app, pool, inputs=("in",), body=take, name=f"t{n}")
             app.add_flow(source(app, 1 - n, 10, name=f"source{n}"), taker)
 
     run(compose, scheduler)

@@ -55,7 +55,7 @@ class InnerFragment(InnerComposedFragment):
     start_type = _Start
     start_name = "<|start|>"
     stop_timeout = None
-    stream_per = "auto"
+    stream_per = "operator"
     max_in_flight = 8
 
     def __init__(self, fragment: Any) -> None:

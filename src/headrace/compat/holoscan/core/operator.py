@@ -109,6 +109,8 @@ class InnerOperator(_InnerOperator):
         return next((place[name] for place in places if name in place), None) is not None
 
     max_in_flight = None
+    parallel = True
+    """As in the SDK, whose workers know of no interpreter lock."""
     never_emits = False
 
     def recall_values(self) -> None:

@@ -1,0 +1,201 @@
+"""Memory that is sent again: what was emitted must not be changed while others may read it.
+
+A sender that fills one buffer again and again changes frames under its readers, unless they are done. Nobody can
+see the change itself, but that the same memory is sent again. So a sender notes who has received each of its
+messages, and in which compute. When it sends memory again that a reader has not passed, it warns, once, and names
+the cure. If a hundred messages in a row bring other memory each, it notes nothing any more. Receivers keep the
+owners of what they received anyway, so they notice an owner that comes twice, at no cost (`held_frames`), and the
+sender begins again. With ``HEADRACE_CHECK=streams`` it never ends, and the warning is an error.
+
+A reader has passed a message when its compute has ended and the device has completed the fence after that. For a
+reader on the stream of the sender the end of the compute is enough, since the stream keeps the order.
+
+Memory that is never changed may be sent as often as one likes: ``emit(table, constant=True)``, or an array that is
+read-only. Memory that an operator passes on is another one's to change.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
+
+from headrace._runtime.messages.envelope import Envelope, Extra, make_envelope
+from headrace._runtime.messages.ports import parts_of
+from headrace._runtime.streams.owners import PLAIN, memory_in
+from headrace.core.errors import ResentMemoryWarning, StreamError
+from headrace.gpu.allocation import Allocation
+from headrace.tensor import Tensor
+from headrace.tensor.tree import map as map_tree
+
+if TYPE_CHECKING:
+    from headrace._runtime.messages.ports import OutputPort
+    from headrace._runtime.streams.running_operator import RunningOperator
+
+# Messages in a row, all of other memory, after which a sender notes nothing any more.
+_QUIET: Final = 100
+# The memory that is remembered, for senders that fill so many buffers in turn.
+_MOST: Final = 64
+
+
+class SentMessage:
+    """Who has received a message; the message refers to it.
+
+    Attributes
+    ----------
+    reads
+        The operators that have received it, each with its compute.
+    """
+
+    __slots__ = ("__weakref__", "reads")
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[RunningOperator, int]] = []
+
+    def note_received(self, node: RunningOperator) -> None:
+        """Note that an operator has received the message in its present compute."""
+        self.reads.append((node, node.remaining))
+        node.streams.fence_this_compute()
+
+
+class _Sending:
+    """The last message with some memory."""
+
+    __slots__ = ("_receivers", "_sent", "reads", "turn")
+
+    def __init__(self, turn: int, sent: SentMessage, receivers: int) -> None:
+        self.turn = turn
+        self.reads = sent.reads
+        self._sent = ref(sent)
+        self._receivers = receivers
+
+    def reader(self, sender: RunningOperator) -> str | None:
+        """Return who may still read the message, in words; None if all have passed it."""
+        if len(self.reads) < self._receivers and self._sent() is not None:
+            return "a message that is not received yet"
+        for node, turn in self.reads:
+            if not node.streams.has_passed(turn, sender.streams.own):
+                return f"operator {node.name!r}"
+        return None
+
+
+class Resends:
+    """Notes what one operator sends, to find out whether it sends memory again that others may read.
+
+    Its fields are changed in the operator's computes.
+
+    Attributes
+    ----------
+    is_constant
+        Whether the next message is said to be constant.
+    is_over, has_warned
+        Whether it notes nothing any more, and whether that is because it has warned.
+    """
+
+    __slots__ = ("_is_strict", "_node", "_quiet", "_sendings", "has_warned", "is_constant", "is_over")
+
+    def __init__(self, node: RunningOperator, is_strict: bool) -> None:
+        self._node = node
+        self._is_strict = is_strict
+        # By the identity of the owner of the memory, the oldest first. Readers keep an owner until they have passed
+        # it, so that another one with the identity of one that is gone is never taken for memory in use.
+        self._sendings: dict[int, _Sending] = {}
+        self._quiet = 0
+        self.is_constant = False
+        self.is_over = self.has_warned = False
+
+    def stamping(
+        self, port: OutputPort, name: str, stamp: Callable[[Any], Any] | None
+    ) -> Callable[[Any], Envelope]:
+        """Return a function that makes the messages of an output, each with a note of its readers."""
+
+        def stamp_and_note(data: Any) -> Envelope:
+            owners = () if type(data) in PLAIN else memory_in(data)
+            self._check(data, owners, name)
+            message: Envelope = make_envelope(data) if stamp is None else stamp(data)
+            if owners and not self.is_over:
+                self._note(message, owners, len(port.queues))
+            return message
+
+        return stamp_and_note
+
+    def _check(self, data: Any, owners: Sequence[Any], name: str) -> None:
+        """Warn if a message has memory that readers of an earlier compute may still read."""
+        is_constant, self.is_constant = self.is_constant, False
+        self._quiet += 1
+        turn = self._node.remaining
+        for owner in owners:
+            sending = self._sendings.get(id(owner))
+            if sending is None or sending.turn == turn:
+                continue
+            reader = sending.reader(self._node)
+            if reader is None:
+                continue
+            self._quiet = 0
+            if not is_constant and not _is_read_only(data) and not self._is_received(owner):
+                self._report(name, reader)
+                return
+        if self._quiet > _QUIET and not self._is_strict:
+            self._end()
+
+    def _note(self, message: Envelope, owners: Sequence[Any], receivers: int) -> None:
+        sent = SentMessage()
+        extra = message.extra
+        if extra is None:
+            message.extra = Extra(None, None, sent)
+        else:
+            message.extra = Extra(extra.details, extra.more_fences, sent)
+        sendings, turn = self._sendings, self._node.remaining
+        for owner in owners:
+            if type(owner) is Allocation:  # which stands for one use of the memory
+                continue
+            earlier = sendings.pop(id(owner), None)
+            if earlier is not None and earlier.turn == turn:
+                sendings[id(owner)] = earlier  # of another output of this compute
+            else:
+                sendings[id(owner)] = _Sending(turn, sent, receivers)
+        while len(sendings) > _MOST:
+            del sendings[next(iter(sendings))]
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._sendings.clear()
+        self._node.streams.update_outputs()
+
+    def _is_received(self, owner: Any) -> bool:
+        """Return whether the operator received memory, now or earlier, and passes it on."""
+        lifetimes = self._node.lifetimes
+        # A list of several operators does not tell which of them received it.
+        if lifetimes is not None and len(lifetimes.frames.members) == 1 and lifetimes.frames.held.has(owner):
+            return True
+        items = [part for port in self._node.input.ports for part in parts_of(port.item)]
+        received = [part.data if type(part) is Envelope else part for part in items]
+        return any(each is owner for data in received for each in memory_in(data))
+
+    def _report(self, name: str, reader: str) -> None:
+        text = (
+            f"operator {self._node.name!r} sends memory again at {name!r} that it sent before, and that {reader} "
+            "may still read; send a fresh array each time, or memory of an allocator; if it is never changed, say "
+            "emit(..., constant=True)"
+        )
+        if self._is_strict:
+            raise StreamError(text)
+        self.has_warned = True  # once for each operator
+        self._end()
+        warnings.warn(text, ResentMemoryWarning, stacklevel=5)
+
+
+def _is_read_only(data: Any) -> bool:
+    """Return whether all arrays of a message are read-only."""
+    are: list[bool] = []
+
+    def ask(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            are.append(leaf.is_readonly)
+        elif hasattr(type(leaf), "__dlpack__"):
+            are.append(not getattr(getattr(leaf, "flags", None), "writeable", True))
+        return leaf
+
+    map_tree(ask, data)
+    return bool(are) and all(are)

@@ -1,0 +1,282 @@
+"""The operator's stream is current in compute, start and stop, for every library, and it is always the same one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from headrace import CountCondition, gpu, op
+from headrace.gpu.ambient import leave, remember_stream, thread
+from headrace.gpu.lasting_stream import LastingStream
+from headrace.resources import CudaStreamPool
+from headrace.tensor import register_library
+from tests.harness import MS, MakeScheduler, Step, greedy, run
+from tests.harness.internals import node_of
+from tests.harness.libraries import Array, Arrays, here, new_array, use_arrays
+
+FRAMES = 12
+
+
+@pytest.fixture
+def arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_arrays(monkeypatch)
+
+
+def chain(
+    middle: Callable[[Array], Any],
+    last: Callable[[Any], Any],
+    scheduler: MakeScheduler = greedy,
+    make: Callable[[], Any] = lambda: new_array(),
+    per: str = "operator",
+) -> Any:
+    """Run three functions in a row."""
+
+    def compose(app: Any) -> None:
+        app.stream_per = per
+        app.made = [
+            op(outputs="out")(make)(app, CountCondition(app, FRAMES), name="first"),
+            op(middle)(app, name="middle"),
+            op(outputs=())(last)(app, name="last"),
+        ]
+        app.add_flow(*app.made[:2])
+        app.add_flow(*app.made[1:])
+
+    return run(compose, scheduler)
+
+
+@pytest.mark.usefixtures("arrays")
+def test_it_is_current_in_start_compute_and_stop_and_what_receive_cuda_stream_returns(
+    scheduler: MakeScheduler,
+) -> None:
+    found: dict[str, list[int]] = {"source": [], "sink": []}
+
+    class Noting(Step):
+        def note(self) -> None:
+            assert here.stream == gpu.current_stream()
+            found[self.name].append(int(here.stream))
+
+        def start(self) -> None:
+            self.note()
+
+        def stop(self) -> None:
+            self.note()
+
+    def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        self.note()
+        assert context.allocate_cuda_stream("any name") == here.stream
+        op_output.emit(new_array(), "out")
+
+    def take(self: Any, op_input: Any, op_output: Any) -> None:
+        self.note()
+        op_input.receive("in")
+        stream = op_input.receive_cuda_stream("in")
+        assert stream == here.stream
+        assert stream.__cuda_stream__() == (0, int(stream))
+
+    def compose(app: Any) -> None:
+        source = Noting(app, CountCondition(app, FRAMES), outputs=["out"], body=send, name="source")
+        app.add_flow(source, Noting(app, inputs=["in"], body=take, name="sink"))
+
+    run(compose, scheduler)
+    assert here.stream is gpu.current_stream() is None  # and put back afterwards
+    assert [len(streams) for streams in found.values()] == [FRAMES + 2] * 2
+    assert [len(set(streams)) for streams in found.values()] == [1, 1]
+    assert found["source"] != found["sink"]
+
+
+@pytest.mark.usefixtures("arrays")
+def test_an_operator_that_is_started_in_the_compute_of_another_leaves_that_ones_stream_current(
+    scheduler: MakeScheduler,
+) -> None:
+    streams: list[int] = []
+
+    def add(self: Any, op_input: Any, op_output: Any) -> None:
+        streams.append(int(here.stream))
+        late = Step(self.fragment, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="late")
+        self.fragment.add_flow(self, late)
+        streams.append(int(here.stream))
+
+    def compose(app: Any) -> None:
+        app.add_operator(Step(app, CountCondition(app, 1), outputs=["out"], body=add, name="adding"))
+
+    run(compose, scheduler)
+    assert streams[0] == streams[1]
+
+
+@pytest.mark.usefixtures("arrays")
+@pytest.mark.parametrize("per", ["operator", "branch", "program"])
+def test_plain_code_reads_right_frames(scheduler: MakeScheduler, per: str) -> None:
+    seen: list[int] = []
+    numbers = iter(range(FRAMES))
+
+    def copy(frame: Array) -> Array:
+        numbers_read: list[int] = []
+        frame.read(numbers_read, MS)
+        copied = new_array()
+        number = len(copies)
+        copies.append(number)
+        return copied.fill(number, MS)
+
+    copies: list[int] = []
+    chain(
+        copy, lambda frame: frame.read(seen, 2 * MS), scheduler, lambda: new_array().fill(next(numbers)), per
+    )
+    assert seen == list(range(FRAMES))
+
+
+@pytest.mark.usefixtures("arrays")
+def test_a_library_that_leaves_another_stream_current_has_the_operators_own_in_the_next_compute(
+    scheduler: MakeScheduler,
+) -> None:
+    found: list[int] = []
+    other = gpu.StreamHandle(gpu.Device(0).create_stream())
+
+    def middle(frame: Array) -> Array:
+        found.append(int(here.stream))
+        here.stream = other
+        return frame
+
+    chain(middle, lambda frame: None, scheduler)
+    assert len(found) == FRAMES
+    assert len(set(found)) == 1
+    assert int(other) not in found
+
+
+@pytest.mark.usefixtures("arrays")
+@pytest.mark.parametrize("per", ["operator", "branch", "program"])
+def test_a_library_may_keep_the_stream_of_its_first_call(scheduler: MakeScheduler, per: str) -> None:
+    seen: list[int] = []
+    kept: list[Any] = []
+    numbers = iter(range(FRAMES))
+
+    def middle(frame: Array) -> Array:
+        kept.append(kept[0] if kept else here.stream)
+        assert kept[0] == here.stream
+        frame.read(seen, 3 * MS, kept[0])
+        return frame
+
+    chain(middle, lambda frame: None, scheduler, lambda: new_array().fill(next(numbers), MS), per)
+    assert seen == list(range(FRAMES))
+
+
+def test_a_library_that_is_registered_in_a_run_has_the_stream_from_the_next_compute_on(
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
+) -> None:
+    use_arrays(monkeypatch)
+    current: list[Any] = []
+
+    class Late(Arrays):
+        name = "Late"
+        types = ("late.Array",)
+
+        def set_stream(self, state: Any) -> None:
+            current.append(state)
+
+    known: list[int] = []
+
+    def middle(frame: Array) -> Array:
+        known.append(len(current))
+        if len(known) == FRAMES // 2:
+            register_library(Late())
+            # As its import does: the libraries in use are looked for when there are more modules.
+            monkeypatch.setitem(sys.modules, "late", ModuleType("late"))
+        return frame
+
+    chain(middle, lambda frame: None, scheduler)
+    assert not any(known[: FRAMES // 2])
+    assert all(known[FRAMES // 2 :])
+
+
+@pytest.mark.parametrize("how", ["imported", "registered"])
+def test_the_first_library_of_a_run_has_the_stream_of_every_operator_from_its_next_compute_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheduler: MakeScheduler, how: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    library = "import types\nclass ndarray: pass\ncuda = types.SimpleNamespace(get_current_stream=None)\n"
+    (tmp_path / "cupy.py").write_text(library)
+    use_arrays(monkeypatch)
+    from headrace.tensor import libraries
+
+    libraries._registry.on_gpu = libraries._registry.on_simulated = []
+    for name in ("cupy", "headrace.tensor.libraries.cupy"):  # forgotten after the test
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        del sys.modules[name]
+    finders = list(sys.meta_path)
+    found: dict[str, list[Any]] = {"middle": [], "last": []}
+    changed: list[int] = []
+
+    def note(name: str) -> None:
+        found[name].append(gpu.current_stream())
+        changed.append(sys.meta_path != finders)
+
+    def middle(frame: int) -> int:
+        note("middle")
+        if frame == FRAMES // 2:
+            if how == "imported":
+                import cupy  # noqa: F401 (the import is what counts)
+            else:
+                register_library(Arrays())
+        return frame
+
+    numbers = iter(range(FRAMES))
+    chain(middle, lambda frame: note("last"), scheduler, lambda: next(numbers))
+    assert sys.meta_path == finders
+    assert all(changed)
+    middle_streams, last_streams = found["middle"], found["last"]
+    assert middle_streams[: FRAMES // 2 + 1] == [None] * (FRAMES // 2 + 1)
+    assert len({int(stream) for stream in middle_streams[FRAMES // 2 + 1 :]}) == 1
+    assert last_streams[-1] not in (None, middle_streams[-1])
+
+
+def test_a_program_without_a_library_pays_nothing_for_streams_after_its_first_computes(
+    scheduler: MakeScheduler,
+) -> None:
+    streams: list[Any] = []
+    app = chain(
+        lambda frame: streams.append(gpu.current_stream()) or frame, lambda frame: None, scheduler, lambda: 1
+    )
+    assert streams == [None] * FRAMES
+    for operator in app.made:
+        node = node_of(operator)
+        assert node.compute == operator.compute
+        assert node.lifetimes is None
+        assert not any(port.stamp for port in node.output.ports.values())
+
+
+def test_a_pool_declares_streams_without_any_library() -> None:
+    streams: list[Any] = []
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app)
+        one = op(outputs="out")(lambda: 1)(app, CountCondition(app, 3), pool, name="one")
+        app.add_flow(one, op(lambda x: streams.append(gpu.current_stream()))(app, pool, name="other"))
+
+    run(compose)
+    assert len(streams) == 3
+    assert len({int(stream) for stream in streams}) == 1
+
+
+def test_what_was_current_before_a_run_is_again_after_it_although_another_run_was_inside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_arrays(monkeypatch)
+    before, shared, inner = [gpu.StreamHandle(gpu.Device(0).create_stream()) for _ in range(3)]
+    here.stream = before
+    try:
+        LastingStream(shared).enter(thread.current)
+        restore = remember_stream()
+        LastingStream(inner).enter(thread.current)
+        leave()
+        assert here.stream is before
+        restore()
+        assert here.stream is shared
+        LastingStream(shared).enter(thread.current)
+        leave()
+        assert here.stream is before
+    finally:
+        here.stream = None

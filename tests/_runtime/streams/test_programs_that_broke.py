@@ -1,0 +1,490 @@
+"""Programs that an earlier design of streams broke: what each may rely on is one of the five rules."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import sysconfig
+import warnings
+from collections import deque
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from headrace import ConditionType, CountCondition, Operator, gpu
+from headrace.core.errors import ResentMemoryWarning, StreamError
+from headrace.resources import RingAllocator, UnboundedAllocator
+from tests.harness import MS, MakeScheduler, Step, greedy, run
+from tests.harness.libraries import Array, here, new_array, use_arrays
+
+FRAMES = 24
+ALL = list(range(1, FRAMES + 1))
+every_layout = pytest.mark.parametrize("per", ["operator", "branch", "program"])
+
+
+@pytest.fixture(autouse=True)
+def _arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_arrays(monkeypatch)
+
+
+@pytest.fixture
+def other_module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """A function that returns a module with this code; one of them looks installed."""
+
+    def make(code: str) -> Any:
+        module: Any = ModuleType("grabbing")
+        folder = sysconfig.get_paths()["purelib"] if "installed" in request.node.name else "/programs"
+        module.__file__ = f"{folder}/grabbing.py"
+        monkeypatch.setitem(sys.modules, "grabbing", module)
+        exec(compile(code, module.__file__, "exec"), vars(module))
+        return module
+
+    return make
+
+
+class Source(Operator):
+    """Sends frames of its library, filled with 1, 2, 3 and so on."""
+
+    milliseconds = 0.2
+
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+
+    def start(self) -> None:
+        self.number = 0
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.number += 1
+        op_output.emit(new_array().fill(self.number, self.milliseconds * MS), "out")
+
+
+class Sink(Operator):
+    """Reads what it receives a while later, on the current stream, and drops it."""
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+
+    def start(self) -> None:
+        self.seen: list[int] = []
+        self.streams: set[int] = set()
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.streams.add(int(here.stream))
+        op_input.receive("in").read(self.seen, 2 * MS)
+
+
+def sink_of(
+    source: Callable[[Any], Operator],
+    scheduler: MakeScheduler = greedy,
+    per: str = "operator",
+    between: Callable[[Any], Operator] | None = None,
+    sink: type[Sink] = Sink,
+) -> Sink:
+    """Run a source into a sink, and return the sink."""
+
+    def compose(app: Any) -> None:
+        app.stream_per = per
+        app.sink = sink(app, name="sink")
+        app.add_flow(*(make(app) for make in (source, between) if make is not None), app.sink)
+
+    return run(compose, scheduler).sink
+
+
+def plain_source(app: Any) -> Source:
+    return Source(app, CountCondition(app, FRAMES), name="source")
+
+
+# -- streams in unusual places -----------------------------------------------------------------------
+
+ORDERING = """
+def ordered_stream(op_input, context):
+    mine = context.allocate_cuda_stream("mine")
+    context.synchronize_streams(op_input.receive_cuda_streams("in"), mine)
+    return mine
+"""
+
+
+@every_layout
+def test_a_helper_of_another_module_may_order_a_stream_by_hand(
+    per: str, scheduler: MakeScheduler, other_module: Any
+) -> None:
+    helper = other_module(ORDERING)
+    theirs: set[int] = set()
+    own: set[int] = set()
+
+    class ByHand(Sink):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            frame.read(self.seen, 2 * MS, helper.ordered_stream(op_input, context))
+            theirs.update(map(int, op_input.receive_cuda_streams("in")))
+
+    class Noting(Source):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            own.add(int(here.stream))
+            super().compute(op_input, op_output, context)
+
+    sink = sink_of(
+        lambda app: Noting(app, CountCondition(app, FRAMES), name="source"), scheduler, per, sink=ByHand
+    )
+    assert sink.seen == ALL
+    assert theirs == own, "the streams of the senders"
+
+
+GRABBER = """
+class Grabber:
+    '''What a grabber's thread does: it uploads on a stream of its own, and hands frames over that are complete.'''
+
+    def __init__(self, frames, upload, make):
+        self.frames, self.upload, self.make = frames, upload, make
+
+    def grab(self, number):
+        frame = self.make(self.upload).fill(number, 0.001, self.upload)
+        self.upload.stream.sync()
+        self.frames.put(frame)
+"""
+
+
+@every_layout
+@pytest.mark.parametrize("where", ["own", "installed"])
+def test_a_grabber_may_upload_on_a_stream_of_its_own_and_hand_complete_frames_over_by_a_queue(
+    where: str, per: str, scheduler: MakeScheduler, other_module: Any
+) -> None:
+    module = other_module(GRABBER)
+
+    class Camera(Source):
+        def start(self) -> None:
+            super().start()
+            upload = gpu.StreamHandle(gpu.Device(0).create_stream())
+            self.grabber = module.Grabber(queue.Queue(), upload, new_array)
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            self.number += 1
+            self.grabber.grab(self.number)
+            op_output.emit(self.grabber.frames.get(), "out")
+
+    seen = sink_of(
+        lambda app: Camera(app, CountCondition(app, FRAMES), name="camera"), scheduler, per, passing
+    ).seen
+    assert seen == ALL
+
+
+def passing(app: Any) -> Step:
+    """An operator that passes frames on as they are."""
+    return Step(
+        app,
+        inputs=["in"],
+        outputs=["out"],
+        body=lambda self, i, o: o.emit(i.receive("in"), "out"),
+        name="pass",
+    )
+
+
+@every_layout
+@pytest.mark.parametrize("how", ["after", "waits"])
+def test_the_stream_of_an_upload_may_be_kept_in_a_class(how: str, per: str, scheduler: MakeScheduler) -> None:
+    """It is joined as the library itself asks, or by the event that the message comes after."""
+
+    class Camera(Source):
+        upload: Any = None
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            if Camera.upload is None:
+                Camera.upload = gpu.StreamHandle(gpu.Device(0).create_stream())
+            self.number += 1
+            frame = new_array(self.upload).fill(self.number, MS, self.upload)
+            event = self.upload.stream.record()
+            if how == "waits":
+                here.stream.stream.wait(event)
+            op_output.emit(frame, "out", after=event if how == "after" else None)
+
+    seen = sink_of(
+        lambda app: Camera(app, CountCondition(app, FRAMES), name="camera"), scheduler, per, passing
+    ).seen
+    assert seen == ALL
+
+
+@every_layout
+@pytest.mark.parametrize("kind", ["an unused helper", "an attribute", "a parameter of compute"])
+def test_names_in_a_class_mean_nothing(kind: str, per: str, scheduler: MakeScheduler) -> None:
+    """A base class has a helper that handles streams; an attribute is named like a function that gives one."""
+
+    class WithHelper(Sink):
+        def own_stream(self, op_input: Any) -> Any:
+            return op_input.receive_cuda_stream("in")
+
+    class Derived(WithHelper):
+        pass
+
+    class WithAttribute(Sink):
+        receive_cuda_stream = allocate_cuda_stream = "a name of the program"
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            assert self.receive_cuda_stream == self.allocate_cuda_stream
+            super().compute(op_input, op_output, context)
+
+    class Renamed(Sink):
+        def compute(self, receive_cuda_stream: Any, set_cuda_stream: Any, context: Any) -> None:
+            super().compute(receive_cuda_stream, set_cuda_stream, context)
+
+    chosen = {"an unused helper": Derived, "an attribute": WithAttribute}.get(kind, Renamed)
+    streams: list[int] = []
+
+    class Noting(Source):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            streams.append(int(here.stream))
+            super().compute(op_input, op_output, context)
+
+    sink = sink_of(
+        lambda app: Noting(app, CountCondition(app, FRAMES), name="source"), scheduler, per, sink=chosen
+    )
+    assert sink.seen == ALL
+    assert len(sink.streams) == len(set(streams)) == 1
+    assert (sink.streams == set(streams)) is (per != "operator")
+
+
+# -- frames in unusual places ------------------------------------------------------------------------
+
+
+@every_layout
+def test_a_frame_stored_in_the_application_lives_while_anybody_holds_it_and_its_receivers_stream_reads_it(
+    per: str, scheduler: MakeScheduler
+) -> None:
+    """One operator stores what it receives; another takes it there, and holds it until its own work is done."""
+    seen: list[int] = []
+
+    class Storing(Sink):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            frame.read(self.seen, 2 * MS)
+            self.fragment.latest = (len(self.seen), frame, here.stream.stream.record())
+
+    class Taking(Step):
+        held: ClassVar[deque[Any]] = deque()
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            found = getattr(self.fragment, "latest", None)
+            if found is not None:
+                _, frame, event = found
+                here.stream.stream.wait(event)
+                frame.read(seen, 5 * MS)
+                self.held.append((frame, here.stream.stream.record()))
+            while self.held and self.held[0][1].is_done:
+                self.held.popleft()
+
+        def stop(self) -> None:
+            here.stream.stream.sync()
+            self.held.clear()
+
+    def compose(app: Any) -> None:
+        app.stream_per = per
+        app.sink = Storing(app, name="storing")
+        app.add_flow(plain_source(app), app.sink)
+        app.add_operator(Taking(app, CountCondition(app, 2 * FRAMES), name="taking"))
+
+    assert run(compose, scheduler).sink.seen == ALL
+    assert seen == sorted(seen)
+    assert set(seen) <= set(ALL)
+    assert seen
+
+
+def test_what_a_module_holds_costs_a_compute_nothing() -> None:
+    """A table of any size: the number of calls of a compute is the same."""
+    module: Any = ModuleType("with_a_table")
+    counts: dict[int, int] = {}
+
+    class WithTable(Sink):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            assert len(module.table) in counts
+            super().compute(op_input, op_output, context)
+
+    for size in (0, 200_000):
+        module.table = {number: [number] for number in range(size)}
+        counts[size] = calls = 0
+
+        def count(frame: Any, event: str, argument: Any) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            assert sink_of(plain_source, sink=WithTable).seen == ALL
+        finally:
+            sys.setprofile(None)
+        counts[size] = calls
+    assert counts[200_000] <= counts[0] + 100
+
+
+# -- memory that is sent again -----------------------------------------------------------------------
+
+
+class Buffers(Source):
+    """Sends one of two arrays in turn, or what a subclass makes."""
+
+    options: ClassVar[dict[str, Any]] = {}
+
+    def start(self) -> None:
+        super().start()
+        self.buffers = [new_array(gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM)) for _ in range(2)]
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.number += 1
+        op_output.emit(self.next(), "out", **self.options)
+
+    def next(self) -> Any:
+        return self.buffers[self.number % 2].fill(self.number, MS)
+
+
+class Holding(Operator):
+    """Reads what it receives late, if it can, and holds some of it."""
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+
+    def start(self) -> None:
+        self.held: deque[Any] = deque(maxlen=1)
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        if isinstance(frame, Array):
+            frame.read([], 5 * MS)
+        self.held.append(frame)
+
+
+def resend(kind: type[Operator], scheduler: MakeScheduler = greedy, between: Any = None) -> list[str]:
+    """Run a source into an operator that reads late, and return the warnings."""
+
+    def compose(app: Any) -> None:
+        source = kind(app, CountCondition(app, 60), name="camera")
+        app.add_flow(source, *(make(app) for make in between or ()), Holding(app, name="holding"))
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(compose, scheduler)
+    assert all(issubclass(each.category, ResentMemoryWarning) for each in caught)
+    return [str(each.message) for each in caught]
+
+
+@pytest.mark.parametrize("between", [[], [passing]])
+def test_a_source_that_fills_its_buffers_in_turn_is_warned_of_once(
+    between: list[Any], scheduler: MakeScheduler
+) -> None:
+    (text,) = resend(Buffers, scheduler, between)
+    assert text.startswith("operator 'camera' sends memory again at 'out' that it sent before, and that ")
+    assert text.endswith("one of a RingAllocator; if it is never changed, say emit(..., constant=True)")
+
+
+def test_the_check_of_streams_makes_it_an_error_at_the_first_frame_that_is_sent_again(
+    scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
+    sent: list[int] = []
+
+    class Counting(Buffers):
+        def next(self) -> Any:
+            sent.append(self.number)
+            return super().next()
+
+    with pytest.raises(
+        StreamError, match=r"^operator 'camera' sends memory again at 'out' that .* 'holding'"
+    ):
+        resend(Counting, scheduler)
+    assert len(sent) == 3
+
+
+class Fresh(Buffers):
+    def next(self) -> Any:
+        return new_array().fill(self.number, MS)
+
+
+class Constant(Buffers):
+    options: ClassVar[dict[str, Any]] = {"constant": True}
+
+    def next(self) -> Any:
+        return self.buffers[0]
+
+
+class ReadOnly(Buffers):
+    def start(self) -> None:
+        super().start()
+        self.table = np.zeros(4)
+        self.table.flags.writeable = False
+
+    def next(self) -> Any:
+        return self.table
+
+
+class Allocated(Buffers):
+    """Memory of an allocator is used again when everybody has let go of it."""
+
+    make: type[Any] = RingAllocator
+
+    def start(self) -> None:
+        super().start()
+        self.allocator = self.make(self.fragment)
+
+    def next(self) -> Any:
+        return self.allocator.allocate_tensor((4,), np.float32)
+
+
+class AllocatedAsNeeded(Allocated):
+    make = UnboundedAllocator
+
+
+@pytest.mark.parametrize("checks", ["", "streams"])
+@pytest.mark.parametrize("kind", [Fresh, Constant, ReadOnly, Allocated, AllocatedAsNeeded])
+def test_nobody_is_warned_of_memory_that_is_not_changed_while_others_read_it(
+    kind: type[Operator], checks: str, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_CHECK", checks)
+    assert resend(kind, scheduler, [passing]) == []
+
+
+class Ring(Buffers):
+    """As many buffers as may be under way, and more."""
+
+    def start(self) -> None:
+        super().start()
+        self.ring = [new_array(gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM)) for _ in range(20)]
+
+    def next(self) -> Any:
+        return self.ring[self.number % 20].fill(self.number, MS)
+
+
+@pytest.mark.parametrize("checks", ["", "streams"])
+def test_nobody_is_warned_of_a_ring_whose_readers_have_passed(
+    checks: str, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_CHECK", checks)
+    assert resend(Ring) == []
+
+
+@pytest.mark.parametrize("checks", ["", "streams"])
+def test_an_operator_may_send_what_it_received_as_often_as_it_likes(
+    checks: str, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the latest frame, and sends it at a rate of its own; the frame is another one's to change."""
+    monkeypatch.setenv("HEADRACE_CHECK", checks)
+
+    class Repeating(Step):
+        latest: Any = None
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            self.ticks += 1
+            if self.ticks % 3 == 1:
+                self.latest = op_input.receive("in")
+            op_output.emit(self.latest, "out")
+
+    def repeating(app: Any) -> Step:
+        return Repeating(
+            app,
+            CountCondition(app, 60),
+            inputs=["in"],
+            outputs=["out"],
+            setup=lambda spec: spec.inputs["in"].condition(ConditionType.NONE),
+            name="repeating",
+        )
+
+    assert resend(Fresh, scheduler, [repeating]) == []
