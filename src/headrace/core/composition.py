@@ -308,8 +308,8 @@ class InnerComposition:
         if self.engine is not None:
             raise GraphError(
                 f"{call} of {self.composition.name!r}, which is running: call it in compose(), which every run "
-                "calls to make its graph; a run takes only new operators of the application itself and flows between "
-                "these (a >> b, add_flow, add_operator)"
+                "calls to make its graph; a run takes only new operators of the application itself and flows "
+                "between these (a >> b, add_flow, add_operator)"
             )
         raise GraphError(
             f"{call} of {self.composition.name!r}, which is not being composed: call it in compose(), which every "
