@@ -347,12 +347,20 @@ def test_what_no_layout_can_give_is_an_error_that_names_the_operator(
         App(added).compose_graph()
 
 
+class Captured(Step):
+    capturable = True
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("in")
+
+
 def test_a_captured_operator_shares_no_stream() -> None:
     def compose(app: Any) -> None:
-        made = row(app, ">a b c>")
-        app.share_stream(*made[:2])
-        made[1].capturable = True
-        app.capture(made[1])
+        (first, _) = row(app, ">a b>")
+        middle = Captured(app, inputs=("in",), body=None, name="middle")
+        app.add_flow(first, middle, {("out", "in")})
+        app.share_stream(first, middle)
+        app.capture(middle)
 
-    with pytest.raises(GraphError, match=r"operator 'b' is part of a captured segment"):
+    with pytest.raises(GraphError, match=r"operator 'middle' is part of a captured segment"):
         App(compose).compose_graph()
