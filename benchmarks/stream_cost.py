@@ -51,7 +51,7 @@ def measure(library: str, others: tuple[str, ...]) -> dict[str, list[float]]:
         import torch
     if "used" in others:
         torch.zeros(1, device="cuda")
-    from headrace import Application, CountCondition, EventBasedScheduler, GreedyScheduler, gpu, op
+    from headrace import Application, CountCondition, EventBasedScheduler, GreedyScheduler, op
 
     if library == "cupy":
         zeros, synchronize = cupy.zeros(SIZE, cupy.float32), cupy.cuda.Device().synchronize
@@ -83,43 +83,37 @@ def measure(library: str, others: tuple[str, ...]) -> dict[str, list[float]]:
         return time.perf_counter() - times[0]
 
     def by_hand_on_own_streams() -> float:
-        """The same with a stream for each stage, events between them, and the frames kept in a list until then."""
+        """The same with a stream for each stage, events between them, and the frames kept in a list until then.
+
+        It is written with the streams and events of the library, as a program of it would be.
+        """
         source.sent = 0
         times.clear()
-        device = gpu.Device()
-        device.set_current()
-        made = [device.create_stream() for _ in range(STAGES + 2)]
         steps = [source, *[stage] * STAGES, sink]
-        places = [
-            (
-                cupy.cuda.Stream.from_external(each)
-                if library == "cupy"
-                else torch.cuda.ExternalStream(int(each.handle))
-            )
-            for each in made
-        ]
-        use = cupy.cuda.Stream.use if library == "cupy" else torch.cuda.set_stream
-        events = [[device.create_event() for _ in range(KEPT)] for _ in made]
         kept: list[list[Any]] = [[] for _ in range(KEPT)]
+        if library == "cupy":
+            streams = [cupy.cuda.Stream(non_blocking=True) for _ in steps]
+            events = [[cupy.cuda.Event(disable_timing=True) for _ in range(KEPT)] for _ in steps]
+        else:
+            streams = [torch.cuda.Stream() for _ in steps]
+            events = [[torch.cuda.Event() for _ in range(KEPT)] for _ in steps]
         for frame in range(WARM + FRAMES):
             turn = frame % KEPT
             if kept[turn]:
-                events[-1][turn].sync()
+                events[-1][turn].synchronize()
                 kept[turn].clear()
             x = None
-            for number, (step, each, place) in enumerate(zip(steps, made, places, strict=True)):
-                use(place)
-                if number:
-                    each.wait(events[number - 1][turn])
-                    kept[turn].append(x)
-                    x = step(x)
-                else:
-                    x = step()
-                each.record(events[number][turn])
+            for number, step in enumerate(steps):
+                with streams[number] if library == "cupy" else torch.cuda.stream(streams[number]):
+                    if number:
+                        streams[number].wait_event(events[number - 1][turn])
+                        kept[turn].append(x)
+                        x = step(x)
+                    else:
+                        x = step()
+                    events[number][turn].record(streams[number])
         synchronize()
-        took = time.perf_counter() - times[0]
-        use(cupy.cuda.Stream.null if library == "cupy" else torch.cuda.default_stream())
-        return took
+        return time.perf_counter() - times[0]
 
     class Chain(Application):
         def __init__(self, kind: str) -> None:

@@ -58,9 +58,11 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
         if not is_always and get_ident() != streams.current_on:
             streams.make_current(own.device_id)
         try:
-            sent = item.fences
-            if sent is not None and item.number > sent.completed and sent.stream is not own:
+            before = item.fences
+            if before is not None and item.number > before.completed and before.stream is not own:
                 own.wait(item.event)
+            if item.sent is not None:
+                item.sent.note_received(node)
             owner = port.owner_of(item.data)
             if type(owner) not in NEVER_ALLOCATED:
                 owner = port.memory_of(item.data)

@@ -373,7 +373,7 @@ def test_a_source_that_fills_its_buffers_in_turn_is_warned_of_once(
 ) -> None:
     (text,) = resend(Buffers, scheduler, between)
     assert text.startswith("operator 'camera' sends memory again at 'out' that it sent before, and that ")
-    assert text.endswith("one of a RingAllocator; if it is never changed, say emit(..., constant=True)")
+    assert text.endswith("memory of an allocator; if it is never changed, say emit(..., constant=True)")
 
 
 def test_the_check_of_streams_makes_it_an_error_at_the_first_frame_that_is_sent_again(

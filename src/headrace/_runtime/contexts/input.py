@@ -133,6 +133,8 @@ class InputContext:
             fences = item.fences
             if fences is not None and item.number > fences.completed and fences.stream is not own:
                 own.wait(item.event)  # type: ignore[union-attr]
+            if item.sent is not None:
+                item.sent.note_received(self._node)
             if item.extra is not None or item.work is not None:
                 self._open_rest(port, item)
             return self._keep(port, item.data, item)
@@ -147,6 +149,8 @@ class InputContext:
         else:  # of a compute that may ask for a stream
             port.add(item)
         if type(item) is Envelope:
+            if item.sent is not None:
+                item.sent.note_received(self._node)
             self._open_rest(port, item)
             return _own_map(item.data)
         return self._open_all(port, item) if type(item) is Batch else _own_map(item)
@@ -197,6 +201,8 @@ class InputContext:
                 self.keep(port, part)
         elif type(item) is Envelope:
             assert port.own is not None
+            if item.sent is not None:
+                item.sent.note_received(self._node)
             wait_for(item, port.own)
             if item.work is not None:
                 item.work.note_ordered(port.own)
@@ -251,12 +257,7 @@ class InputContext:
                 wait_for(message, own)
             if message.work is not None:
                 message.work.note_ordered(own)
-        extra = message.extra
-        if extra is None:
-            return
-        if extra.sent is not None:
-            extra.sent.note_received(self._node)
-        details = extra.details
+        details = message.details
         if details is None:
             return
         node = self._node
@@ -284,6 +285,8 @@ class InputContext:
         message = part if type(part) is Envelope else None
         data = part if message is None else message.data
         if message is not None:
+            if message.sent is not None:
+                message.sent.note_received(self._node)
             if own is not None:
                 wait_for(message, own)
             self._open_rest(port, message, has_metadata=False)

@@ -41,12 +41,14 @@ class Envelope:
         The same work, as the message's tensors present it to other libraries; None if there are no such tensors.
     extra
         What few messages have: further fences, a timestamp, metadata. None if there is nothing of it.
+    sent
+        What notes who has received the data, if its sender asks for that (`streams.resends`).
     record
         What keeps the data alive, if several receivers share the message (`streams.held_frames`); or the allocation
         that the data, an array, is on, if its sender knows that.
     """
 
-    __slots__ = ("data", "event", "extra", "fences", "number", "record", "work")
+    __slots__ = ("data", "event", "extra", "fences", "number", "record", "sent", "work")
 
     data: Any
     fences: Fences | None
@@ -55,6 +57,7 @@ class Envelope:
     work: EmittedWork | None
     extra: Extra | None
     record: Any
+    sent: Any
 
     @property
     def details(self) -> Details | None:
@@ -68,17 +71,12 @@ class Envelope:
 
     def add_details(self, details: Details) -> None:
         """Send a timestamp and metadata along."""
-        self.extra = Extra(details, self.more_fences, self.sent)
+        self.extra = Extra(details, self.more_fences)
 
     def set_more_fences(self, fences: tuple[Fence, ...]) -> None:
         """Replace the further fences; there may be none."""
         if fences or self.extra is not None:
-            self.extra = Extra(self.details, fences or None, self.sent)
-
-    @property
-    def sent(self) -> Any:
-        """What notes who has received the data, if its sender sends memory again (`streams.resends`)."""
-        return None if self.extra is None else self.extra.sent
+            self.extra = Extra(self.details, fences or None)
 
     @property
     def has_fences(self) -> bool:
@@ -113,16 +111,13 @@ class Envelope:
 
 
 class Extra:
-    """What few messages have: a timestamp and metadata, fences on further streams, and who has received them."""
+    """What few messages have: a timestamp and metadata, and fences on further streams."""
 
-    __slots__ = ("details", "more_fences", "sent")
+    __slots__ = ("details", "more_fences")
 
-    def __init__(
-        self, details: Details | None, more_fences: tuple[Fence, ...] | None, sent: Any = None
-    ) -> None:
+    def __init__(self, details: Details | None, more_fences: tuple[Fence, ...] | None) -> None:
         self.details = details
         self.more_fences = more_fences
-        self.sent = sent
 
 
 class Details:
@@ -139,7 +134,7 @@ def make_envelope(data: Any, details: Details | None = None) -> Envelope:
     """Return a message without a fence."""
     message = Envelope()
     message.data = data
-    message.fences = message.event = message.work = message.record = None
+    message.fences = message.event = message.work = message.record = message.sent = None
     message.number = 0
     message.extra = None if details is None else Extra(details, None)
     return message
@@ -170,6 +165,7 @@ def copy_envelope(message: Envelope, data: Any) -> Envelope:
     copied = make_envelope(data)
     copied.fences, copied.number, copied.event = message.fences, message.number, message.event
     copied.extra = message.extra  # which is replaced, never changed
+    copied.sent = message.sent
     return copied
 
 
@@ -182,7 +178,7 @@ def stamping(fences: Fences) -> Callable[[Any], Envelope]:
         message.event = fences.insert()
         message.fences = fences
         message.number = fences.last
-        message.work = message.extra = message.record = None
+        message.work = message.extra = message.record = message.sent = None
         return message
 
     return stamp

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
-from headrace._runtime.messages.envelope import Envelope, Extra, make_envelope
+from headrace._runtime.messages.envelope import Envelope, make_envelope
 from headrace._runtime.messages.ports import parts_of
 from headrace._runtime.streams.owners import PLAIN, memory_in
 from headrace.core.errors import ResentMemoryWarning, StreamError
@@ -140,12 +140,7 @@ class Resends:
             self._end()
 
     def _note(self, message: Envelope, owners: Sequence[Any], receivers: int) -> None:
-        sent = SentMessage()
-        extra = message.extra
-        if extra is None:
-            message.extra = Extra(None, None, sent)
-        else:
-            message.extra = Extra(extra.details, extra.more_fences, sent)
+        sent = message.sent = SentMessage()
         sendings, turn = self._sendings, self._node.remaining
         for owner in owners:
             if type(owner) is Allocation:  # which stands for one use of the memory
