@@ -13,7 +13,8 @@ from headrace.core.run_files import PART_RESTARTS, path_of_start
 
 def started(restarts: int) -> Any:
     """Return what is known of an operator that has been started again so often."""
-    return SimpleNamespace(_node=SimpleNamespace(counts=SimpleNamespace(restarts=restarts)))
+    counts = SimpleNamespace(restarts=restarts)
+    return SimpleNamespace(_headrace=SimpleNamespace(node=SimpleNamespace(counts=counts)))
 
 
 @pytest.fixture

@@ -59,8 +59,7 @@ class InnerOperator(_InnerOperator):
     spec_type = OperatorSpec
     methods: ClassVar = {name: form for name, form in _InnerOperator.methods.items() if name != "end"}
     default_name = ""
-    is_ready = False
-    """Whether it is one of headrace's ready operators, which check their parameters."""
+    is_ready = False  # whether it is one of headrace's ready operators, which check their parameters
 
     def __init__(self, operator: Any) -> None:
         super().__init__(operator)
@@ -109,8 +108,7 @@ class InnerOperator(_InnerOperator):
         return next((place[name] for place in places if name in place), None) is not None
 
     max_in_flight = None
-    parallel = True
-    """As in the SDK, whose workers know of no interpreter lock."""
+    parallel = True  # as in the SDK, whose workers know of no interpreter lock
     never_emits = False
 
     def recall_values(self) -> None:
