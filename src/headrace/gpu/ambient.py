@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.gpu import array_libraries
 from headrace.gpu.array_libraries import StreamLibrary
-from headrace.gpu.lasting_stream import Current, LastingStream, states_of
+from headrace.gpu.lasting_stream import Current, states_of
 from headrace.gpu.stream_handle import StreamHandle, SupportsStream
 
 
@@ -79,7 +79,7 @@ def leave() -> None:
     here = thread.current
     if here.before is not None:
         known, here.innermost = here.before
-        here.before = here.remembered = here.group = None
+        here.before = here.remembered = None
         for library, state in known.items():
             library.set_stream(state)
 
@@ -91,14 +91,6 @@ def library_is_in_use() -> bool:
 
 def current_stream() -> StreamHandle | None:
     """Return the stream that :class:`use_stream` or the running operator made current on this thread, or None."""
-    innermost = thread.current.innermost
-    if isinstance(innermost, LastingStream):
-        innermost.is_read = True
-    return stream_here()
-
-
-def stream_here() -> StreamHandle | None:
-    """Return the same, for one use: the operator may have another stream in its next compute."""
     innermost = thread.current.innermost
     return None if innermost is None else innermost.handle
 
@@ -120,7 +112,7 @@ def remember_stream() -> Callable[[], None]:
         if known is None:
             leave()
         elif here.innermost is not before:
-            here.innermost, here.group = before, None
+            here.innermost = before
             here.before, here.remembered = of_run
             for library, state in known.items():
                 library.set_stream(state)

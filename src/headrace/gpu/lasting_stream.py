@@ -30,15 +30,12 @@ class Current:
         What was current before the first lasting stream, in each library and in headrace; None outside of a run.
     remembered
         The libraries that `before` is complete for.
-    group
-        That of the lasting stream that was made current last, if nothing else is current since.
     """
 
-    __slots__ = ("before", "group", "innermost", "remembered")
+    __slots__ = ("before", "innermost", "remembered")
 
     def __init__(self) -> None:
         self.innermost: Any = None
-        self.group: Any = None
         self.before: tuple[dict[StreamLibrary, Any], Any] | None = None
         self.remembered: Sequence[StreamLibrary] | None = None
 
@@ -54,22 +51,15 @@ class LastingStream:
         The libraries in use.
     make_current
         Makes the stream current in these libraries if it is not, and does nothing else of what `enter` does.
-    is_read
-        Whether a program has asked which stream is current, and may have kept it.
     modules
         The number of imported modules when the libraries in use were last found.
-    group
-        What it has in common with others of the same stream whose computes leave it current; None if its computes
-        may not.
     """
 
-    __slots__ = ("_runs_cuda", "group", "handle", "is_read", "libraries", "make_current", "modules")
+    __slots__ = ("_runs_cuda", "handle", "libraries", "make_current", "modules")
 
-    def __init__(self, stream: SupportsStream, group: object = None) -> None:
-        self.group = group
+    def __init__(self, stream: SupportsStream) -> None:
         self.handle = stream if isinstance(stream, StreamHandle) else StreamHandle(stream)
         self._runs_cuda = self.handle.backend.runs_cuda
-        self.is_read = False
         self.libraries: Sequence[StreamLibrary] = ()
         self.make_current: Callable[[], object] = _nothing
         self.modules = -1
@@ -85,7 +75,7 @@ class LastingStream:
             self._find_libraries()
         if here.remembered is not self.libraries:
             _remember(here, self.libraries)
-        here.innermost, here.group = self, self.group
+        here.innermost = self
         self.make_current()
 
     def _find_libraries(self) -> None:

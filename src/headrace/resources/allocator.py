@@ -24,7 +24,7 @@ from headrace.core.byte_sizes import size_text
 from headrace.core.errors import AllocationError, choices
 from headrace.core.resource import Resource
 from headrace.gpu.allocation import Allocation, kept_allocations
-from headrace.gpu.ambient import stream_here
+from headrace.gpu.ambient import current_stream
 from headrace.gpu.backend import active
 from headrace.resources.block_store import EVERYTHING, BlockStore, Exhausted
 from headrace.resources.memory_block import StreamUse
@@ -404,7 +404,7 @@ class Allocator(Resource):
         user: StreamUse | None = None
         if storage is not MemoryStorageType.SYSTEM and active().has_devices:
             if stream is None:
-                stream = stream_here()
+                stream = current_stream()
             if stream is None and storage is MemoryStorageType.DEVICE:
                 stream = gpu.LEGACY_DEFAULT_STREAM
             if stream is not None:

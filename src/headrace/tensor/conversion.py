@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace import gpu
-from headrace.gpu.ambient import stream_here
+from headrace.gpu.ambient import current_stream
 from headrace.gpu.backend import active
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor import capsule as capsules
@@ -184,7 +184,7 @@ def _from_dlpack(obj: Any, library: Library, pending_work: PendingWork | None, i
             named = -1
         else:
             if pending_work is None:
-                pending_work = StreamWork(stream_here() or LEGACY_DEFAULT_HANDLE)
+                pending_work = StreamWork(current_stream() or LEGACY_DEFAULT_HANDLE)
             named = pending_work.stream_handle
     # The memory of the capsule is kept too: an owner may export memory that it does not keep alive itself.
     held = capsules.ConsumedCapsule(request_capsule(obj, named, capsules.VERSION, library))

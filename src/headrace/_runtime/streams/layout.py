@@ -9,11 +9,11 @@ An operator has, in this order:
 1. the default stream of its device, if it says ``spec.default_stream()``;
 2. a stream of its own, if it is part of a captured segment: the segment orders its members itself;
 3. the stream that it shares by ``share_stream(...)``;
-4. what ``stream_per`` of its fragment says: a stream of its own (``"operator"``), that of its branch, or that of all
-   operators of the program that take their streams from the same pool or slice (``"program"``).
+4. what ``stream_per`` of its fragment says: a stream of its own (``"operator"``), that of its branch, or that of
+   all operators of the program that take their streams from the same pool or slice (``"program"``).
 
-A branch is a chain in which every operator receives from one operator alone, which sends to it alone: every fork and
-every join begins another.
+A branch is a chain in which every operator receives from one operator alone, which sends to it alone: every fork
+and every join begins another.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def check_layout(fragment: Composition, captured: Collection[Operator]) -> None:
             )
         if operator in captured:
             raise GraphError(
-                f"{where} is part of a captured segment, which works on a stream of its own; leave it out of one of "
-                "the two"
+                f"{where} is part of a captured segment, which works on a stream of its own; leave it out of one "
+                "of the two"
             )
         if streams_from(operator) is not streams_from(share[0]):
             raise GraphError(

@@ -5,8 +5,8 @@ after that. There is one list of frames for each stream (`StreamFrames`), whethe
 several. Which frames the program has released, and which fences are complete, is found out for several computes at
 once: with the usual limit, when an operator has six computes that are not known to be complete. At every compute it
 would free frames sooner, at six times the cost. Querying an event costs less than a callback. If the device is
-behind, it is found out at every other compute, so that no more is kept than the limit says, and the operator goes on
-as soon as the oldest compute is complete.
+behind, it is found out at every other compute, so that no more is kept than the limit says, and the operator goes
+on as soon as the oldest compute is complete.
 
 The next `emit` inserts the fence after a compute anyway. If there was none since the last time, one is inserted
 here.

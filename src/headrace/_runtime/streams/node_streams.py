@@ -1,7 +1,7 @@
 """NodeStreams: the stream of an operator in a run, from receive to emit.
 
-The operator has one stream (`layout`), made when a device library is first there, or when an operator first asks for
-one. From then on, in every compute:
+The operator has one stream (`layout`), made when a device library is first there, or when an operator first asks
+for one. From then on, in every compute:
 
 - the stream is the current one of every library, made sure of when the compute begins (`_make_compute`);
 - it is ordered after each message as it is received (`contexts.input`);
@@ -11,8 +11,8 @@ one. From then on, in every compute:
 A program without a device library pays nothing: its computes run as they are, but for the first one of each
 operator, which may ask for a stream.
 
-Further streams of the operator (`allocate_cuda_stream`, `set_cuda_stream`) are joined to its stream when the compute
-ends, and to the stream of an output when it emits there.
+Further streams of the operator (`allocate_cuda_stream`, `set_cuda_stream`) are joined to its stream when the
+compute ends, and to the stream of an output when it emits there.
 """
 
 from __future__ import annotations

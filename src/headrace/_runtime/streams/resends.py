@@ -1,17 +1,17 @@
 """Memory that is sent again: what was emitted must not be changed while others may read it.
 
-A sender that fills one buffer again and again changes frames under its readers, unless they are done. Nobody can see
-the change itself, but that the same memory is sent again. Receivers keep the owners of what they received anyway, so
-they notice an owner that comes twice, at no cost (`held_frames`). From then on its sender notes who has received
-each of its messages, and in which compute. When it sends memory again that a reader has not passed, it warns, once,
-and names the cure. With ``HEADRACE_CHECK=streams`` every sender notes this from the start, and the warning is an
-error.
+A sender that fills one buffer again and again changes frames under its readers, unless they are done. Nobody can
+see the change itself, but that the same memory is sent again. Receivers keep the owners of what they received
+anyway, so they notice an owner that comes twice, at no cost (`held_frames`). From then on its sender notes who has
+received each of its messages, and in which compute. When it sends memory again that a reader has not passed, it
+warns, once, and names the cure. With ``HEADRACE_CHECK=streams`` every sender notes this from the start, and the
+warning is an error.
 
 A reader has passed a message when its compute has ended and the device has completed the fence after that. For a
 reader on the stream of the sender the end of the compute is enough, since the stream keeps the order.
 
 Memory that is never changed may be sent as often as one likes: ``emit(table, constant=True)``, or an array that is
-read-only. Memory that an operator passes on is another one's to change.
+read-only. Memory that an operator received and passes on, at once or later, is another one's to change.
 """
 
 from __future__ import annotations

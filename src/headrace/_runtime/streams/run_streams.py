@@ -57,8 +57,8 @@ class RunStreams:
     or an operator first asks for its stream (`activate`). A library may be imported at any time: what imports it is
     noticed (`when_imported`), and each operator then looks for it when its next compute begins.
 
-    The leases and the streams are changed under `_lock`, by the operators' computes on any thread. A stream is added
-    to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
+    The leases and the streams are changed under `_lock`, by the operators' computes on any thread. A stream is
+    added to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
 
     Attributes
     ----------

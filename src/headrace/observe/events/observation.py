@@ -195,8 +195,8 @@ class Observation:
         recorder = self._recorders.get(node)
         if not self.gpu_times or recorder is None:  # of the node of a segment, whose replays are timed
             return
-        # A compute that is about to begin times itself. Not one whose work on an earlier stream is not timed: half of
-        # the time would be missing.
+        # A compute that is about to begin times itself. Not one whose work on an earlier stream is not timed: half
+        # of the time would be missing.
         is_timed = recorder.is_timing or (recorder.is_computing and not recorder.timer.in_use)
         timer = self._add_timer(recorder, managed)
         if is_timed:
