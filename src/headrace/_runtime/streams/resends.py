@@ -17,7 +17,7 @@ read-only. Memory that an operator received and passes on, at once or later, is 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
@@ -70,13 +70,20 @@ class _Sending:
         self._sent = ref(sent)
         self._receivers = receivers
 
-    def reader(self, sender: RunningOperator) -> str | None:
-        """Return who may still read the message, in words; None if all have passed it."""
+    def reader(self, sender: RunningOperator, asked: Collection[RunningOperator] = ()) -> str | None:
+        """Return who may still read the memory, in words; None if all have passed it.
+
+        A reader that has sent it on is asked for its own readers, except those in `asked`.
+        """
         if len(self.reads) < self._receivers and self._sent() is not None:
             return "a message that is not received yet"
-        for node, turn in self.reads:
+        for node, turn in tuple(self.reads):
             if not node.streams.has_passed(turn, sender.streams.own):
                 return f"operator {node.name!r}"
+            if node is not sender and node not in asked:
+                further = node.streams.reader_of(self.owner, sender, (*asked, node))
+                if further is not None:
+                    return further
         return None
 
 
@@ -116,6 +123,13 @@ class Resends:
 
         return stamp_and_note
 
+    def reader_of(
+        self, owner: Any, sender: RunningOperator, asked: Collection[RunningOperator]
+    ) -> str | None:
+        """Return who may still read memory of a sender that was sent on; may be called from any thread."""
+        readers = [sending.reader(sender, asked) for sending in tuple(self._sendings.get(id(owner), ()))]
+        return next((reader for reader in readers if reader is not None), None)
+
     def _check(self, data: Any, name: str) -> None:
         """Warn if a message has memory that readers of an earlier compute may still read."""
         is_constant, self.is_constant = self.is_constant, False
@@ -127,9 +141,13 @@ class Resends:
                     continue
                 self._quiet = 0
                 reader = None if is_constant else sending.reader(self._node)
-                if reader is not None and not _is_read_only(data) and not self._is_received(owner):
+                if reader is None or _is_read_only(data):
+                    continue
+                if not self._is_received(owner):
                     self._report(name, reader)
                     return
+                if self._node.lifetimes is not None:
+                    self._node.lifetimes.suspect()  # who sent it may send it again
 
     def _note(self, data: Any, message: Envelope, receivers: int) -> None:
         self._forget_passed()
