@@ -18,7 +18,7 @@ compute ends, and to the stream of an output when it emits there.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
@@ -401,6 +401,10 @@ class NodeStreams:
             return True
         numbers = tuple(lifetimes.numbers)
         return ago > len(numbers) or is_past(lifetimes.fences, numbers[-ago] + 1)
+
+    def reader_of(self, key: int, sender: RunningOperator, asked: Collection[RunningOperator]) -> str | None:
+        """Return who may still read memory that came from a sender, and that the operator has sent on."""
+        return None if self._resends is None else self._resends.reader_of(key, sender, asked)
 
     def expect_resends(self) -> None:
         """Note from now on who has received what the operator sends; may be called from any thread."""
