@@ -431,7 +431,7 @@ def test_a_join_keeps_its_messages_when_the_graph_changes(scheduler: MakeSchedul
     held: list[int] = []
 
     def change(app: Any) -> None:
-        held.append(sum(queue.held for queue in app.graph.find("both")._node.inputs))
+        held.append(sum(queue.held for queue in app.graph.find("both")._headrace.node.inputs))
         app.add_flow(app.slow, sink(app, [], name=f"sink {len(held)}"))
 
     def joining(app: Any, seen: list[Any], name: str) -> Step:
@@ -709,7 +709,7 @@ def test_the_queues_of_removed_flows_leave_and_count(scheduler: MakeScheduler) -
 
     def body(self: Any, op_input: Any, op_output: Any) -> None:
         taken.extend(op_input.receive("all"))
-        queues.append(len(self._node.inputs))
+        queues.append(len(self._headrace.node.inputs))
 
     def compose(app: Any) -> None:
         app.taking = Step(app, inputs=[("all", {"size": IOSpec.ANY_SIZE})], body=body, name="taking")

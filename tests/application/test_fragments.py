@@ -186,7 +186,7 @@ def test_a_fragment_keeps_what_it_declares() -> None:
     app.run()
     assert app.sink.kept == [0, 2]
     assert app.sink.config_keys() == {"other", "other.x"}
-    assert [pool.name for pool in app._thread_pools] == ["pool"]
+    assert [pool.name for pool in app._headrace.thread_pools] == ["pool"]
     assert app.source.is_metadata_enabled
     assert not app.sink.is_metadata_enabled
 

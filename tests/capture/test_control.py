@@ -98,7 +98,7 @@ def test_operators_of_a_segment_have_its_status() -> None:
     found: list[set[Any]] = []
 
     def look(number: int) -> None:
-        found.append({stage._node.status() for stage in app.stages})  # type: ignore[attr-defined]
+        found.append({stage._headrace.node.status() for stage in app.stages})  # type: ignore[attr-defined]
 
     app = App(lambda app: calling(app, 6, look))
     app.run()

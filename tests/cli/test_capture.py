@@ -55,7 +55,7 @@ def test_otherwise_a_run_that_ends_well_prints_nothing(app: str, capsys: pytest.
 def test_capture_auto_finds_chains_by_itself(
     folder: Path, app: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    then = "self._segments.clear(); self.sink.capturable = 'it works on the host'"
+    then = "self._headrace.segments.clear(); self.sink.capturable = 'it works on the host'"
     (folder / app).write_text(PROGRAM.format(then=then))
     assert main(["run", app]) == 0
     assert said(capsys) == []
@@ -67,7 +67,7 @@ def test_capture_auto_finds_chains_by_itself(
 def test_a_program_without_segments_says_so(
     folder: Path, app: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / app).write_text(PROGRAM.format(then="self._segments.clear()"))
+    (folder / app).write_text(PROGRAM.format(then="self._headrace.segments.clear()"))
     assert main(["run", app, "--capture", "verify"]) == 0
     assert said(capsys) == ["headrace run: --capture verify: the program has no segments to capture"]
 

@@ -340,7 +340,7 @@ def test_memory_is_looked_for_only_when_there_is_a_message(monkeypatch: pytest.M
     check = MemoryAvailableCondition.check
 
     def counted(self: Any, timestamp: int) -> Any:
-        assert self._node.blockers == 0
+        assert self._headrace.node.blockers == 0
         looks.append(self.name)
         return check(self, timestamp)
 

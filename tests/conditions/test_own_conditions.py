@@ -107,7 +107,12 @@ def test_an_event_that_a_condition_waits_for_after_compute_is_not_a_deadlock(
     app = App(compose, scheduler)
     future = app.run_async()
     wait_until(
-        lambda: conditions and conditions[0].waiting and app._engine and app._engine.ready_queues[0].parked,
+        lambda: (
+            conditions
+            and conditions[0].waiting
+            and app._headrace.engine
+            and app._headrace.engine.ready_queues[0].parked
+        ),
         "a wait for the event",
     )
     assert not future.done(), "a deadlock was declared while an event was outstanding"

@@ -82,7 +82,7 @@ def test_a_flow_that_was_removed_in_compose_is_not_run() -> None:
         second = Step(app, outputs=["out"], body=body, name="second")
         app.add_operator(first)
         app.add_operator(second)
-        app._made.remove(second)
+        app._headrace.made.remove(second)
         app.graph.remove(second)
 
     run(compose)

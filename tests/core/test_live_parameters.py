@@ -271,7 +271,7 @@ def test_an_operator_without_live_parameters_runs_as_it_is() -> None:
 
     class Plain(Operator):
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            found.append(self._node.compute)
+            found.append(self._headrace.node.compute)
 
     app = run(lambda app: app.add_operator(Plain(app, CountCondition(app, 2), name="it")))
     assert found[1] == app.graph.find("it").compute
@@ -358,8 +358,8 @@ def test_setters_that_set_each_other_do_not_keep_a_compute_from_beginning() -> N
     )
     assert len(linked.seen) == 3
     assert linked.seen[2] > linked.seen[1] > linked.seen[0]
-    assert linked._live_state is not None
-    kept = (linked._live_state.get("left"), linked._live_state.get("right"))
+    assert linked._headrace.live_state is not None
+    kept = (linked._headrace.live_state.get("left"), linked._headrace.live_state.get("right"))
     assert kept == (linked.left, linked.right)  # nothing waits any more
 
 

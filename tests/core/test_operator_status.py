@@ -206,7 +206,7 @@ def test_an_operator_that_nobody_asks_has_no_condition_to_check() -> None:
         app.add_flow(app.first, sink(app, []))
 
     app = run(compose)
-    assert app.first._node.evaluated is None  # type: ignore[attr-defined]
+    assert app.first._headrace.node.evaluated is None  # type: ignore[attr-defined]
 
 
 def test_a_hold_survives_a_change_of_the_graph(scheduler: MakeScheduler) -> None:

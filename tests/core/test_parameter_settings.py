@@ -34,7 +34,7 @@ class Program(Application):
         def show(value: Any, *, scale: int = 1, stop: int = 0) -> None:
             self.seen.append((value, scale, stop))
 
-        named = self.from_config("camera") if self._config is not None else ()
+        named = self.from_config("camera") if self._headrace.config is not None else ()
         self.camera = Camera(
             self, CountCondition(self, 1), *([named] if named else []), fps=30, name="left.camera"
         )

@@ -121,7 +121,7 @@ def declaring(name: str, **attributes: Any) -> type[Operator]:
 
 
 @pytest.mark.parametrize(
-    "word", [*WORDS, "name", "on_error", "metadata", "max_in_flight", "_node", "__init__"]
+    "word", [*WORDS, "name", "on_error", "metadata", "max_in_flight", "_headrace", "__init__"]
 )
 def test_a_parameter_with_the_name_of_an_attribute_of_operators_is_refused(word: str) -> None:
     with pytest.raises(

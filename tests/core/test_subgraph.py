@@ -386,7 +386,9 @@ def test_conditions_and_thread_pools_made_in_a_subgraph_belong_to_the_fragment()
     found: list[int] = []
     app = run(lambda app: Pooled(app) >> collect(app, into=found))
     assert found == [1]
-    assert [operator.name for pool in app._thread_pools for operator in pool.operators] == ["pooled.count"]
+    assert [operator.name for pool in app._headrace.thread_pools for operator in pool.operators] == [
+        "pooled.count"
+    ]
 
 
 def test_a_replayed_operator_stays_in_its_subgraph() -> None:

@@ -193,8 +193,8 @@ def test_nor_is_it_if_the_environment_sets_it(monkeypatch: pytest.MonkeyPatch) -
 
     def compose(app: App) -> None:
         def note(op: Step, i: Any, o: Any) -> None:
-            assert op._node is not None
-            periods.append(op._node.engine.scheduler.check_recession_period_ms)
+            assert op._headrace.node is not None
+            periods.append(op._headrace.node.engine.scheduler.check_recession_period_ms)
 
         app.add_operator(Step(app, CountCondition(app, 1), body=note))
 

@@ -49,7 +49,7 @@ def flows(compose: Callable[[Application], Any]) -> list[str]:
             compose(self)
 
     app = Composed()
-    app._compose_graph()
+    app._headrace.compose_graph()
     return [str(flow) for flow in app.graph.flows]
 
 

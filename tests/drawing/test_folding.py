@@ -159,7 +159,7 @@ def test_a_subgraph_lists_outputs_that_lead_nowhere() -> None:
 def test_a_box_has_the_slice_that_all_of_its_operators_share(machine: sim.Machine) -> None:
     class Sliced(Subgraph):
         def compose(self) -> None:
-            slices: CudaGreenContextPool = self._place.slices
+            slices: CudaGreenContextPool = self._headrace.place.slices
             names = ("vision", "vision") if self.name == "same" else ("vision", "control")
             for number, name in enumerate(names):
                 pool = CudaStreamPool(self, cuda_green_context=CudaGreenContext(self, slices, name))

@@ -52,7 +52,7 @@ def test_boxes_between_others_have_the_name_of_their_segment() -> None:
 def test_two_segments_in_a_row_have_a_frame_each() -> None:
     def compose(app: Any) -> None:
         chain(app)
-        app._segments.clear()
+        app._headrace.segments.clear()
         app.capture(*app.stages[:2], name="front")
         app.capture(app.stages[2], name="back")
 
@@ -131,12 +131,12 @@ def random_app(seed: int) -> App:
 
 
 def _connected(random_: random.Random, made: list[Step], app: Any, size: int) -> list[Step]:
-    free = [step for step in made if not any(step in segment.operators for segment in app._segments)]
+    free = [step for step in made if not any(step in segment.operators for segment in app._headrace.segments)]
     if not free:
         return []
     chosen = [random_.choice(free)]
     while len(chosen) < size:
-        near = [flow.target for step in chosen for flow in step._outgoing if flow.target in free]
+        near = [flow.target for step in chosen for flow in step._headrace.outgoing if flow.target in free]
         near = [step for step in near if step not in chosen]
         if not near:
             break

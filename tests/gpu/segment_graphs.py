@@ -180,7 +180,7 @@ def _in_place(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
 
 
 def _begin_sum(self: Any) -> None:
-    stream = self._node.streams.run.default_stream().handle
+    stream = self._headrace.node.streams.run.default_stream().handle
     self.total = self.new(stream)
     launch(stream, affine, self.total, self.total, COUNT, 0, self.value)
     stream.stream.sync()

@@ -102,7 +102,7 @@ def behind_one_buffer(app: Any, body: Any, begin: Any, frames: int = 10) -> Any:
     """Return an operator that receives one large buffer again and again."""
 
     def begin_source(self: Any) -> None:
-        stream = self._node.streams.run.default_stream().handle
+        stream = self._headrace.node.streams.run.default_stream().handle
         self.frame = self.pool.allocate_tensor((1 << 16,), "int32", "device", stream=stream)
 
     def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -121,7 +121,7 @@ def test_a_recording_that_is_refused_leaves_no_memory_to_the_frame_that_runs_as_
     in_use: list[int] = []
 
     def begin(self: Any) -> None:
-        stream = self._node.streams.run.default_stream().handle
+        stream = self._headrace.node.streams.run.default_stream().handle
         self.total = self.pool.allocate_tensor((1 << 16,), "int32", "device", stream=stream)
 
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:

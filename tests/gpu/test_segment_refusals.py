@@ -187,7 +187,7 @@ def test_a_kernel_that_is_launched_elsewhere_is_found_before_a_wrong_frame_leave
 
     def compose(app: Any) -> None:
         def begin(self: Any) -> None:
-            stream = self._node.streams.run.default_stream().handle
+            stream = self._headrace.node.streams.run.default_stream().handle
             self.table, self.other = self.new(stream), None
             launch(stream, affine, self.table, self.table, COUNT, 0, 0)
             stream.stream.sync()
@@ -206,7 +206,7 @@ def test_what_is_left_in_an_array_that_an_operator_keeps_is_compared() -> None:
 
     def compose(app: Any) -> None:
         def begin(self: Any) -> None:
-            stream = self._node.streams.run.default_stream().handle
+            stream = self._headrace.node.streams.run.default_stream().handle
             self.total = self.new(stream)
             launch(stream, affine, self.total, self.total, COUNT, 0, 0)
             stream.stream.sync()

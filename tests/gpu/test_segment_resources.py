@@ -88,7 +88,7 @@ def test_members_stay_on_their_slices(bench: Bench) -> None:
         op_output.emit(frame, "out")
 
     def begin(self: Any) -> None:
-        stream = self._node.streams.run.default_stream().handle
+        stream = self._headrace.node.streams.run.default_stream().handle
         self.seen = self.pool.allocate_tensor((256,), np.int32, "device", stream=stream)
         masks[self.name] = self.seen, stream
         launch(stream, affine, self.seen, self.seen, 256, 0, 0)

@@ -144,7 +144,7 @@ def test_the_slots_of_one_kind_of_frame_are_recorded_although_another_kind_was_r
 def test_a_frame_is_recorded_beside_others_if_nothing_can_compute_alone() -> None:
     def compose(app: Any) -> None:
         def give_up(frame: Any, number: int) -> Any:
-            source._node.engine.alone.is_given_up = (
+            source._headrace.node.engine.alone.is_given_up = (
                 True  # as after a second in which another compute did not end
             )
             return frame
@@ -164,7 +164,7 @@ def test_a_segment_that_is_refused_lets_others_compute_at_once() -> None:
 
     def compose(app: Any) -> None:
         def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            alone.append(self._node.engine.alone.is_computing)
+            alone.append(self._headrace.node.engine.alone.is_computing)
             frame = op_input.receive("in")
             stream = op_input.receive_cuda_stream("in")
             result = self.new(stream)

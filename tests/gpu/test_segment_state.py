@@ -75,7 +75,7 @@ class Gain(Work):
 
 def begin(self: Any) -> None:
     """Prepare what the computes below use: an array on the device that is zero, and things on the host."""
-    stream = self._node.streams.run.default_stream().handle
+    stream = self._headrace.node.streams.run.default_stream().handle
     self.total = self.new(stream)
     launch(stream, affine, self.total, self.total, COUNT, 0, 0)
     stream.stream.sync()
@@ -294,7 +294,7 @@ def swap(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
 
 def begin_with_two(self: Any) -> None:
     begin(self)
-    stream = self._node.streams.run.default_stream().handle
+    stream = self._headrace.node.streams.run.default_stream().handle
     self.other = self.new(stream)
     launch(stream, affine, self.other, self.other, COUNT, 0, 5)
     stream.stream.sync()

@@ -169,7 +169,7 @@ def test_an_operator_without_outputs_is_a_member() -> None:
 
     def compose(app: Any) -> None:
         def begin(self: Any) -> None:
-            stream = self._node.streams.run.default_stream().handle
+            stream = self._headrace.node.streams.run.default_stream().handle
             self.total = self.new(stream)
             launch(stream, affine, self.total, self.total, 16, 0, 0)
             stream.stream.sync()

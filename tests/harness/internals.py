@@ -10,7 +10,7 @@ from typing import Any
 
 def node_of(operator: Any) -> Any:
     """Return what the runtime holds of an operator."""
-    node = operator._node
+    node = operator._headrace.node
     assert node is not None
     return node
 

@@ -145,7 +145,7 @@ def controlled(control: Controller, system: System | None = None) -> Iterator[No
 
 def wait_for_messages(app: Any) -> None:
     """Let a worker that is parked wait for messages of links; in a start."""
-    app._engine.waiting.find_messages = link_loops.default_loop().wait_instead
+    app._headrace.engine.waiting.find_messages = link_loops.default_loop().wait_instead
 
 
 # Parking.
@@ -187,7 +187,7 @@ def watched(control: Controller, watch: Watch) -> Iterator[None]:
 
     def changing(change: Callable[..., Any]) -> Any:
         def watched_change(changed: Condition | LinkOperator, *args: Any) -> Any:
-            with watch.changing(changed._node):
+            with watch.changing(changed._headrace.node):
                 return change(changed, *args)
 
         return watched_change
@@ -224,13 +224,15 @@ def queue_of(parker: Parker) -> ReadyQueue:
 
 def guard_of(engine: Engine, control: Controller) -> Any:
     """Return the lock of an engine that is about to run; None if there is one worker, which takes none."""
-    pools = engine.nodes[0].operator.fragment._thread_pools
+    pools = engine.nodes[0].operator.fragment._headrace.thread_pools
     return engine.lock if engine.scheduler.workers > 1 or pools else None
 
 
 def takes_turns(app: Any, name: str) -> bool:
     """Say whether an operator computes while none of the others that take turns does."""
-    return any(node.name == name and node.ready_queue.beside is not None for node in app._engine.nodes)
+    return any(
+        node.name == name and node.ready_queue.beside is not None for node in app._headrace.engine.nodes
+    )
 
 
 def work_in(engine: Engine, ready_queue: ReadyQueue) -> list[str]:
@@ -317,7 +319,7 @@ def misjudged(engine: Engine, changing: Callable[[Any], bool]) -> list[str]:
             or node in engine.inbox
             or changing(node)
             or node is engine.alone.node
-            or (node.operator._is_link and any(map(_computes, _neighbours(node))))
+            or (node.operator._headrace.is_link and any(map(_computes, _neighbours(node))))
             or (awaited.until is not None and awaited.until <= now)
         )
         if awaited is ENDED or engine.stopping or is_about_to_be_evaluated:
@@ -387,10 +389,10 @@ def _evaluate_anew(node: Any, now: int) -> Awaited:
     if node.evaluated is None or (node.blockers and not node.evaluated.matter_while_blocked):
         return NOTHING
     conditions = [each for condition in node.conditions for each in (condition, *condition.terms)]
-    kept = [condition._awaits_event for condition in conditions]
+    kept = [condition._headrace.awaits_event for condition in conditions]
     fresh: Awaited = node.evaluated.combine(now)
     for condition, awaits_event in zip(conditions, kept, strict=True):
-        condition._awaits_event = awaits_event
+        condition._headrace.awaits_event = awaits_event
     return fresh.while_blocked() if node.blockers else fresh
 
 
@@ -456,7 +458,7 @@ class Throttle:
         self._watch = watch
         self.is_full = False
         self._announce: Callable[[], None] | None = None
-        self._node = operator._node
+        self._node = operator._headrace.node
         self._node.lifetimes = self
 
     def submit(self) -> None:

@@ -1266,8 +1266,8 @@ def _single(world: World, name: str = "single") -> Any:
     """Make an operator that passes on what it receives, while nothing else computes."""
 
     def body(op: Any, op_input: Any, op_output: Any) -> None:
-        alone = op._node.engine.alone
-        world.notes[f"{name} is alone"] = is_alone = alone.node is op._node
+        alone = op._headrace.node.engine.alone
+        world.notes[f"{name} is alone"] = is_alone = alone.node is op._headrace.node
         op_output.emit(op_input.receive("in"), "out")
         for number in range(2):
             world.control.point(f"{name} goes on {number}")
@@ -1278,7 +1278,7 @@ def _single(world: World, name: str = "single") -> Any:
             world.control.sleep(5 * MS)
 
     def start(op: Any) -> None:
-        op._node.wants_alone = True
+        op._headrace.node.wants_alone = True
 
     return world.op(name, inputs=["in"], outputs=["out"], body=body, start=start)
 

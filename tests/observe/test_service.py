@@ -205,7 +205,7 @@ def test_shares_are_those_of_the_last_seconds(server: MetricsServer) -> None:
     app = App(chain(1, 2, count=3))
     server.add(app)
     app.run()
-    (served,) = [watcher for watcher in app._watchers if hasattr(watcher, "figures")]
+    (served,) = [watcher for watcher in app._headrace.watchers if hasattr(watcher, "figures")]
     assert served.figures().operator("b").busy > 0
     assert served._recent.window == WINDOW
 
@@ -226,7 +226,7 @@ def test_a_token_is_for_the_figures_alone(app: Service) -> None:
 def test_a_closed_server_watches_no_more(app: Service) -> None:
     server = MetricsServer(app)
     server.close()
-    assert app._watchers == []
+    assert app._headrace.watchers == []
     with pytest.raises(OSError):
         get(f"{server.url}/health")
 

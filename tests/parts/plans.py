@@ -19,9 +19,9 @@ class Group(Fragment):
         self._numbers = numbers
 
     def compose(self) -> None:
-        plan = self._application.plan
+        plan = self._headrace.application.plan
         stages = {number: make_stage(self, number, plan) for number in self._numbers}
-        self._application.stages.update(stages)
+        self._headrace.application.stages.update(stages)
         for stage in stages.values():
             self.add_operator(stage)
         for source, target, port in flows_of(plan):

@@ -710,7 +710,7 @@ def test_an_idle_part_lets_no_link_look_again_that_has_ended() -> None:
     def note(report: Any) -> None:
         receiver: Any = cut._operators[FLOW]
         assert receiver.flow.is_shared
-        if receiver._node.retired:
+        if receiver._headrace.node.retired:
             receiver._condition.notify_scheduler = lambda: announced.append(report)
             receiver.note_idle()
             cut.application.stop_execution()
@@ -1004,14 +1004,14 @@ def test_a_part_that_looked_idle_but_for_a_delivery_is_looked_at_afterwards(
     application: Any = cut.application
     run = application.run_async()
     wait_until(lambda: reports, "the part is idle")
-    on_idle = application._engine.on_idle
+    on_idle = application._headrace.engine.on_idle
 
     def look(waits_for_events: bool) -> None:
         on_idle(waits_for_events)
         if links.made[FLOW].receiver.taken:
             looks.append(True)
 
-    application._engine.on_idle = look
+    application._headrace.engine.on_idle = look
     assert links.made[FLOW].sender.send(Parcel(1))
     wait_until(lambda: reports[-1].passed[FLOW][0] == 1, "a report of the message")
     application.stop_execution()

@@ -301,7 +301,9 @@ class _WithLink(Driver):
         self.killed: list[str] = []
         self.warned: list[str] = []
         self.said: list[tuple[str, Any]] = []
-        self._application: Any = SimpleNamespace(name="app", run_id="run")
+        self._application: Any = SimpleNamespace(
+            name="app", run_id="run", _headrace=SimpleNamespace(cut=None, run_id="run")
+        )
         self._lost_links = []
         self._has_told_end = False
         self._leave = lambda part: None  # type: ignore[method-assign]

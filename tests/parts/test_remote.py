@@ -461,7 +461,9 @@ class _WithoutProcesses(RemoteDriver):
         self._selector: Any = SimpleNamespace(unregister=lambda channel: None)
         self._processes = {"b": RemoteProcess("b", 7)}
         self.supervisor = Supervisor({"b": Part("b")}, (), {})
-        self._application: Any = SimpleNamespace(name="app", run_id="run")
+        self._application: Any = SimpleNamespace(
+            name="app", run_id="run", _headrace=SimpleNamespace(cut=None, run_id="run")
+        )
         self._has_told_end = True
         self._leave = lambda part: None  # type: ignore[method-assign]
 

@@ -142,7 +142,7 @@ class Source(Fragment):
 
 class Sink(Fragment):
     def compose(self) -> None:
-        self.add_operator(keep(self, name="keep", kept=self._application.kept))
+        self.add_operator(keep(self, name="keep", kept=self._headrace.application.kept))
 
 
 class Pair(Application):

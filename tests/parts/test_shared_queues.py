@@ -95,7 +95,7 @@ class Part(Fragment):
     """A part that its application composes."""
 
     def compose(self) -> None:
-        application: Any = self._application
+        application: Any = self._headrace.application
         application.compose_part(self)
 
 
@@ -137,7 +137,7 @@ def test_a_queue_that_drops_keeps_as_many_as_in_one_process(
         """Return whether all messages were emitted, and are in the queue, or were dropped there or before."""
         if sum(cut.application.emitted for cut in cuts.values()) < MESSAGES * len(sources):
             return False
-        node = getattr(cuts["t"].application.target, "_node", None)
+        node = cuts["t"].application.target._headrace.node
         if node is None or not node.inputs:  # it is being started
             return False
         dropped = sum(each.dropped for cut in cuts.values() for each in cut.counts().values())

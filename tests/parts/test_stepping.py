@@ -192,11 +192,11 @@ class Run:
         self.told: queue.Queue[tuple[str, str]] = queue.Queue()
         for part, app in self.apps.items():
             assert app.wait_until_paused(PATIENCE)
-            app._engine.pausing.on_step = lambda what, part=part: self.told.put((part, what))
+            app._headrace.engine.pausing.on_step = lambda what, part=part: self.told.put((part, what))
 
     def send(self, messages: list[tuple[str, Request]]) -> None:
         for part, each in messages:
-            self.apps[part]._run_control._request((each.kind, each.count, each.operator))
+            self.apps[part]._headrace.run_control._request((each.kind, each.count, each.operator))
 
     def step(self, count: int, operator: str = "") -> None:
         """Step, and wait until all parts are paused."""

@@ -164,7 +164,7 @@ def test_a_part_looks_for_late_computes_if_an_operator_has_a_deadline(
 
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
             made: Any = _worker(_Channel())
-            made.control = SimpleNamespace(engine=self.fragment._engine)
+            made.control = SimpleNamespace(engine=self.fragment._headrace.engine)
             idleness = SimpleNamespace(relieve=lambda: None, was_idle=False)
             made.cut = SimpleNamespace(application=self.fragment, idleness=idleness)
             made.tick(1.0)
@@ -484,7 +484,7 @@ def test_a_value_that_comes_while_earlier_ones_are_set_is_the_last() -> None:
             made._handle(_gain(2), [])  # as the thread that listens to the driver would
         gains.append(value)
 
-    operator = SimpleNamespace(name="scale", _stands_for=None, set_live=set_live)
+    operator = SimpleNamespace(name="scale", _headrace=SimpleNamespace(stands_for=None), set_live=set_live)
     made.cut = SimpleNamespace(application=SimpleNamespace(graph=[operator]))
     made._handle(_gain(1), [])
     made.start()
@@ -537,7 +537,7 @@ def test_a_process_that_is_interrupted_while_it_reports_says_so(monkeypatch: pyt
 
     monkeypatch.setattr(made, "report", report)
     monkeypatch.setattr(worker_module.Program, "execute", execute)
-    monkeypatch.setattr(worker_module.Fragment, "_runner", None)
+    monkeypatch.setattr(worker_module.Fragment._headrace, "runner", None)
     made.run()
     assert [type(each) for each in reports] == [type(None), KeyboardInterrupt]
 
@@ -597,7 +597,7 @@ def test_an_operator_that_runs_an_application_is_an_error_and_not_the_end_of_the
     channel = _Channel()
     made = _worker(channel)
     application: Any = SimpleNamespace(
-        scheduler=lambda: SimpleNamespace(stop_on_deadlock=False), _watchers=[]
+        scheduler=lambda: SimpleNamespace(stop_on_deadlock=False), _headrace=SimpleNamespace(watchers=[])
     )
     cut = SimpleNamespace(idleness=SimpleNamespace(), counts=dict)
     monkeypatch.setattr(worker_module, "Cut", lambda *given: cut)

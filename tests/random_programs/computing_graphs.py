@@ -236,7 +236,7 @@ class Computing(Operator):
 
     def _emit(self, op_output: Any, result: Any, kept: Any) -> None:
         random = self.random
-        flows = [flow for flow in self._outgoing if flow.output == "out"]
+        flows = [flow for flow in self._headrace.outgoing if flow.output == "out"]
         is_kept = any(array.owner is result.owner for array in kept)
         to_more = random.random() < 0.2
         if is_kept or len(flows) != 1 or to_more or self.fragment.changes_at:  # type: ignore[attr-defined]

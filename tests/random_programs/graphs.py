@@ -355,6 +355,6 @@ def check_nothing_ready(plan: Plan, outcome: Outcome) -> None:
         room = all(
             queue.limit - queue.undelivered >= stage.spec.outputs["out"].size
             for queue in output_queues(stage, "out")
-            if stage._outgoing
+            if stage._headrace.outgoing
         )
         assert not (fed and room), f"{stage.name} could still run"

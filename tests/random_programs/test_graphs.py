@@ -27,7 +27,7 @@ def test_the_three_schedulers_agree(random: Random) -> None:
     for outcome in outcomes:
         check_conserved(plan, outcome)
         assert outcome.app.dropped().keys() <= {
-            f"{stage.name}.out" for stage in outcome.stages if not stage._outgoing
+            f"{stage.name}.out" for stage in outcome.stages if not stage._headrace.outgoing
         }
     first, *others = [outcome.received() for outcome in outcomes]
     for other in others:

@@ -294,8 +294,8 @@ def test_changing_the_scale_of_a_clock_wakes_whoever_waits_for_it(scheduler: Mak
     app = App(compose, lambda app: scheduler(app, clock=RealtimeClock(app, initial_time_scale=1e-6)))
 
     def speed_up() -> None:
-        while app._engine is None or not any(
-            parker.deadline for parker in app._engine.ready_queues[0].parked
+        while app._headrace.engine is None or not any(
+            parker.deadline for parker in app._headrace.engine.ready_queues[0].parked
         ):
             pass
         clocks[0].set_time_scale(1e6)

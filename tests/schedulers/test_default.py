@@ -213,8 +213,8 @@ def test_the_environment_chooses_workers_by_the_machine(monkeypatch: pytest.Monk
     def compose(app: App) -> None:
         def note(op: Step, i: Any, o: Any) -> None:
             i.receive("in")
-            assert op._node is not None
-            counts.append(op._node.engine.scheduler.workers)
+            assert op._headrace.node is not None
+            counts.append(op._headrace.node.engine.scheduler.workers)
 
         app.add_flow(source(app, [1]), Step(app, inputs=["in"], body=note), policy=POP)
 

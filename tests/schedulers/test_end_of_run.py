@@ -70,12 +70,16 @@ def test_work_that_comes_during_the_wait_begins_it_anew(scheduler: MakeScheduler
 
     app = App(compose, scheduler, clock=clock, stop_on_deadlock_timeout=100)
     future = app.run_async()
-    wait_until(lambda: holder and app._engine and app._engine.waiting.deadlock_at is not None, "a deadlock")
+    wait_until(
+        lambda: holder and app._headrace.engine and app._headrace.engine.waiting.deadlock_at is not None,
+        "a deadlock",
+    )
     clock.advance_by(60_000_000)
     holder[0].event_state = AsynchronousEventState.READY
     assert ran.wait(PATIENCE)
     wait_until(
-        lambda: app._engine is None or app._engine.waiting.deadlock_at == 160_000_000, "a second deadlock"
+        lambda: app._headrace.engine is None or app._headrace.engine.waiting.deadlock_at == 160_000_000,
+        "a second deadlock",
     )
     clock.advance_by(60_000_000)
     assert not future.done()

@@ -140,7 +140,7 @@ def test_a_step_of_a_named_operator_is_its_own(scheduler: MakeScheduler, running
     while one.computes.count("middle"):  # it may have run before the pause took effect
         one.app.step()
         one.wait()
-        if len(one.app.graph.find("middle")._node.inputs[0]):
+        if len(one.app.graph.find("middle")._headrace.node.inputs[0]):
             break
     before = list(one.computes)
     one.app.step(1, "middle")
@@ -158,7 +158,7 @@ def test_a_step_of_an_operator_without_messages_waits_for_them(
         one.wait()
     before = list(one.computes)
     one.app.step(1, "sink")
-    wait_until(lambda: not one.app._engine.pausing.requests, "the step is asked for")
+    wait_until(lambda: not one.app._headrace.engine.pausing.requests, "the step is asked for")
     assert not one.app.wait_until_paused(0), "the step is still to come"
     assert one.computes == before
     one.app.step(1, "source")
@@ -194,7 +194,7 @@ def test_a_step_does_not_go_on_with_the_message_that_it_sends(scheduler: MakeSch
 def test_a_run_that_was_not_paused_is_paused_by_a_step(scheduler: MakeScheduler) -> None:
     app = App(lambda app: app.add_operator(Step(app, name="it")), scheduler)
     future = app.run_async()
-    while app._engine is None:
+    while app._headrace.engine is None:
         pass
     app.step()
     assert app.wait_until_paused(SECONDS)

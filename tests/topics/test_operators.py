@@ -151,7 +151,7 @@ def test_a_run_does_not_end_before_its_last_message_is_on_its_way(scheduler: Mak
             feed.put(0)
             wait_until(lambda: publication.sent == 1, "the first was sent")
             feed.put(1)  # for which there is no room until the first is taken
-        node = sender.graph.find("feed")._node
+        node = sender.graph.find("feed")._headrace.node
         assert node is not None
         wait_until(lambda: node.status() is SchedulingStatusType.NEVER, "the feed has ended")
         assert reader.values(2) == [0, 1]

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.application.fragment import Fragment
+from headrace.application.inner_fragment import InnerFragment
 from headrace.application.parts import check_part, compose_parts, connect_parts
 from headrace.core.booleans import is_set
 from headrace.core.config import Config, take_options
 from headrace.core.fragment_graph import FragmentGraph, end_named
+from headrace.core.inner import Inner
 
 if TYPE_CHECKING:
     from headrace.core.config import Settings
@@ -18,6 +20,58 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
     from headrace.core.ports import IOSpec
     from headrace.core.wiring import End, Ends
+
+
+class InnerApplication(InnerFragment):
+    """The state of an application."""
+
+    fragment: Application
+    fragment_graph_type: ClassVar[type[FragmentGraph]] = FragmentGraph
+
+    def __init__(self, application: Application) -> None:
+        super().__init__(application)
+        # The options that the command line gave to `config`.
+        self.options: list[tuple[str, str]] = []
+
+    def begin_graph(self) -> None:
+        """Begin with what compose declares."""
+        super().begin_graph()
+        self.fragment.fragment_graph = self.fragment_graph_type()
+
+    def declare_in_part(
+        self, part: Fragment, call: str, declare: Callable[..., None], topic: str, port: str, options: Any
+    ) -> None:
+        """Declare a topic when the part that has the operator has been composed."""
+        self.check_composing(call)
+        check_part(self.fragment, part, call)
+        self.fragment.fragment_graph.add(part)
+        self.part_topics.append((part, lambda: declare(topic, end_named(part, port, call), **options)))
+
+    def compose_parts(self) -> list[Operator]:
+        """Compose the fragments that it consists of, and return the operators that they created."""
+        return compose_parts(self.fragment)
+
+    def follow_graph(self) -> None:
+        """Let the graphs of the fragments that it consists of follow its own, which was changed in a run."""
+        for part in self.parts_here:
+            part.graph.follow(self.fragment.graph, part)
+
+    def keep_part(self) -> None:
+        """Keep only the operators of the part that runs in this process, if the composition was cut."""
+        if self.cut is not None:
+            self.cut.apply()
+
+    @property
+    def every_data_logger(self) -> list[Any]:
+        """The loggers that were added, to the application or to one of its fragments."""
+        parts = (logger for part in self.parts_here for logger in part._headrace.data_loggers)
+        return [*super().every_data_logger, *parts]
+
+    @property
+    def parts_here(self) -> list[Any]:
+        """The fragments that run in this process."""
+        parts = self.fragment.fragment_graph.fragments
+        return [part for part in parts if self.cut is None or part.name == self.cut.part]
 
 
 class Application(Fragment):
@@ -31,9 +85,9 @@ class Application(Fragment):
         The application's name; the class's name unless given.
     """
 
-    _fragment_graph_type: ClassVar[type[FragmentGraph]] = FragmentGraph
-    # What keeps one part of it, if that part runs in a process of its own (`headrace.parts.cut`).
-    _cut: Any = None
+    fragment_graph: FragmentGraph
+    """The fragments that compose added, and the flows between them."""
+    _headrace = Inner(InnerApplication)
 
     def __init__(self, argv: Sequence[str] | None = None, *args: Any, name: str = "", **kwargs: Any) -> None:
         if isinstance(argv, str):
@@ -49,9 +103,10 @@ class Application(Fragment):
                 )
         super().__init__(None, name, *args, **kwargs)
         self.argv: list[str] = list(sys.argv if argv is None else argv)
-        self._options: list[tuple[str, str]] = []
         self.description = ""
+        """What the application does, in words."""
         self.version = ""
+        """Its version."""
 
     @property
     def application(self) -> Application:
@@ -59,11 +114,6 @@ class Application(Fragment):
         return self
 
     # An application of several fragments.
-
-    def _begin_graph(self) -> None:
-        super()._begin_graph()
-        self.fragment_graph = self._fragment_graph_type()
-        """The fragments that compose added, and the flows between them."""
 
     def add_fragment(self, fragment: Fragment) -> None:
         """Add a fragment to the application, which then consists of fragments; `add_flow` adds those it connects.
@@ -73,7 +123,7 @@ class Application(Fragment):
         fragments run together, in this process.
         """
         call = f"add_fragment({getattr(fragment, 'name', fragment)!r})"
-        self._check_composing(call)
+        self._headrace.check_composing(call)
         check_part(self, fragment, call)
         self.fragment_graph.add(fragment)
 
@@ -94,7 +144,7 @@ class Application(Fragment):
         `policy` are those of the queue at the input.
         """
         if isinstance(upstream_op, Fragment) or isinstance(downstream_op, Fragment):
-            self._check_composing("add_flow()")
+            self._headrace.check_composing("add_flow()")
             connect_parts(self, upstream_op, downstream_op, port_pairs, size, policy, *more)
         else:
             super().add_flow(upstream_op, downstream_op, port_pairs, *more, size=size, policy=policy)
@@ -105,7 +155,7 @@ class Application(Fragment):
         The port of a fragment names the operator, too: ``export_topic("plant/boxes", server, "detector.out")``.
         """
         if isinstance(source, Fragment):
-            self._declare_in_part(
+            self._headrace.declare_in_part(
                 source, f"export_topic({topic!r})", source.export_topic, topic, port, options
             )
         else:
@@ -117,45 +167,11 @@ class Application(Fragment):
         The port of a fragment names the operator, too: ``import_topic("plant/boxes", screen, "viewer.receivers")``.
         """
         if isinstance(target, Fragment):
-            self._declare_in_part(
+            self._headrace.declare_in_part(
                 target, f"import_topic({topic!r})", target.import_topic, topic, port, options
             )
         else:
             super().import_topic(topic, target, port, **options)
-
-    def _declare_in_part(
-        self, part: Fragment, call: str, declare: Callable[..., None], topic: str, port: str, options: Any
-    ) -> None:
-        """Declare a topic when the part that has the operator has been composed."""
-        self._check_composing(call)
-        check_part(self, part, call)
-        self.fragment_graph.add(part)
-        self._part_topics.append((part, lambda: declare(topic, end_named(part, port, call), **options)))
-
-    def _compose_parts(self) -> list[Operator]:
-        return compose_parts(self)
-
-    def _follow_graph(self) -> None:
-        for part in self._parts_here:
-            part.graph.follow(self.graph, part)
-
-    def _keep_part(self) -> None:
-        if self._cut is not None:
-            self._cut.apply()
-
-    @property
-    def data_loggers(self) -> list[Any]:
-        """The loggers that were added, to the application or to one of its fragments."""
-        return [
-            *super().data_loggers,
-            *(logger for part in self._parts_here for logger in part._data_loggers),
-        ]
-
-    @property
-    def _parts_here(self) -> list[Any]:
-        """The fragments that run in this process."""
-        parts = self.fragment_graph.fragments
-        return [part for part in parts if self._cut is None or part.name == self._cut.part]
 
     def config(
         self, config_file: Settings | None = None, *, argv: bool = False, reload: bool = False
@@ -183,6 +199,6 @@ class Application(Fragment):
         if not argv:
             return super().config(config_file)
         # Keep the options: argv no longer has them when config is called again.
-        self._options += take_options(self.argv)
-        self._config = Config(config_file, self._options)
-        return self._config
+        self._headrace.options += take_options(self.argv)
+        self._headrace.config = Config(config_file, self._headrace.options)
+        return self._headrace.config

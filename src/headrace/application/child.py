@@ -19,15 +19,17 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.application.application import Application
+from headrace.application.application import Application, InnerApplication
 from headrace.core.clock import Clock
 from headrace.core.condition_types import ConditionType
 from headrace.core.errors import CrossingError
 from headrace.core.graph import Flow
+from headrace.core.inner import Inner
 from headrace.core.log_fields import RunFields
 from headrace.core.log_output import formattable
 from headrace.core.metadata import MetadataDictionary
 from headrace.core.operator import Operator
+from headrace.core.parameter import holder_of
 from headrace.replicas.crew import Crew, Lane, job_port
 from headrace.replicas.crossing import receive, send
 from headrace.replicas.expansion import let_run_for_jobs
@@ -128,8 +130,19 @@ def _send_error(connection: Connection, error: BaseException, stops: tuple[str |
     _send(connection, Reply([], error, text, stops))
 
 
+class _InnerChild(InnerApplication):
+    fragment: _Child
+
+    @property
+    def run_id(self) -> str:
+        """The run of the program, which log records name."""
+        return self.fragment.creation.run
+
+
 class _Child(Application):
     """The program of the process."""
+
+    _headrace = Inner(_InnerChild)
 
     def __init__(self, connection: Connection, creation: Creation) -> None:
         super().__init__(name=creation.fragment)
@@ -139,11 +152,6 @@ class _Child(Application):
         self.stops: deque[str | None] = deque()
         self.time = _RunTime(self, creation.clock_passes)
         self.scheduler(GreedyScheduler(self, clock=self.time))
-
-    @property
-    def run_id(self) -> str:
-        """The run of the program, which log records name."""
-        return self.creation.run
 
     def stop_execution(self, op_name: str = "") -> None:
         """Stop the program, of which this is a part, or one of its operators."""
@@ -173,7 +181,7 @@ class _Child(Application):
         operator.enable_metadata(created.has_metadata)
         operator.stop_execution = partial(self.stops.append, None)  # type: ignore[method-assign]
         for key, value in created.values.items():
-            setattr(operator._parameters, key, value)
+            setattr(holder_of(operator), key, value)
         operator.spec.time_limit, operator.spec.on_stuck = 0, None  # the program watches it
         let_run_for_jobs(operator)
         lane = Lane(Crew(is_ordered=True), operator, [])
@@ -201,7 +209,7 @@ class Door(Operator):
         self._has_told_knobs = False
         self.connection = connection
         self.error: BaseException | None = None
-        self._construct(fragment, (), "door", {})
+        self._headrace.construct(fragment, (), "door", {})
         self.conditions = {lane.crew.free.name: lane.crew.free}
 
     def start(self) -> None:
@@ -245,7 +253,7 @@ class Door(Operator):
 
     def _new_knobs(self) -> dict[str, str] | None:
         """Return the types of the knobs after the compute that asked for them, once."""
-        types = self.lane.operator._knobs.types
+        types = self.lane.operator._headrace.knobs.types
         if self._has_told_knobs or not types:
             return None
         self._has_told_knobs = True

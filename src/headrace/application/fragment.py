@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.application.runner import Runner
+from headrace.application.inner_fragment import InnerFragment
 from headrace.brief import brief
 from headrace.core.checks import compose
 from headrace.core.composition import Composition
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError, choices
-from headrace.core.operator import Operator
+from headrace.core.inner import Inner
 from headrace.core.places import ON_LOSS, places
 from headrace.core.ports import IOSpec
 from headrace.core.progress import count_by_port, progress_of
@@ -28,9 +26,9 @@ if TYPE_CHECKING:
 
     from headrace.application.running import Running
     from headrace.capture import Segment
-    from headrace.core.config import Config, Setting
     from headrace.core.durations import Duration
     from headrace.core.graph import Graph
+    from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
     from headrace.core.reload import Reloaded
@@ -41,15 +39,7 @@ if TYPE_CHECKING:
     from headrace.resources import CudaGreenContextPool
     from headrace.topics import Publication, Subscription
 
-E = TypeVar("E", bound="Operator")
 S = TypeVar("S")
-
-
-class StartOperator(Operator):
-    """Computes once, and does nothing; others come after it."""
-
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Do nothing."""
 
 
 class Fragment(Composition):
@@ -72,20 +62,7 @@ class Fragment(Composition):
         the process again, ``"go_on"`` runs on without it.
     """
 
-    _runner: ClassVar[Runner] = Runner()
-    # Options of the command that the program gives itself: on which hosts it runs.
-    _host_options: Mapping[str, str] = MappingProxyType({})
-    """Runs all fragments."""
-    _start_type: ClassVar[type[Operator]] = StartOperator
-    _start_name: ClassVar[str] = "start"
-
-    _scheduler: Scheduler | None = None
-    # The application that it is a part of.
-    _application: Fragment | None = None
-    # The fragments that were made for this one, if it is an application.
-    _made_parts: list[Fragment]
-    # What it declares of its parts' operators, if it is an application: called when the part has been composed.
-    _part_topics: list[tuple[Fragment, Callable[[], None]]]
+    _headrace = Inner(InnerFragment)
 
     def __init__(
         self,
@@ -118,106 +95,43 @@ class Fragment(Composition):
             return
         if "." in self.name:
             raise TypeError(f"the name of a {kind} in an application has no '.', not {self.name!r}")
-        self._application = application
+        self._headrace.application = application
         # A part is run by its application, and remembers with it what was set outside of a run.
-        self._controls = application._controls
-        self._live_values = application._live_values
-        self._knob_values = application._knob_values
+        self._headrace.controls = application._headrace.controls
+        self._headrace.live_values = application._headrace.live_values
+        self._headrace.knob_values = application._headrace.knob_values
         # What it does not set for itself is as in the application.
-        self._metadata_enabled = application._metadata_enabled
+        self._headrace.metadata_enabled = application._headrace.metadata_enabled
         self.metadata_policy = application.metadata_policy
-        self.max_in_flight = application.max_in_flight
-        self.stream_per = application.stream_per
-        application._made_parts.append(self)
+        if application._headrace.max_in_flight != self._headrace.max_in_flight:
+            self.max_in_flight = application._headrace.max_in_flight
+        if application._headrace.stream_per != self._headrace.stream_per:
+            self.stream_per = application._headrace.stream_per
+        application._headrace.made_parts.append(self)
 
     @property
     def application(self) -> Fragment | None:
         """The application that it is a part of; an application itself; None for a fragment that runs by itself."""
-        return self._application
+        return self._headrace.application
 
     # A fragment that is a part of an application.
-
-    @property
-    def _whole(self) -> Composition:
-        return self if self._application is None else self._application._whole
-
-    def _begin_graph(self) -> None:
-        whole = self._application
-        services = None if whole is None else self._composed_services
-        super()._begin_graph()
-        self._made_parts = []
-        self._part_topics = []
-        if whole is not None and services is not None:
-            # The application may have registered some already, and composes a part once.
-            self._composed_services = services
-            self._thread_pools = whole._thread_pools
-            self._segments = whole._segments
-            self._taken_settings = whole._taken_settings
-            self._composed_data_loggers = whole._composed_data_loggers
-
-    def _compose_parts(self) -> list[Operator]:
-        whole = self._application
-        for part, declare in () if whole is None else whole._part_topics:
-            if part is self:
-                declare()
-        return []
 
     def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002
         """Return the service of a type, or None; a part of an application finds those of the application, too."""
         found = super().service(service_type, id)
-        whole = self._application
+        whole = self._headrace.application
         return found if found is not None or whole is None else whole.service(service_type, id)
-
-    def _all_services(self) -> list[object]:
-        return [
-            *super()._all_services(),
-            *(each for part in self._made_parts for each in part._all_services()),
-        ]
-
-    def _qualified(self, name: str) -> str:
-        return name if self._application is None else f"{self.name}.{name}"
-
-    def _find_operator(self, name: str) -> Operator:
-        if self._application is None:
-            return super()._find_operator(name)
-        own = self.graph.names
-        return own.get(f"{self.name}.{name}") or own.get(name) or self._application._find_operator(name)
-
-    def _check_settings(self, made: list[Operator]) -> None:
-        if self._application is None:  # otherwise the application does it, for all parts
-            super()._check_settings(made)
-
-    @property
-    def _parameter_settings(self) -> dict[str, Setting]:
-        whole = self._application
-        return super()._parameter_settings if self._config or whole is None else whole._parameter_settings
-
-    def _configuration(self) -> Config:
-        whole = self._application
-        return super()._configuration() if self._config or whole is None else whole._configuration()
-
-    @property
-    def run_id(self) -> str:
-        """The name of the run in progress, or else of the last run: no other run has it. Empty before the first."""
-        return self._last_run_id if self._application is None else self._application.run_id
 
     def stop_execution(self, op_name: str = "") -> None:
         """Stop one operator, or the whole run; of a part of an application, its operators. From any thread.
 
         A stop during composing or starting takes effect before the first operator runs.
         """
-        if self._application is None or op_name:
+        if self._headrace.application is None or op_name:
             super().stop_execution(op_name)
         else:
             for operator in self.graph:
                 operator.stop_execution()
-
-    def _check_whole(self, call: str) -> None:
-        if self._application is not None:
-            raise GraphError(
-                f"{call} of {self.name!r}, which is a part of {self._application.name!r} and runs with it: call "
-                f"{call} of the application"
-            )
 
     # Methods that a program calls before a run, or in compose.
 
@@ -228,12 +142,12 @@ class Fragment(Composition):
         """
         if scheduler is not None:
             _check_scheduler(scheduler)
-            self._scheduler = scheduler
-        if self._application is not None:
-            return self._application.scheduler()
-        if self._scheduler is None:
-            self._scheduler = DefaultScheduler(self)
-        return self._scheduler
+            self._headrace.scheduler = scheduler
+        if self._headrace.application is not None:
+            return self._headrace.application.scheduler()
+        if self._headrace.scheduler is None:
+            self._headrace.scheduler = DefaultScheduler(self)
+        return self._headrace.scheduler
 
     def make_thread_pool(self, name: str, initialize_size: int = 1) -> ThreadPool:
         """Create a pool of worker threads that operators can be assigned to."""
@@ -253,9 +167,9 @@ class Fragment(Composition):
         """
         from headrace.resources import CudaGreenContextPool
 
-        if self._green_contexts is not None:
+        if self._headrace.green_contexts is not None:
             raise GraphError(f"{self.name!r} has a default green context pool already")
-        pool = self._green_contexts = CudaGreenContextPool(
+        pool = self._headrace.green_contexts = CudaGreenContextPool(
             self,
             dev_id,
             num_partitions=num_partitions,
@@ -268,9 +182,9 @@ class Fragment(Composition):
 
     def get_default_green_context_pool(self) -> CudaGreenContextPool | None:
         """Return the pool that `add_default_green_context_pool` created, or None; else that of the application."""
-        pool: CudaGreenContextPool | None = self._green_contexts
-        if pool is None and self._application is not None:
-            return self._application.get_default_green_context_pool()
+        pool: CudaGreenContextPool | None = self._headrace.green_contexts
+        if pool is None and self._headrace.application is not None:
+            return self._headrace.application.get_default_green_context_pool()
         return pool
 
     def make_default_stream_source(self) -> Any:
@@ -281,16 +195,18 @@ class Fragment(Composition):
         """
         from headrace.resources import CudaStreamPool
 
-        return self._green_contexts or CudaStreamPool(self, reserved_size=0, name="default_stream_pool")
+        return self._headrace.green_contexts or CudaStreamPool(
+            self, reserved_size=0, name="default_stream_pool"
+        )
 
     def compose_graph(self) -> Graph:
         """Compose and check the graph without running it."""
         control = RunControl("is being composed")
         try:
-            self._claim(control)
+            self._headrace.claim(control)
             return compose(self)
         finally:
-            self._release(control)
+            self._headrace.release(control)
 
     # Topics.
 
@@ -410,8 +326,8 @@ class Fragment(Composition):
             Whether each fragment of an application runs in a process of its own; ``HEADRACE_PROCESSES`` comes
             before it. Each process executes the program anew up to this call.
         """
-        self._check_whole("run()")
-        return Fragment._runner.run(self, limits_of_run(duration, max_messages, processes))
+        self._headrace.check_whole("run()")
+        return Fragment._headrace.runner.run(self, limits_of_run(duration, max_messages, processes))
 
     def run_async(
         self,
@@ -425,8 +341,8 @@ class Fragment(Composition):
         That thread receives no signals: Ctrl-C raises where the program waits for the future, and the run continues
         until `stop_execution` is called.
         """
-        self._check_whole("run_async()")
-        return Fragment._runner.run_async(self, limits_of_run(duration, max_messages, processes))
+        self._headrace.check_whole("run_async()")
+        return Fragment._headrace.runner.run_async(self, limits_of_run(duration, max_messages, processes))
 
     def running(self) -> Running:
         """Run beside the program for the duration of a ``with`` or ``async with`` block.
@@ -443,31 +359,13 @@ class Fragment(Composition):
         """Return the feed of a :class:`headrace.operators.FeedOp`, into which the program puts frames."""
         from headrace.operators import FeedOp
 
-        return self._end_of("feed", name, FeedOp).feed
+        return self._headrace.end_of("feed", name, FeedOp).feed
 
     def results(self, name: str) -> Results:
         """Return the results of a :class:`headrace.operators.ResultsOp`, from which the program takes frames."""
         from headrace.operators import ResultsOp
 
-        return self._end_of("results", name, ResultsOp).results
-
-    def _end_of(self, call: str, name: str, kind: type[E]) -> E:
-        """Return an operator through which the program exchanges frames with the run in progress."""
-        if self._is_composing_here:
-            raise GraphError(
-                f"{call}({name!r}) of {self.name!r} in compose(): call it while the application runs"
-            )
-        self._run_control.wait_until_begun()
-        found = [operator for operator in self.graph if isinstance(operator, kind)]
-        for operator in found:
-            if operator.name == name:
-                return operator
-        if not len(self.graph):
-            raise GraphError(
-                f"{call}({name!r}): {self.name!r} is not running; call it in a block `with app.running():`"
-            )
-        known = choices([operator.name for operator in found], name)
-        raise GraphError(f"{self.name!r} has no {kind.__name__} {name!r}; it has {known}")
+        return self._headrace.end_of("results", name, ResultsOp).results
 
     def pause(self) -> None:
         """Let no new compute begin in this run; may be called from any thread, and returns at once.
@@ -477,7 +375,7 @@ class Fragment(Composition):
         device. Virtual time stands still. A paused run does not end by itself, but it can be stopped and
         interrupted. A pause during composing or starting takes effect before the first operator runs.
         """
-        self._run_control.pause()
+        self._headrace.run_control.pause()
 
     def resume(self) -> None:
         """Let computes begin again; may be called from any thread.
@@ -486,7 +384,7 @@ class Fragment(Composition):
         on with the next one: nothing is made up for. The time in the pause does not count towards the duration of
         the run.
         """
-        self._run_control.resume()
+        self._headrace.run_control.resume()
 
     def step(self, n: int = 1, op_name: str = "") -> None:
         """Let `n` computes begin, of any operator or of the one named, and pause again; returns at once.
@@ -497,7 +395,7 @@ class Fragment(Composition):
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ValueError(f"{self.name!r}: step takes a number of computes of 1 or more, not {n!r}")
-        control = self._run_control
+        control = self._headrace.run_control
         if op_name and (not control.doing or control.has_begun):
             self.graph.find(op_name)  # raises if there is none; before there is an engine, the run does so
         control.step(n, op_name)
@@ -505,14 +403,14 @@ class Fragment(Composition):
     @property
     def is_paused(self) -> bool:
         """Whether the run is paused, or was asked to be."""
-        return self._run_control.pause_wanted
+        return self._headrace.run_control.pause_wanted
 
     def wait_until_paused(self, timeout: float | None = None) -> bool:
         """Wait until the run is paused, its steps are done and no operator computes; not from inside an operator.
 
         Returns False if that is not so after `timeout` seconds, or if the run ends before.
         """
-        return self._run_control.wait_until_paused(timeout)
+        return self._headrace.run_control.wait_until_paused(timeout)
 
     def wait_until_started(self, timeout: float | None = None) -> bool:
         """Wait until every operator of the run in progress has started; not from inside an operator.
@@ -520,7 +418,7 @@ class Fragment(Composition):
         After `run_async`, this is when the operators that `compose` creates can be used. Returns False if that is
         not so after `timeout` seconds, if the run ends before, or if there is no run.
         """
-        return self._run_control.wait_until_started(timeout)
+        return self._headrace.run_control.wait_until_started(timeout)
 
     def progress(self) -> Progress:
         """Return what the run in progress, or else the last run, has done so far.
@@ -613,27 +511,8 @@ class Fragment(Composition):
 
     def capture_chains(self, **options: Any) -> None:
         """Capture every chain of operators that say ``capturable = True``; it takes the options of `capture`."""
-        self._check_composing("capture_chains()")
-        self._chain_options = options
-
-    def _expand_replicas(self) -> None:
-        if any(operator._replicas is not None for operator in self.graph):
-            from headrace.application.child import run_child
-            from headrace.replicas.expansion import expand
-
-            expand(self, run_child)
-
-    def _find_segments(self) -> None:
-        # Most programs have no segments, and need not import what makes them.
-        if self._segments or self._chain_options is not None or os.environ.get("HEADRACE_CAPTURE"):
-            from headrace.capture.declaration import find_segments
-
-            find_segments(self)
-
-    def _check_streams(self) -> None:
-        from headrace._runtime import check_layout
-
-        check_layout(self)
+        self._headrace.check_composing("capture_chains()")
+        self._headrace.chain_options = options
 
     def draw(self, style: str = "text", *, unfold: bool = False) -> str:
         """Return the graph drawn in a style, composed first if necessary.
@@ -648,7 +527,7 @@ class Fragment(Composition):
 
         if not len(self.graph):
             self.compose_graph()
-        return draw(self.graph, style, self._segments, unfold=unfold)
+        return draw(self.graph, style, self._headrace.segments, unfold=unfold)
 
     def _repr_html_(self) -> str:
         from headrace import notebook
@@ -660,12 +539,14 @@ class Fragment(Composition):
 
         Every call in one compose returns the same operator.
         """
-        self._check_composing("start_op()")
-        if self._start_operator is None:
+        self._headrace.check_composing("start_op()")
+        if self._headrace.start_operator is None:
             from headrace.conditions import CountCondition
 
-            self._start_operator = self._start_type(self, CountCondition(self, 1), name=self._start_name)
-        return self._start_operator
+            self._headrace.start_operator = self._headrace.start_type(
+                self, CountCondition(self, 1), name=self._headrace.start_name
+            )
+        return self._headrace.start_operator
 
     def add_data_logger(self, logger: DataLogger) -> None:
         """Show every message that an operator emits or receives to a logger; in compose, or before `run`.
@@ -675,7 +556,11 @@ class Fragment(Composition):
         from headrace.observe.loggers.data_loggers import check_data_logger
 
         check_data_logger(self, logger)
-        (self._composed_data_loggers if self._is_composing_here else self._data_loggers).append(logger)
+        (
+            self._headrace.composed_data_loggers
+            if self._headrace.is_composing_here
+            else self._headrace.data_loggers
+        ).append(logger)
 
     def track(
         self,

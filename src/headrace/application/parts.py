@@ -64,9 +64,9 @@ def check_part(application: Application, part: Any, where: str) -> None:
 def compose_parts(application: Application) -> list[Operator]:
     """Compose the fragments of an application into its graph, and return the operators that they created."""
     graph, parts = application.graph, application.fragment_graph
-    for part in application._made_parts:
+    for part in application._headrace.made_parts:
         if part not in parts.fragments:
-            application._report(
+            application._headrace.report(
                 f"fragment {part.name!r} ({type(part).__name__}) was created in compose but is not a part of "
                 f"{application.name!r}, so it would never run; connect it with add_flow(...), or add it with "
                 "add_fragment(...)"
@@ -81,7 +81,7 @@ def compose_parts(application: Application) -> list[Operator]:
     made: list[Operator] = []
     for composed in parts.fragments:
         with noting(f"raised in compose of fragment {composed.name!r} ({type(composed).__name__})"):
-            made += composed._compose_graph()
+            made += composed._headrace.compose_graph()
         for operator in composed.graph:
             graph.add(operator)
         graph.flows += composed.graph.flows
@@ -91,13 +91,13 @@ def compose_parts(application: Application) -> list[Operator]:
         for flow in parts.flows:
             graph.connect(*flow.ends(), None, flow.size, flow.policy)
     except GraphError as error:
-        application._report_mistake(error)
+        application._headrace.report_mistake(error)
         graph.rebuild((), ())  # if it may pass, nothing runs
     return made
 
 
 def _warn_of_scheduler(application: Application, part: Any) -> None:
-    own = part._scheduler
+    own = part._headrace.scheduler
     if own is not None:
         logging.getLogger("headrace.run").warning(
             "fragment %r has a scheduler of its own, %r, which is not used: the fragments of %r run in one "

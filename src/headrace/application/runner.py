@@ -57,14 +57,14 @@ class Runner:
         from headrace._runtime import run
 
         _serve(fragment)
-        fragment._progress_elsewhere, fragment._watchers_elsewhere = None, tuple
+        fragment._headrace.progress_elsewhere, fragment._headrace.watchers_elsewhere = None, tuple
         return run(fragment, control, _supplies(limits))
 
     def _prepare(self, fragment: Fragment, limits: RunOptions) -> tuple[Callable[[], Outcome], RunControl]:
         """Return what runs a fragment, in this process or in others, and the control of that run."""
         number = len(self._results)
         self._results.append(None)
-        options = {**os.environ, **fragment._host_options}
+        options = {**os.environ, **fragment._headrace.host_options}
         if options.get("HEADRACE_WORKER") and not options.get("HEADRACE_DRIVER"):
             run_it = partial(_work, options, self.program, fragment)
             return partial(self._run_numbered, number, run_it), RunControl(RUNNING)
@@ -115,8 +115,8 @@ def _work(options: Mapping[str, str], program: Any, fragment: Fragment) -> Outco
     from headrace.parts.launch import Launch
 
     serve_from_options(options, Launch.of(program).name)
-    fragment.outcome = Outcome(fragment.name, EndedBy.FINISHED, 0.0)
-    return fragment.outcome
+    fragment._headrace.outcome = Outcome(fragment.name, EndedBy.FINISHED, 0.0)
+    return fragment._headrace.outcome
 
 
 def _serve(fragment: Fragment) -> None:
@@ -141,7 +141,7 @@ def _scheduler_of(fragment: Composition, options: RunOptions) -> Scheduler:
     from headrace.resources.machine_clock import machine_clock
 
     scheduler: Scheduler = fragment.scheduler()
-    if not scheduler.clock_was_given:
+    if not scheduler._headrace.clock_was_given:
         scheduler.clock = machine_clock(fragment) or scheduler.clock
     scheduler.prepare(fragment)
     if not options.changes_scheduler:
@@ -153,7 +153,7 @@ def _scheduler_of(fragment: Composition, options: RunOptions) -> Scheduler:
 
 def _groups_of(fragment: Composition) -> list[GroupPlan]:
     """Return the groups of operators that a run schedules as one: the captured segments."""
-    if not fragment.segments:
+    if not fragment._headrace.segments:
         return []
     from headrace.capture.declaration import plan_groups
 

@@ -62,7 +62,7 @@ class Running:
 
     def _start(self) -> OutcomeFuture:
         self._future = cast("OutcomeFuture", self._fragment.run_async())
-        self._control = self._fragment._run_control
+        self._control = self._fragment._headrace.run_control
         return self._future
 
     def _wait_until_begun(self) -> None:
@@ -91,19 +91,19 @@ class Running:
 
     def _let_end(self, error: BaseException | None) -> None:
         """End the sources, so that what is under way flows to its end; after an exception, stop at once."""
+        from headrace.operators import FeedOp, ResultsOp
+
         fragment = self._fragment
         if error is not None or self._control.engine is None:
             fragment.stop_execution()
             return
         for operator in list(fragment.graph):
-            if is_source(operator):
-                feed = getattr(operator, "feed", None)
-                if feed is None:
-                    operator.stop_execution()
-                else:
-                    feed.close()  # it emits what was put before it ends
-            elif (results := getattr(operator, "results", None)) is not None:
-                results.close()
+            if isinstance(operator, FeedOp):
+                operator.feed.close()  # it emits what was put before it ends
+            elif isinstance(operator, ResultsOp):
+                operator.results.close()
+            elif is_source(operator):
+                operator.stop_execution()
         fragment.resume()
 
     async def _end(self, error: BaseException | None) -> asyncio.CancelledError | None:

@@ -146,7 +146,7 @@ def capture_mode() -> str:
 def capture(fragment: Fragment, operators: Sequence[Operator], name: str, **options: Any) -> Segment:
     """Make a segment of operators; the body of :meth:`Fragment.capture`."""
     checked = SegmentOptions(**options)
-    taken = {operator: segment for segment in fragment._segments for operator in segment.operators}
+    taken = {operator: segment for segment in fragment._headrace.segments for operator in segment.operators}
     for number, operator in enumerate(operators):
         check_member(fragment, operator)
         if operator in operators[:number]:
@@ -159,31 +159,31 @@ def capture(fragment: Fragment, operators: Sequence[Operator], name: str, **opti
             raise GraphError(f"capture(...): operator {operator.name!r} {why}")
     if not operators:
         raise GraphError("capture(...) takes one operator or more: self.capture(blur, sharpen)")
-    fragment._check_composing(f"capture({', '.join(repr(operator.name) for operator in operators)})")
-    segment = Segment(fragment._qualified(name or fragment._unused_name("segment")), operators, checked)
-    if any(segment.name == other.name for other in fragment._segments):
+    inner = fragment._headrace
+    inner.check_composing(f"capture({', '.join(repr(operator.name) for operator in operators)})")
+    segment = Segment(inner.qualified(name or inner.unused_name("segment")), operators, checked)
+    if any(segment.name == other.name for other in inner.segments):
         raise GraphError(f"two segments are named {segment.name!r}; give one another name=...")
-    fragment._segments.append(segment)
+    inner.segments.append(segment)
     return segment
 
 
 def find_segments(fragment: Fragment) -> None:
     """Check the segments that compose declared, and find those that are wanted besides."""
-    wanted = fragment._chain_options
+    inner, graph, wanted = fragment._headrace, fragment.graph, fragment._headrace.chain_options
     if wanted is None and capture_mode() == "auto":
         wanted = {}
-    for segment in fragment._segments:
+    for segment in inner.segments:
         for operator in segment.operators:
-            if operator not in fragment.graph:
+            if operator not in graph:
                 raise GraphError(f"segment {segment.name!r}: operator {operator.name!r} is not in the graph")
         check_group(f"segment {segment.name!r}", segment.operators)
     if wanted is not None:
         options = SegmentOptions(**wanted)
-        taken = {operator for segment in fragment._segments for operator in segment.operators}
-        may_join = [one for one in fragment.graph if one not in taken and one._incoming and not _why_not(one)]
-        fragment._segments += [
-            Segment(f"{chain[0].name}...{chain[-1].name}", chain, options) for chain in chains_of(may_join)
-        ]
+        taken = {operator for segment in inner.segments for operator in segment.operators}
+        may_join = [op for op in graph if op not in taken and op._headrace.incoming and not _why_not(op)]
+        for chain in chains_of(may_join):
+            inner.segments.append(Segment(f"{chain[0].name}...{chain[-1].name}", chain, options))
 
 
 # When a run begins.
@@ -193,7 +193,7 @@ def plan_groups(fragment: Fragment) -> list[GroupPlan]:
     """Return the segments that a run captures; warn about those that it cannot, whose operators run as usual."""
     mode = capture_mode()
     planned: list[GroupPlan] = []
-    for segment in fragment._segments:
+    for segment in fragment._headrace.segments:
         segment.begin_run()
         if mode == "off" or not active().has_devices:
             segment.state = "off"

@@ -296,7 +296,7 @@ class Replay:
         self._is_replaying = True
         self._are_settled = False
         self._knobs = {
-            node.operator._knobs: knobs
+            node.operator._headrace.knobs: knobs
             for node in self._group.members
             if (knobs := node.streams.knobs) is not None
         }

@@ -28,7 +28,7 @@ from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState
 from headrace.capture.steady_replay import steady_replay
 from headrace.core.lint import lint
-from headrace.core.parameter import ParameterVersion
+from headrace.core.parameter import ParameterVersion, holder_of
 from headrace.gpu.capture import RecordedCopy
 from headrace.tensor.array_differences import changed_numbers
 from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
@@ -94,7 +94,7 @@ class CapturedSegment:
         self._retired: list[LentArray] = []  # of closed graphs, while somebody may use them
         self.seen_version = -1
         self._knob_count = 0
-        self._live = [live for node in self.members if (live := node.operator._live_state) is not None]
+        self._live = list(filter(None, (node.operator._headrace.live_state for node in self.members)))
         # Of a replayed frame that is a single array, since the next one may be like it.
         self.last: Entry | None = None
         # What lets frames be recorded while nothing else computes; None if there is one worker. Whether nothing
@@ -118,7 +118,7 @@ class CapturedSegment:
     def prime(self) -> None:
         """Prepare for the first frame."""
         for node in self.members:
-            node.operator._parameter_version = self.version
+            node.operator._headrace.parameter_version = self.version
             node.replayed = lambda: self._replay.replayed
         self._takes = [port.take for port in self.node.input.ports]
         observer = self.node.engine.observer
@@ -321,7 +321,7 @@ class CapturedSegment:
     def _end_compute(self) -> None:
         """Take note of what the operators did, and hold the segment back if one is too far ahead of the device."""
         self._state.look()
-        knobs = sum(len(node.operator._knobs.types) for node in self.members)
+        knobs = sum(len(node.operator._headrace.knobs.types) for node in self.members)
         if knobs != self._knob_count:
             self._knob_count, self.seen_version = knobs, -1
         node = self.node
@@ -351,10 +351,10 @@ class CapturedSegment:
 
     def _parameters_now(self) -> dict[tuple[str, str], Any]:
         return {
-            (operator.name, name): key_of_object(getattr(operator._parameters, name, None))
+            (operator.name, name): key_of_object(getattr(holder_of(operator), name, None))
             for operator in self._group.operators
             for name in operator.spec.params
-            if name not in operator._knobs.types
+            if name not in operator._headrace.knobs.types
         }
 
     def _look_at_parameters(self) -> bool:
@@ -570,7 +570,7 @@ class CapturedSegment:
         self._group.clear()
         self.last = None
         for node in self.members:
-            node.operator._parameter_version = None
+            node.operator._headrace.parameter_version = None
         with ExitStack() as stack:  # all are closed, even if the device has failed
             stack.callback(self._graphs.clear)
             stack.callback(self._retired.clear)

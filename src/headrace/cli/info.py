@@ -97,7 +97,7 @@ def streams(fragment: Fragment) -> str:
     """Return the streams of a composed program as a table."""
     from headrace.observe.figures.tables import table
 
-    layout = StreamLayout(fragment.graph, captured_operators(fragment.segments))
+    layout = StreamLayout(fragment.graph, captured_operators(fragment._headrace.segments))
     found = [
         (each.label, each.kind, each.origin, ", ".join(operator.name for operator in each.operators))
         for each in layout

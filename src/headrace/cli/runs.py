@@ -39,11 +39,11 @@ class Runs(Runner):
         self._read_settings = False
 
     def __enter__(self) -> Runs:
-        self._runner, Fragment._runner = Fragment._runner, self
+        self._runner, Fragment._headrace.runner = Fragment._headrace.runner, self
         return self
 
     def __exit__(self, *raised: object) -> None:
-        Fragment._runner = self._runner
+        Fragment._headrace.runner = self._runner
 
     @property
     def last_outcome(self) -> Outcome | None:
@@ -53,7 +53,7 @@ class Runs(Runner):
     @property
     def read_settings(self) -> bool:
         """Whether one of the applications has a configuration."""
-        return self._read_settings or (self._last is not None and self._last._config is not None)
+        return self._read_settings or (self._last is not None and self._last._headrace.config is not None)
 
     def run(self, fragment: Fragment, limits: RunOptions) -> Outcome:
         """Run a fragment to its end."""
@@ -61,8 +61,8 @@ class Runs(Runner):
         try:
             return super().run(fragment, limits)
         finally:
-            self._read_settings = self._read_settings or fragment._config is not None
-            self._last, self._last_outcome = None, fragment.outcome
+            self._read_settings = self._read_settings or fragment._headrace.config is not None
+            self._last, self._last_outcome = None, fragment._headrace.outcome
 
     def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:
         """Run a fragment on its own thread."""

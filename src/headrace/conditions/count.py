@@ -49,7 +49,7 @@ class CountCondition(Condition):
     def attach(self, node: Node) -> None:
         """Limit the computes of the node."""
         self.join(node)
-        if not node.operator._limit_calls(self._count):
+        if not node.operator._headrace.limit_calls(self._count):
             node.limit_count(self._count)
 
     # The node counts its computes. The rest is used only if the condition is a term of an OrConditionCombiner.
@@ -60,10 +60,12 @@ class CountCondition(Condition):
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY while computes are left, or one goes on with earlier messages."""
-        is_ready = self._left > 0 or (self._node is not None and has_more(self._node.operator))
+        is_ready = self._left > 0 or (
+            self._headrace.node is not None and has_more(self._headrace.node.operator)
+        )
         return (SchedulingStatusType.READY if is_ready else SchedulingStatusType.NEVER), None
 
     def on_execute(self, timestamp: int) -> None:
         """Count one compute, unless it has gone on with earlier messages."""
-        if self._node is None or not self._node.operator._has_gone_on:
+        if self._headrace.node is None or not self._headrace.node.operator._headrace.has_gone_on:
             self._left -= 1

@@ -66,10 +66,10 @@ class CudaStreamCondition(Condition):
     def initialize(self) -> None:
         """Restrict its inputs to messages whose work is finished, because more may arrive after the check."""
         self._awaited = None
-        if self._node is None:
+        if self._headrace.node is None:
             return  # it is not part of a run
         # Before the run begins, so that later wrappers around an input's `take` stay outermost.
-        node = cast("_runtime.Node", self._node)
+        node = cast("_runtime.Node", self._headrace.node)
         for port in node.input.ports:
             if any(queue in self._queues for queue in port.queues):
                 port.take_only_done()

@@ -57,7 +57,7 @@ class DownstreamMessageAffordableCondition(PortCondition):
             queue
             for queue in self._queues
             # The default condition of an output does not wait for queues that drop; an explicit condition does.
-            if not isinstance(queue, UnconnectedQueue) and not (self.is_default and queue.drops)
+            if not isinstance(queue, UnconnectedQueue) and not (self._headrace.is_default and queue.drops)
         )
         for queue in self._queues:
             if self.min_size > queue.limit:

@@ -171,9 +171,9 @@ class JoinCondition(PortCondition):
 
     def initialize(self) -> None:
         """Let `receive` take the messages of the sets."""
-        if self._node is None:
+        if self._headrace.node is None:
             return
-        node = cast("_runtime.Node", self._node)
+        node = cast("_runtime.Node", self._headrace.node)
         for port in node.input.ports:
             if port.name in self._queue_of:
                 port.take = partial(self._take, port)
@@ -222,7 +222,7 @@ class JoinCondition(PortCondition):
             for _ in range(len(buffer.entries) + len(taken) - most):
                 buffer.drop(1, "overflow")
             arrived += [(name, Entry(self._key_of(name, item), item, when)) for item, when in taken]
-            node = cast("_runtime.Node", self._node)
+            node = cast("_runtime.Node", self._headrace.node)
             queue.state.update_producers(node.engine.pausing.is_paused)
             for producer in queue.feeders:
                 producer.announce()  # to a worker of its own, perhaps
@@ -273,7 +273,7 @@ class JoinCondition(PortCondition):
     def _ready_since(self, timestamp: int) -> int | None:
         """Return since when the other conditions of the operator hold, or None if one of them does not."""
         since = 0
-        for condition in cast("_runtime.Node", self._node).conditions:
+        for condition in cast("_runtime.Node", self._headrace.node).conditions:
             if condition is not self:
                 status, when = condition.check(timestamp)
                 if status is SchedulingStatusType.WAIT_TIME and when is not None and when <= timestamp:

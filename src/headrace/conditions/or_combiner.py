@@ -89,7 +89,7 @@ class OrConditionCombiner(Condition):
         earliest: int | None = None
         is_polled = False
         if not only_look:
-            self.is_polled_beside = False
+            self._headrace.is_polled_beside = False
         for term in self._terms:
             status, target = term.check(timestamp) if only_look else term.evaluate(timestamp)
             if status is SchedulingStatusType.WAIT_TIME and target is not None and target <= timestamp:
@@ -101,14 +101,14 @@ class OrConditionCombiner(Condition):
                 continue
             if status is SchedulingStatusType.NEVER and self.ends_with_first_term:
                 return status, None
-            if term.polled and (status is SchedulingStatusType.WAIT or term.is_polled_beside):
+            if term.polled and (status is SchedulingStatusType.WAIT or term._headrace.is_polled_beside):
                 is_polled = True
             if status is SchedulingStatusType.WAIT_TIME and target is not None:
                 earliest = target if earliest is None else min(earliest, target)
             if _RANK[status] > _RANK[best]:
                 best = status
         if not only_look:
-            self.is_polled_beside = is_polled
+            self._headrace.is_polled_beside = is_polled
         return ready or (best, earliest)
 
     def on_execute(self, timestamp: int) -> None:

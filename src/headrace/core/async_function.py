@@ -27,7 +27,8 @@ from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.construction import needs_fragment
-from headrace.core.function import FunctionOperator, OperatorFunction
+from headrace.core.function import FunctionOperator, InnerFunctionOperator, OperatorFunction
+from headrace.core.inner import Inner
 from headrace.core.loop_thread import LoopThread, acquire_loop, release_loop
 
 if TYPE_CHECKING:
@@ -38,14 +39,25 @@ if TYPE_CHECKING:
 _ENDED = object()  # the value of a generator that has no more
 
 
+class InnerAsyncFunctionOperator(InnerFunctionOperator):
+    """The state of the operator of an async function."""
+
+    operator: AsyncFunctionOperator
+    awaits = True
+
+    def limit_calls(self, count: int) -> bool:
+        """Begin at most `count` calls: a call takes two computes, or more."""
+        self.calls_left = count if self.calls_left is None else min(count, self.calls_left)
+        return count > 0 and bool(self.operator.declared.inputs)  # each compute of a source emits one value
+
+
 class AsyncFunctionOperator(FunctionOperator):
     """The operator of a decorated function that is async."""
 
-    _awaits = True
+    _headrace = Inner(InnerAsyncFunctionOperator)
     _calls: deque[_Call]
     _computes: int
-    # How many calls may still begin; None for any number. And what watches calls that have a deadline.
-    _calls_left: int | None
+    # What watches calls that have a deadline.
     _watch_call: Callable[[Callable[[], str]], Callable[[], None]] | None
     _emits_for: _Call | None
     _loop: LoopThread | None
@@ -96,11 +108,6 @@ class AsyncFunctionOperator(FunctionOperator):
         """Whether the function never returns a value."""
         return not self.yields and super().never_emits
 
-    def _limit_calls(self, count: int) -> bool:
-        """Begin at most `count` calls: a call takes two computes, or more."""
-        self._calls_left = count if self._calls_left is None else min(count, self._calls_left)
-        return count > 0 and bool(self.declared.inputs)  # each compute of a source emits one value
-
     def watch_calls(self, watch: Callable[[Callable[[], str]], Callable[[], None]]) -> None:
         """Let the calls be watched, from now on and those that have begun."""
         self._watch_call = watch
@@ -124,9 +131,11 @@ class AsyncFunctionOperator(FunctionOperator):
         self._call_function = call
         if not self.declared.inputs:
             return self._compute_source
-        assert self._node is not None
-        if self._resume is None or self._resume.node is not self._node:  # a restart keeps the existing one
-            self._resume = self._node.make_resume()
+        assert self._headrace.node is not None
+        if (
+            self._headrace.resume is None or self._headrace.resume.node is not self._headrace.node
+        ):  # a restart keeps the existing one
+            self._headrace.resume = self._headrace.node.make_resume()
         self._receive_arguments = self._arguments()
         return self._compute_messages
 
@@ -178,7 +187,7 @@ class AsyncFunctionOperator(FunctionOperator):
     def _compute_messages(
         self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext
     ) -> None:
-        resume = self._resume
+        resume = self._headrace.resume
         assert resume is not None
         self._emits_for = None
         self._computes += 1
@@ -203,7 +212,7 @@ class AsyncFunctionOperator(FunctionOperator):
 
     def _emit_first(self, op_output: OutputContext) -> None:
         """Emit the result of the oldest call, with what came with its messages."""
-        resume = self._resume
+        resume = self._headrace.resume
         assert resume is not None
         call = self._emits_for = self._calls.popleft()
         resume.noted = call.note
@@ -214,7 +223,7 @@ class AsyncFunctionOperator(FunctionOperator):
                 self._calls.appendleft(call)
                 call.begin()
         finally:
-            if not self._calls and self._calls_left == 0:
+            if not self._calls and self._headrace.calls_left == 0:
                 self.stop_execution()
         if value is _ENDED:
             return
@@ -230,11 +239,11 @@ class AsyncFunctionOperator(FunctionOperator):
 
     def _begin(self, call: _Call) -> None:
         """Begin a call, unless there is none left."""
-        left = self._calls_left
+        left = self._headrace.calls_left
         if left is not None:
             if not left:
                 return
-            self._calls_left = left - 1
+            self._headrace.calls_left = left - 1
         self._calls.append(call)
         call.begin()
 
@@ -245,9 +254,9 @@ class AsyncFunctionOperator(FunctionOperator):
             return SchedulingStatusType.READY
         if (
             len(calls) < self.declared.concurrency
-            and self._calls_left != 0
-            and self._resume is not None
-            and self._resume.messages_wait()
+            and self._headrace.calls_left != 0
+            and self._headrace.resume is not None
+            and self._headrace.resume.messages_wait()
         ):
             return SchedulingStatusType.READY
         return SchedulingStatusType.WAIT_EVENT
@@ -329,7 +338,7 @@ class _Call:
         self._awaited = None
         self.ended.clear()
         self.watch()
-        loop, node = self._operator._loop, self._operator._node
+        loop, node = self._operator._loop, self._operator._headrace.node
         assert loop is not None
         assert node is not None
         self._clock = node.engine.clock

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from headrace.core.condition_types import ConditionType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, choices
+from headrace.core.function import FunctionOperator
 from headrace.core.loops import settle_execution
 from headrace.core.operator import Operator
+from headrace.core.parameter import holder_of
 from headrace.core.ports import IOSpec
 from headrace.core.queues import queues_of
 from headrace.core.resource import Resource
@@ -26,16 +28,16 @@ def compose(fragment: Composition, look: Callable[[], object] | None = None) -> 
 
     `look` is called when the graph is as the program declared it, before operators are replaced by their replicas.
     """
-    made = fragment._compose_graph()
+    made = fragment._headrace.compose_graph()
     settle_execution(fragment.graph)
     check(fragment, made)
     if look is not None:
         look()
-    fragment._keep_part()
+    fragment._headrace.keep_part()
     _check_resources(fragment)
-    fragment._expand_replicas()
-    fragment._find_segments()
-    fragment._check_streams()
+    fragment._headrace.expand_replicas()
+    fragment._headrace.find_segments()
+    fragment._headrace.check_streams()
     return fragment.graph
 
 
@@ -47,19 +49,19 @@ def check(fragment: Composition, made: Iterable[Operator] = ()) -> None:
     graph = fragment.graph
     for operator in made:
         if operator not in graph:
-            fragment._report(
+            fragment._headrace.report(
                 f"operator {operator.name!r} ({type(operator).__name__}) was created in compose but is not "
                 "part of the graph, so it would never run; connect it with add_flow(...), or add it with "
                 "add_operator(...) if it has no flows"
             )
     if not len(graph):
-        fragment._report(
+        fragment._headrace.report(
             "there are no operators: compose() must call add_flow(...) for operators that are connected "
             "and add_operator(...) for operators without flows"
         )
     for operator in graph:
         check_operator(operator)
-        _check_inputs(graph, operator, {flow.input for flow in operator._incoming})
+        _check_inputs(graph, operator, {flow.input for flow in operator._headrace.incoming})
 
 
 def check_operator(operator: Operator) -> None:
@@ -76,11 +78,11 @@ def check_operator(operator: Operator) -> None:
     _check_queues(operator)
     flows = [
         flow
-        for flow in operator._outgoing
+        for flow in operator._headrace.outgoing
         if flow.output != operator.spec.dead_letter
         and not operator.spec.every_output[flow.output].is_execution
     ]
-    if flows and operator.never_emits:  # a return is missing
+    if flows and operator._headrace.never_emits:  # a return is missing
         raise GraphError(
             f"operator {operator.name!r}: the function never returns a value, so {flows[0]} would "
             "carry nothing; return the value to emit"
@@ -89,7 +91,7 @@ def check_operator(operator: Operator) -> None:
 
 def _check_policies(operator: Operator) -> None:
     """Raise if an operator cannot do what it declares about errors and stuck computes."""
-    policy = operator._error_policy
+    policy = operator._headrace.error_policy
     port = policy.dead_letter
     _check_combinations(operator, policy)
     where = f"operator {operator.name!r}: dead_letter={port!r}"
@@ -112,9 +114,8 @@ def _check_policies(operator: Operator) -> None:
 
 def _check_combinations(operator: Operator, policy: ErrorPolicy) -> None:
     """Raise for what an operator declares and cannot have together."""
-    declared = getattr(operator, "declared", None)
-    is_async = bool(getattr(declared, "is_async", False))
-    overlaps = is_async and getattr(declared, "concurrency", 1) > 1
+    is_async = isinstance(operator, FunctionOperator) and operator.declared.is_async
+    overlaps = isinstance(operator, FunctionOperator) and is_async and operator.declared.concurrency > 1
     again = bool(policy.retries or policy.dead_letter)
     for is_so, what in (
         (again and operator.spec.is_joined, "joins its inputs and retries or sends dead letters"),
@@ -132,7 +133,7 @@ def _check_resources(fragment: Composition) -> None:
     for operator in fragment.graph:
         found.append(operator.fragment.get_default_green_context_pool())
         found += operator.resources.values()
-        found += [getattr(operator._parameters, name, None) for name in operator.spec.params]
+        found += [getattr(holder_of(operator), name, None) for name in operator.spec.params]
     for check_graph in {type(part).check_graph: None for part in found if isinstance(part, Resource)}:
         check_graph(fragment)
 
@@ -140,7 +141,7 @@ def _check_resources(fragment: Composition) -> None:
 def check_compute(operator: Operator) -> None:
     """Raise if an operator has no compute of its own: it would always be ready and do nothing."""
     if type(operator).compute is Operator.compute and "compute" not in vars(operator):
-        operator.fragment._report(
+        operator.fragment._headrace.report(
             f"operator {operator.name!r}: class {type(operator).__name__} has no compute(self, op_input, "
             "op_output, context), which does the operator's work"
         )
@@ -180,7 +181,7 @@ def has_nothing_to_wait_for(operator: Operator, connected: set[str]) -> bool:
 def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None:
     name = waits_for_ever(operator, connected)
     if name is not None:
-        operator.fragment._report(
+        operator.fragment._headrace.report(
             f"input {name!r} of operator {operator.name!r}{_through(graph, operator, name)} is not connected, "
             f"so the operator would never run; {_connect(graph, operator)}, or declare it with "
             ".condition(ConditionType.NONE) if it may stay empty"
@@ -189,10 +190,10 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
     if (
         operator.is_function
         and not operator.conditions
-        and not operator._outgoing
+        and not operator._headrace.outgoing
         and _waits_for_none(operator)
     ):
-        operator.fragment._report(
+        operator.fragment._headrace.report(
             f"operator {operator.name!r} waits for nothing: its inputs keep the latest message, which it "
             "receives any number of times, so the function would be called for ever; give the operator a "
             "condition, such as PeriodicCondition(self, '20ms')"
@@ -201,7 +202,7 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
 
 def check_waits_for_something(graph: Graph, operator: Operator) -> None:
     """Raise for a function that takes any number of messages, gets none, and would be called for ever."""
-    if has_nothing_to_wait_for(operator, {flow.input for flow in operator._incoming}):
+    if has_nothing_to_wait_for(operator, {flow.input for flow in operator._headrace.incoming}):
         raise GraphError(
             f"input {next(iter(operator.spec.inputs))!r} of operator {operator.name!r} takes the messages of any "
             "number of flows and has none, so the function would be called without arguments for ever; "

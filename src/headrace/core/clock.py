@@ -19,10 +19,12 @@ from headrace import waits
 from headrace.brief import brief
 from headrace.core.booleans import boolean
 from headrace.core.durations import Duration, finite_number, nanoseconds
-from headrace.core.resource import Resource
+from headrace.core.inner import Inner
+from headrace.core.resource import InnerComponent, Resource
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
+    from headrace.core.resource import Component
 
 _CHANGING = threading.Lock()
 
@@ -47,8 +49,21 @@ class Parker(Protocol):
         """End the wait; may be called from any thread."""
 
 
+class InnerClock(InnerComponent):
+    """The state of a clock."""
+
+    def __init__(self, clock: Component) -> None:
+        # The functions to call after a change; each run that uses the clock adds one. A tuple that is replaced
+        # under `_CHANGING`, so that any thread can read it.
+        self.watchers: tuple[Callable[[], None], ...] = ()
+        # How much work is under way beside the workers of runs; changed under `_CHANGING`.
+        self.holds = 0
+
+
 class Clock(Resource):
     """The base of clocks."""
+
+    _headrace = Inner(InnerClock)
 
     passes: ClassVar[bool] = False
     """Whether time passes by itself, so that a thread can sleep until a time."""
@@ -97,54 +112,48 @@ class Clock(Resource):
         """Count this thread as working for the duration of a ``with`` block."""
         return nullcontext()
 
-    # How much work is under way beside the workers of runs; changed under `_CHANGING`.
-    _holds = 0
-
     def hold(self) -> None:
         """Let virtual time stand still until `release`, because work goes on beside the workers.
 
         May be called from any thread; does nothing to other time.
         """
-        self._count_holds(1)
+        _count_holds(self, 1)
 
     def release(self) -> None:
         """End what `hold` began; from any thread."""
-        self._count_holds(-1)
-
-    def _count_holds(self, change: int) -> None:
-        if self.is_virtual:
-            with _CHANGING:
-                self._holds += change
-            self.announce()
+        _count_holds(self, -1)
 
     @property
     def is_held(self) -> bool:
         """Whether a run must not let the time pass, although its workers wait."""
-        return self._holds > 0
-
-    # The functions to call after a change; each run that uses the clock adds one. A tuple that is replaced under
-    # `_CHANGING`, so that any thread can read it.
-    _watchers: tuple[Callable[[], None], ...] = ()
+        return self._headrace.holds > 0
 
     def watch(self, announce: Callable[[], None]) -> None:
         """Call a function, from any thread, whenever the time or its scale was changed, until `unwatch`."""
         with _CHANGING:
-            self._watchers = (*self._watchers, announce)
+            self._headrace.watchers = (*self._headrace.watchers, announce)
 
     def unwatch(self, announce: Callable[[], None]) -> None:
         """Call a function no more."""
         with _CHANGING:
-            self._watchers = tuple(known for known in self._watchers if known != announce)
+            self._headrace.watchers = tuple(known for known in self._headrace.watchers if known != announce)
 
     def announce(self) -> None:
         """Tell the runs that use this clock that its time or its scale was changed; from any thread."""
-        for announce in self._watchers:
+        for announce in self._headrace.watchers:
             announce()
 
     @property
     def is_in_use(self) -> bool:
         """Whether a run that is in progress uses this clock, so that its time must not be set back."""
-        return bool(self._watchers)
+        return bool(self._headrace.watchers)
+
+
+def _count_holds(clock: Clock, change: int) -> None:
+    if clock.is_virtual:
+        with _CHANGING:
+            clock._headrace.holds += change
+        clock.announce()
 
 
 class RealtimeClock(Clock):

@@ -19,9 +19,9 @@ from headrace.core.control import RunControl
 from headrace.core.errors import ConfigError, GraphError, ParameterError, absent, choices
 from headrace.core.execution import DynamicFlows
 from headrace.core.graph import Graph, PortPairs, check_member
+from headrace.core.inner import Inner
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
-from headrace.core.private_names import check_private_names, is_ours
 from headrace.core.resource import Resource
 from headrace.core.services import Services
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
@@ -33,15 +33,357 @@ if TYPE_CHECKING:
     from headrace.core.condition_types import ConditionType
     from headrace.core.config import Setting, Settings
     from headrace.core.durations import Duration
-    from headrace.core.graph import Flow
+    from headrace.core.graph import Flow, Graph
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.ports import IOSpec
     from headrace.core.wiring import End, Ends
 
 S = TypeVar("S")
+
+
 RUNNING: WeakSet[Composition] = WeakSet()
 """The compositions whose runs are in progress, or that are being composed."""
+
+
+class InnerComposition:
+    """The state of a composition, and what subclasses of headrace's own change about it."""
+
+    graph_type: ClassVar[type[Graph]] = Graph
+    condition_types: ClassVar[Mapping[ConditionType, type[Condition]]] = {}
+    """The classes of the conditions of ports, where they are not headrace's own."""
+
+    def __init__(self, composition: Composition) -> None:
+        self.composition = composition
+        self.config: Config | None = None
+        self.metadata_enabled = True
+        # The operators that compose has created; None while compose is not running. And the thread that composes.
+        self.made: list[Operator] | None = None
+        self.composing_on = 0
+        # The control of its current use, under "run". A dict, because its setdefault is atomic.
+        self.controls: dict[str, RunControl] = {}
+        # Return the progress of the last run and its watchers, if its operators computed in other processes.
+        self.progress_elsewhere: Callable[[], Any] | None = None
+        # What keeps one part of it, if that part runs in a process of its own (`headrace.parts.cut`).
+        self.cut: Any = None
+        self.watchers_elsewhere: Callable[[], Sequence[Any]] = tuple
+        self.last_run_id = ""
+        self.outcome: Outcome | None = None
+        # Those who watch its runs, the loggers of its data, and the recording that it plays (`headrace.observe`).
+        self.watchers: list[Any] = []
+        self.data_loggers: list[Any] = []
+        self.replay: Any = None
+        self.services = Services()
+        # The event loop of its async operators, in a run (`headrace.core.loop_thread`).
+        self.loop: Any = None
+        # Live parameters that were changed outside of a run, by operator and parameter.
+        self.live_values: dict[tuple[str, str], Any] = {}
+        # The same for knobs.
+        self.knob_values: dict[tuple[str, str], Any] = {}
+
+    def begin_graph(self) -> None:
+        """Begin with what compose declares."""
+        self.composition.graph = self.graph_type()
+        self.names: dict[str, int] = {}
+        # Of the class ThreadPool, whose module imports this one.
+        self.thread_pools: list[Any] = []
+        self.green_contexts: Any = None
+        # The segments that compose declared, and the options of those to be found (`headrace.capture`).
+        self.segments: list[Any] = []
+        self.chain_options: dict[str, Any] | None = None
+        # The settings of the environment, for a program without a configuration, and those that operators took.
+        self.environment_settings = environment_parameters()
+        self.taken_settings: set[str] = set()
+        # The parameters of conditions and resources, by their names, if anything is set.
+        self.settable: dict[str, list[str]] = {}
+        self.composed_data_loggers: list[Any] = []
+        self.composed_services = Services()
+        self.start_operator: Operator | None = None
+        self.stream_shares: list[tuple[Operator, ...]] = []
+
+    def check_place(self, end: End) -> None:
+        """Raise if an operator or a subgraph was not created in this fragment or subgraph."""
+        owner = owner_of(end)
+        check_member(self.root, owner, or_subgraph=True)
+        place = owner._headrace.place
+        if place is not self.composition:
+            what = f"{owner._headrace.noun} {owner.name!r}"
+            inside = f"{place.name!r}" if place is place._headrace.root else f"subgraph {place.name!r}"
+            root = self.root._headrace
+            if root.made is None and root.engine is not None:
+                raise GraphError(
+                    f"{what} was created in {inside} and cannot be connected in {self.composition.name!r}: a "
+                    "subgraph does not change in a run; connect a port that it has, as in subgraph['port'] >> "
+                    "operator"
+                )
+            raise GraphError(
+                f"{what} was created in {inside} and cannot be connected in {self.composition.name!r}: a flow into "
+                "a subgraph or out of it goes through a port of the subgraph, which its compose declares by "
+                "add_input('name', operator['port']) or add_output('name', operator['port'])"
+            )
+
+    def undeclared_flow(self, source: Operator, output: str, target: Any, input_: str) -> Flow:
+        """Return a dynamic flow that `add_flow` did not declare, or raise."""
+        where = f"operator {source.name!r}: add_dynamic_flow"
+        if self.composition.allows_undeclared_flows:
+            ports = {(output, input_)} if output or input_ else None
+            if not input_ and not target.spec.inputs:
+                ports = {(output or OUTPUT_EXEC, INPUT_EXEC)}
+            return self.composition.graph.flows_between(source, target, ports, None, None)[0]
+        declared = ", ".join(map(str, source._headrace.outgoing)) or "none"
+        wanted = f"{source.name}.{output} -> " if output else ""
+        raise GraphError(
+            f"{where}: there is no flow {wanted or 'to '}{getattr(target, 'name', target)!r}"
+            f"{f' input {input_!r}' if input_ else ''}; compose declares the flows that may be chosen, by "
+            f"add_flow or then; there are {declared}"
+        )
+
+    def all_services(self) -> list[object]:
+        """Return every service of a run."""
+        return [*self.services.all(), *self.composed_services.all()]
+
+    # What a program may set, or ask for, under the same name.
+
+    @property
+    def stop_timeout(self) -> Any:
+        """How long a run may take to stop."""
+        return self.composition.stop_timeout
+
+    @property
+    def stream_per(self) -> str:
+        """Which operators share a stream."""
+        return self.composition.stream_per
+
+    @property
+    def max_in_flight(self) -> int:
+        """The maximum number of unfinished computes of an operator that does not set its own."""
+        return self.composition.max_in_flight
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run in progress, or else of the last run."""
+        return self.last_run_id
+
+    @property
+    def every_data_logger(self) -> list[Any]:
+        """The loggers that were added."""
+        return [*self.data_loggers, *self.composed_data_loggers]
+
+    def expand_replicas(self) -> None:
+        """Replace the operators that were given ``workers=`` by their replicas."""
+
+    def find_segments(self) -> None:
+        """Check the segments that compose declared, and find those that are wanted besides."""
+
+    def check_streams(self) -> None:
+        """Raise if operators cannot have the streams that compose declared."""
+
+    @property
+    def parameter_settings(self) -> dict[str, Setting]:
+        """The values that options and the environment set for parameters of operators and subgraphs."""
+        return self.environment_settings if self.config is None else self.config.parameters
+
+    def set_parameters(self, owner: Any, noun: str) -> dict[str, Any]:
+        """Return the values that were set for parameters of an operator or subgraph, which takes them now."""
+        settings = self.parameter_settings
+        found: dict[str, Any] = {}
+        if not settings:
+            return found
+        owner.spec.expect_types(owner)
+        for name, parameter in owner.spec.params.items():
+            key = setting_name(f"{owner.name}.{name}")
+            if key in settings:
+                setting = settings[key]
+                try:
+                    found[name] = parameter.check(setting.value, f"{noun} {owner.name!r}")
+                except ParameterError as error:
+                    raise ConfigError(f"{setting.origin}: {error}") from None
+                self.taken_settings.add(key)
+        return found
+
+    @contextmanager
+    def component_settings(self, name: str, known: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """Yield the values that were set for arguments of a condition or resource, which takes them here."""
+        settings, found = self.parameter_settings, {}
+        self.settable.setdefault(name, []).extend(known)
+        for parameter in known:
+            key = setting_name(f"{name}.{parameter}")
+            if key not in settings:
+                continue
+            if key in self.taken_settings:
+                raise ConfigError(
+                    f"{settings[key].origin}: several are called {name!r}; give each a name of its own: name=..."
+                )
+            self.taken_settings.add(key)
+            found[parameter] = settings[key]
+        try:
+            yield {parameter: setting.value for parameter, setting in found.items()}
+        except (TypeError, ValueError) as error:
+            if not found:
+                raise
+            raise ConfigError(f"{', '.join(each.origin for each in found.values())}: {error}") from error
+
+    def check_settings(self, made: list[Operator]) -> None:
+        """Raise ConfigError if something was set that exists neither in the configuration nor in the program."""
+        for key, setting in self.parameter_settings.items():
+            if key in self.taken_settings:
+                continue
+            named, _, parameter = setting.key.rpartition(".")
+            operators = {operator.name: operator for operator in made}
+            if named in operators:
+                why = absent(f"operator {named!r}", "parameter", parameter, operators[named].spec.params)
+            elif named in self.composition.graph.subgraphs:
+                inside = self.composition.graph.subgraphs[named]
+                why = absent(f"subgraph {named!r}", "parameter", parameter, inside.spec.params)
+            elif named in self.settable:
+                why = absent(repr(named), "parameter", parameter, self.settable[named])
+            else:
+                why = f"there is no operator {named!r}; there are {choices(operators, named)}"
+            raise ConfigError(
+                f"{setting.origin}: {why}" + (f" ({setting.missing})" if setting.missing else "")
+            )
+
+    def configuration(self) -> Config:
+        """Return the configuration; raise if there is none."""
+        if self.config is None:
+            if not Config.is_named_outside():
+                raise RuntimeError(
+                    f"{self.composition.name!r} has no configuration: call config('file.yaml') first, or "
+                    "config({'section': {'key': value}})"
+                )
+            self.config = Config(None)
+        return self.config
+
+    def compose_graph(self) -> list[Operator]:
+        """Call `compose` for a new graph, and return the operators that it created."""
+        self.begin_graph()
+        made: list[Operator] = []
+        self.made, self.composing_on = made, get_ident()
+        try:
+            self.composition.compose()
+            made += self.compose_parts()
+            self.check_settings(made)
+            for operator in made:
+                operator._headrace.recall_values()
+        finally:
+            self.made, self.composing_on = None, 0
+        return made
+
+    def compose_parts(self) -> list[Operator]:
+        """Compose the fragments that it consists of, and return the operators that they created."""
+        return []
+
+    def follow_graph(self) -> None:
+        """Let the graphs of the fragments that it consists of follow its own, which was changed in a run."""
+
+    def keep_part(self) -> None:
+        """Keep only the operators of the part that runs in this process, if the composition was cut."""
+
+    def report_mistake(self, error: Exception) -> None:
+        """Raise an error of the program that a run could go on with; a subclass may let it pass."""
+        raise error from None
+
+    def report(self, mistake: str) -> None:
+        """Report a mistake in the graph."""
+        self.report_mistake(GraphError(mistake))
+
+    def order_of_stops(
+        self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
+    ) -> list[Operator]:
+        """Return the operators that a run started in the order in which it stops them: the last one first.
+
+        `ended` are those that ended by themselves, in the order of their ends, and `errors` those of the run.
+        """
+        return started[::-1]
+
+    def check_composing(self, call: str) -> None:
+        """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
+        if self.made is not None:
+            return
+        if self.run_control.set_elsewhere is not None:
+            raise GraphError(
+                f"{call} of {self.composition.name!r}, whose operators run in processes of their own: the graph of "
+                "a part is changed in its process, by one of its operators"
+            )
+        if self.engine is not None:
+            raise GraphError(
+                f"{call} of {self.composition.name!r}, which is running: call it in compose(), which every run "
+                "calls to make its graph; a run takes only new operators of the application itself and flows "
+                "between these (a >> b, add_flow, add_operator)"
+            )
+        raise GraphError(
+            f"{call} of {self.composition.name!r}, which is not being composed: call it in compose(), which every "
+            "run calls to make its graph; a graph that is there is not changed"
+        )
+
+    def changes_of_run(self, call: str) -> Any:
+        """Return what changes the graph of the run in progress; None while composing; raise without either."""
+        if self.made is None and self.run_control.changes is not None:
+            return self.run_control.changes
+        self.check_composing(call)
+        return None
+
+    @property
+    def is_composing_here(self) -> bool:
+        """Whether this is the thread that runs compose now."""
+        return self.composing_on == get_ident()
+
+    @property
+    def run_control(self) -> RunControl:
+        """The control of the run in progress; without one, a control that has no effect."""
+        return self.controls.get("run") or RunControl.of_no_run()
+
+    @property
+    def engine(self) -> Any:
+        """The engine of the run in progress, or None."""
+        return self.run_control.engine
+
+    def find_operator(self, name: str) -> Operator:
+        """Return the operator that its operators mean by a name."""
+        return self.composition.graph.find(name)
+
+    def claim(self, control: RunControl) -> None:
+        """Use this fragment for what `control` controls alone, or raise if it is in use."""
+        holder = self.controls.setdefault("run", control)
+        if holder is not control:
+            raise RuntimeError(
+                f"{self.composition.name!r} {holder.doing} already: one run at a time. Wait for its end, or "
+                "end it by stop_execution(), from outside of its compose and its operators; for two runs side "
+                "by side make two applications"
+            )
+        if control.is_run:
+            self.last_run_id = control.run_id
+        RUNNING.add(self.composition)
+
+    def release(self, control: RunControl) -> None:
+        """End the use of this fragment that `control` controls, if that is the current use."""
+        if self.controls.get("run") is control:
+            del self.controls["run"]
+            RUNNING.discard(self.composition)
+            control.end()
+
+    @property
+    def root(self) -> Composition:
+        """The fragment; another one than this object if this is a subgraph."""
+        return self.composition
+
+    @property
+    def whole(self) -> Composition:
+        """What runs: this fragment, or the application that it is a part of."""
+        return self.composition
+
+    def qualified(self, name: str) -> str:
+        """Return the name that an operator of this name has in the whole fragment."""
+        return name
+
+    def full_name(self, name: str) -> str:
+        """Return the name of an operator with that of its fragment, if that is a part of an application."""
+        return name
+
+    def unused_name(self, base: str) -> str:
+        """Return a name that no operator has yet."""
+        number = self.names[base] = self.names.get(base, 0) + 1
+        return base if number == 1 else f"{base}_{number}"
 
 
 class Composition:
@@ -52,16 +394,20 @@ class Composition:
     `run` raises :class:`StuckError`, and leaves what still runs alone. None waits for ever. It is read when a run
     begins; ``HEADRACE_STOP_TIMEOUT`` takes precedence."""
 
+    max_in_flight: int = 8
+    """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
+    stream_per: str = "operator"
+    """Which operators share a stream: none (``"operator"``), those of a chain (``"branch"``: every fork and
+    every join begins another), or all that take their streams from the same pool or slice (``"program"``)."""
+    count_messages: bool = False
+    """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
+
     passes_acquisition_times_on: ClassVar[bool] = True
     """Whether what an operator emits carries the oldest acquisition time of what it received."""
-    _graph_type: ClassVar[type[Graph]] = Graph
 
-    _condition_types: ClassVar[Mapping[ConditionType, type[Condition]]] = {}
-    """The classes of the conditions of ports, where they are not headrace's own."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        check_private_names(cls, next(each for each in cls.__mro__ if is_ours(each)))
+    graph: Graph
+    """The operators and flows of the last `compose`."""
+    _headrace = Inner(InnerComposition)
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
@@ -71,61 +417,9 @@ class Composition:
                 f"__init__ of its own, which calls super().__init__(), can take more); it takes {known}"
             )
         self.name = name or type(self).__name__
-        self._begin_graph()
-        self._config: Config | None = None
-        self._metadata_enabled = True
+        self._headrace.begin_graph()
         self.metadata_policy = MetadataPolicy.DEFAULT
         """The policy of operators that do not set their own."""
-        self.max_in_flight = 8
-        """The maximum number of unfinished computes of one operator, unless the operator sets its own."""
-        self.stream_per = "operator"
-        """Which operators share a stream: none (``"operator"``), those of a chain (``"branch"``: every fork and
-        every join begins another), or all that take their streams from the same pool or slice (``"program"``)."""
-        self.count_messages = False
-        """Whether a run counts the messages of every port for its outcome; this slows down every `emit`."""
-        # The operators that compose has created; None while compose is not running. And the thread that composes.
-        self._made: list[Operator] | None = None
-        self._composing_on = 0
-        # The control of its current use, under "run". A dict, because its setdefault is atomic.
-        self._controls: dict[str, RunControl] = {}
-        # Return the progress of the last run and its watchers, if its operators computed in other processes.
-        self._progress_elsewhere: Callable[[], Any] | None = None
-        self._watchers_elsewhere: Callable[[], Sequence[Any]] = tuple
-        self._last_run_id = ""
-        self.outcome: Outcome | None = None
-        """How the last run ended, even if it raised; None before the first run, and if `compose` raised."""
-        # Those who watch its runs, the loggers of its data, and the recording that it plays (`headrace.observe`).
-        self._watchers: list[Any] = []
-        self._data_loggers: list[Any] = []
-        self._replay: Any = None
-        self._services = Services()
-        # The event loop of its async operators, in a run (`headrace.core.loop_thread`).
-        self._loop: Any = None
-        # Live parameters that were changed outside of a run, by operator and parameter.
-        self._live_values: dict[tuple[str, str], Any] = {}
-        # The same for knobs.
-        self._knob_values: dict[tuple[str, str], Any] = {}
-
-    def _begin_graph(self) -> None:
-        """Begin with what compose declares."""
-        self.graph = self._graph_type()
-        """The operators and flows of the last `compose`."""
-        self._names: dict[str, int] = {}
-        # Of the class ThreadPool, whose module imports this one.
-        self._thread_pools: list[Any] = []
-        self._green_contexts: Any = None
-        # The segments that compose declared, and the options of those to be found (`headrace.capture`).
-        self._segments: list[Any] = []
-        self._chain_options: dict[str, Any] | None = None
-        # The settings of the environment, for a program without a configuration, and those that operators took.
-        self._environment_settings = environment_parameters()
-        self._taken_settings: set[str] = set()
-        # The parameters of conditions and resources, by their names, if anything is set.
-        self._settable: dict[str, list[str]] = {}
-        self._composed_data_loggers: list[Any] = []
-        self._composed_services = Services()
-        self._start_operator: Operator | None = None
-        self._stream_shares: list[tuple[Operator, ...]] = []
 
     # Methods that a subclass overrides.
 
@@ -145,12 +439,12 @@ class Composition:
         for operator in operators:
             if not isinstance(operator, Operator):
                 raise GraphError(f"share_stream takes operators, not {operator!r:.80}")
-            if operator.fragment is not self._root:
+            if operator.fragment is not self._headrace.root:
                 raise GraphError(
                     f"share_stream: operator {operator.name!r} belongs to {operator.fragment.name!r}, not to "
                     f"{self.name!r}"
                 )
-            for share in self._root._stream_shares:
+            for share in self._headrace.root._headrace.stream_shares:
                 if operator in share:
                     others = choices(each.name for each in share if each is not operator)
                     raise GraphError(
@@ -159,16 +453,16 @@ class Composition:
                     )
         if len(set(operators)) < 2:
             raise GraphError("share_stream takes two operators or more, each once")
-        self._root._stream_shares.append(tuple(operators))
+        self._headrace.root._headrace.stream_shares.append(tuple(operators))
 
     def add_operator(self, op: Operator) -> None:
         """Add an operator that is not connected; `add_flow` adds the operators that it connects.
 
         While the fragment runs, it starts the operator.
         """
-        check_member(self._root, op)
-        self._check_place(op)
-        changes = self._changes_of_run(f"add_operator({op.name!r})")
+        check_member(self._headrace.root, op)
+        self._headrace.check_place(op)
+        changes = self._headrace.changes_of_run(f"add_operator({op.name!r})")
         if changes is None:
             self.graph.add(op)
         else:
@@ -214,9 +508,9 @@ class Composition:
             chain += [pairs, *more]
             pairs = None
         for end in (end for ends in chain for end in ends_of(ends)):
-            self._check_place(end)
+            self._headrace.check_place(end)
         call = f"add_flow({', '.join(map(name_of, chain))})"
-        changes = self._changes_of_run(call)
+        changes = self._headrace.changes_of_run(call)
         links = [
             (source, target)
             for sources, targets in pairwise(chain)
@@ -230,25 +524,6 @@ class Composition:
             found = [self.graph.flows_between(*link, pairs, size, policy) for link in links]
             changes.add_flows(call, [flow for flows in found for flow in flows])
 
-    def _check_place(self, end: End) -> None:
-        """Raise if an operator or a subgraph was not created in this fragment or subgraph."""
-        owner = owner_of(end)
-        check_member(self._root, owner, or_subgraph=True)
-        place = owner._place
-        if place is not self:
-            what = f"{owner._noun} {owner.name!r}"
-            inside = f"{place.name!r}" if place is place._root else f"subgraph {place.name!r}"
-            if self._root._made is None and self._root._engine is not None:
-                raise GraphError(
-                    f"{what} was created in {inside} and cannot be connected in {self.name!r}: a subgraph does not "
-                    "change in a run; connect a port that it has, as in subgraph['port'] >> operator"
-                )
-            raise GraphError(
-                f"{what} was created in {inside} and cannot be connected in {self.name!r}: a flow into a subgraph "
-                "or out of it goes through a port of the subgraph, which its compose declares by add_input('name', "
-                "operator['port']) or add_output('name', operator['port'])"
-            )
-
     def remove_flow(
         self, upstream_op: Operator, downstream_op: Operator, port_pairs: PortPairs | None = None
     ) -> None:
@@ -257,9 +532,9 @@ class Composition:
         It returns at once, and takes effect before the next compute of any operator. Messages that were sent
         before are still received. In compose, it removes what `add_flow` connected.
         """
-        check_member(self._root, upstream_op)
-        check_member(self._root, downstream_op)
-        changes = self._changes_of_run(f"remove_flow({upstream_op.name!r}, {downstream_op.name!r})")
+        check_member(self._headrace.root, upstream_op)
+        check_member(self._headrace.root, downstream_op)
+        changes = self._headrace.changes_of_run(f"remove_flow({upstream_op.name!r}, {downstream_op.name!r})")
         if changes is None:
             self.graph.disconnect(upstream_op, downstream_op, port_pairs)
         else:
@@ -277,41 +552,25 @@ class Composition:
             flow to be used. What the compute emitted goes along these flows only. Without any, it is dropped and
             counted.
         """
-        check_member(self._root, op)
-        self._check_composing(f"set_dynamic_flows({op.name!r}, ...)")
+        check_member(self._headrace.root, op)
+        self._headrace.check_composing(f"set_dynamic_flows({op.name!r}, ...)")
         if not callable(dynamic_flow_func):
             raise TypeError(
                 f"set_dynamic_flows({op.name!r}, ...) takes a function of the operator, not {dynamic_flow_func!r}"
             )
-        op._dynamic_flows = DynamicFlows(op, dynamic_flow_func)
-        if self._root.allows_undeclared_flows:
+        op._headrace.dynamic_flows = DynamicFlows(op, dynamic_flow_func)
+        if self._headrace.root.allows_undeclared_flows:
             op.spec.add_execution_port(OUTPUT_EXEC)
 
     allows_undeclared_flows: ClassVar[bool] = False
     """Whether a dynamic flow may lead along ports that `add_flow` did not connect."""
-
-    def _undeclared_flow(self, source: Operator, output: str, target: Any, input_: str) -> Flow:
-        """Return a dynamic flow that `add_flow` did not declare, or raise."""
-        where = f"operator {source.name!r}: add_dynamic_flow"
-        if self.allows_undeclared_flows:
-            ports = {(output, input_)} if output or input_ else None
-            if not input_ and not target.spec.inputs:
-                ports = {(output or OUTPUT_EXEC, INPUT_EXEC)}
-            return self.graph.flows_between(source, target, ports, None, None)[0]
-        declared = ", ".join(map(str, source._outgoing)) or "none"
-        wanted = f"{source.name}.{output} -> " if output else ""
-        raise GraphError(
-            f"{where}: there is no flow {wanted or 'to '}{getattr(target, 'name', target)!r}"
-            f"{f' input {input_!r}' if input_ else ''}; compose declares the flows that may be chosen, by "
-            f"add_flow or then; there are {declared}"
-        )
 
     def wait_until_changed(self, timeout: float | None = None) -> bool:
         """Wait until the run has made all changes of its graph so far; not from inside an operator.
 
         Returns False if that is not so after `timeout` seconds, or if the run ends before.
         """
-        changes = self._run_control.changes
+        changes = self._headrace.run_control.changes
         return changes is not None and bool(changes.wait(timeout))
 
     # Services.
@@ -329,14 +588,14 @@ class Composition:
         id
             Tells services of one type apart. A resource is found by its name, too.
         """
-        root = self._root
-        if root._engine is not None and isinstance(service, Resource):
+        root = self._headrace.root
+        if root._headrace.engine is not None and isinstance(service, Resource):
             raise GraphError(
                 f"register_service({service!r}) of {root.name!r}, which is running: a resource is initialized with "
                 "the run; register it in compose(), or before run()"
             )
-        in_run = root._controls.get("run") is not None
-        services = root._composed_services if in_run else root._services
+        in_run = root._headrace.controls.get("run") is not None
+        services = root._headrace.composed_services if in_run else root._headrace.services
         services.add(service, id, service.name if isinstance(service, Resource) else "")
 
     def service(self, service_type: type[S], id: str = "") -> S | None:  # noqa: A002
@@ -349,29 +608,16 @@ class Composition:
         id
             The id that it was registered with, or the name of a resource.
         """
-        root = self._root
-        found = root._composed_services.find(service_type, id)
-        return root._services.find(service_type, id) if found is None else found
-
-    def _all_services(self) -> list[object]:
-        """Return every service of a run."""
-        return [*self._services.all(), *self._composed_services.all()]
+        root = self._headrace.root
+        found = root._headrace.composed_services.find(service_type, id)
+        return root._headrace.services.find(service_type, id) if found is None else found
 
     @property
     def segments(self) -> list[Any]:
         """The segments of the last `compose`."""
-        return self._segments
+        return self._headrace.segments
 
     # What the layers above supply.
-
-    def _expand_replicas(self) -> None:
-        """Replace the operators that were given ``workers=`` by their replicas."""
-
-    def _find_segments(self) -> None:
-        """Check the segments that compose declared, and find those that are wanted besides."""
-
-    def _check_streams(self) -> None:
-        """Raise if operators cannot have the streams that compose declared."""
 
     def scheduler(self) -> Any:
         """Return the scheduler of its runs."""
@@ -383,12 +629,12 @@ class Composition:
 
     def get_default_green_context_pool(self) -> Any:
         """Return the pool that `Fragment.add_default_green_context_pool` created, or None."""
-        return self._green_contexts
+        return self._headrace.green_contexts
 
     @property
     def data_loggers(self) -> list[Any]:
         """The loggers that were added."""
-        return [*self._data_loggers, *self._composed_data_loggers]
+        return self._headrace.every_data_logger
 
     # The configuration.
 
@@ -399,106 +645,31 @@ class Composition:
         (``HEADRACE_SET_camera__fps=30``).
         """
         if config_file is not None:
-            self._config = Config(config_file)
-        return self._config
+            self._headrace.config = Config(config_file)
+        return self._headrace.config
 
     def config_keys(self) -> set[str]:
         """Return every key of the configuration."""
-        return self._configuration().keys()
+        return self._headrace.configuration().keys()
 
     def from_config(self, key: str) -> Any:
         """Return a section of the configuration as an :class:`ArgList`, or a single value as itself."""
-        return self._configuration().arguments(key)
+        return self._headrace.configuration().arguments(key)
 
     def kwargs(self, key: str) -> dict[str, Any]:
         """Return a section of the configuration as keyword arguments."""
-        return self._configuration().keywords(key)
-
-    @property
-    def _parameter_settings(self) -> dict[str, Setting]:
-        """The values that options and the environment set for parameters of operators and subgraphs."""
-        return self._environment_settings if self._config is None else self._config.parameters
-
-    def _set_parameters(self, owner: Any, noun: str) -> dict[str, Any]:
-        """Return the values that were set for parameters of an operator or subgraph, which takes them now."""
-        settings = self._parameter_settings
-        found: dict[str, Any] = {}
-        if not settings:
-            return found
-        owner.spec.expect_types(owner)
-        for name, parameter in owner.spec.params.items():
-            key = setting_name(f"{owner.name}.{name}")
-            if key in settings:
-                setting = settings[key]
-                try:
-                    found[name] = parameter.check(setting.value, f"{noun} {owner.name!r}")
-                except ParameterError as error:
-                    raise ConfigError(f"{setting.origin}: {error}") from None
-                self._taken_settings.add(key)
-        return found
-
-    @contextmanager
-    def _component_settings(self, name: str, known: Iterable[str]) -> Iterator[dict[str, Any]]:
-        """Yield the values that were set for arguments of a condition or resource, which takes them here."""
-        settings, found = self._parameter_settings, {}
-        self._settable.setdefault(name, []).extend(known)
-        for parameter in known:
-            key = setting_name(f"{name}.{parameter}")
-            if key not in settings:
-                continue
-            if key in self._taken_settings:
-                raise ConfigError(
-                    f"{settings[key].origin}: several are called {name!r}; give each a name of its own: name=..."
-                )
-            self._taken_settings.add(key)
-            found[parameter] = settings[key]
-        try:
-            yield {parameter: setting.value for parameter, setting in found.items()}
-        except (TypeError, ValueError) as error:
-            if not found:
-                raise
-            raise ConfigError(f"{', '.join(each.origin for each in found.values())}: {error}") from error
-
-    def _check_settings(self, made: list[Operator]) -> None:
-        """Raise ConfigError if something was set that exists neither in the configuration nor in the program."""
-        for key, setting in self._parameter_settings.items():
-            if key in self._taken_settings:
-                continue
-            named, _, parameter = setting.key.rpartition(".")
-            operators = {operator.name: operator for operator in made}
-            if named in operators:
-                why = absent(f"operator {named!r}", "parameter", parameter, operators[named].spec.params)
-            elif named in self.graph.subgraphs:
-                inside = self.graph.subgraphs[named]
-                why = absent(f"subgraph {named!r}", "parameter", parameter, inside.spec.params)
-            elif named in self._settable:
-                why = absent(repr(named), "parameter", parameter, self._settable[named])
-            else:
-                why = f"there is no operator {named!r}; there are {choices(operators, named)}"
-            raise ConfigError(
-                f"{setting.origin}: {why}" + (f" ({setting.missing})" if setting.missing else "")
-            )
-
-    def _configuration(self) -> Config:
-        if self._config is None:
-            if not Config.is_named_outside():
-                raise RuntimeError(
-                    f"{self.name!r} has no configuration: call config('file.yaml') first, or "
-                    "config({'section': {'key': value}})"
-                )
-            self._config = Config(None)
-        return self._config
+        return self._headrace.configuration().keywords(key)
 
     # Metadata.
 
     @property
     def is_metadata_enabled(self) -> bool:
         """Whether metadata travels with messages."""
-        return self._metadata_enabled
+        return self._headrace.metadata_enabled
 
     @is_metadata_enabled.setter
     def is_metadata_enabled(self, enabled: bool) -> None:
-        self._metadata_enabled = boolean(enabled, f"{self.name!r}: whether metadata is enabled")
+        self._headrace.metadata_enabled = boolean(enabled, f"{self.name!r}: whether metadata is enabled")
 
     def enable_metadata(self, enabled: bool) -> None:
         """Turn metadata on or off for every operator that does not set it itself."""
@@ -506,94 +677,15 @@ class Composition:
 
     # Composing.
 
-    def _compose_graph(self) -> list[Operator]:
-        """Call `compose` for a new graph, and return the operators that it created."""
-        self._begin_graph()
-        made: list[Operator] = []
-        self._made, self._composing_on = made, get_ident()
-        try:
-            self.compose()
-            made += self._compose_parts()
-            self._check_settings(made)
-            for operator in made:
-                operator._recall_values()
-        finally:
-            self._made, self._composing_on = None, 0
-        return made
-
-    def _compose_parts(self) -> list[Operator]:
-        """Compose the fragments that it consists of, and return the operators that they created."""
-        return []
-
-    def _follow_graph(self) -> None:
-        """Let the graphs of the fragments that it consists of follow its own, which was changed in a run."""
-
-    def _keep_part(self) -> None:
-        """Keep only the operators of the part that runs in this process, if the composition was cut."""
-
-    def _report_mistake(self, error: Exception) -> None:
-        """Raise an error of the program that a run could go on with; a subclass may let it pass."""
-        raise error from None
-
-    def _report(self, mistake: str) -> None:
-        """Report a mistake in the graph."""
-        self._report_mistake(GraphError(mistake))
-
-    def _order_of_stops(
-        self, started: list[Operator], ended: list[Operator], errors: list[BaseException]
-    ) -> list[Operator]:
-        """Return the operators that a run started in the order in which it stops them: the last one first.
-
-        `ended` are those that ended by themselves, in the order of their ends, and `errors` those of the run.
-        """
-        return started[::-1]
-
-    def _check_composing(self, call: str) -> None:
-        """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
-        if self._made is not None:
-            return
-        if self._run_control.set_elsewhere is not None:
-            raise GraphError(
-                f"{call} of {self.name!r}, whose operators run in processes of their own: the graph of a part is "
-                "changed in its process, by one of its operators"
-            )
-        if self._engine is not None:
-            raise GraphError(
-                f"{call} of {self.name!r}, which is running: call it in compose(), which every run calls to make "
-                "its graph; a run takes only new operators of the application itself and flows between these "
-                "(a >> b, add_flow, add_operator)"
-            )
-        raise GraphError(
-            f"{call} of {self.name!r}, which is not being composed: call it in compose(), which every run calls to "
-            "make its graph; a graph that is there is not changed"
-        )
-
-    def _changes_of_run(self, call: str) -> Any:
-        """Return what changes the graph of the run in progress; None while composing; raise without either."""
-        if self._made is None and self._run_control.changes is not None:
-            return self._run_control.changes
-        self._check_composing(call)
-        return None
-
-    @property
-    def _is_composing_here(self) -> bool:
-        """Whether this is the thread that runs compose now."""
-        return self._composing_on == get_ident()
-
-    @property
-    def _run_control(self) -> RunControl:
-        """The control of the run in progress; without one, a control that has no effect."""
-        return self._controls.get("run") or RunControl.of_no_run()
-
     @property
     def run_id(self) -> str:
         """The name of the run in progress, or else of the last run: no other run has it. Empty before the first."""
-        return self._last_run_id
+        return self._headrace.run_id
 
     @property
-    def _engine(self) -> Any:
-        """The engine of the run in progress, or None."""
-        return self._run_control.engine
+    def outcome(self) -> Outcome | None:
+        """How the last run ended, even if it raised; None before the first run, and if `compose` raised."""
+        return self._headrace.outcome
 
     def stop_execution(self, op_name: str = "") -> None:
         """Stop one operator, or the whole run; may be called from any thread.
@@ -601,13 +693,9 @@ class Composition:
         A stop during composing or starting takes effect before the first operator runs.
         """
         if op_name:
-            self._find_operator(op_name).stop_execution()
+            self._headrace.find_operator(op_name).stop_execution()
         else:
-            self._run_control.stop()
-
-    def _find_operator(self, name: str) -> Operator:
-        """Return the operator that its operators mean by a name."""
-        return self.graph.find(name)
+            self._headrace.run_control.stop()
 
     def fail(self, error: BaseException) -> None:
         """End the run with an error that comes from outside of its operators; may be called from any thread.
@@ -617,49 +705,7 @@ class Composition:
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"{self.name!r}: fail takes an exception, not {error!r}")
-        self._run_control.fail(error)
-
-    def _claim(self, control: RunControl) -> None:
-        """Use this fragment for what `control` controls alone, or raise if it is in use."""
-        holder = self._controls.setdefault("run", control)
-        if holder is not control:
-            raise RuntimeError(
-                f"{self.name!r} {holder.doing} already: one run at a time. Wait for its end, or end it by "
-                "stop_execution(), from outside of its compose and its operators; for two runs side by side make "
-                "two applications"
-            )
-        if control.is_run:
-            self._last_run_id = control.run_id
-        RUNNING.add(self)
-
-    def _release(self, control: RunControl) -> None:
-        """End the use of this fragment that `control` controls, if that is the current use."""
-        if self._controls.get("run") is control:
-            del self._controls["run"]
-            RUNNING.discard(self)
-            control.end()
-
-    @property
-    def _root(self) -> Composition:
-        """The fragment; another one than this object if this is a subgraph."""
-        return self
-
-    @property
-    def _whole(self) -> Composition:
-        """What runs: this fragment, or the application that it is a part of."""
-        return self
-
-    def _qualified(self, name: str) -> str:
-        """Return the name that an operator of this name has in the whole fragment."""
-        return name
-
-    def _full_name(self, name: str) -> str:
-        """Return the name of an operator with that of its fragment, if that is a part of an application."""
-        return name
-
-    def _unused_name(self, base: str) -> str:
-        number = self._names[base] = self._names.get(base, 0) + 1
-        return base if number == 1 else f"{base}_{number}"
+        self._headrace.run_control.fail(error)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -16,12 +16,29 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.durations import finite_number
-from headrace.core.resource import Component
+from headrace.core.inner import Inner
+from headrace.core.resource import Component, InnerComponent
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.resource import Resource
+
+
+class InnerCondition(InnerComponent):
+    """The state of a condition in a run."""
+
+    def __init__(self, condition: Component) -> None:
+        self.node: Node | None = None
+        # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that
+        # checks it, under the engine's lock; cleared by any thread.
+        self.awaits_event = False
+        # The thread that runs its `check` now, or 0.
+        self.checked_on = 0
+        # Whether a run created it for a port that was given no condition.
+        self.is_default = False
+        # Whether a part of it must be polled although the whole waits for a time or an event.
+        self.is_polled_beside = False
 
 
 class Condition(Component):
@@ -43,27 +60,21 @@ class Condition(Component):
         The values of the parameters that `setup` declares.
     """
 
-    _node: Node | None
-    _awaits_event: bool
-    _checked_on: int
-    # Whether it must be polled while it returns WAIT. Built-in conditions announce every change.
+    _headrace = Inner(InnerCondition)
     polled: bool = True
-    # Whether it reads which streams have finished the work of messages.
-    waits_for_streams: bool = False
-    # Whether a part of it must be polled although the whole waits for a time or an event.
-    is_polled_beside: bool = False
-    # Whether a run created it for a port that was given no condition.
-    is_default: bool = False
-    # Whether it must be evaluated while the operator cannot run for another reason, such as a missing message. If
-    # not, it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT.
-    matters_while_blocked: ClassVar[bool] = True
-    # Whether `check` may depend on the operator's messages or on room behind it. A subclass that writes `check` of
-    # its own is taken to, unless it says otherwise.
+    """Whether it is polled while it returns WAIT. A condition that announces every change says False."""
     depends_on_ports: bool = True
-    # Whether it takes something before each compute that others might take as well (`reserve`).
+    """Whether `check` may depend on the operator's messages or on room behind it. A subclass that writes `check` of
+    its own is taken to, unless it says otherwise."""
+    matters_while_blocked: ClassVar[bool] = True
+    """Whether it is evaluated while the operator cannot run for another reason, such as a missing message. If not,
+    it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT."""
+    waits_for_streams: bool = False
+    """Whether it reads which streams have finished the work of messages."""
     reserves: ClassVar[bool] = False
-    # The argument that names the port or ports of the condition, if `setup` creates it for a port.
+    """Whether it takes something before each compute that others might take as well (`reserve`)."""
     port_role: ClassVar[str | None] = None
+    """The argument that names the port or ports of the condition, if `setup` creates it for a port."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -73,12 +84,6 @@ class Condition(Component):
     def __init__(
         self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
     ) -> None:
-        self._node = None
-        # Whether it returned WAIT_EVENT and the scheduler has not been notified since. Set by the worker that
-        # checks it, under the engine's lock; cleared by any thread.
-        self._awaits_event = False
-        # The thread that runs its `check` now, or 0.
-        self._checked_on = 0
         super().__init__(fragment, *args, name=name, **kwargs)
 
     # Methods that a user's condition overrides.
@@ -104,26 +109,21 @@ class Condition(Component):
         Inside the condition's own `check` it requests nothing, because the result of that check is about to be
         used.
         """
-        self._awaits_event = False
-        node = self._node
+        self._headrace.awaits_event = False
+        node = self._headrace.node
         if node is None:
             return False
-        if self._checked_on != get_ident():
+        if self._headrace.checked_on != get_ident():
             node.announce()
         return True
 
     def receiver(self, port_name: str) -> Receiver:
         """Return a view of an input of the operator: its `size`, `capacity`, `peek`."""
-        return self._attached().receiver(port_name)
+        return _node_of(self).receiver(port_name)
 
     def transmitter(self, port_name: str) -> Transmitter:
         """Return a view of an output of the operator: the number of `free` places behind it."""
-        return self._attached().transmitter(port_name)
-
-    def _attached(self) -> Node:
-        if self._node is None:
-            raise RuntimeError(f"condition {self.name!r} is not part of a running operator yet")
-        return self._node
+        return _node_of(self).transmitter(port_name)
 
     # Methods that a run calls.
 
@@ -154,48 +154,32 @@ class Condition(Component):
 
         Called again when the flows of the operator have changed.
         """
-        self._node = node
-        self._awaits_event = False
+        self._headrace.node = node
+        self._headrace.awaits_event = False
 
     def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return the current state from `check`, unless the condition waits for an event that has not occurred."""
-        if self._awaits_event:
+        if self._headrace.awaits_event:
             return SchedulingStatusType.WAIT_EVENT, None
         # Set before `check`: an event during `check` clears it, and then the condition is checked again.
-        self._awaits_event = True
-        self._checked_on = get_ident()
+        self._headrace.awaits_event = True
+        self._headrace.checked_on = get_ident()
         try:
             self.update_state(timestamp)
             answer = self.check(timestamp)
         finally:
-            self._checked_on = 0
+            self._headrace.checked_on = 0
         try:
             status, until = answer
         except (TypeError, ValueError):
-            raise self._invalid(answer) from None
+            raise _invalid(self, answer) from None
         if status is not SchedulingStatusType.WAIT_EVENT:
             if not isinstance(status, SchedulingStatusType):
-                raise self._invalid(answer)
-            self._awaits_event = False
+                raise _invalid(self, answer)
+            self._headrace.awaits_event = False
             if status is SchedulingStatusType.WAIT_TIME and type(until) is not int and until is not None:
-                until = self._time(until)
+                until = _time(self, until)
         return status, until
-
-    def _time(self, until: Any) -> int:
-        """Return a time that is not an int, such as ``timestamp + 5e8``, as one."""
-        number = finite_number(until)
-        if number is None:
-            raise TypeError(
-                f"check of condition {self.name!r} ({type(self).__name__}) must return WAIT_TIME with a time in "
-                f"nanoseconds, such as timestamp + 1_000_000, not {until!r}"
-            )
-        return math.ceil(number)
-
-    def _invalid(self, answer: Any) -> TypeError:
-        return TypeError(
-            f"check of condition {self.name!r} ({type(self).__name__}) must return a SchedulingStatusType and a "
-            f"time or None, as in (SchedulingStatusType.READY, None), not {answer!r}"
-        )
 
     def reserve(self) -> bool:
         """Take what `check` found, since the operator runs next on this thread; return whether it was still there.
@@ -223,4 +207,28 @@ class Condition(Component):
 
     def detach(self) -> None:
         """Leave the run."""
-        self._node = None
+        self._headrace.node = None
+
+
+def _node_of(condition: Condition) -> Node:
+    if condition._headrace.node is None:
+        raise RuntimeError(f"condition {condition.name!r} is not part of a running operator yet")
+    return condition._headrace.node
+
+
+def _time(condition: Condition, until: Any) -> int:
+    """Return a time that is not an int, such as ``timestamp + 5e8``, as one."""
+    number = finite_number(until)
+    if number is None:
+        raise TypeError(
+            f"check of condition {condition.name!r} ({type(condition).__name__}) must return WAIT_TIME with a "
+            f"time in nanoseconds, such as timestamp + 1_000_000, not {until!r}"
+        )
+    return math.ceil(number)
+
+
+def _invalid(condition: Condition, answer: Any) -> TypeError:
+    return TypeError(
+        f"check of condition {condition.name!r} ({type(condition).__name__}) must return a SchedulingStatusType "
+        f"and a time or None, as in (SchedulingStatusType.READY, None), not {answer!r}"
+    )

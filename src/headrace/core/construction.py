@@ -73,15 +73,15 @@ def constructor(init: Constructor) -> Constructor:
         if (
             type(self).__init__ is not wrapper
             or not _is_fragment(place)
-            or not place._root._parameter_settings
+            or not place._headrace.root._headrace.parameter_settings
         ):
             init(self, *args, **kwargs)
             return
         # What users set wins over what the program gives.
         known = known_keywords(type(self))
         usual = known.pop("name", "")
-        name = place._qualified(kwargs.get("name") or usual or type(self).__name__.lower())
-        with place._root._component_settings(name, known) as values:
+        name = place._headrace.qualified(kwargs.get("name") or usual or type(self).__name__.lower())
+        with place._headrace.root._headrace.component_settings(name, known) as values:
             here = [each for each in signature.positional[: len(args)] if each in values]
             given = list(args)
             for each in here:

@@ -45,7 +45,7 @@ class DynamicFlows:
     def flows(self) -> list[Any]:
         """The flows that may be chosen, as the program declared them."""
         declared = {instead: flow for flow, instead in self.cut.items()}
-        return [declared.get(flow, flow) for flow in self._operator._outgoing]
+        return [declared.get(flow, flow) for flow in self._operator._headrace.outgoing]
 
     def add(self, given: tuple[Any, ...]) -> None:
         """Choose flows, in one of the forms of :meth:`Operator.add_dynamic_flow`."""
@@ -87,4 +87,6 @@ class DynamicFlows:
             and (not output or flow.output == output)
             and (not input_ or flow.input == input_)
         ]
-        return found or [operator.fragment._undeclared_flow(operator, output or "", target, input_ or "")]
+        return found or [
+            operator.fragment._headrace.undeclared_flow(operator, output or "", target, input_ or "")
+        ]

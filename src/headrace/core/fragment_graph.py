@@ -39,7 +39,9 @@ class FragmentFlow:
         call = f"add_flow({self.source.name!r}, {self.target.name!r})"
         source = end_named(self.source, self.output, call)
         target = end_named(self.target, self.input, call)
-        ends = [end for end in (source, target) if not isinstance(end, Port) and not end.is_subgraph]
+        ends = [
+            end for end in (source, target) if not isinstance(end, Port) and not end._headrace.is_subgraph
+        ]
         if len(ends) == 2 and not target.spec.inputs:  # type: ignore[union-attr]
             return source[OUTPUT_EXEC], target[INPUT_EXEC]  # type: ignore[index]
         return source, target

@@ -34,8 +34,9 @@ from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
 from headrace.core.deadline import check_on_stuck
 from headrace.core.errors import GraphError, choices
+from headrace.core.inner import Inner
 from headrace.core.joins import JoinRule
-from headrace.core.operator import Operator
+from headrace.core.operator import InnerOperator, Operator
 from headrace.core.parameter import REQUIRED, Live, reserved_names
 from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
 from headrace.core.whole_numbers import whole_number
@@ -351,26 +352,46 @@ def _ports(
     return {name: given.get(name) or kind() for name in names}
 
 
+class InnerFunctionOperator(InnerOperator):
+    """The state of the operator of a function."""
+
+    operator: FunctionOperator
+
+    def begin(self) -> None:
+        """Begin with an operator that is in no graph."""
+        super().begin()
+        # Keeps its node ready while the function has more to yield; made at the first start of a run.
+        self.resume: Resume | None = None
+        # The number of calls that may still begin, in a function that is not called in every compute.
+        self.calls_left: int | None = None
+
+    @property
+    def has_gone_on(self) -> bool:
+        """Whether its last compute went on with messages that an earlier one had received."""
+        return self.resume is not None and not self.resume.received
+
+    def limit_calls(self, count: int) -> bool:
+        """Begin at most `count` calls: a function that yields computes once for each value."""
+        if not self.operator.goes_on or not count:
+            return False
+        self.calls_left = count if self.calls_left is None else min(count, self.calls_left)
+        return True
+
+
 class FunctionOperator(Operator):
     """The operator of a decorated function."""
 
     is_function = True
+    _headrace = Inner(InnerFunctionOperator)
 
     declared: OperatorFunction[..., Any]
     _values: _Values
     _steps: Iterator[Any] | None
-    _resume: Resume | None
-    _calls_left: int | None = None
-    """The number of calls that may still begin, in a function that is not called in every compute."""
 
     @property
     def yields(self) -> bool:
         """Whether the function yields values instead of returning one."""
         return inspect.isgeneratorfunction(self.declared.function)
-
-    @property
-    def _parameters(self) -> _Values:
-        return self._values
 
     @property
     def has_more(self) -> bool:
@@ -394,18 +415,6 @@ class FunctionOperator(Operator):
         """Whether the function never returns a value."""
         return never_returns(self.declared.function)
 
-    @property
-    def _has_gone_on(self) -> bool:
-        """Whether its last compute went on with messages that an earlier one had received."""
-        return self._resume is not None and not self._resume.received
-
-    def _limit_calls(self, count: int) -> bool:
-        """Begin at most `count` calls: a function that yields computes once for each value."""
-        if not self.goes_on or not count:
-            return False
-        self._calls_left = count if self._calls_left is None else min(count, self._calls_left)
-        return True
-
     @needs_fragment
     def __init__(
         self,
@@ -420,12 +429,10 @@ class FunctionOperator(Operator):
         self.on_error = declared.on_error
         self.capturable = declared.capturable
         self.parallel = declared.parallel
-        self._values = _Values(self)
-        unused_name = name or fragment._unused_name(declared.__name__)
-        self._construct(fragment, parts, unused_name, parameters)
+        self._values = self._headrace.holder = _Values(self)
+        unused_name = name or fragment._headrace.unused_name(declared.__name__)
+        self._headrace.construct(fragment, parts, unused_name, parameters)
         self._steps = None
-        # Keeps its node ready while the function has more to yield; made at the first start of a run.
-        self._resume = None
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the function's ports and parameters."""
@@ -472,8 +479,8 @@ class FunctionOperator(Operator):
 
     def _with_parameters(self, function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
         """Return a function that is called with the values of its keyword-only arguments."""
-        assert self._node is not None or not names
-        supplied = {"metadata": self.metadata, "context": getattr(self._node, "context", None)}
+        assert self._headrace.node is not None or not names
+        supplied = {"metadata": self.metadata, "context": getattr(self._headrace.node, "context", None)}
         if self.declared.is_async:  # its calls are given copies, each those of its own messages
             names = [name for name in names if name not in supplied]
         values, live = self._values, [name for name in names if name in self.declared.live]
@@ -514,8 +521,8 @@ class FunctionOperator(Operator):
         """Close a generator that has not ended."""
         close = getattr(self._steps, "close", None)
         self._steps = None
-        if self._resume is not None:
-            self._resume.end()  # after a restart it waits for the next message
+        if self._headrace.resume is not None:
+            self._headrace.resume.end()  # after a restart it waits for the next message
         if close is not None:
             close()
 
@@ -553,10 +560,10 @@ class FunctionOperator(Operator):
 
     def _yielding(self, call: Callable[..., Iterator[Any]]) -> Compute:
         receive, emit_parts = self._arguments(), self._emit
-        assert self._node is not None
-        resume = self._resume
-        if resume is None or resume.node is not self._node:  # a restart keeps the existing one
-            resume = self._resume = self._node.make_resume()
+        assert self._headrace.node is not None
+        resume = self._headrace.resume
+        if resume is None or resume.node is not self._headrace.node:  # a restart keeps the existing one
+            resume = self._headrace.resume = self._headrace.node.make_resume()
 
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
             resume.begin_step()
@@ -565,15 +572,15 @@ class FunctionOperator(Operator):
                 if steps is None:
                     steps = self._steps = call(*receive(op_input))
                     resume.note()
-                    if self._calls_left is not None:
-                        self._calls_left -= 1
+                    if self._headrace.calls_left is not None:
+                        self._headrace.calls_left -= 1
                 try:
                     value = next(steps)
                     break
                 except StopIteration:
                     steps = self._steps = None
                     resume.end()
-                    if self._calls_left == 0:
+                    if self._headrace.calls_left == 0:
                         self.stop_execution()
                         return
                     # The step that finds no further value emits nothing, so it can begin the next message. It
@@ -581,7 +588,7 @@ class FunctionOperator(Operator):
                     if resume.received or not resume.may_receive():
                         return
                 except BaseException:  # a generator that raised has ended
-                    if self._calls_left == 0:
+                    if self._headrace.calls_left == 0:
                         self.stop_execution()
                     raise
             resume.go_on()
@@ -659,7 +666,7 @@ class _Values:
         get = object.__getattribute__
         if name in reserved_names(FunctionOperator):
             get(self, "_hidden")[name] = value
-            version = get(self, "_operator")._parameter_version
+            version = get(self, "_operator")._headrace.parameter_version
             if version is not None:
                 version.number += 1
         else:

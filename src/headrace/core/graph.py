@@ -76,7 +76,7 @@ class Graph(GraphQueries["Operator"]):
         return [Link(flow.source, flow.output, flow.target, flow.input) for flow in self.flows]
 
     def _port_name(self, node: Operator, port: str) -> str:
-        return f"{node.fragment._full_name(node.name)}.{port}"
+        return f"{node.fragment._headrace.full_name(node.name)}.{port}"
 
     @property
     def names(self) -> Mapping[str, Operator]:
@@ -117,7 +117,7 @@ class Graph(GraphQueries["Operator"]):
             [each for each in self.operators if each is not operator],
             [flow for flow in self.flows if operator not in (flow.source, flow.target)],
         )
-        operator._outgoing, operator._incoming = [], []
+        operator._headrace.outgoing, operator._headrace.incoming = [], []
 
     def add_subgraph(self, subgraph: Any) -> None:
         """Add a subgraph, whose name must be its own."""
@@ -133,12 +133,12 @@ class Graph(GraphQueries["Operator"]):
         self.operators, self._names = [], {}
         for operator in operators:
             self.add(operator)
-            operator._outgoing, operator._incoming = [], []
+            operator._headrace.outgoing, operator._headrace.incoming = [], []
         for flow in self.flows:
             if flow.source in self:
-                flow.source._outgoing.append(flow)
+                flow.source._headrace.outgoing.append(flow)
             if flow.target in self:
-                flow.target._incoming.append(flow)
+                flow.target._headrace.incoming.append(flow)
 
     def follow(self, whole: Graph, fragment: Any) -> None:
         """Take over the operators of a fragment in a graph of several, and the flows between them."""
@@ -159,14 +159,14 @@ class Graph(GraphQueries["Operator"]):
         """Add the flows from `source` to `target` that `port_pairs` lists, or the only possible flow."""
         where = f"add_flow({name_of(source)}, {name_of(target)})"
         for flow in self.flows_between(source, target, port_pairs, size, policy):
-            if flow in flow.source._outgoing:
-                flow.source.fragment._report(f"{where}: {flow} is connected already")
+            if flow in flow.source._headrace.outgoing:
+                flow.source.fragment._headrace.report(f"{where}: {flow} is connected already")
                 continue
             self.add(flow.source)
             self.add(flow.target)
             self.flows.append(flow)
-            flow.source._outgoing.append(flow)
-            flow.target._incoming.append(flow)
+            flow.source._headrace.outgoing.append(flow)
+            flow.target._headrace.incoming.append(flow)
 
     def flows_between(
         self,
@@ -213,7 +213,7 @@ class Graph(GraphQueries["Operator"]):
     def disconnect(self, source: Operator, target: Operator, port_pairs: PortPairs | None = None) -> None:
         """Remove the flows from `source` to `target` that `port_pairs` lists, or all."""
         where = f"remove_flow({source.name!r}, {target.name!r})"
-        flows = [flow for flow in source._outgoing if flow.target is target]
+        flows = [flow for flow in source._headrace.outgoing if flow.target is target]
         if not flows:
             raise GraphError(f"{where}: they are not connected")
         for pair in port_pairs_of(port_pairs, where):
@@ -259,16 +259,16 @@ def port_pairs_of(port_pairs: Any, where: str) -> list[tuple[str, str]]:
 
 def _port(owner: Any, ports: Mapping[str, Any], kind: str, name: str, where: str, example: str) -> str:
     """Return the name of a port; it may be omitted if there is one, or one input that is not optional."""
-    what = f"{owner._noun} {owner.name!r}"
+    what = f"{owner._headrace.noun} {owner.name!r}"
     if name in ports:
         return name
     if name:
         raise GraphError(f"{where}: {absent(what, kind, name, ports)}")
-    if not owner.is_subgraph:
+    if not owner._headrace.is_subgraph:
         ports = {each: port for each, port in ports.items() if not port.is_execution}
     if kind == "output":
         # The output for messages that are given up does not count beside others.
-        lost = None if owner.is_subgraph else owner.spec.dead_letter
+        lost = None if owner._headrace.is_subgraph else owner.spec.dead_letter
         required = [each for each in ports if each != lost]
     else:
         required = [each for each, port in ports.items() if not is_optional(port)]
@@ -281,7 +281,7 @@ def _port(owner: Any, ports: Mapping[str, Any], kind: str, name: str, where: str
             f"{owner.name.rpartition('.')[2]}[{(required or list(ports))[0]!r}]"
         )
     right = f"setup declares one by spec.{kind}('name')"
-    if owner.is_subgraph:
+    if owner._headrace.is_subgraph:
         right = f"its compose declares one by add_{kind}('name', operator['port'])"
     elif owner.is_function:
         right = "an argument of the function is one" if kind == "input" else "@op(outputs=...) declares them"
@@ -304,12 +304,12 @@ def is_source(operator: Operator) -> bool:
 
     The end of a flow from another process is none.
     """
-    return not operator._incoming and not operator._is_link
+    return not operator._headrace.incoming and not operator._headrace.is_link
 
 
 def check_member(fragment: Composition, operator: Any, *, or_subgraph: bool = False) -> None:
     """Raise if `operator` is not an operator of `fragment`, or a subgraph where that may be one."""
-    if isinstance(operator, Connectable) and operator.is_subgraph and not or_subgraph:
+    if isinstance(operator, Connectable) and operator._headrace.is_subgraph and not or_subgraph:
         raise GraphError(
             f"subgraph {operator.name!r} is no operator; its operators are in the graph, and have names such as "
             f"'{operator.name}.camera'"

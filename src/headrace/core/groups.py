@@ -26,7 +26,7 @@ def check_group(where: str, operators: Sequence[Operator]) -> None:
             "connected operators, so make two"
         )
     for operator in operators:
-        for flow in operator._outgoing:
+        for flow in operator._headrace.outgoing:
             if flow.target in members:
                 if operator in reachable(flow.target, _behind, members):
                     raise GraphError(
@@ -35,7 +35,7 @@ def check_group(where: str, operators: Sequence[Operator]) -> None:
                     )
                 continue
             for other in reachable(flow.target, _behind):
-                back = next((each for each in other._outgoing if each.target in members), None)
+                back = next((each for each in other._headrace.outgoing if each.target in members), None)
                 if other not in members and back is not None:
                     raise GraphError(
                         f"{where}: messages leave it by {flow} and come back by {back}; add the operators in "
@@ -60,7 +60,7 @@ def why_not_in_group(operator: Operator) -> str:
             "each frame"
         )
     spec = operator.spec
-    if operator._dynamic_flows is not None:
+    if operator._headrace.dynamic_flows is not None:
         return "its flows are chosen after each compute, and a replay does not call its compute"
     if not spec.every_input:
         return "it has no input, and a segment runs when it receives"
@@ -73,7 +73,7 @@ def why_not_in_group(operator: Operator) -> str:
             return f"port {port.name!r} does not carry one message at a time"
     if spec.or_combined or spec.multi_port:
         return "it has a condition over several ports"
-    if any(operator in pool.operators for pool in operator.fragment._thread_pools):
+    if any(operator in pool.operators for pool in operator.fragment._headrace.thread_pools):
         return "it is assigned to a thread pool, and a segment runs on one thread"
     return ""
 
@@ -88,7 +88,7 @@ def why_not_a_group(operators: Sequence[Operator]) -> str:
             if queue.policy is IOSpec.QueuePolicy.LATEST:
                 return f"operator {operator.name!r} receives a message several times, at a queue with LATEST"
         for name in operator.spec.every_input:
-            flows = [flow for flow in operator._incoming if flow.input == name]
+            flows = [flow for flow in operator._headrace.incoming if flow.input == name]
             inner = [flow for flow in flows if flow.source in members]
             if inner and len(flows) > 1:
                 return f"operator {operator.name!r}: several flows lead to input {name!r}"
@@ -106,7 +106,7 @@ def chains_of(operators: Sequence[Operator]) -> list[list[Operator]]:
     """Return the longest chains of two or more of these operators; no message forks, joins or waits in one."""
     follows: dict[Operator, Operator | None] = {}
     for operator in operators:
-        targets = {flow.target for flow in operator._outgoing}
+        targets = {flow.target for flow in operator._headrace.outgoing}
         target = targets.pop() if len(targets) == 1 else None
         follows[operator] = target if target is not None and _follows_only(target, operator) else None
     later = set(follows.values())
@@ -124,19 +124,19 @@ def chains_of(operators: Sequence[Operator]) -> list[list[Operator]]:
 
 def _follows_only(target: Operator, operator: Operator) -> bool:
     """Return whether an operator receives from another alone, and no message waits between them."""
-    inputs = [flow.input for flow in target._incoming]
-    waits = any((flow.size or 1) > 1 or flow.policy is not None for flow in target._incoming)
+    inputs = [flow.input for flow in target._headrace.incoming]
+    waits = any((flow.size or 1) > 1 or flow.policy is not None for flow in target._headrace.incoming)
     waits = waits or any(port.policy is not None for port in target.spec.every_input.values())
     return (
-        {flow.source for flow in target._incoming} == {operator} != {target}
+        {flow.source for flow in target._headrace.incoming} == {operator} != {target}
         and len(set(inputs)) == len(inputs)
         and not waits
     )
 
 
 def _before(operator: Operator) -> list[Operator]:
-    return [flow.source for flow in operator._incoming]
+    return [flow.source for flow in operator._headrace.incoming]
 
 
 def _behind(operator: Operator) -> list[Operator]:
-    return [flow.target for flow in operator._outgoing]
+    return [flow.target for flow in operator._headrace.outgoing]

@@ -71,7 +71,7 @@ class _Declared:
         self.is_function = operator.is_function
         self.parameters = set(operator.spec.params)
         self.states = set(operator.spec.states)
-        self.knobs = set(operator._knobs.types)
+        self.knobs = set(operator._headrace.knobs.types)
         started = (getattr(self.kind, name) for name in ("start", "initialize", "setup"))
         self.started = {name for method in started for name in _assigned_in(method)}
         self.reserved = reserved_names(Operator)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import ParameterError, absent
 from headrace.core.knob_types import check_number
+from headrace.core.parameter import holder_of
 
 if TYPE_CHECKING:
     from headrace.core.knob_types import KnobType
@@ -70,8 +71,8 @@ class LiveValues:
                 raise ParameterError(f"parameter {name!r} of {owner} is not live: {remedy}")
             raise ParameterError(absent(owner, "live parameter", name, self.parameters))
         checked = parameter.check(value, owner)
-        if name in operator._knobs.types:
-            operator._knobs.check(name, checked)
+        if name in operator._headrace.knobs.types:
+            operator._headrace.knobs.check(name, checked)
         return checked
 
     def set(self, name: str, value: Any, is_remembered: bool = True) -> None:
@@ -81,7 +82,7 @@ class LiveValues:
         """
         checked, operator = self.check(name, value), self._operator
         fragment = operator.fragment
-        set_elsewhere = fragment._run_control.set_elsewhere
+        set_elsewhere = fragment._headrace.run_control.set_elsewhere
         if set_elsewhere is not None:
             set_elsewhere(operator, "set_live", name, checked)
             self.show(name, checked)
@@ -90,14 +91,16 @@ class LiveValues:
             if self._is_in_run:
                 self._waiting[name] = checked
                 return
-            if is_remembered and not fragment._is_composing_here:  # else compose makes the change again
-                fragment._live_values[operator.name, name] = checked
-            setattr(operator._parameters, name, checked)
+            if (
+                is_remembered and not fragment._headrace.is_composing_here
+            ):  # else compose makes the change again
+                fragment._headrace.live_values[operator.name, name] = checked
+            setattr(holder_of(operator), name, checked)
 
     def get(self, name: str) -> Any:
         """Return the value that the next compute will see."""
         waiting = self._waiting.get(name, _NOTHING)
-        return getattr(self._operator._parameters, name, None) if waiting is _NOTHING else waiting
+        return getattr(holder_of(self._operator), name, None) if waiting is _NOTHING else waiting
 
     def show(self, name: str, value: Any) -> None:
         """Let `get` return a value that an operator in another process has."""
@@ -108,13 +111,13 @@ class LiveValues:
 
     def recall(self) -> None:
         """Take on the values that were set before the run."""
-        remembered = self._operator.fragment._live_values
+        remembered = self._operator.fragment._headrace.live_values
         for name, parameter in self.parameters.items():
             if (self._operator.name, name) in remembered:
                 value = remembered[self._operator.name, name]
                 # Checked again: compose may have created another kind of operator under this name.
                 checked = parameter.check(value, f"operator {self._operator.name!r}")
-                setattr(self._operator._parameters, name, checked)
+                setattr(holder_of(self._operator), name, checked)
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute that begins with the changes made since the last one; changes now wait for it."""
@@ -154,7 +157,7 @@ class LiveValues:
             for name, value in changes:
                 # Not under the lock: a setter may wait for a thread that sets a value itself.
                 try:
-                    setattr(self._operator._parameters, name, value)
+                    setattr(holder_of(self._operator), name, value)
                 finally:
                     with self._lock:
                         if self._waiting.get(name, _NOTHING) is value:
@@ -198,10 +201,10 @@ class KnobValues:
         operator = self._operator
         if not isinstance(name, str) or not name:
             raise self._error(f"the name of a knob must be a non-empty str, not {name!r}")
-        if name in operator.live_parameters:
+        if name in operator._headrace.live_parameters:
             operator.set_live(name, value)
             return
-        if getattr(operator._parameters, name, None) is not None:
+        if getattr(holder_of(operator), name, None) is not None:
             what, remedy = "attribute", f"assign the attribute, or give the knob another name than {name!r}"
             if name in operator.spec.params:
                 what, remedy = "parameter", f"declare it as live: spec.param({name!r}, ..., live=True)"
@@ -211,7 +214,7 @@ class KnobValues:
         if self.are_known and name not in self.types:
             raise ParameterError(absent(f"operator {operator.name!r}", "knob", name, self.types))
         self.check(name, value)
-        set_elsewhere = operator.fragment._run_control.set_elsewhere
+        set_elsewhere = operator.fragment._headrace.run_control.set_elsewhere
         if set_elsewhere is not None:
             set_elsewhere(operator, "set_knob", name, value)
             return
@@ -220,12 +223,12 @@ class KnobValues:
         if self.is_in_run:
             return
         fragment = operator.fragment
-        if not fragment._is_composing_here:  # otherwise compose will set it again
-            fragment._knob_values[operator.name, name] = value
+        if not fragment._headrace.is_composing_here:  # otherwise compose will set it again
+            fragment._headrace.knob_values[operator.name, name] = value
 
     def announce(self) -> None:
         """Announce to the segment of the operator, if there is one, that a knob was set; from any thread."""
-        version = self._operator._parameter_version
+        version = self._operator._headrace.parameter_version
         if version is not None and not self.is_announced:
             self.is_announced = True
             version.knobs.append(self)
@@ -248,7 +251,7 @@ class KnobValues:
 
     def recall(self) -> None:
         """Take on the values that were set before the run."""
-        for (operator, name), value in list(self._operator.fragment._knob_values.items()):
+        for (operator, name), value in list(self._operator.fragment._headrace.knob_values.items()):
             if operator == self._operator.name:
                 self.given[name] = value
 

@@ -44,11 +44,11 @@ class RunFields(logging.Filter):
 
 def fields_of(fragment: Composition, operator: str = "") -> dict[str, str]:
     """Return the fields of a record that a run makes, for ``extra=``."""
-    cut = getattr(fragment, "_cut", None)  # the part of it that runs in this process
+    cut = fragment._headrace.cut  # the part of it that runs in this process
     return {
         "operator": operator,
         "fragment": fragment.name if cut is None else cut.part,
-        "run": fragment.run_id,
+        "run": fragment._headrace.run_id,
     }
 
 

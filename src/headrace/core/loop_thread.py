@@ -62,9 +62,9 @@ class LoopThread:
 def acquire_loop(fragment: Composition) -> LoopThread:
     """Return the event loop of a fragment's run, for one more operator."""
     with _sharing:
-        if fragment._loop is None:
-            fragment._loop = LoopThread(f"{fragment.name} event loop")
-        loop: LoopThread = fragment._loop
+        if fragment._headrace.loop is None:
+            fragment._headrace.loop = LoopThread(f"{fragment.name} event loop")
+        loop: LoopThread = fragment._headrace.loop
         loop.users += 1
         return loop
 
@@ -72,9 +72,9 @@ def acquire_loop(fragment: Composition) -> LoopThread:
 def release_loop(fragment: Composition) -> None:
     """Return the event loop of one operator; end it if that was the last."""
     with _sharing:
-        loop: LoopThread = fragment._loop
+        loop: LoopThread = fragment._headrace.loop
         loop.users -= 1
         if loop.users:
             return
-        fragment._loop = None
+        fragment._headrace.loop = None
     loop.close()

@@ -31,7 +31,7 @@ def settle_execution(graph: Graph) -> None:
         if flow.input != INPUT_EXEC:
             continue
         head, larger = flow.target, replace(flow, size=len(graph) + len(graph.flows))
-        for flows in (graph.flows, flow.source._outgoing, head._incoming):
+        for flows in (graph.flows, flow.source._headrace.outgoing, head._headrace.incoming):
             flows[flows.index(flow)] = larger
         if not any(condition.ports == (INPUT_EXEC,) for condition in head.spec.multi_port):
             head.spec.multi_port_condition(
@@ -43,9 +43,11 @@ def settle_execution(graph: Graph) -> None:
 
 
 def _leaving(operator: Operator) -> list[tuple[Flow, Operator]]:
-    return [(flow, flow.target) for flow in operator._outgoing]
+    return [(flow, flow.target) for flow in operator._headrace.outgoing]
 
 
 def back_flows(operator: Operator) -> list[Flow]:
     """Return the flows by which loops lead back to an operator and order its computes."""
-    return [flow for flow in operator._incoming if flow.input == INPUT_EXEC and flow.size is not None]
+    return [
+        flow for flow in operator._headrace.incoming if flow.input == INPUT_EXEC and flow.size is not None
+    ]

@@ -15,16 +15,16 @@ from headrace.core.construction import Arg, named_values, needs_fragment, snake_
 from headrace.core.deadline import check_on_stuck
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices
+from headrace.core.inner import Inner
 from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.notes import noting
 from headrace.core.parameter import check_parameter_name
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
-from headrace.core.private_names import check_private_names
 from headrace.core.replicas import Replicas
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
-from headrace.core.wiring import Connectable
+from headrace.core.wiring import Connectable, InnerConnectable
 
 if TYPE_CHECKING:
     import logging
@@ -46,6 +46,244 @@ NamedPart: TypeAlias = Condition | Resource
 
 
 _ASKING = threading.Lock()
+
+
+class InnerOperator(InnerConnectable):
+    """The state of an operator, and what subclasses of headrace's own change about it."""
+
+    spec_type: ClassVar[type[OperatorSpec]] = OperatorSpec
+    """The class of the spec that `setup` fills in."""
+    methods: ClassVar[dict[str, tuple[str, ...]]] = {
+        "setup": ("spec",),
+        "initialize": (),
+        "start": (),
+        "compute": ("op_input", "op_output", "context"),
+        "end": ("op_input", "op_output", "context"),
+        "stop": (),
+    }
+    """The methods that a run calls, and their arguments."""
+    awaits: ClassVar[bool] = False
+    """Whether it is an async function, which computes nothing while it awaits."""
+    resume: Any = None
+    """What keeps its node ready while its function has more to yield, if it is a function that yields."""
+    is_link: ClassVar[bool] = False
+    """Whether it stands for a flow from or to another process (`headrace.parts`), and is no source of its own."""
+    moves_messages: ClassVar[bool] = False
+    """Whether it moves messages as they come from a queue, with the work behind them."""
+
+    def __init__(self, operator: Operator) -> None:
+        super().__init__(operator)
+        self.operator = operator
+        # The arguments that created it, and create each replica.
+        self.creation: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with an operator that is in no graph: also if `__init__` is called again."""
+        # The parameters given by keyword, with their values; they take precedence over named values.
+        self.explicit: dict[str, Any] = {}
+        self.outgoing: list[Flow] = []
+        self.incoming: list[Flow] = []
+        self.node: Node | None = None
+        self.stop_wanted = False
+        # What it does, as far as the run does not compute it; and its asynchronous condition, if it was asked for.
+        self.run_phase = OperatorStatus.NOT_STARTED
+        self.hold_condition: AsynchronousCondition | None = None
+        self.metadata_enabled: bool | None = None
+        # The ends of the flows by which what it sends comes back through other processes.
+        self.leads_to: tuple[Operator, ...] = ()
+        # The queues of its process in which what it sends waits for room, through other processes.
+        self.full_behind: tuple[Any, ...] = ()
+        self.live_state: LiveValues | None = None
+        self.knobs = KnobValues(self.operator)
+        # Raised when a parameter is set, if somebody wants to know: the segment that it is part of.
+        self.parameter_version: ParameterVersion | None = None
+        # How it is replicated, if it is, and the replicas of a run.
+        self.replicas: Replicas | None = None
+        self.replica_copies: tuple[Operator, ...] = ()
+        # What chooses its flows, if anything does.
+        self.dynamic_flows: DynamicFlows | None = None
+        # The operators that have its inputs and its name, and its outputs, in the graph, if it has replicas.
+        self.stand_in: Operator | None = None
+        self.result_collector: Operator | None = None
+        # The declared operator in whose place it is in the graph, if it is a replica, or hands them their messages.
+        self.stands_for: Operator | None = None
+
+    def construct(
+        self, fragment: Composition, args: tuple[Part, ...], name: str, keywords: dict[str, Any]
+    ) -> None:
+        """Do the work of ``__init__``, with the keywords as a dict, in which any word may be a name."""
+
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a {type(self.operator).__name__} must be a str, not {name!r}")
+        self.begin()
+        self.place = fragment
+        operator = self.operator
+        operator.fragment = fragment = fragment._headrace.root
+        operator.name = self.place._headrace.qualified(
+            name or self.place._headrace.unused_name(snake_case(type(operator).__name__))
+        )
+        operator.conditions = {}
+        operator.resources = {}
+        operator.args = []
+        operator.metadata = MetadataDictionary(fragment.metadata_policy, operator.name)
+        # The parameters of a function may have any name.
+        check = (
+            None
+            if operator.is_function
+            else partial(check_parameter_name, kind=type(operator), base=Operator)
+        )
+        operator.spec = self.spec_type(fragment, operator.name, check)
+        with noting(f"raised in setup of operator {operator.name!r} ({type(operator).__name__})"):
+            operator.setup(operator.spec)
+        live = {name: parameter for name, parameter in operator.spec.params.items() if parameter.is_live}
+        self.live_state = LiveValues(operator, live) if live else None
+        self.take_policies(keywords)
+        self.replicas = Replicas.take(operator.name, keywords, operator.spec.params)
+        parts = {key: value for key, value in keywords.items() if self.is_part(key, value)}
+        values = {key: value for key, value in keywords.items() if key not in parts}
+        # What users set wins over what the program gives.
+        values |= fragment._headrace.set_parameters(operator, "operator")
+        operator.spec.apply(operator, values)
+        boolean(self.parallel, f"operator {operator.name!r}: parallel")
+        self.explicit.update(values)
+        operator.add_arg(*args, **parts)
+        if fragment._headrace.made is not None:
+            fragment._headrace.made.append(operator)
+
+    def take_policies(self, given: dict[str, Any]) -> None:
+        """Remove and take on the keywords that every operator has: `on_error`, `deadline` and `on_stuck`."""
+        if "on_error" in given:
+            self.operator.on_error = given.pop("on_error")
+        port = self.error_policy.dead_letter
+        if port != self.operator.spec.dead_letter:
+            if port not in self.operator.spec.outputs:
+                self.operator.spec.output(port)
+            self.operator.spec.dead_letter = port
+        # A parameter of the program may have the other names.
+        if "deadline" in given and "deadline" not in self.operator.spec.params:
+            self.operator.spec.deadline(given.pop("deadline"))
+        if "on_stuck" in given and "on_stuck" not in self.operator.spec.params:
+            self.operator.spec.on_stuck = check_on_stuck(given.pop("on_stuck"), self.operator.name)
+
+    @property
+    def error_policy(self) -> ErrorPolicy:
+        """What happens when `compute` raises."""
+        return ErrorPolicy.of(self.operator.on_error, self.operator.name)
+
+    def is_part(self, key: str, value: Any) -> bool:
+        """Return whether a named value is a condition or a resource."""
+        return key not in self.operator.spec.params and isinstance(value, (Condition, Resource))
+
+    def limit_calls(self, count: int) -> bool:
+        """Compute at most `count` times, and return True, if it counts its computes by itself."""
+        return False
+
+    @property
+    def has_gone_on(self) -> bool:
+        """Whether its last compute went on with messages that an earlier one had received."""
+        return False
+
+    @property
+    def has_end(self) -> bool:
+        """Whether it has an `end` of its own."""
+
+        return type(self.operator).end is not Operator.end or "end" in vars(self.operator)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether its `compute` waits, or works outside the interpreter."""
+        return self.operator.parallel
+
+    @property
+    def max_in_flight(self) -> int | None:
+        """The maximum number of its unfinished computes on the device; the fragment's unless set."""
+        return self.operator.max_in_flight
+
+    @property
+    def never_emits(self) -> bool:  # type: ignore[override]
+        """Whether it certainly never emits."""
+        return self.operator.never_emits
+
+    @property
+    def live_parameters(self) -> dict[str, Parameter]:
+        """The parameters that may be changed while the operator runs, by name."""
+        return {} if self.live_state is None else self.live_state.parameters
+
+    def add_named_part(self, key: str, part: NamedPart) -> None:
+        """Add a condition or a resource that was given by keyword."""
+        self.operator.add_arg(part)
+
+    def refuse(self, arg: object) -> None:
+        """Raise for a positional argument that an operator does not take."""
+        hint = ""
+        if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
+            hint = f"; create one first: {arg.__name__}(self, ...)"
+        elif isinstance(arg, str):
+            hint = f", and so is a name: name={arg!r}"
+        raise ParameterError(
+            f"operator {self.operator.name!r} takes conditions, resources and Arg values as positional arguments, "
+            f"not {arg!r}; parameters ({choices(self.operator.spec.params)}) are given by keyword{hint}"
+        )
+
+    def set_parameter(self, name: str, value: Any, origin: str = "") -> None:
+        """Set a parameter, or what else every operator takes by name."""
+        if name == "on_error" or (name in ("deadline", "on_stuck") and name not in self.operator.spec.params):
+            self.take_policies({name: value})
+        else:
+            self.operator.spec.give(self.operator, f"operator {self.operator.name!r}", name, value)
+        self.operator.args.append(Arg(name, value, origin))
+
+    def add_part(self, parts: dict[str, Any], part: Any, kind: str) -> None:
+        """Add a condition or a resource under its name."""
+        # Two unnamed conditions of one class have the same name, so number the second. Adding the same object twice
+        # is a mistake in the program.
+        if any(part is known for known in parts.values()):
+            raise GraphError(f"operator {self.operator.name!r} was given the {kind} {part.name!r} twice")
+        name, number = part.name, 2
+        while name in parts:
+            name, number = f"{part.name}_{number}", number + 1
+        parts[name] = part
+
+    def in_progress(self, call: str) -> Node:
+        """Return the node of the run in progress; raise if there is none."""
+        node = self.receiver._headrace.node
+        if node is None or self.operator.fragment._headrace.engine is not node.engine:
+            raise RuntimeError(
+                f"{call} of operator {self.operator.name!r}, which is not running: call it in a run"
+            )
+        return node
+
+    def make_hold_condition(self) -> AsynchronousCondition:
+        """Return the condition that `async_condition` asked for."""
+        return AsynchronousCondition(self.operator.fragment, name="async_condition")
+
+    @property
+    def receiver(self) -> Operator:
+        """The operator of the graph that has its inputs."""
+        return self.stand_in or self.operator
+
+    @property
+    def sender(self) -> Operator:
+        """The operator of the graph that has its outputs."""
+        return self.result_collector or self.operator
+
+    def in_run(self) -> tuple[Operator, ...]:
+        """Return the operators that compute in place of this one: its replicas in a run, or itself."""
+        return (
+            self.replica_copies
+            if self.replica_copies and self.operator.fragment._headrace.run_control.engine is not None
+            else (self.operator,)
+        )
+
+    def recall_values(self) -> None:
+        """Take on the live parameters and the knobs that were set before the run.
+
+        As a part of composing: what a setter of the program sets meanwhile was not set from outside.
+        """
+        if self.live_state is not None:
+            self.live_state.recall()
+        self.knobs.recall()
 
 
 class Operator(Connectable):
@@ -90,39 +328,8 @@ class Operator(Connectable):
     """The named values that `add_arg` was given."""
     metadata: MetadataDictionary
     """The metadata of the messages of one compute."""
-    max_in_flight: int | None
+    max_in_flight: int | None = None
     """The maximum number of its unfinished computes on the device; the fragment's unless set."""
-    # Every attribute is annotated here, since a parameter must have another name (`reserved_names`).
-    _explicit: dict[str, Any]
-    _outgoing: list[Flow]
-    _incoming: list[Flow]
-    _node: Node | None
-    _stop_wanted: bool
-    # What it does, as far as the run does not compute it; and its asynchronous condition, if it was asked for.
-    _run_phase: OperatorStatus = OperatorStatus.NOT_STARTED
-    # Whether it stands for a flow from or to another process (`headrace.parts`), and is no source of its own.
-    _is_link: bool = False
-    # The ends of the flows by which what it sends comes back through other processes.
-    _leads_to: tuple[Operator, ...] = ()
-    # The queues of its process in which what it sends waits for room, through other processes.
-    _full_behind: tuple[Any, ...] = ()
-    _hold_condition: AsynchronousCondition | None
-    _metadata_enabled: bool | None
-    _live_state: LiveValues | None
-    _knobs: KnobValues
-    # Raised when a parameter is set, if somebody wants to know: the segment that it is part of.
-    _parameter_version: ParameterVersion | None = None
-    # How it is replicated, if it is; the arguments that created it, and create each replica; the replicas of a run.
-    _replicas: Replicas | None
-    _creation: tuple[tuple[Any, ...], dict[str, Any]]
-    _replica_copies: tuple[Operator, ...] = ()
-    # What chooses its flows, if anything does.
-    _dynamic_flows: DynamicFlows | None = None
-    # The operators that have its inputs and its name, and its outputs, in the graph, if it has replicas.
-    _stand_in: Operator | None = None
-    _result_collector: Operator | None = None
-    # The declared operator in whose place it is in the graph, if it is a replica, or hands them their messages.
-    _stands_for: Operator | None = None
 
     INPUT_EXEC_PORT_NAME: ClassVar[str] = INPUT_EXEC
     """The name of the input at which it is told that an operator before it has computed (`then`)."""
@@ -147,22 +354,11 @@ class Operator(Connectable):
 
     With several workers, one operator computes at a time, and those that say True compute beside it at once."""
 
-    _spec_type: ClassVar[type[OperatorSpec]] = OperatorSpec
-    """The class of the spec that `setup` fills in."""
-    _methods: ClassVar[dict[str, tuple[str, ...]]] = {
-        "setup": ("spec",),
-        "initialize": (),
-        "start": (),
-        "compute": ("op_input", "op_output", "context"),
-        "end": ("op_input", "op_output", "context"),
-        "stop": (),
-    }
-    """The methods that a run calls, and their arguments."""
+    _headrace = Inner(InnerOperator)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        check_private_names(cls, Operator)
-        for method, form in cls._methods.items():
+        for method, form in cls._headrace.methods.items():
             check_method(cls, method, form)
         said, computes = (
             next(place for place, base in enumerate(cls.__mro__) if name in vars(base))
@@ -176,84 +372,12 @@ class Operator(Connectable):
     def __new__(cls, /, *args: Any, **kwargs: Any) -> Self:
         """Create an operator, and keep the arguments for its replicas."""
         made = super().__new__(cls)
-        made._creation = args, kwargs
+        made._headrace.creation = args, kwargs
         return made
 
     @needs_fragment
     def __init__(self, fragment: Composition, *args: Part, name: str = "", **kwargs: Any) -> None:
-        self._construct(fragment, args, name, kwargs)
-
-    def _construct(
-        self, fragment: Composition, args: tuple[Part, ...], name: str, keywords: dict[str, Any]
-    ) -> None:
-        """Do the work of ``__init__``, with the keywords as a dict, in which any word may be a name."""
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a {type(self).__name__} must be a str, not {name!r}")
-        self._place = fragment
-        self.fragment = fragment = fragment._root
-        self.name = self._place._qualified(name or self._place._unused_name(snake_case(type(self).__name__)))
-        self.conditions = {}
-        self.resources = {}
-        self.args = []
-        # The parameters given by keyword, with their values; they take precedence over named values.
-        self._explicit = {}
-        self._outgoing = []
-        self._incoming = []
-        self._node = None
-        self._stop_wanted = False
-        self._hold_condition = None
-        self.max_in_flight = None
-        self._metadata_enabled = None
-        self.metadata = MetadataDictionary(fragment.metadata_policy, self.name)
-        # The parameters of a function may have any name.
-        check = None if self.is_function else partial(check_parameter_name, kind=type(self), base=Operator)
-        self.spec = self._spec_type(fragment, self.name, check)
-        with noting(f"raised in setup of operator {self.name!r} ({type(self).__name__})"):
-            self.setup(self.spec)
-        live = {name: parameter for name, parameter in self.spec.params.items() if parameter.is_live}
-        self._live_state = LiveValues(self, live) if live else None
-        self._knobs = KnobValues(self)
-        self._take_policies(keywords)
-        self._replicas = Replicas.take(self.name, keywords, self.spec.params)
-        parts = {key: value for key, value in keywords.items() if self._is_part(key, value)}
-        values = {key: value for key, value in keywords.items() if key not in parts}
-        values |= fragment._set_parameters(
-            self, "operator"
-        )  # what users set wins over what the program gives
-        self.spec.apply(self, values)
-        boolean(self.parallel, f"operator {self.name!r}: parallel")
-        self._explicit.update(values)
-        self.add_arg(*args, **parts)
-        if fragment._made is not None:
-            fragment._made.append(self)
-
-    def _take_policies(self, given: dict[str, Any]) -> None:
-        """Remove and take on the keywords that every operator has: `on_error`, `deadline` and `on_stuck`."""
-        if "on_error" in given:
-            self.on_error = given.pop("on_error")
-        port = self._error_policy.dead_letter
-        if port != self.spec.dead_letter:
-            if port not in self.spec.outputs:
-                self.spec.output(port)
-            self.spec.dead_letter = port
-        # A parameter of the program may have the other names.
-        if "deadline" in given and "deadline" not in self.spec.params:
-            self.spec.deadline(given.pop("deadline"))
-        if "on_stuck" in given and "on_stuck" not in self.spec.params:
-            self.spec.on_stuck = check_on_stuck(given.pop("on_stuck"), self.name)
-
-    @property
-    def _error_policy(self) -> ErrorPolicy:
-        """What happens when `compute` raises."""
-        return ErrorPolicy.of(self.on_error, self.name)
-
-    def _is_part(self, key: str, value: Any) -> bool:
-        return key not in self.spec.params and isinstance(value, (Condition, Resource))
-
-    @property
-    def _parameters(self) -> Any:
-        """The object whose attributes are the values of the parameters."""
-        return self
+        self._headrace.construct(fragment, args, name, kwargs)
 
     # Methods that a subclass overrides.
 
@@ -281,25 +405,6 @@ class Operator(Connectable):
     def stop(self) -> None:
         """Stop; called once per run for every operator that was started, even after an error."""
 
-    # Whether it moves messages as they come from a queue, with the work behind them.
-    _moves_messages: ClassVar[bool] = False
-    # Whether it is an async function, which computes nothing while it awaits.
-    _awaits: ClassVar[bool] = False
-
-    def _limit_calls(self, count: int) -> bool:
-        """Compute at most `count` times, and return True, if it counts its computes by itself."""
-        return False
-
-    @property
-    def _has_gone_on(self) -> bool:
-        """Whether its last compute went on with messages that an earlier one had received."""
-        return False
-
-    @property
-    def _has_end(self) -> bool:
-        """Whether it has an `end` of its own."""
-        return type(self).end is not Operator.end or "end" in vars(self)
-
     def convert_dict(self, data: dict[Any, Any]) -> Any:
         """Return what is sent for an emitted dict: a copy of it, unless this is overridden.
 
@@ -316,55 +421,23 @@ class Operator(Connectable):
         """
         for arg in args:
             if isinstance(arg, Condition):
-                self._add_part(self.conditions, arg, "condition")
+                self._headrace.add_part(self.conditions, arg, "condition")
             elif isinstance(arg, Resource):
-                self._add_part(self.resources, arg, "resource")
+                self._headrace.add_part(self.resources, arg, "resource")
             elif isinstance(arg, Arg) or (
                 isinstance(arg, list) and all(isinstance(item, Arg) for item in arg)
             ):
                 for named in named_values((arg,)):
-                    if named.name not in self._explicit:
-                        self._set_parameter(named.name, named.value, named.origin)
+                    if named.name not in self._headrace.explicit:
+                        self._headrace.set_parameter(named.name, named.value, named.origin)
             else:
-                self._refuse(arg)
+                self._headrace.refuse(arg)
         for key, value in kwargs.items():
-            if self._is_part(key, value):
-                self._add_named_part(key, value)
+            if self._headrace.is_part(key, value):
+                self._headrace.add_named_part(key, value)
             else:
-                self._set_parameter(key, value)
-                self._explicit[key] = value
-
-    def _add_named_part(self, key: str, part: NamedPart) -> None:
-        """Add a condition or a resource that was given by keyword."""
-        self.add_arg(part)
-
-    def _refuse(self, arg: object) -> None:
-        hint = ""
-        if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
-            hint = f"; create one first: {arg.__name__}(self, ...)"
-        elif isinstance(arg, str):
-            hint = f", and so is a name: name={arg!r}"
-        raise ParameterError(
-            f"operator {self.name!r} takes conditions, resources and Arg values as positional arguments, not "
-            f"{arg!r}; parameters ({choices(self.spec.params)}) are given by keyword{hint}"
-        )
-
-    def _set_parameter(self, name: str, value: Any, origin: str = "") -> None:
-        if name == "on_error" or (name in ("deadline", "on_stuck") and name not in self.spec.params):
-            self._take_policies({name: value})
-        else:
-            self.spec.give(self, f"operator {self.name!r}", name, value)
-        self.args.append(Arg(name, value, origin))
-
-    def _add_part(self, parts: dict[str, Any], part: Any, kind: str) -> None:
-        # Two unnamed conditions of one class have the same name, so number the second. Adding the same object twice
-        # is a mistake in the program.
-        if any(part is known for known in parts.values()):
-            raise GraphError(f"operator {self.name!r} was given the {kind} {part.name!r} twice")
-        name, number = part.name, 2
-        while name in parts:
-            name, number = f"{part.name}_{number}", number + 1
-        parts[name] = part
+                self._headrace.set_parameter(key, value)
+                self._headrace.explicit[key] = value
 
     # Not a plain property: a program may assign a logger of its own, and a parameter may have this name.
     @cached_property
@@ -395,23 +468,17 @@ class Operator(Connectable):
 
     def receiver(self, port_name: str) -> Receiver:
         """Return a view of an input in the run in progress: its `size`, `capacity`, `peek`."""
-        return self._in_progress(f"receiver({port_name!r})").receiver(port_name)
+        return self._headrace.in_progress(f"receiver({port_name!r})").receiver(port_name)
 
     def transmitter(self, port_name: str) -> Transmitter:
         """Return a view of the room behind an output in the run in progress: its `size`, `capacity`, `free`."""
-        return self._in_progress(f"transmitter({port_name!r})").transmitter(port_name)
-
-    def _in_progress(self, call: str) -> Node:
-        node = self._receiver._node
-        if node is None or self.fragment._engine is not node.engine:
-            raise RuntimeError(f"{call} of operator {self.name!r}, which is not running: call it in a run")
-        return node
+        return self._headrace.in_progress(f"transmitter({port_name!r})").transmitter(port_name)
 
     @property
     def execution_context(self) -> ExecutionContext | None:
         """The context that `compute` gets, from `initialize` to `stop`; None outside of a run."""
-        node = self._node
-        return None if node is None or self.fragment._engine is not node.engine else node.context
+        node = self._headrace.node
+        return None if node is None or self.fragment._headrace.engine is not node.engine else node.context
 
     @property
     def async_condition(self) -> AsynchronousCondition:
@@ -422,20 +489,17 @@ class Operator(Connectable):
         compute either, but the run ends if nothing else can run. A change takes effect before the next compute. An
         operator whose condition nobody asks for has none.
         """
-        known = self._hold_condition
+        known = self._headrace.hold_condition
         if known is None:
             with _ASKING:
-                known = self._hold_condition
+                known = self._headrace.hold_condition
                 if known is None:
-                    known = self._make_hold_condition()
-                    self._hold_condition = known
+                    known = self._headrace.make_hold_condition()
+                    self._headrace.hold_condition = known
                     # Set before the node is read, as in `stop_execution`; a run takes it on once.
-                    if self._node is not None:
-                        self._node.join_condition(known)
+                    if self._headrace.node is not None:
+                        self._headrace.node.join_condition(known)
         return known
-
-    def _make_hold_condition(self) -> AsynchronousCondition:
-        return AsynchronousCondition(self.fragment, name="async_condition")
 
     def join(self, rule: JoinRule | None = None, /, **inputs: JoinRule) -> None:
         """Choose which messages of the inputs are received together: see :meth:`OperatorSpec.join`."""
@@ -444,7 +508,7 @@ class Operator(Connectable):
     @property
     def live_parameters(self) -> dict[str, Parameter]:
         """The parameters that may be changed while the operator runs, by name."""
-        return {} if self._live_state is None else self._live_state.parameters
+        return self._headrace.live_parameters
 
     def set_live(self, name: str, value: Any) -> None:
         """Change a parameter that `setup` declares as live; may be called from any thread.
@@ -454,8 +518,8 @@ class Operator(Connectable):
         middle of one; of several changes the last one counts. Outside of a run it takes effect at once, and stays
         for the operator of this name in later runs of the fragment.
         """
-        for operator in self._in_run():
-            (operator._live_state or LiveValues(operator, {})).set(name, value)
+        for operator in self._headrace.in_run():
+            (operator._headrace.live_state or LiveValues(operator, {})).set(name, value)
 
     def set_knob(self, name: str, value: Any) -> None:
         """Set a knob, a scalar on the device that `compute` asks for; may be called from any thread.
@@ -475,42 +539,19 @@ class Operator(Connectable):
         value
             A number on the host: of Python or NumPy.
         """
-        for operator in self._in_run():
-            operator._knobs.set(name, value)
-
-    @property
-    def _receiver(self) -> Operator:
-        """The operator of the graph that has its inputs."""
-        return self._stand_in or self
-
-    @property
-    def _sender(self) -> Operator:
-        """The operator of the graph that has its outputs."""
-        return self._result_collector or self
-
-    def _in_run(self) -> tuple[Operator, ...]:
-        """Return the operators that compute in place of this one: its replicas in a run, or itself."""
-        return (
-            self._replica_copies
-            if self._replica_copies and self.fragment._run_control.engine is not None
-            else (self,)
-        )
-
-    def _recall_values(self) -> None:
-        """Take on the live parameters and the knobs that were set before the run.
-
-        As a part of composing: what a setter of the program sets meanwhile was not set from outside.
-        """
-        if self._live_state is not None:
-            self._live_state.recall()
-        self._knobs.recall()
+        for operator in self._headrace.in_run():
+            operator._headrace.knobs.set(name, value)
 
     # Dynamic flows.
 
     @property
     def next_flows(self) -> list[Any]:
         """The flows that lead from it to others, as compose declared them."""
-        return list(self._outgoing) if self._dynamic_flows is None else self._dynamic_flows.flows
+        return (
+            list(self._headrace.outgoing)
+            if self._headrace.dynamic_flows is None
+            else self._headrace.dynamic_flows.flows
+        )
 
     def add_dynamic_flow(self, *flow: Any) -> None:
         """Send what this compute emitted along a flow: in the function that `set_dynamic_flows` was given.
@@ -522,33 +563,35 @@ class Operator(Connectable):
             name of the input, where there are several flows: ``("out", operator, "in")``. Or a flow of
             `next_flows`, or a list of flows or operators.
         """
-        if self._dynamic_flows is None:
+        if self._headrace.dynamic_flows is None:
             raise GraphError(
                 f"operator {self.name!r}: add_dynamic_flow is for an operator whose flows are chosen; compose says "
                 "so by set_dynamic_flows(operator, function)"
             )
-        self._dynamic_flows.add(flow)
+        self._headrace.dynamic_flows.add(flow)
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""
-        if self._stand_in is not None:
-            self._stand_in.stop_execution()
+        if self._headrace.stand_in is not None:
+            self._headrace.stand_in.stop_execution()
             return
         # For a run that has not been assembled yet; set before the node is read, as in `RunControl.stop`.
-        self._stop_wanted = True
-        if self._node is not None:
-            self._node.request_stop()
+        self._headrace.stop_wanted = True
+        if self._headrace.node is not None:
+            self._headrace.node.request_stop()
 
     def dropped(self, port_name: str | None = None) -> int:
         """Return the number of messages that an input, or all inputs, dropped in the last run."""
         if port_name is not None and port_name not in self.spec.every_input:
             raise PortError(absent(f"operator {self.name!r}", "input", port_name, self.spec.every_input))
-        if self._stand_in is not None:
-            return self._stand_in.dropped(port_name)
-        if self._node is None:
+        if self._headrace.stand_in is not None:
+            return self._headrace.stand_in.dropped(port_name)
+        if self._headrace.node is None:
             return 0
         return sum(
-            queue.dropped for queue in self._node.inputs if port_name is None or queue.port == port_name
+            queue.dropped
+            for queue in self._headrace.node.inputs
+            if port_name is None or queue.port == port_name
         )
 
     # Metadata.
@@ -565,12 +608,12 @@ class Operator(Connectable):
     @property
     def is_metadata_enabled(self) -> bool:
         """Whether metadata travels with the messages of this operator."""
-        enabled = self._metadata_enabled
+        enabled = self._headrace.metadata_enabled
         return self.fragment.is_metadata_enabled if enabled is None else enabled
 
     def enable_metadata(self, enable: bool) -> None:
         """Turn metadata on or off for this operator, whatever the fragment's setting."""
-        self._metadata_enabled = boolean(enable, f"operator {self.name!r}: enable_metadata(...)")
+        self._headrace.metadata_enabled = boolean(enable, f"operator {self.name!r}: enable_metadata(...)")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
@@ -610,11 +653,11 @@ def _raise_versions(cls: type[Operator]) -> None:
 
     def __setattr__(self: Operator, name: str, value: Any) -> None:
         assign(self, name, value)
-        version = self._parameter_version
+        version = self._headrace.parameter_version
         if version is None:
             return
-        if name in self._knobs.types:
-            self._knobs.announce()
+        if name in self._headrace.knobs.types:
+            self._headrace.knobs.announce()
         elif name in self.spec.params:
             version.number += 1
 

@@ -159,6 +159,12 @@ def _article(kind: type) -> str:
     return f"an {name}" if name[0].lower() in "aeio" else f"a {name}"
 
 
+def holder_of(component: Any) -> Any:
+    """Return the object whose attributes are the parameters of an operator, a component or a subgraph."""
+    holder = component._headrace.holder
+    return component if holder is None else holder
+
+
 def check_parameter_name(name: str, kind: type, base: type) -> None:
     """Raise ParameterError if a parameter of a class, which derives from `base`, would replace something else."""
     if name in reserved_names(base):

@@ -57,12 +57,12 @@ class PatientCondition(Condition):
         self.notify_scheduler()
 
     def _warn(self) -> None:
-        if not self._has_warned and self._node is not None:
+        if not self._has_warned and self._headrace.node is not None:
             self._has_warned = True
             import logging  # needed only here
 
             logger, text = self.warning
-            logging.getLogger(logger).warning(text, self._node.name, self.starving)
+            logging.getLogger(logger).warning(text, self._headrace.node.name, self.starving)
 
     def detach(self) -> None:
         """Leave the run."""

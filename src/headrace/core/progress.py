@@ -49,11 +49,11 @@ def progress_of(fragment: Composition) -> Progress:
     It takes no lock. Every number was right at some moment of the call, but they may differ by the computes that
     finished meanwhile.
     """
-    if fragment._progress_elsewhere is not None:
-        elsewhere: Progress = fragment._progress_elsewhere()
+    if fragment._headrace.progress_elsewhere is not None:
+        elsewhere: Progress = fragment._headrace.progress_elsewhere()
         return elsewhere
-    graph, engine = fragment.graph, fragment._engine
-    nodes = [operator._node for operator in graph if operator._node is not None]
+    graph, engine = fragment.graph, fragment._headrace.engine
+    nodes = [operator._headrace.node for operator in graph if operator._headrace.node is not None]
     computes = {node.name: node.computes for node in nodes}
     return Progress(
         fragment.name,
@@ -86,9 +86,9 @@ def stuck_operators(fragment: Composition) -> list[str]:
 
 def drop_reasons_of(operator: Operator) -> dict[str, dict[str, int]]:
     """Return how many messages a join dropped, by input and reason."""
-    if operator._node is None:
+    if operator._headrace.node is None:
         return {}
-    return {queue.port: dict(queue.reasons) for queue in operator._node.inputs if queue.reasons}
+    return {queue.port: dict(queue.reasons) for queue in operator._headrace.node.inputs if queue.reasons}
 
 
 def time_fraction(engine: Any) -> float | None:
@@ -101,7 +101,7 @@ def time_fraction(engine: Any) -> float | None:
 def count_limits(graph: Graph) -> dict[str, int | None]:
     """Return the number of computes after which each source ends; None for one without a limit."""
     return {
-        operator.name: None if operator._node is None else operator._node.count_limit
+        operator.name: None if operator._headrace.node is None else operator._headrace.node.count_limit
         for operator in _sources(graph)
     }
 
@@ -136,14 +136,14 @@ def counts_of(operator: Operator, count: Callable[[Queue], int]) -> dict[str, in
 
     The queues behind a connected output belong to the connected inputs, and count for them.
     """
-    if operator._node is None:
+    if operator._headrace.node is None:
         return {}
     counts: dict[str, int] = {}
     unconnected = {
         name: tuple(queue for queue in queues if queue.consumer is None)
-        for name, queues in operator._node.output_queues.items()
+        for name, queues in operator._headrace.node.output_queues.items()
     }
-    for ports in (operator._node.counted_queues, unconnected):
+    for ports in (operator._headrace.node.counted_queues, unconnected):
         for name, queues in ports.items():
             total = sum(map(count, queues))
             if total:

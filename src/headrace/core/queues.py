@@ -47,7 +47,7 @@ class QueueSpec:
 
 def queues_of(operator: Operator, port: IOSpec) -> list[QueueSpec]:
     """Return the queues of an input; raise GraphError if the declarations of a queue disagree."""
-    flows = [flow for flow in operator._incoming if flow.input == port.name]
+    flows = [flow for flow in operator._headrace.incoming if flow.input == port.name]
     if port.is_receivers:
         return [_queue(operator, port, (flow,), 1) for flow in flows]
     return [_queue(operator, port, tuple(flows), port.size or max(len(flows), 1))]
@@ -99,7 +99,7 @@ def _policy(where: str, port: IOSpec, flows: tuple[Flow, ...]) -> IOSpec.QueuePo
     chosen = [flow.policy or flow.source.spec.every_output[flow.output].policy or _FAULT for flow in flows]
     if len(set(chosen)) > 1:
         listed = ", ".join(f"{flow} has {policy.name}" for flow, policy in zip(flows, chosen, strict=True))
-        flows[0].target.fragment._report(
+        flows[0].target.fragment._headrace.report(
             f"the flows into {where} share one queue and have different policies: {listed}; declare the "
             "input with policy=..., or with size=IOSpec.ANY_SIZE, which gives each flow a queue of its own"
         )

@@ -42,7 +42,7 @@ class Reloaded:
 
 def reload_config(fragment: Composition) -> Reloaded:
     """Read the configuration again, and set the live parameters that follow changed keys."""
-    before = fragment._config
+    before = fragment._headrace.config
     if before is None or before.file is None:
         raise RuntimeError(
             f"{fragment.name!r} has no configuration file to read again: call config('file.yaml') first"
@@ -56,19 +56,25 @@ def reload_config(fragment: Composition) -> Reloaded:
             value = now.value(key)
         except KeyError:  # removed: the default, which the next run will use
             followers = []
-        if not followers or not all(name in operator.live_parameters for operator, name in followers):
+        if not followers or not all(
+            name in operator._headrace.live_parameters for operator, name in followers
+        ):
             needs_restart.append(key)
-        found += [(operator, name, value) for operator, name in followers if name in operator.live_parameters]
+        found += [
+            (operator, name, value)
+            for operator, name in followers
+            if name in operator._headrace.live_parameters
+        ]
     changes: dict[str, Any] = {}
-    if fragment._run_control.has_begun:  # otherwise the next run reads the new values
+    if fragment._headrace.run_control.has_begun:  # otherwise the next run reads the new values
         for operator, name, value in found:
-            assert operator._live_state is not None
-            changes[f"{operator.name}.{name}"] = operator._live_state.check(name, value)
+            assert operator._headrace.live_state is not None
+            changes[f"{operator.name}.{name}"] = operator._headrace.live_state.check(name, value)
         for operator, name, value in found:
-            for each in operator._in_run():
-                assert each._live_state is not None
-                each._live_state.set(name, value, is_remembered=False)  # later runs read the file
-    fragment._config = now
+            for each in operator._headrace.in_run():
+                assert each._headrace.live_state is not None
+                each._headrace.live_state.set(name, value, is_remembered=False)  # later runs read the file
+    fragment._headrace.config = now
     return Reloaded(changes, tuple(needs_restart))
 
 
@@ -76,11 +82,11 @@ def _followers(fragment: Composition, key: str, before: Config) -> list[tuple[Op
     """Return the parameters that follow a key, with their operators."""
     section, _, name = key.rpartition(".")
     found: list[tuple[Operator, str]] = []
-    for operator in dict.fromkeys(each._stands_for or each for each in fragment.graph):
+    for operator in dict.fromkeys(each._headrace.stands_for or each for each in fragment.graph):
         if name not in operator.spec.params:
             continue
-        if name in operator._explicit:
-            follows = operator.name == section and _had(before, key, operator._explicit[name])
+        if name in operator._headrace.explicit:
+            follows = operator.name == section and _had(before, key, operator._headrace.explicit[name])
         else:
             follows = bool(section) and any(arg.origin == section for arg in operator.args)
         if follows:
@@ -133,5 +139,5 @@ def _on_hangup(number: int, frame: FrameType | None) -> None:
 def _reload_all() -> None:
     for fragment in list(_reloading):
         # The driver of a program in processes reads the file, and sets what follows from it in all of them.
-        if fragment._config is not None and getattr(fragment, "_cut", None) is None:
+        if fragment._headrace.config is not None and fragment._headrace.cut is None:
             reload_and_log(fragment)

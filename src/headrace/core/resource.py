@@ -6,14 +6,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.core.construction import check_name, constructor, refuse_keywords
+from headrace.core.inner import Inner
 from headrace.core.parameter import check_parameter_name
-from headrace.core.private_names import check_private_names
 from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
 
 S = TypeVar("S")
+
+
+class InnerComponent:
+    """The state of a condition or a resource. It does not refer to it, so that it is gone with its last user."""
+
+    spec_type: ClassVar[type[ComponentSpec]] = ComponentSpec
+    """The class of the spec that `setup` fills in."""
+    holder: ClassVar[Any] = None
+
+    def __init__(self, component: Component) -> None:
+        """Begin with nothing."""
 
 
 class Component:
@@ -23,17 +34,16 @@ class Component:
     so that type checkers know it.
     """
 
-    # Every attribute is annotated here, since a parameter must have another name (`reserved_names`).
     fragment: Composition | None
+    """The fragment that it belongs to."""
     name: str
+    """The name to find it by."""
     spec: ComponentSpec
-    _spec_type: ClassVar[type[ComponentSpec]] = ComponentSpec
+    """What `setup` declared."""
+    _headrace = Inner(InnerComponent)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        roots = [each for each in cls.__mro__ if Component in each.__bases__]
-        if roots:
-            check_private_names(cls, roots[0])
         if "__init__" in vars(cls):
             cls.__init__ = constructor(cls.__init__)  # type: ignore[method-assign]
 
@@ -45,25 +55,20 @@ class Component:
         if args:
             raise TypeError(f"{kind.__name__} does not take {', '.join(map(repr, args))}")
         check_name(kind, name)
-        self.fragment = None if fragment is None else fragment._root
+        self.fragment = None if fragment is None else fragment._headrace.root
         self.name = name or kind.__name__.lower()
         base = next(each for each in kind.__mro__ if Component in each.__bases__)
-        self.spec = self._spec_type(fragment, partial(check_parameter_name, kind=kind, base=base))
+        self.spec = self._headrace.spec_type(fragment, partial(check_parameter_name, kind=kind, base=base))
         self.setup(self.spec)
         unknown = [key for key in kwargs if key not in self.spec.params]
         if unknown:
             refuse_keywords(kind, unknown, list(self.spec.params))
-        if fragment is not None and self.spec.params and fragment._root._parameter_settings:
-            name = fragment._qualified(self.name)
-            with fragment._root._component_settings(name, self.spec.params) as values:
+        if fragment is not None and self.spec.params and fragment._headrace.root._headrace.parameter_settings:
+            name = fragment._headrace.qualified(self.name)
+            with fragment._headrace.root._headrace.component_settings(name, self.spec.params) as values:
                 self.spec.apply(self, {**kwargs, **values})
         else:
             self.spec.apply(self, kwargs)
-
-    @property
-    def _parameters(self) -> Any:
-        """The object whose attributes are the values of the parameters."""
-        return self
 
     # Methods that a subclass overrides.
 

@@ -33,7 +33,7 @@ def path_of_start(path: str | Path, operator: Operator | None = None) -> Path:
 
 def number_of_start(exists: Callable[[int], bool], operator: Operator | None, what: str) -> int:
     """Return the number of the files that are written after a start: 1, or the first after another start."""
-    node = None if operator is None else operator._node
+    node = None if operator is None else operator._headrace.node
     is_first = os.environ.get(PART_RESTARTS, "0") == "0" and (node is None or not node.counts.restarts)
     number = 1 if is_first else next(number for number in itertools.count(1) if not exists(number))
     if number > 1:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypedDict
 from headrace.core.booleans import boolean
 from headrace.core.clock import Clock, RealtimeClock
 from headrace.core.durations import milliseconds
-from headrace.core.resource import Resource
+from headrace.core.inner import Inner
+from headrace.core.resource import InnerComponent, Resource
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -89,6 +90,14 @@ class SchedulerOptions(TypedDict, total=False):
     name: str
 
 
+class InnerScheduler(InnerComponent):
+    """The state of a scheduler, and what subclasses of headrace's own change about it."""
+
+    clock_type: ClassVar[type[Clock]] = RealtimeClock
+    """The clock of a scheduler that is given none."""
+    clock_was_given = False
+
+
 class Scheduler(Resource):
     """The base of schedulers; subclass it and write `execute`.
 
@@ -113,8 +122,7 @@ class Scheduler(Resource):
     The last three are numbers of milliseconds, or a str with a unit such as ``"1.5s"``, or a timedelta.
     """
 
-    # The clock of a scheduler that is given none.
-    _clock_type: ClassVar[type[Clock]] = RealtimeClock
+    _headrace = Inner(InnerScheduler)
 
     def __init__(
         self,
@@ -131,13 +139,13 @@ class Scheduler(Resource):
         super().__init__(fragment, name=name)
         if clock is not None and not isinstance(clock, Clock):
             raise TypeError(f"{self.name!r}: clock must be a Clock, not {type(clock).__name__}")
-        self.clock_was_given = clock is not None
-        self.clock: Clock = self._clock_type(fragment) if clock is None else clock
+        self._headrace.clock_was_given = clock is not None
+        self.clock: Clock = self._headrace.clock_type(fragment) if clock is None else clock
         self.set_limits(
             stop_on_deadlock, stop_on_deadlock_timeout, max_duration_ms, check_recession_period_ms
         )
-        # Accepted for compatibility: one process has no connections to wait for.
         self.network_connection_timeout = network_connection_timeout
+        """Accepted for compatibility: one process has no connections to wait for."""
 
     def set_limits(
         self,

@@ -15,7 +15,7 @@ from headrace.core.deadline import check_on_stuck, time_limit
 from headrace.core.durations import Duration
 from headrace.core.errors import GraphError, ParameterError, absent
 from headrace.core.joins import JoinRule
-from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag
+from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag, holder_of
 from headrace.core.ports import INPUT_EXEC, IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
 
@@ -96,7 +96,7 @@ class ComponentSpec:
     def apply(self, component: Any, values: dict[str, Any]) -> None:
         """Set the parameters of `component`: the given values, or else the defaults."""
         owner = f"{type(component).__name__} {component.name!r}"
-        target = component._parameters
+        target = holder_of(component)
         self.expect_types(component)
         for name, parameter in self.params.items():
             if parameter.default is not REQUIRED:
@@ -122,14 +122,14 @@ class ComponentSpec:
         if parameter is None:
             hint = "" if self.params else f"; setup declares one by spec.param({name!r})"
             raise ParameterError(absent(owner, "parameter", name, self.params) + hint)
-        setattr(component._parameters, name, parameter.check(value, owner))
+        setattr(holder_of(component), name, parameter.check(value, owner))
 
     def missing(self, component: Any) -> list[str]:
         """Return the names of the required parameters without a value."""
         return [
             name
             for name, parameter in self.params.items()
-            if parameter.is_required and not hasattr(component._parameters, name)
+            if parameter.is_required and not hasattr(holder_of(component), name)
         ]
 
 

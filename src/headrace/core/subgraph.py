@@ -13,13 +13,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.core.composition import Composition
+from headrace.core.composition import Composition, InnerComposition
 from headrace.core.construction import Arg, ArgList, named_values, needs_fragment, snake_case
 from headrace.core.errors import GraphError, ParameterError, absent, choices
+from headrace.core.inner import Inner
 from headrace.core.notes import noting
 from headrace.core.parameter import check_parameter_name
 from headrace.core.spec import ComponentSpec
-from headrace.core.wiring import Connectable, Port, name_of, owner_of
+from headrace.core.wiring import Connectable, InnerConnectable, Port, name_of, owner_of
 
 if TYPE_CHECKING:
     from headrace.core.wiring import End
@@ -34,6 +35,123 @@ class SubgraphSpec(ComponentSpec):
         self.outputs: dict[str, tuple[Port, ...]] = {}
         # A port of a subgraph that leads to an execution flow is one of its ports, under a name of its own.
         self.every_input, self.every_output = self.inputs, self.outputs
+
+
+class InnerSubgraph(InnerConnectable, InnerComposition):
+    """The state of a subgraph."""
+
+    of_the_fragment: ClassVar[set[str]] = {
+        *("count_messages", "max_in_flight", "metadata_policy", "stream_per", "is_metadata_enabled"),
+    }
+    """The settings that only the whole fragment has."""
+    noun = "subgraph"
+    is_subgraph = True
+    separator: ClassVar[str] = "."
+    """What is between its name and the name that an operator has in it."""
+
+    def __init__(self, subgraph: Subgraph) -> None:
+        super().__init__(subgraph)
+        self.subgraph = self.composition = subgraph
+        self.local_name = ""
+        self.config = None
+        self.names = {}
+
+    def take_parameters(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
+        """Set the parameters, and return the names of the sections among the named values."""
+        what = f"subgraph {self.subgraph.name!r} ({type(self.subgraph).__name__})"
+        if not all(isinstance(arg, (Arg, ArgList)) for arg in args):
+            raise ParameterError(
+                f"{what} takes named values, such as from_config('section'), as positional arguments, not "
+                f"{', '.join(map(repr, args))}; name=... and parameters ({choices(self.subgraph.spec.params)}) "
+                "are keywords"
+            )
+        named = {arg.name: arg.value for arg in named_values(args)}
+        sections = [
+            name
+            for name, value in named.items()
+            if isinstance(value, dict) and name not in self.subgraph.spec.params
+        ]
+        values = {name: value for name, value in named.items() if name not in sections} | keywords
+        # What users set wins over what the program gives.
+        settings = self.subgraph.fragment._headrace.set_parameters(self.subgraph, "subgraph")
+        self.subgraph.spec.apply(self.subgraph, values | settings)
+        missing = self.subgraph.spec.missing(self.subgraph)
+        if missing:
+            raise ParameterError(
+                f"{what} needs a value for {choices(missing)}; pass it as a keyword argument"
+            )
+        return sections
+
+    def check_sections(self, sections: list[str]) -> None:
+        """Raise if a section is neither a parameter nor an operator."""
+        graph, prefix = self.subgraph.fragment.graph, self.prefix
+        made = [
+            operator.name
+            for operator in self.subgraph.fragment._headrace.made or ()
+            if operator.name.startswith(prefix)
+        ]
+        inside = dict.fromkeys(
+            name.removeprefix(prefix).partition(self.separator)[0]
+            for name in (*made, *graph.subgraphs)
+            if name.startswith(prefix)
+        )
+        for name in sections:
+            if name not in inside:
+                known = [*self.subgraph.spec.params, *inside]
+                raise ParameterError(
+                    absent(f"subgraph {self.subgraph.name!r}", "parameter or operator", name, known)
+                )
+
+    def declare(
+        self, known: dict[str, tuple[Port, ...]], kind: str, name: str, ports: tuple[Any, ...]
+    ) -> None:
+        """Declare a port of the subgraph."""
+        where = f"subgraph {self.subgraph.name!r}: add_{kind}({name!r}, {', '.join(map(name_of, ports))})"
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"{where}: the name of a port must be a non-empty str")
+        if name in known:
+            raise GraphError(f"{where}: the subgraph has the {kind} {name!r} already")
+        if not ports:
+            raise GraphError(f"{where}: give the {kind} of an operator inside, as in operator[{name!r}]")
+        for port in ports:
+            self.check_place(port)
+        known[name] = tuple(
+            found
+            for port in ports
+            for found in self.subgraph.fragment.graph.ports_at(
+                port, kind, "", f"{where}", f"operator[{name!r}]"
+            )
+        )
+        for port in known[name]:
+            self.subgraph.fragment.graph.add(owner_of(port))
+
+    @property
+    def root(self) -> Composition:
+        """The fragment; another one than this object if this is a subgraph."""
+        return self.subgraph.fragment
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its operators begin with."""
+        return f"{self.subgraph.name}{self.separator}"
+
+    def qualified(self, name: str) -> str:
+        """Return the name that an operator of this name has in the whole fragment."""
+        return f"{self.prefix}{name}"
+
+    def changes_of_run(self, call: str) -> None:
+        """Return None: a subgraph is composed, and does not change in a run."""
+        whole = self.subgraph.fragment
+        if whole._headrace.made is None and whole._headrace.engine is not None:
+            raise GraphError(
+                f"{call} in subgraph {self.subgraph.name!r}, which does not change in a run: create the operator "
+                f"in {whole.name!r}, and connect it to a port of the subgraph: subgraph['port'] >> operator"
+            )
+        self.check_composing(call)
+
+    def check_composing(self, call: str) -> None:
+        """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
+        self.subgraph.fragment._headrace.check_composing(call)
 
 
 class Subgraph(Connectable, Composition):
@@ -72,67 +190,27 @@ class Subgraph(Connectable, Composition):
     """The fragment that its operators belong to."""
     spec: SubgraphSpec
     """Its parameters and ports."""
-    _local_name: str
-    _noun = "subgraph"
-    # What is between its name and the name that an operator has in it.
-    _separator: ClassVar[str] = "."
     is_subgraph = True
+    _headrace = Inner(InnerSubgraph)
 
     @needs_fragment
     def __init__(self, fragment: Composition, *args: Arg | list[Arg], name: str = "", **kwargs: Any) -> None:
         kind = type(self).__name__
         if not isinstance(name, str) or "." in name:
             raise TypeError(f"the name of a {kind} must be a str without a '.', not {name!r}")
-        self.fragment = fragment._root
-        self._place = fragment
-        self._local_name = name or fragment._unused_name(snake_case(kind))
-        self.name = fragment._qualified(self._local_name)
-        self.fragment._check_composing(f"{kind}({self.name!r})")
-        self._config = None
-        self._names = {}
+        self.fragment = fragment._headrace.root
+        self._headrace.place = fragment
+        self._headrace.local_name = name or fragment._headrace.unused_name(snake_case(kind))
+        self.name = fragment._headrace.qualified(self._headrace.local_name)
+        self.fragment._headrace.check_composing(f"{kind}({self.name!r})")
         self.spec = SubgraphSpec(self.fragment, self)
         with noting(f"raised in setup of subgraph {self.name!r} ({kind})"):
             self.setup(self.spec)
-        sections = self._take_parameters(args, kwargs)
+        sections = self._headrace.take_parameters(args, kwargs)
         self.fragment.graph.add_subgraph(self)
         with noting(f"raised in compose of subgraph {self.name!r} ({kind})"):
             self.compose()
-        self._check_sections(sections)
-
-    def _take_parameters(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
-        """Set the parameters, and return the names of the sections among the named values."""
-        what = f"subgraph {self.name!r} ({type(self).__name__})"
-        if not all(isinstance(arg, (Arg, ArgList)) for arg in args):
-            raise ParameterError(
-                f"{what} takes named values, such as from_config('section'), as positional arguments, not "
-                f"{', '.join(map(repr, args))}; name=... and parameters ({choices(self.spec.params)}) are keywords"
-            )
-        named = {arg.name: arg.value for arg in named_values(args)}
-        sections = [
-            name for name, value in named.items() if isinstance(value, dict) and name not in self.spec.params
-        ]
-        values = {name: value for name, value in named.items() if name not in sections} | keywords
-        # What users set wins over what the program gives.
-        self.spec.apply(self, values | self.fragment._set_parameters(self, "subgraph"))
-        missing = self.spec.missing(self)
-        if missing:
-            raise ParameterError(
-                f"{what} needs a value for {choices(missing)}; pass it as a keyword argument"
-            )
-        return sections
-
-    def _check_sections(self, sections: list[str]) -> None:
-        graph, prefix = self.fragment.graph, self._prefix
-        made = [operator.name for operator in self.fragment._made or () if operator.name.startswith(prefix)]
-        inside = dict.fromkeys(
-            name.removeprefix(prefix).partition(self._separator)[0]
-            for name in (*made, *graph.subgraphs)
-            if name.startswith(prefix)
-        )
-        for name in sections:
-            if name not in inside:
-                known = [*self.spec.params, *inside]
-                raise ParameterError(absent(f"subgraph {self.name!r}", "parameter or operator", name, known))
+        self._headrace.check_sections(sections)
 
     # Methods that a subclass overrides.
 
@@ -152,31 +230,11 @@ class Subgraph(Connectable, Composition):
             The inputs that its messages go to: ``operator["port"]``, or the operator if it has one required input.
             Each of several receives every message.
         """
-        self._declare(self.spec.inputs, "input", name, ports)
+        self._headrace.declare(self.spec.inputs, "input", name, ports)
 
     def add_output(self, name: str, port: End) -> None:
         """Declare an output of the subgraph: that of an operator, ``operator["port"]`` or its only one."""
-        self._declare(self.spec.outputs, "output", name, (port,))
-
-    def _declare(
-        self, known: dict[str, tuple[Port, ...]], kind: str, name: str, ports: tuple[Any, ...]
-    ) -> None:
-        where = f"subgraph {self.name!r}: add_{kind}({name!r}, {', '.join(map(name_of, ports))})"
-        if not isinstance(name, str) or not name:
-            raise GraphError(f"{where}: the name of a port must be a non-empty str")
-        if name in known:
-            raise GraphError(f"{where}: the subgraph has the {kind} {name!r} already")
-        if not ports:
-            raise GraphError(f"{where}: give the {kind} of an operator inside, as in operator[{name!r}]")
-        for port in ports:
-            self._check_place(port)
-        known[name] = tuple(
-            found
-            for port in ports
-            for found in self.fragment.graph.ports_at(port, kind, "", f"{where}", f"operator[{name!r}]")
-        )
-        for port in known[name]:
-            self.fragment.graph.add(owner_of(port))
+        self._headrace.declare(self.spec.outputs, "output", name, (port,))
 
     # The configuration: its section has its name.
 
@@ -186,19 +244,27 @@ class Subgraph(Connectable, Composition):
         A subgraph that reads a file of its own, by `config`, has the sections of that file.
         """
         return (
-            super().from_config(key) if self._config else self._place.from_config(f"{self._local_name}.{key}")
+            super().from_config(key)
+            if self._headrace.config
+            else self._headrace.place.from_config(f"{self._headrace.local_name}.{key}")
         )
 
     def kwargs(self, key: str) -> dict[str, Any]:
         """Return a section under the subgraph's own as keyword arguments."""
-        return super().kwargs(key) if self._config else self._place.kwargs(f"{self._local_name}.{key}")
+        return (
+            super().kwargs(key)
+            if self._headrace.config
+            else self._headrace.place.kwargs(f"{self._headrace.local_name}.{key}")
+        )
 
     def config_keys(self) -> set[str]:
         """Return every key under the subgraph's own section."""
-        if self._config:
+        if self._headrace.config:
             return super().config_keys()
-        prefix = f"{self._local_name}."
-        return {key.removeprefix(prefix) for key in self._place.config_keys() if key.startswith(prefix)}
+        prefix = f"{self._headrace.local_name}."
+        return {
+            key.removeprefix(prefix) for key in self._headrace.place.config_keys() if key.startswith(prefix)
+        }
 
     # The parts of a composition that it has.
 
@@ -207,38 +273,10 @@ class Subgraph(Connectable, Composition):
         """The graph of the fragment."""
         return self.fragment.graph
 
-    @property
-    def _root(self) -> Composition:
-        return self.fragment
-
-    @property
-    def _parameters(self) -> Any:
-        return self
-
-    @property
-    def _prefix(self) -> str:
-        """What the names of its operators begin with."""
-        return f"{self.name}{self._separator}"
-
-    def _qualified(self, name: str) -> str:
-        return f"{self._prefix}{name}"
-
-    def _changes_of_run(self, call: str) -> None:
-        """Return None: a subgraph is composed, and does not change in a run."""
-        if self.fragment._made is None and self.fragment._engine is not None:
-            raise GraphError(
-                f"{call} in subgraph {self.name!r}, which does not change in a run: create the operator in "
-                f"{self.fragment.name!r}, and connect it to a port of the subgraph: subgraph['port'] >> operator"
-            )
-        self._check_composing(call)
-
-    def _check_composing(self, call: str) -> None:
-        self.fragment._check_composing(call)
-
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _OF_THE_FRAGMENT:
+        if name in type(self)._headrace.of_the_fragment:
             raise AttributeError(
-                f"subgraph {self.name!r}: {name.strip('_')!r} is a setting of the whole fragment; set it in the "
+                f"subgraph {self.name!r}: {name!r} is a setting of the whole fragment; set it in the "
                 "application, or for each operator"
             )
         super().__setattr__(name, value)
@@ -247,6 +285,3 @@ class Subgraph(Connectable, Composition):
         fragment = self.__dict__.get("fragment")
         hint = f"; its fragment has one: self.fragment.{name}" if hasattr(fragment, name) else ""
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
-
-
-_OF_THE_FRAGMENT = {"count_messages", "max_in_flight", "metadata_policy", "stream_per", "_metadata_enabled"}

@@ -45,7 +45,7 @@ class ThreadPool(Resource):
         # Whether its threads exist under schedulers that run everything on one thread, too.
         self.is_required = False
         if fragment is not None:
-            fragment._root._thread_pools.append(self)
+            fragment._headrace.root._headrace.thread_pools.append(self)
 
     def add(
         self,
@@ -120,7 +120,7 @@ class ThreadPool(Resource):
         for operator in ops if isinstance(ops, Iterable) else (ops,):
             if not isinstance(operator, Operator):
                 raise TypeError(f"{where}add takes an operator or a list of operators, not {operator!r}")
-            for pool in operator.fragment._thread_pools:
+            for pool in operator.fragment._headrace.thread_pools:
                 if any(assignment.operator is operator for assignment in pool.assignments):
                     raise ValueError(f"operator {operator.name!r} is in thread pool {pool.name!r} already")
             self.assignments.append(Assignment(operator, pinned, cores, realtime))

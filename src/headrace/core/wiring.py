@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar, overload
 
 from headrace.core.errors import GraphError, PortError, absent
+from headrace.core.inner import Inner
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 
 
@@ -44,16 +45,30 @@ class _Linked:
         return _order(self, other)
 
 
+class InnerConnectable:
+    """The state that operators and subgraphs have in common."""
+
+    noun: ClassVar[str] = "operator"
+    """What it is, in errors."""
+    is_subgraph: ClassVar[bool] = False
+    never_emits: bool = False
+    node: Any = None
+    """Its node, if it is an operator of a run."""
+
+    def __init__(self, owner: Any) -> None:
+        # The fragment or the subgraph that created it, in whose compose it is connected.
+        self.place: Any = None
+        # The object whose attributes are the values of its parameters; itself unless it is another.
+        self.holder: Any = None
+
+
 class Connectable(_Linked):
     """The base of what a flow connects: operators and subgraphs."""
 
     name: str
     fragment: Any
     spec: Any
-    # The fragment or the subgraph that created it, in whose compose it is connected.
-    _place: Any
-    # What it is, in errors.
-    _noun: ClassVar[str] = "operator"
+    _headrace = Inner(InnerConnectable)
 
     is_function: ClassVar[bool] = False
     """Whether `@op` created it from a function."""
@@ -68,17 +83,19 @@ class Connectable(_Linked):
     def __getitem__(self, port: str) -> Port:
         """Return a port, for a flow: ``camera["left"] >> detector["frame"]``."""
         if not isinstance(port, str):
-            raise TypeError(f"the port of {self._noun} {self.name!r} is named by a str, not {port!r}")
+            raise TypeError(
+                f"the port of {self._headrace.noun} {self.name!r} is named by a str, not {port!r}"
+            )
         known = {**self.spec.every_input, **self.spec.every_output}
-        if port not in known and port in (INPUT_EXEC, OUTPUT_EXEC) and not self.is_subgraph:
-            if getattr(self, "_node", None) is not None:
+        if port not in known and port in (INPUT_EXEC, OUTPUT_EXEC) and not self._headrace.is_subgraph:
+            if self._headrace.node is not None:
                 raise GraphError(
                     f"operator {self.name!r} runs already, and its computes were not ordered when it began; say "
                     "then(...) in compose()"
                 )
             self.spec.add_execution_port(port)
         elif port not in known:
-            raise PortError(absent(f"{self._noun} {self.name!r}", "port", port, known))
+            raise PortError(absent(f"{self._headrace.noun} {self.name!r}", "port", port, known))
         return Port(self, port)
 
     __iter__ = None  # or Python would take numbers for ports
@@ -150,12 +167,12 @@ def _order(source: Any, target: Any) -> Any:
 
 def _execution_end(end: Any, port: str) -> Any:
     # A port of a subgraph leads to that of an operator; a subgraph may have only one.
-    is_operator = isinstance(end, Connectable) and not end.is_subgraph and hasattr(end, "spec")
+    is_operator = isinstance(end, Connectable) and not end._headrace.is_subgraph and hasattr(end, "spec")
     return end[port] if is_operator else end
 
 
 def _connect(source: Any, target: Any) -> Any:
-    places = (getattr(owner_of(end), "_place", None) for end in (*ends_of(source), *ends_of(target)))
+    places = (owner_of(end)._headrace.place for end in (*ends_of(source), *ends_of(target)))
     place = next((found for found in places if found is not None), None)
     if place is None:  # a subclass whose __init__ does not call that of Operator
         kind = type(owner_of(ends_of(source)[0])).__name__

@@ -53,21 +53,23 @@ class _FoldedSegment:
 
 def members_of(box: Any) -> list[Operator]:
     """Return the operators in the box of a subgraph, or of an operator."""
-    if not box.is_subgraph:
+    if not box._headrace.is_subgraph:
         return [box]
-    return [operator for operator in box.graph if operator.name.startswith(box._prefix)]
+    return [operator for operator in box.graph if operator.name.startswith(box._headrace.prefix)]
 
 
 def _outermost(graph: Graph, operator: Operator) -> Subgraph | None:
     """Return the outermost subgraph that an operator is in; `Graph.subgraphs` has the outer ones first."""
-    inside = (name for name, each in graph.subgraphs.items() if operator.name.startswith(each._prefix))
+    inside = (
+        name for name, each in graph.subgraphs.items() if operator.name.startswith(each._headrace.prefix)
+    )
     name = next(inside, None)
     return None if name is None else graph.subgraphs[name]
 
 
 def _port(box: Any, side: str, operator: Operator, port: str) -> str | None:
     """Return the port of a box that stands for a port of an operator, or None if there is none."""
-    if not box.is_subgraph:
+    if not box._headrace.is_subgraph:
         return port
     ports_of: dict[str, tuple[Port, ...]] = getattr(box.spec, side)
     for name, ports in ports_of.items():

@@ -221,7 +221,7 @@ def _size(operator: Operator, kind: str) -> tuple[float, float]:
 
 
 def _outputs(operator: Operator) -> list[str]:
-    return [] if operator.never_emits else list(operator.spec.every_output)
+    return [] if operator._headrace.never_emits else list(operator.spec.every_output)
 
 
 def slices_of(graph: Graph) -> dict[str, str]:
@@ -237,7 +237,7 @@ def slices_of(graph: Graph) -> dict[str, str]:
 def queue_label(operator: Operator, port: str) -> str:
     """Return the size of an input's queue, and its policy if it drops: ``"[4 pop]"``."""
     behind: Any = operator.spec.every_input[port]
-    if operator.is_subgraph:
+    if operator._headrace.is_subgraph:
         return queue_label(behind[0].owner, behind[0].name)
     queues = queues_of(operator, behind)
     if not queues:

@@ -55,7 +55,7 @@ def _text(graph: Graph, segments: Sequence[Segment], streams: Mapping[str, str])
         lines.append(f"{operator.name} ({type(operator).__name__})")
         for name in operator.spec.every_output:
             targets = [flow for flow in graph.flows if (flow.source, flow.output) == (operator, name)]
-            if not targets and not operator.never_emits:
+            if not targets and not operator._headrace.never_emits:
                 lines.append(f"  {name} -> (nothing)")
             lines.extend(f"  {name} -> {flow.target.name}.{flow.input}" for flow in targets)
     for segment in segments:
@@ -123,7 +123,7 @@ def _boxes(graph: Graph, segments: Sequence[Segment], streams: Mapping[str, str]
 def _svg(graph: Graph, segments: Sequence[Segment], streams: Mapping[str, str]) -> str:
     from headrace.drawing.svg import draw_svg
 
-    title = next((operator.fragment._whole.name for operator in graph), "pipeline")
+    title = next((operator.fragment._headrace.whole.name for operator in graph), "pipeline")
     return draw_svg(graph, title, segments, streams)
 
 

@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 def watch(fragment: Composition, watcher: Watcher) -> None:
     """Show every later run of a fragment to a watcher."""
-    if watcher not in fragment._watchers:
-        fragment._watchers.append(watcher)
+    if watcher not in fragment._headrace.watchers:
+        fragment._headrace.watchers.append(watcher)
 
 
 def prepare_replay(fragment: Composition) -> set[str]:
     """Put players into a composed graph, if a recording is to be played; return the operators that are left out."""
-    replay = fragment._replay or replay_from_environment()
+    replay = fragment._headrace.replay or replay_from_environment()
     return set() if replay is None else replay.prepare(fragment)
 
 
 def observer_of(fragment: Composition) -> Observation | None:
     """Return what watches the next run of a fragment, or None if nothing was asked for."""
-    cut = getattr(fragment, "_cut", None)  # a part is cut out of a graph in which the players are already
+    cut = fragment._headrace.cut  # a part is cut out of a graph in which the players are already
     left_out = prepare_replay(fragment) if cut is None else cut.left_out
-    loggers = fragment.data_loggers
-    if not fragment._watchers and not loggers and not asked_for():
+    loggers = fragment._headrace.every_data_logger
+    if not fragment._headrace.watchers and not loggers and not asked_for():
         return None
-    watchers = [*fragment._watchers, *watchers_from_environment()]
+    watchers = [*fragment._headrace.watchers, *watchers_from_environment()]
     if loggers:
         from headrace.observe.loggers.data_loggers import DataLogging
 

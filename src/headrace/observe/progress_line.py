@@ -91,11 +91,11 @@ def _latency(fragment: Composition) -> float | None:
     """Return the mean latency of the slowest path so far in seconds, if the run is tracked."""
     from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
-    watchers = getattr(getattr(fragment._engine, "observer", None), "watchers", ())
+    watchers = getattr(getattr(fragment._headrace.engine, "observer", None), "watchers", ())
     tracked = next(
         (
             watcher
-            for watcher in (*watchers, *fragment._watchers_elsewhere())
+            for watcher in (*watchers, *fragment._headrace.watchers_elsewhere())
             if isinstance(watcher, StatisticsWatcher)
         ),
         None,
@@ -259,7 +259,7 @@ def _write_summary(fragment: Composition, stream: Any) -> None:
     """Write how the run ended where the line was, unless the log or an exception says it."""
     import logging
 
-    outcome = fragment.outcome
+    outcome = fragment._headrace.outcome
     if outcome is None or outcome.starved or outcome.errors:
         return
     if not logging.getLogger("headrace.run").isEnabledFor(logging.INFO):

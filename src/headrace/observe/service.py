@@ -86,7 +86,7 @@ class MetricsServer:
             while label in taken:
                 label, number = f"{fragment.name}_{number}", number + 1
             watcher = self._served[fragment] = _ServedRuns(fragment, label)
-        fragment._watchers.append(watcher)
+        fragment._headrace.watchers.append(watcher)
 
     def remove_ended(self, name: str) -> None:
         """Serve the fragments of a name no more whose runs have ended: the next one takes their place."""
@@ -105,8 +105,8 @@ class MetricsServer:
 
     @staticmethod
     def _forget(fragment: Composition, watcher: _ServedRuns) -> None:
-        if watcher in fragment._watchers:
-            fragment._watchers.remove(watcher)
+        if watcher in fragment._headrace.watchers:
+            fragment._headrace.watchers.remove(watcher)
 
     def __enter__(self) -> MetricsServer:
         return self
@@ -183,7 +183,7 @@ class _ServedRuns(StatisticsWatcher):
     def describe(self) -> dict[str, Any]:
         """Return what the fragment is doing, and what is wrong with it, as plain data."""
         fragment = self._fragment
-        return {"state": self._state(), "run": fragment.run_id, "problems": self._problems()}
+        return {"state": self._state(), "run": fragment._headrace.run_id, "problems": self._problems()}
 
     @property
     def has_ended(self) -> bool:
@@ -191,9 +191,9 @@ class _ServedRuns(StatisticsWatcher):
         return self._state() == "ended"
 
     def _state(self) -> str:
-        control = self._fragment._run_control
+        control = self._fragment._headrace.run_control
         if not control.doing:
-            return "ended" if self._fragment.run_id else "not started"
+            return "ended" if self._fragment._headrace.run_id else "not started"
         engine: Any = control.engine
         if control.stop_wanted or (engine is not None and engine.stopping):
             return "stopping"
@@ -203,11 +203,11 @@ class _ServedRuns(StatisticsWatcher):
 
     def _problems(self) -> list[str]:
         fragment = self._fragment
-        if fragment._run_control.doing:
-            return [*fragment._run_control.problems(), *stuck_operators(fragment)]
-        outcome = fragment.outcome
+        if fragment._headrace.run_control.doing:
+            return [*fragment._headrace.run_control.problems(), *stuck_operators(fragment)]
+        outcome = fragment._headrace.outcome
         if outcome is None:
-            return ["compose raised"] if fragment.run_id else []
+            return ["compose raised"] if fragment._headrace.run_id else []
         return [str(outcome)] if outcome.ended_by in _BAD_ENDS else []
 
 

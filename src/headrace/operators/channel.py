@@ -112,7 +112,7 @@ class ChannelEnd(Generic[T]):
         self._operator = operator
         self._condition = condition
         self._channel: Channel[T] = Channel(operator.size)
-        self._control = operator.fragment._run_control
+        self._control = operator.fragment._headrace.run_control
 
     def close(self) -> None:
         """Use the channel no more."""

@@ -152,7 +152,7 @@ class Feed(ChannelEnd["_Frame"]):
                 f"feed {self.name!r}: its run has ended, so nobody takes the frame; put frames while the "
                 "application runs, in a block `with app.running():`"
             )
-        node = self._operator._node
+        node = self._operator._headrace.node
         if channel.is_closed or (node is not None and node.status() is SchedulingStatusType.NEVER):
             why = "was closed" if channel.is_closed else "has an operator that has ended"
             raise FeedClosedError(f"feed {self.name!r} {why}, so it takes no more frames")

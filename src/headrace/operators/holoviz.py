@@ -206,7 +206,7 @@ class HolovizOp(TensorOperator):
         if not isinstance(condition, BooleanCondition):
             raise TypeError(f"window_close_condition must be a BooleanCondition, not {condition!r}")
         self._close_condition = condition
-        name = name or fragment._unused_name("holoviz_op")
+        name = name or fragment._headrace.unused_name("holoviz_op")
         super().__init__(fragment, *args, condition, name=name, **kwargs)
         self.url = ""
         """The address of the page, with its token, while the viewer runs; empty if there is none."""

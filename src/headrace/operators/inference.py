@@ -291,8 +291,8 @@ class InferenceOp(Operator):
         stream = None
         if on_gpu and setting.backend != "torch":
             # ONNX Runtime is told the stream of a session when the session is made.
-            assert self._node is not None
-            stream = self._node.context.allocate_cuda_stream(f"model {setting.name}")
+            assert self._headrace.node is not None
+            stream = self._headrace.node.context.allocate_cuda_stream(f"model {setting.name}")
             if stream is None:
                 raise InferenceError(
                     f"operator {self.name!r}: its stream pool has no stream left for model {setting.name!r}: raise "

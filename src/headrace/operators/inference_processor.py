@@ -154,7 +154,9 @@ class InferenceProcessorOp(TensorOperator):
         # `setup`, which declares the output or does not, needs to know this.
         settings = {arg.name: arg.value for arg in named_values(args)} | params
         self._has_output = not settings.get("disable_transmitter", False)
-        super().__init__(fragment, *args, name=name or fragment._unused_name("postprocessor"), **params)
+        super().__init__(
+            fragment, *args, name=name or fragment._headrace.unused_name("postprocessor"), **params
+        )
 
     if TYPE_CHECKING:
 

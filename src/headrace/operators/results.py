@@ -50,7 +50,7 @@ class ResultsOp(ChannelOperator):
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
         """Hold a frame for the program, with an event after the work that makes it."""
         data = op_input.receive("in")
-        node = cast("Node", self._node)
+        node = cast("Node", self._headrace.node)
         event = node.streams.hand_out(node.input.ports[0], self.results._return_lent())
         timestamp = op_input.get_acquisition_timestamp("in")
         self.results._add(_Result(data, event, dict(self.metadata), timestamp))

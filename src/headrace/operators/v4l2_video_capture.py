@@ -99,7 +99,7 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     @needs_fragment
     def _create(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
         if not name and isinstance(fragment, Composition):
-            name = fragment._unused_name("v4l2_video_capture")  # the class's name has no such parts
+            name = fragment._headrace.unused_name("v4l2_video_capture")  # the class's name has no such parts
         super().__init__(fragment, *args, name=name, **kwargs)
 
     if TYPE_CHECKING:

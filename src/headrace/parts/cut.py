@@ -91,7 +91,7 @@ class Cut:
         self._on_composed = on_composed
         self._links: dict[str, Any] = {}
         self._operators: dict[str, LinkOperator] = {}
-        application._cut = self
+        application._headrace.cut = self
 
     def connect(self, name: str, link: SendingLink | ReceivingLink) -> None:
         """Set the link of a flow: before the run, or in a run in which its link has failed (`on_failure`)."""
@@ -153,7 +153,7 @@ class Cut:
         self.outgoing = tuple(each.flow for each in found if each.flow.source == self.part)
         self.incoming = tuple(each.flow for each in found if each.flow.target == self.part)
         self._operators = {}
-        control = application._run_control
+        control = application._headrace.run_control
         if control.is_run:
             control.call_at_end(partial(self._leave, control))
         if self._on_composed is not None:
@@ -163,8 +163,8 @@ class Cut:
         replaced = {flow: each for each in found for flow in each.flows}
         links: dict[str, Operator] = {}
         for operator in operators:
-            if operator._dynamic_flows is not None:
-                operator._dynamic_flows.cut = {}
+            if operator._headrace.dynamic_flows is not None:
+                operator._headrace.dynamic_flows.cut = {}
         for flow in application.graph.flows:
             cut = replaced.get(flow)
             if cut is None:
@@ -174,8 +174,8 @@ class Cut:
                 flows.append(
                     Flow(flow.source, flow.output, operator, _port_of_link(flow.input), cut.flow.size)
                 )
-                if flow.source._dynamic_flows is not None:
-                    flow.source._dynamic_flows.cut[flow] = flows[-1]
+                if flow.source._headrace.dynamic_flows is not None:
+                    flow.source._headrace.dynamic_flows.cut[flow] = flows[-1]
             elif cut.flow.target == self.part and cut.flow.name not in links:
                 operator = links[cut.flow.name] = self._receiver(cut)
                 size = next((each.size for each in cut.flows if each.size is not None), None)
@@ -184,7 +184,7 @@ class Cut:
         receivers = [each for each in links.values() if isinstance(each, ReceiveFromPart)]
         for sender in senders:
             behind = _behind(application.graph, sender.flow, lambda part: part != self.part)
-            sender._leads_to = tuple(
+            sender._headrace.leads_to = tuple(
                 each for each in receivers if behind.intersection(_operators(each.flow.outputs))
             )
         for receiver in receivers:
@@ -226,13 +226,17 @@ class Cut:
     def _forget_other_parts(self, kept: list[Operator]) -> None:
         """Let the run neither start nor look for what belongs to operators that are elsewhere."""
         application = self.application
-        application._made_parts = application._parts_here
-        application._segments[:] = [
-            each for each in application._segments if all(operator in kept for operator in each.operators)
+        application._headrace.made_parts = application._headrace.parts_here
+        application._headrace.segments[:] = [
+            each
+            for each in application._headrace.segments
+            if all(operator in kept for operator in each.operators)
         ]
-        for pool in application._thread_pools:
+        for pool in application._headrace.thread_pools:
             pool.assignments[:] = [each for each in pool.assignments if each.operator in kept]
-        application._thread_pools[:] = [pool for pool in application._thread_pools if pool.assignments]
+        application._headrace.thread_pools[:] = [
+            pool for pool in application._headrace.thread_pools if pool.assignments
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +267,7 @@ def _behind(graph: Graph, flow: CutFlow, within: Callable[[str], bool]) -> set[s
     """Return the operators that a flow leads to, directly or through others of the parts that `within` accepts."""
 
     def following(name: str) -> list[str]:
-        targets = [each.target for each in graph.find(name)._outgoing]
+        targets = [each.target for each in graph.find(name)._headrace.outgoing]
         return [each.name for each in targets if within(_part_of(each))]
 
     (first,) = _operators([flow.input])

@@ -20,7 +20,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.construction import known_keywords
+from headrace.core.function import FunctionOperator
 from headrace.core.graph import Flow
+from headrace.core.parameter import holder_of
 from headrace.core.ports import IOSpec
 from headrace.version import __version__
 
@@ -69,8 +71,8 @@ def _operator(operator: Operator) -> dict[str, str]:
     name = f"operator {operator.name!r}"
     found = {name: _value(_code(operator))}
     for parameter in operator.spec.params:
-        kind = LIVE if parameter in operator.live_parameters else "parameter"
-        found[f"{kind} {parameter!r} of {name}"] = _value(getattr(operator._parameters, parameter, None))
+        kind = LIVE if parameter in operator._headrace.live_parameters else "parameter"
+        found[f"{kind} {parameter!r} of {name}"] = _value(getattr(holder_of(operator), parameter, None))
     for kind, ports in (("input", operator.spec.inputs), ("output", operator.spec.outputs)):
         for port in ports.values():
             found[f"{kind} {port.name!r} of {name}"] = _port(port)
@@ -130,8 +132,7 @@ def _array(value: Any) -> str:
 
 def _code(operator: Operator) -> Any:
     """Return the class of an operator, or its function."""
-    declared = getattr(operator, "declared", None)
-    return getattr(declared, "function", type(operator))
+    return operator.declared.function if isinstance(operator, FunctionOperator) else type(operator)
 
 
 def _file(code: Any) -> tuple[str, str]:

@@ -104,15 +104,15 @@ def drive(
     interrupts = Interrupts(application.name, control.stop, lambda: _waits_for(driver))
     try:
         interrupts.install()
-        application._claim(control)
-        application.outcome = None
+        application._headrace.claim(control)
+        application._headrace.outcome = None
         try:
             interrupts.held = False
             declared: list[Any] = []
             compose(application, lambda: declared.extend(_declared(application)))
             driver = (make or Driver)(application, control, launch, earlier, *declared)
-            application._progress_elsewhere = driver.progress.find
-            application._watchers_elsewhere = driver.watchers
+            application._headrace.progress_elsewhere = driver.progress.find
+            application._headrace.watchers_elsewhere = driver.watchers
         finally:
             interrupts.held = True
         with shown_progress(application) if is_wanted() else nullcontext():
@@ -122,19 +122,19 @@ def drive(
                 driver.end_watching(None)
                 raise
             failure = interrupts.first or driver.supervisor.failure or driver.watch_failure
-            application.outcome = driver.outcome(failure)
-            failure = driver.end_watching(application.outcome) or failure
-            _tell(application, application.outcome, failure)
+            application._headrace.outcome = driver.outcome(failure)
+            failure = driver.end_watching(application._headrace.outcome) or failure
+            _tell(application, application._headrace.outcome, failure)
     except BaseException as error:
         control.failure = error
         raise
     finally:
-        application._release(control)
+        application._headrace.release(control)
         interrupts.restore()
     if failure is not None:
         control.failure = failure
         raise failure
-    outcome: Outcome = application.outcome
+    outcome: Outcome = application._headrace.outcome
     return outcome
 
 
@@ -238,7 +238,7 @@ class Driver:
         self.watch_failure: BaseException | None = None
         """Why a watcher could not begin, if that was so; the run may be over before it is stopped because of it."""
         watchers = [
-            *(each for each in application._watchers if each.spans_parts),
+            *(each for each in application._headrace.watchers if each.spans_parts),
             *watchers_from_environment((*SPANNING, DASHBOARD)),
         ]
         if watchers:

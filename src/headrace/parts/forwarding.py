@@ -262,7 +262,7 @@ class Forwarder(Watcher):
                 found.queues.append(
                     (queue.index, queue.waiting, queue.most, queue.dropped, queue.discarded, queue.size)
                 )
-            live = each.node.operator._live_state
+            live = each.node.operator._headrace.live_state
             for name in () if live is None else live.parameters:
                 value, key = live.get(name), (each.index, name)
                 if isinstance(value, (bool, int, float, str)) and self._live.get(key) != value:

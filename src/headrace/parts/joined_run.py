@@ -438,6 +438,10 @@ class _Link:
             yield lane
 
 
+# Of an operator of another process that the driver has not composed.
+_NO_STATE = SimpleNamespace(live_parameters={}, live_state=None)
+
+
 class _Part:
     """What the numbers of a part's operators, queues and streams stand for."""
 
@@ -486,7 +490,7 @@ class _Part:
         """Add what is new in a graph."""
         name, run = self.name, self._run
         for each in graph.operators[len(self.operators) :]:
-            composed = self._composed.get(each.name) or type(each.kind, (), {"live_parameters": {}})()
+            composed = self._composed.get(each.name) or type(each.kind, (), {"_headrace": _NO_STATE})()
             operator = OperatorInfo(
                 each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(composed)
             )
@@ -623,7 +627,7 @@ class _Part:
         if found.page:
             self._run.pages[self.name] = found.page
         for (index, parameter), shown in found.live.items():
-            state = getattr(self.operators[index].node.operator, "_live_state", None)
+            state = self.operators[index].node.operator._headrace.live_state
             if state is not None:  # of an operator that the driver has composed
                 state.show(parameter, shown)
         for index, outputs in enumerate(found.outputs):

@@ -40,7 +40,8 @@ from headrace._runtime import Envelope, Queue, open_message, seal_message
 from headrace.conditions.cuda_stream import CudaStreamCondition
 from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.errors import LinkError, RunStopped
-from headrace.core.operator import Operator
+from headrace.core.inner import Inner
+from headrace.core.operator import InnerOperator, Operator
 from headrace.core.ports import IOSpec
 from headrace.link.loop import default_loop
 from headrace.link.terms import Parcel
@@ -170,6 +171,11 @@ class AbsentLink:
         """Do nothing."""
 
 
+class _InnerLinkOperator(InnerOperator):
+    is_link = True
+    moves_messages = True
+
+
 class LinkOperator(Operator):
     """What both ends of a flow have in common.
 
@@ -190,9 +196,7 @@ class LinkOperator(Operator):
 
     parallel = True  # a message is copied, and sent or received
 
-    _is_link = True
-
-    _moves_messages = True
+    _headrace = Inner(_InnerLinkOperator)
 
     def __init__(
         self,
@@ -221,7 +225,7 @@ class LinkOperator(Operator):
         self._times: list[int] = []
         self._is_stalled = False  # whether a message could not be sent though there was a credit for it
         self._was_looked_at = False  # whether it was asked if it waits for its link, since the lock was taken
-        self._construct(fragment, (), flow.name, {})
+        self._headrace.construct(fragment, (), flow.name, {})
         self._condition = LinkCondition(self, name="link")
         self.conditions[self._condition.name] = self._condition
 
@@ -276,7 +280,7 @@ class LinkOperator(Operator):
             if isinstance(cause, RunStopped):
                 # If nothing can run in any part, this one is told so as well, and what starves in it.
                 if cause.ended_by or self.idleness.on_idle is None:
-                    self.fragment._run_control.stop(cause.ended_by)
+                    self.fragment._headrace.run_control.stop(cause.ended_by)
             else:
                 self._on_failure(failure)
         self._condition.notify_scheduler()
@@ -298,7 +302,7 @@ class LinkOperator(Operator):
         if not self._next_links:
             raise LinkError(f"flow {self.flow.name!r} has no link; connect it before the run (Cut.connect)")
         self._change_link()
-        engine: Any = self.fragment._engine
+        engine: Any = self.fragment._headrace.engine
         self._engine = engine
         self.idleness.begin(engine)
         engine.waiting.find_messages = default_loop().wait_instead
@@ -315,7 +319,7 @@ class LinkOperator(Operator):
 
     def stop(self) -> None:
         """Tell the other end how the run ended, and give up the link."""
-        control: Any = self.fragment._run_control
+        control: Any = self.fragment._headrace.run_control
         self.leave(control.error, "" if control.engine is None else control.engine.ended_by)
 
     def leave(self, error: BaseException | None, ended_by: str) -> None:
@@ -367,8 +371,10 @@ class LinkOperator(Operator):
     def note_ties(self, room: Mapping[str, Sequence[str]], not_run: Container[str]) -> None:
         """Note what starves together with operators of other parts (`EndIdle`)."""
         self.is_run_behind = self.flow.name not in not_run
-        returning: list[Any] = [each for each in self._leads_to if each.name in room.get(self.flow.name, ())]
-        self._full_behind = tuple([each._queue for each in returning])
+        returning: list[Any] = [
+            each for each in self._headrace.leads_to if each.name in room.get(self.flow.name, ())
+        ]
+        self._headrace.full_behind = tuple([each._queue for each in returning])
 
     @property
     def waits_beside_others(self) -> bool:
@@ -384,7 +390,7 @@ class LinkOperator(Operator):
     @property
     def is_outstanding(self) -> bool:
         """Whether the run goes on because of this operator."""
-        node: Any = self._node
+        node: Any = self._headrace.node
         return bool(node.awaited.outstanding)
 
     @property
@@ -488,8 +494,8 @@ class SendToPart(LinkOperator):
 
     @property
     def _queue(self) -> Any:
-        assert self._node is not None
-        return self._node.input_queues[self._port][0]
+        assert self._headrace.node is not None
+        return self._headrace.node.input_queues[self._port][0]
 
     @property
     def has_work(self) -> bool:
@@ -704,7 +710,7 @@ class SendToPart(LinkOperator):
 
     def counts(self) -> FlowCounts:
         """Return how many messages left this part, and how many did not."""
-        if self._node is None:
+        if self._headrace.node is None:
             return FlowCounts()
         queue = self._queue
         waiting = max(len(queue), queue.undelivered)
@@ -792,7 +798,7 @@ class ReceiveFromPart(LinkOperator):
         queue.state.is_awaited_elsewhere = self._keeps_places
         queue.consumer.is_fed_elsewhere = True
         self._fed = queue
-        self._behind = self._node.output.ports[self._port]  # type: ignore[union-attr]
+        self._behind = self._headrace.node.output.ports[self._port]  # type: ignore[union-attr]
         self._only_computes = self._engine.observer is not None or self.flow.is_shared
 
     @property
@@ -801,8 +807,8 @@ class ReceiveFromPart(LinkOperator):
 
     @property
     def _queue(self) -> Any:
-        assert self._node is not None
-        return self._node.output_queues[self._port][0]
+        assert self._headrace.node is not None
+        return self._headrace.node.output_queues[self._port][0]
 
     def _owed(self, queue: Any) -> int:
         """Return how many credits can be given back; less than 0 if others have added to a shared queue since."""
@@ -825,7 +831,7 @@ class ReceiveFromPart(LinkOperator):
         """
         self._was_idle = True
         if self.waits_beside_others and self._link.has_ended:
-            self._queue.state.line.forgo(self._node)
+            self._queue.state.line.forgo(self._headrace.node)
             self._condition.notify_scheduler()
         if self._lock.acquire(blocking=False):  # otherwise a message is being delivered
             try:
@@ -1049,7 +1055,7 @@ class ReceiveFromPart(LinkOperator):
     @property
     def waits_beside_others(self) -> bool:
         """Whether it waits for room in a queue that it shares with others."""
-        return self.flow.is_shared and not self.is_done and self._node.blockers > 0  # type: ignore[union-attr]
+        return self.flow.is_shared and not self.is_done and self._headrace.node.blockers > 0  # type: ignore[union-attr]
 
     @property
     def _waits_for_room(self) -> bool:

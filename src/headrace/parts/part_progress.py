@@ -53,7 +53,7 @@ class PartProgress:
         return cls(
             progress_of(application),
             count_limits(application.graph),
-            time_fraction(application._engine),
+            time_fraction(application._headrace.engine),
             cut.counts(),
         )
 

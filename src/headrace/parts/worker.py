@@ -342,7 +342,7 @@ class Worker:
             from headrace.compat.holoscan.alias import install
 
             install()
-        Fragment._runner = PartRunner(self)
+        Fragment._headrace.runner = PartRunner(self)
         try:
             program = Program(launch.name, launch.class_name, launch.is_module)
             program.execute(list(launch.arguments), lambda kind: kind().run(), lambda: self.is_over)
@@ -388,13 +388,15 @@ class Worker:
 
     def _forward(self, application: Any) -> None:
         """Let the driver watch in the place of the watchers that span parts, which have nothing to see here."""
-        application._watchers = [each for each in application._watchers if not each.spans_parts]
+        application._headrace.watchers = [
+            each for each in application._headrace.watchers if not each.spans_parts
+        ]
         wishes = self.assignment.wishes
         if wishes is not None:
             from headrace.parts.forwarding import Forwarder
 
             forwarder = Forwarder(lambda content: self.channel.send(Seen(content)), wishes)
-            application._watchers.append(forwarder)
+            application._headrace.watchers.append(forwarder)
 
     def report(self, outcome: Outcome | None, failure: BaseException | None) -> None:
         """Tell the driver how the run ended; write nothing after that, as the rest is the driver's."""
@@ -663,7 +665,7 @@ class Worker:
         """Set a value of an operator, and answer."""
         failure = None
         try:
-            operators = (each._stands_for or each for each in self.cut.application.graph)
+            operators = (each._headrace.stands_for or each for each in self.cut.application.graph)
             operator = next(each for each in operators if each.name == wanted.operator)
             getattr(operator, wanted.method)(wanted.name, pickle.loads(wanted.value))
         except Exception as error:
@@ -742,7 +744,7 @@ class PartRunner(Runner):
                 fragment.compose_graph()
             raise known.error("")
         fragment.compose_graph()  # for what the program does with its operators before the next run
-        fragment.outcome = known
+        fragment._headrace.outcome = known
         return known
 
     def run_async(self, fragment: Fragment, limits: RunOptions) -> Future[Outcome]:

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime import has_more
 from headrace.core.condition import Condition
 from headrace.core.condition_types import ConditionType, SchedulingStatusType
-from headrace.core.operator import Operator
+from headrace.core.inner import Inner
+from headrace.core.operator import InnerOperator, Operator
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Lane:
     @property
     def is_over(self) -> bool:
         """Whether the replica computes no more: it was stopped."""
-        node: Any = self.operator._node
+        node: Any = self.operator._headrace.node
         return node is not None and not node.may_compute
 
     def give(self, has_messages: bool) -> None:
@@ -155,15 +156,21 @@ class Crew:
         return None
 
 
+class InnerMover(InnerOperator):
+    """The state of an operator that moves messages between queues and replicas."""
+
+    moves_messages = True
+
+
 class Distributor(Operator):
     """Hands the messages of an operator to its replicas; it has the name of the operator."""
 
-    _moves_messages = True
+    _headrace = Inner(InnerMover)
 
     def __init__(self, fragment: Composition, declared: Operator, crew: Crew) -> None:
         self.declared = declared
         self.crew = crew
-        self._construct(fragment, (), declared.name, {})
+        self._headrace.construct(fragment, (), declared.name, {})
         inputs = [c for c in declared.conditions.items() if c[1].port_role != "transmitter"]
         self.conditions.update(inputs)
         self.conditions[crew.free.name] = crew.free
@@ -205,7 +212,7 @@ def job_port(name: str, lane: int, queue: int) -> str:
 class Collector(Operator):
     """Sends the results of replicas on, in the order of their jobs."""
 
-    _moves_messages = True
+    _headrace = Inner(InnerMover)
 
     def __init__(self, fragment: Composition, declared: Operator, crew: Crew, outputs: list[str]) -> None:
         self.crew = crew
@@ -213,7 +220,7 @@ class Collector(Operator):
         self._outputs = outputs
         # The results of a job that are not sent on yet: a compute has room for one of each output.
         self._taken: dict[str, deque[Any]] = {name: deque() for name in outputs}
-        self._construct(fragment, (), f"{declared.name}[results]", {})
+        self._headrace.construct(fragment, (), f"{declared.name}[results]", {})
         self.conditions[crew.results.name] = crew.results
         self.conditions.update(c for c in declared.conditions.items() if c[1].port_role == "transmitter")
 
@@ -225,8 +232,8 @@ class Collector(Operator):
 
     def queue(self, name: str, lane: int) -> Any:
         """Return the queue of results of one output of one replica."""
-        assert self._node is not None
-        return self._node.input_queues[name][lane]
+        assert self._headrace.node is not None
+        return self._headrace.node.input_queues[name][lane]
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Move the results of one job on, or go on with them."""
@@ -317,7 +324,7 @@ class JobWaiting(_CrewCondition):
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY if there is a job whose messages have not been received."""
         lane = self.lane
-        node: Any = self._node
+        node: Any = self._headrace.node
         if lane.given == lane.done and node.inputs and all(queue.has_ended for queue in node.inputs):
             return _NEVER
         has_begun = lane.has_messages and not any(node.inputs)
@@ -336,7 +343,7 @@ class JobDone(_CrewCondition):
         lane = self.lane
         if has_more(lane.operator):
             return
-        node: Any = self._node
+        node: Any = self._headrace.node
         for queue in node.inputs:
             while queue:
                 queue.discard()
@@ -364,5 +371,5 @@ class ResultReady(_CrewCondition):
         collector = self.crew.collector
         if self.crew.find_finished() is not None or (collector is not None and collector.has_taken):
             return _READY
-        node: Any = self._node
+        node: Any = self._headrace.node
         return _NEVER if all(queue.has_ended for queue in node.inputs) else _WAIT

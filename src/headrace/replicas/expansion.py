@@ -10,6 +10,7 @@ from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError
 from headrace.core.graph import Flow
 from headrace.core.metadata import MetadataDictionary
+from headrace.core.parameter import holder_of
 from headrace.core.ports import PortCondition
 from headrace.core.queues import queues_of
 from headrace.core.thread_pool import ThreadPool
@@ -27,23 +28,23 @@ _ANY_NUMBER = 1 << 30
 def expand(fragment: Composition, run_child: Callable[..., None]) -> None:
     """Replace every operator with replicas; `run_child` is what a process of a replica runs."""
     for operator in list(fragment.graph):
-        if operator._replicas is not None:
+        if operator._headrace.replicas is not None:
             _check(fragment, operator)
-            _expand(fragment, operator, operator._replicas, run_child)
+            _expand(fragment, operator, operator._headrace.replicas, run_child)
 
 
 def _check(fragment: Composition, operator: Operator) -> None:
     """Raise if an operator cannot be replicated."""
-    where = f"operator {operator.name!r} has workers={operator._replicas.workers}"  # type: ignore[union-attr]
-    if not operator._incoming:
+    where = f"operator {operator.name!r} has workers={operator._headrace.replicas.workers}"  # type: ignore[union-attr]
+    if not operator._headrace.incoming:
         raise GraphError(
             f"{where} and no messages to distribute: a source is not replicated; create several, or replicate the "
             "operator behind it"
         )
-    policy = operator._error_policy
+    policy = operator._headrace.error_policy
     for is_so, what in (
         (
-            operator._dynamic_flows is not None
+            operator._headrace.dynamic_flows is not None
             or any(
                 port.is_execution
                 for port in (*operator.spec.every_input.values(), *operator.spec.every_output.values())
@@ -54,11 +55,12 @@ def _check(fragment: Composition, operator: Operator) -> None:
         (bool(policy.retries or policy.dead_letter), "retries or sends dead letters after errors"),
         (isinstance(operator, AsyncFunctionOperator), "is async; concurrency= lets its calls overlap"),
         (
-            operator._has_end and operator._replicas.on == "processes",  # type: ignore[union-attr]
+            operator._headrace.has_end and operator._headrace.replicas.on == "processes",  # type: ignore[union-attr]
             "has an end, which a replica in another process does not call; use on='threads'",
         ),
         (
-            operator._has_end and any(port.gives_tuple for port in operator.spec.every_input.values()),
+            operator._headrace.has_end
+            and any(port.gives_tuple for port in operator.spec.every_input.values()),
             "has an end and an input of several messages: what is left there would reach no end",
         ),
     ):
@@ -73,7 +75,7 @@ def _check(fragment: Composition, operator: Operator) -> None:
     for segment in fragment.segments:
         if operator in segment.operators:
             raise GraphError(f"{where} and is captured in segment {segment.name!r}; leave one of them out")
-    for pool in fragment._thread_pools:
+    for pool in fragment._headrace.thread_pools:
         if operator in pool.operators:
             raise GraphError(f"{where}, which have threads of their own, and is in thread pool {pool.name!r}")
     mixed = [
@@ -114,7 +116,9 @@ def _expand(
     crew = Crew(options.ordered)
     distributor = Distributor(fragment, operator, crew)
     outputs = [
-        name for name in operator.spec.every_output if any(f.output == name for f in operator._outgoing)
+        name
+        for name in operator.spec.every_output
+        if any(f.output == name for f in operator._headrace.outgoing)
     ]
     collector = crew.collector = Collector(fragment, operator, crew, outputs) if outputs else None
     pool = ThreadPool(fragment, name=f"workers of {operator.name}")
@@ -124,7 +128,7 @@ def _expand(
         if options.on == "processes":
             replica: Operator = ProcessReplica(fragment, operator, number, run_child)
         else:
-            args, keywords = operator._creation
+            args, keywords = operator._headrace.creation
             replica = type(operator)(*args, **keywords)
         _copy_settings(operator, replica, number)
         lane = Lane(crew, replica, outputs)
@@ -137,15 +141,15 @@ def _expand(
     for made in (distributor, collector, *(lane.operator for lane in crew.lanes)):
         if made is not None:
             made.fragment = operator.fragment  # which is a part of this one, perhaps
-    operator._stand_in, operator._result_collector = distributor, collector
-    operator._replica_copies = tuple(lane.operator for lane in crew.lanes)
-    distributor._stands_for = operator
-    for replica in operator._replica_copies:
-        replica._replica_copies = operator._replica_copies
-        replica._stands_for = operator
+    operator._headrace.stand_in, operator._headrace.result_collector = distributor, collector
+    operator._headrace.replica_copies = tuple(lane.operator for lane in crew.lanes)
+    distributor._headrace.stands_for = operator
+    for replica in operator._headrace.replica_copies:
+        replica._headrace.replica_copies = operator._headrace.replica_copies
+        replica._headrace.stands_for = operator
     operators: list[Operator] = []
     for other in graph:
-        operators += [other] if other is not operator else [distributor, *operator._replica_copies]
+        operators += [other] if other is not operator else [distributor, *operator._headrace.replica_copies]
         if other is operator and collector is not None:
             operators.append(collector)
     flows = [_moved(flow, operator, distributor, collector) for flow in graph.flows]
@@ -156,13 +160,13 @@ def _copy_settings(operator: Operator, replica: Operator, number: int) -> None:
     """Set the name of a replica, and what the program set on its operator since it was created."""
     replica.name = replica.spec.owner = f"{operator.name}[{number}]"
     replica.metadata = MetadataDictionary(operator.metadata.policy, replica.name)
-    replica._replicas = None
+    replica._headrace.replicas = None
     for name in replica.spec.params:
-        setattr(replica._parameters, name, getattr(operator._parameters, name))
-    for name in ("on_error", "max_in_flight", "_metadata_enabled"):
-        setattr(replica, name, getattr(operator, name))
+        setattr(holder_of(replica), name, getattr(holder_of(operator), name))
+    replica.on_error, replica.max_in_flight = operator.on_error, operator.max_in_flight
+    replica._headrace.metadata_enabled = operator._headrace.metadata_enabled
     replica.spec.time_limit, replica.spec.on_stuck = operator.spec.time_limit, operator.spec.on_stuck
-    replica._knobs.given.update(operator._knobs.given)
+    replica._headrace.knobs.given.update(operator._headrace.knobs.given)
     let_run_for_jobs(replica)
 
 

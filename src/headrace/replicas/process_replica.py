@@ -24,10 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace._runtime import Envelope, open_message, seal_message
 from headrace.core.condition import Condition
 from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
+from headrace.core.inner import Inner
 from headrace.core.knob_types import KnobType
 from headrace.core.operator import Operator
+from headrace.core.parameter import holder_of
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
+from headrace.replicas.crew import InnerMover
 from headrace.replicas.crossing import pack, receive, send
 
 if TYPE_CHECKING:
@@ -109,7 +112,7 @@ class Reply(NamedTuple):
 class ProcessReplica(Operator):
     """A replica in a process of its own."""
 
-    _moves_messages = True
+    _headrace = Inner(InnerMover)
 
     def __init__(
         self, fragment: Composition, declared: Operator, number: int, run_child: Callable[..., None]
@@ -123,7 +126,7 @@ class ProcessReplica(Operator):
         # The values of live parameters and knobs that the process has.
         self._shown_values: dict[str, Any] = {}
         self._shown_knobs: dict[str, Any] = {}
-        self._construct(fragment, (), f"{declared.name}[{number}]", {})
+        self._headrace.construct(fragment, (), f"{declared.name}[{number}]", {})
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the ports and the live parameters of the operator."""
@@ -180,7 +183,7 @@ class ProcessReplica(Operator):
             self.close()
 
     def _replicas_here(self) -> list[ProcessReplica]:
-        return [replica for replica in self._replica_copies if isinstance(replica, ProcessReplica)]
+        return [replica for replica in self._headrace.replica_copies if isinstance(replica, ProcessReplica)]
 
     def close(self) -> None:
         """End the process if it has not ended."""
@@ -197,7 +200,7 @@ class ProcessReplica(Operator):
 
     def _pack_creation(self) -> bytes:
         declared = self._declared
-        args, keywords = declared._creation
+        args, keywords = declared._headrace.creation
         given = [*args[1:], *keywords.values(), *declared.resources.values()]
         resource = next((part for part in given if isinstance(part, Resource)), None)
         where = f"operator {declared.name!r} cannot run on processes"
@@ -206,8 +209,8 @@ class ProcessReplica(Operator):
                 f"{where}: it was given the resource {resource.name!r}, which stays in this process; create what "
                 "it needs in start(), or leave out on='processes'"
             )
-        assert self._node is not None
-        values = {name: getattr(declared._parameters, name) for name in declared.spec.params}
+        assert self._headrace.node is not None
+        values = {name: getattr(holder_of(declared), name) for name in declared.spec.params}
         values.update((name, getattr(self, name)) for name in self.spec.params)
         creation = Creation(
             type(declared),
@@ -220,14 +223,17 @@ class ProcessReplica(Operator):
             },
             values,
             self.name,
-            {name: [queue.limit for queue in queues] for name, queues in self._node.input_queues.items()},
-            {} if declared.never_emits else self._room(),
+            {
+                name: [queue.limit for queue in queues]
+                for name, queues in self._headrace.node.input_queues.items()
+            },
+            {} if declared._headrace.never_emits else self._room(),
             {name: os.environ[name] for name in _VARIABLES if name in os.environ},
             declared.metadata.policy,
             declared.is_metadata_enabled,
             self.fragment.name,
-            self.fragment.run_id,
-            self._node.engine.clock.passes and not self._node.engine.clock.is_virtual,
+            self.fragment._headrace.run_id,
+            self._headrace.node.engine.clock.passes and not self._headrace.node.engine.clock.is_virtual,
             _log_levels(),
         )
         try:
@@ -239,8 +245,8 @@ class ProcessReplica(Operator):
             ) from error
 
     def _room(self) -> dict[str, int]:
-        assert self._node is not None
-        return {name: queues[0].limit or _MANY for name, queues in self._node.output_queues.items()}
+        assert self._headrace.node is not None
+        return {name: queues[0].limit or _MANY for name, queues in self._headrace.node.output_queues.items()}
 
     def _receive(self, when: str) -> Reply:
         """Wait for the reply of the process; raise its error, or one that says how the process ended."""
@@ -273,9 +279,9 @@ class ProcessReplica(Operator):
             raise WorkerProcessError(
                 f"operator {self.name!r}: its process {pid} {how} {when}{hint}"
             ) from None
-        if reply.knobs is not None and not self._knobs.are_known:
-            self._knobs.types.update((name, KnobType(dtype)) for name, dtype in reply.knobs.items())
-            self._knobs.are_known = True
+        if reply.knobs is not None and not self._headrace.knobs.are_known:
+            self._headrace.knobs.types.update((name, KnobType(dtype)) for name, dtype in reply.knobs.items())
+            self._headrace.knobs.are_known = True
         for name in reply.stops:
             if name is None:
                 self.stop_execution()
@@ -294,7 +300,7 @@ class ProcessReplica(Operator):
             self.start()  # it was killed, and the error was skipped
         assert self._connection is not None
         live = _changed({name: getattr(self, name) for name in self.spec.params}, self._shown_values)
-        knobs = _changed(dict(self._knobs.given), self._shown_knobs)
+        knobs = _changed(dict(self._headrace.knobs.given), self._shown_knobs)
         messages = [as_parcel(*taken) for taken in op_input.take_messages()]
         try:
             send(self._connection, Job(context.timestamp, live, knobs, messages))

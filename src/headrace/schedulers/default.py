@@ -62,7 +62,7 @@ class DefaultScheduler(Scheduler):
         if not self.clock.is_virtual and any(map(_drops, operators)):
             self._workers = min(len(operators), _MOST)
         else:
-            self._workers = 1 if fragment._thread_pools else 0
+            self._workers = 1 if fragment._headrace.thread_pools else 0
 
     def check_change(self, fragment: Composition) -> None:
         """Raise if the graph has a queue that drops now, and operators run on one thread."""

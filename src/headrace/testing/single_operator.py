@@ -214,7 +214,7 @@ class _FedOperator(SingleOperator):
             self._feeders.append((name, feeder))
             self.add_flow(feeder, operator, {("out", name)})
         for name in operator.spec.outputs:
-            if operator.never_emits and name != operator.spec.dead_letter:
+            if operator._headrace.never_emits and name != operator.spec.dead_letter:
                 continue  # a function without a return: a sink
             self.collectors[name] = _Collector(self, f"collector_of_{name}")
             self.add_flow(operator, self.collectors[name], {(name, "in")}, size=_UNBOUNDED)
@@ -267,7 +267,7 @@ class _FedOperator(SingleOperator):
         counts: dict[str, int] = {}
         for name, feeder in self._feeders:
             counts[name] = counts.get(name, 0) + len(feeder.left)
-        node = self.operator._receiver._node
+        node = self.operator._headrace.receiver._headrace.node
         assert node is not None
         for name, queues in node.input_queues.items():
             counts[name] = counts.get(name, 0) + sum(queue.undelivered for queue in queues)
@@ -344,8 +344,8 @@ class _Collector(Operator):
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Receive the waiting messages, with metadata and times."""
-        assert self._node is not None
-        waiting = self._node.receiver("in")
+        assert self._headrace.node is not None
+        waiting = self._headrace.node.receiver("in")
         at = context.timestamp - self.began
         # One by one: on another thread, the operator may emit further messages meanwhile.
         for _ in range(waiting.size):

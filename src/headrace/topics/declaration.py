@@ -46,7 +46,7 @@ def export_topic(
         if isinstance(other, ImportTopicOp) and other._topic == topic and other.ends_with_topic:
             raise _endless(topic, other.fragment, fragment)
     make = partial(Publication, topic, size=size, policy=policy, keep_last=keep_last)
-    publisher = ExportTopicOp(fragment, topic, make, name=fragment._unused_name(f"export {topic}"))
+    publisher = ExportTopicOp(fragment, topic, make, name=fragment._headrace.unused_name(f"export {topic}"))
     # An operator may emit as many messages at once as the queues of the subscribers hold.
     end = Port(source, port) if port else source
     fragment.add_flow(end, publisher, size=size, policy=IOSpec.QueuePolicy.FAULT)
@@ -75,7 +75,7 @@ def import_topic(
     if count is not None:
         conditions.append(CountCondition(fragment, whole_number(count, f"{where}: count", 1)))
     make = partial(Subscription, topic, size=size, policy=policy, wants_last=last)
-    name = fragment._unused_name(f"import {topic}")
+    name = fragment._headrace.unused_name(f"import {topic}")
     subscriber = ImportTopicOp(fragment, topic, make, *conditions, ends_with_topic=ends_with_topic, name=name)
     targets = target if isinstance(target, tuple) else (target,)
     for each in targets:
@@ -85,7 +85,7 @@ def import_topic(
 
 def _operators_of_program(fragment: Composition) -> Iterable[Operator]:
     """Return the operators that were declared so far, in all fragments of the application."""
-    whole: Any = fragment._whole
+    whole: Any = fragment._headrace.whole
     parts = getattr(whole, "fragment_graph", None)
     graphs = [fragment.graph, *(part.graph for part in (() if parts is None else parts.fragments))]
     return (operator for graph in graphs for operator in graph)

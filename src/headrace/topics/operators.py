@@ -66,12 +66,12 @@ class ExportTopicOp(Operator):
 
     def start(self) -> None:
         """Announce the topic."""
-        program, on_room = self.fragment._whole.name, self._may_publish.notify_scheduler
+        program, on_room = self.fragment._headrace.whole.name, self._may_publish.notify_scheduler
         self.publication = self._make(program=program, on_room=on_room)
 
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
         """Publish the messages that wait: an operator may emit several at once."""
-        node, publication = cast("Node", self._node), self.publication
+        node, publication = cast("Node", self._headrace.node), self.publication
         assert publication is not None
         waiting = self._may_publish.receiver("in")
         while True:
@@ -108,7 +108,7 @@ class _MayPublish(Condition):
 
     def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Check it, also while it waits for an event: a message that arrives at the input is one, too."""
-        self._awaits_event = False
+        self._headrace.awaits_event = False
         return super().evaluate(timestamp)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
@@ -164,7 +164,7 @@ class ImportTopicOp(Operator):
 
     def start(self) -> None:
         """Look for a publisher, from now on."""
-        program, on_change = self.fragment._whole.name, self._has_message.notify_scheduler
+        program, on_change = self.fragment._headrace.whole.name, self._has_message.notify_scheduler
         self.subscription = self._make(program=program, on_change=on_change)
 
     def compute(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:

@@ -62,7 +62,7 @@ from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 class Waiting(Operator):
     def compute(self, op_input, op_output, context):
         event.event_state = AsynchronousEventState.EVENT_WAITING
-        threading.Thread(target=take_signals, args=[self._node.ready_queue], daemon=True).start()
+        threading.Thread(target=take_signals, args=[self._headrace.node.ready_queue], daemon=True).start()
 
 class App(Application):
     def compose(self):

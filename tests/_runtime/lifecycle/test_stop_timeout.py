@@ -66,7 +66,7 @@ def stuck_app(scheduler: MakeScheduler, is_over: threading.Event, others: Any = 
 def let_go(app: Any) -> None:
     """Let the compute end, and wait for the end of the run."""
     app.stuck.may_end.set()
-    wait_until(lambda: not app._controls, "the end of the run")
+    wait_until(lambda: not app._headrace.controls, "the end of the run")
 
 
 def test_a_run_whose_compute_does_not_return_is_given_up(
@@ -187,7 +187,7 @@ def test_an_error_that_the_run_is_about_to_report_is_listed_once(is_over: thread
     assert sorted(record.message for record in app.outcome.errors[:2]) == ["error of one", "error of other"]
     assert len(app.outcome.errors) == 3
     may_end.set()
-    wait_until(lambda: not app._controls, "the end of the run")
+    wait_until(lambda: not app._headrace.controls, "the end of the run")
 
 
 def test_the_run_and_whoever_gives_it_up_may_take_the_same_error_from_outside(
@@ -225,7 +225,7 @@ def test_a_stop_that_does_not_return_is_given_up_too(is_over: threading.Event) -
         app.run()
     assert "in stop\n" in str(caught.value)
     may_end.set()
-    wait_until(lambda: not app._controls, "the end of the run")
+    wait_until(lambda: not app._headrace.controls, "the end of the run")
 
 
 def test_run_async_gives_up_in_its_future(scheduler: MakeScheduler, is_over: threading.Event) -> None:
@@ -269,7 +269,7 @@ def test_a_timeout_that_makes_no_sense_is_refused(wrong: Any, why: str) -> None:
     app.stop_timeout = wrong
     with pytest.raises(ParameterError, match=f"stop_timeout of 'App' {why}"):
         app.run()
-    assert not app._controls
+    assert not app._headrace.controls
 
 
 PROGRAM = """

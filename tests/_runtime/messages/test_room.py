@@ -587,7 +587,7 @@ def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
         for target, n in goes.items():
             app.add_flow(stages[0, n], stages[2, target], {("go", "go")})
         for each in stages.values():
-            if "in" in each.spec.inputs and not any(flow.input == "in" for flow in each._incoming):
+            if "in" in each.spec.inputs and not any(flow.input == "in" for flow in each._headrace.incoming):
                 app.add_flow(source(app, [], name=f"for_{each.name}"), each, {("out", "in")})
 
     app = run(compose, scheduler)

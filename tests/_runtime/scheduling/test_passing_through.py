@@ -47,7 +47,7 @@ def test_a_message_that_is_not_received_waits_and_the_sender_with_it(
 
     def compose(app: App) -> None:
         def receive_sometimes(op: Step, i: Any, o: Any) -> None:
-            waiting.append(len(op._node.inputs[0]))  # type: ignore[union-attr]
+            waiting.append(len(op._headrace.node.inputs[0]))  # type: ignore[union-attr]
             if op.ticks % turns == 0:
                 o.emit(i.receive())
 

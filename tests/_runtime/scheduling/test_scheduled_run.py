@@ -26,7 +26,10 @@ class Meeting(Application):
     def compose(self) -> None:
         @op
         def wait(value: int) -> int:
-            wait_until(lambda: self._engine.ready_queues[0].parked or self._engine.stopping, "an idle worker")
+            wait_until(
+                lambda: self._headrace.engine.ready_queues[0].parked or self._headrace.engine.stopping,
+                "an idle worker",
+            )
             return value
 
         waiting = wait(self)

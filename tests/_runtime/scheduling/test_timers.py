@@ -36,8 +36,8 @@ def test_an_operator_that_ran_before_its_time_no_longer_waits_for_it(scheduler: 
 
         def receive(body: Step, op_input: Any, op_output: Any) -> None:
             assert op_input.receive("in") is not None
-            assert app._engine is not None
-            lengths.append(len(app._engine.timers))
+            assert app._headrace.engine is not None
+            lengths.append(len(app._headrace.engine.timers))
 
         first = source(app, range(200), PeriodicCondition(app, 1 * MS))
         last = Step(app, MessageOrTime(app), CountCondition(app, 200), setup=setup, name="last", body=receive)

@@ -203,7 +203,7 @@ def test_an_event_outstanding_since_the_start_of_an_operator_without_messages_is
         app.add_flow(feeding, sink(app, taken, late))
 
         def open_gate() -> None:
-            while app._engine is None or not app._engine.ready_queues[0].parked:
+            while app._headrace.engine is None or not app._headrace.engine.ready_queues[0].parked:
                 pass
             go.set()
             gate.event_state = AsynchronousEventState.READY

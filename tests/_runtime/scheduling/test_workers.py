@@ -197,7 +197,7 @@ def test_a_compute_that_lasts_keeps_nobody_from_what_is_announced(
 
     app: Any = App(compose, scheduler)
     future = app.run_async()
-    wait_until(lambda: app._engine and app._engine.ready_queues[0].parked, "idle workers")
+    wait_until(lambda: app._headrace.engine and app._headrace.engine.ready_queues[0].parked, "idle workers")
     app.begin()
     future.result(timeout=PATIENCE)
     assert seen == [True]

@@ -131,7 +131,10 @@ def test_closing_the_machine_ends_a_run_whose_operators_wait_for_it(workers: int
         with machine.attach():  # virtual time stands still until the machine is closed
             future = app.run_async()
             assert app.full.wait(PATIENCE)
-            wait_until(lambda: app._engine is None or app._engine.nodes[0].throttled, "the throttling")
+            wait_until(
+                lambda: app._headrace.engine is None or app._headrace.engine.nodes[0].throttled,
+                "the throttling",
+            )
             machine.close()
         with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED: the simulated machine was closed"):
             future.result(timeout=PATIENCE)
@@ -155,7 +158,10 @@ def test_closing_the_machine_ends_a_run_that_waits_for_the_work_behind_a_message
     with sim.Machine("h200", time="real") as machine:
         app = Closed(workers, compose)
         future = app.run_async()
-        wait_until(lambda: app._engine is not None and app._engine.outstanding, "a wait for the stream")
+        wait_until(
+            lambda: app._headrace.engine is not None and app._headrace.engine.outstanding,
+            "a wait for the stream",
+        )
         machine.close()
         with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
             future.result(timeout=PATIENCE)

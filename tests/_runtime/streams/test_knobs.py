@@ -216,7 +216,7 @@ def test_operators_without_knobs_run_as_they_are() -> None:
 
     class Plain(Operator):
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            computes.append(self._node.compute)
+            computes.append(self._headrace.node.compute)
 
     app = run(lambda app: app.add_operator(Plain(app, CountCondition(app, 2), name="it")))
     assert computes[1] == app.graph.find("it").compute

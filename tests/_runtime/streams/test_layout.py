@@ -340,7 +340,7 @@ def test_what_no_layout_can_give_is_an_error_that_names_the_operator(
 ) -> None:
     def added(app: Any) -> None:
         compose(app)
-        for operator in app._made or ():
+        for operator in app._headrace.made or ():
             app.add_operator(operator)
 
     with pytest.raises(GraphError, match=message):

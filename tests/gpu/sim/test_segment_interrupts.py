@@ -33,7 +33,7 @@ def handler() -> Iterator[None]:
 
 def compose(app: Any) -> None:
     def begin(self: Any) -> None:
-        self.total = self.new(self._node.streams.run.default_stream().handle)
+        self.total = self.new(self._headrace.node.streams.run.default_stream().handle)
 
     def add_up(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         frame = op_input.receive("in")

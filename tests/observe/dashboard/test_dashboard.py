@@ -249,7 +249,7 @@ def test_the_time_that_is_known_stays_that_of_the_newest_compute(one: Watched) -
         await next_of(socket, "figures", lambda found: found["operators"][1]["count"] > 10)
         await socket.send_str('{"type": "command", "do": "pause"}')
         one.app.wait_until_paused()
-        total = sum(node.computes for node in one.app._engine.nodes)
+        total = sum(node.computes for node in one.app._headrace.engine.nodes)
 
         def is_all_known(found: Any) -> bool:
             return sum(operator["count"] for operator in found["operators"]) == total
@@ -427,11 +427,11 @@ def test_a_page_pauses_steps_resumes_and_stops(one: Watched) -> None:
         await say(type="command", do="pause")
         await next_of(socket, "figures", lambda found: found["state"] == "paused")
         assert one.app.wait_until_paused()
-        before = sum(node.computes for node in one.app._engine.nodes)
+        before = sum(node.computes for node in one.app._headrace.engine.nodes)
         await say(type="step", count=3)
-        await until(lambda: sum(node.computes for node in one.app._engine.nodes) >= before + 3)
+        await until(lambda: sum(node.computes for node in one.app._headrace.engine.nodes) >= before + 3)
         assert one.app.wait_until_paused()
-        assert sum(node.computes for node in one.app._engine.nodes) == before + 3
+        assert sum(node.computes for node in one.app._headrace.engine.nodes) == before + 3
         await say(type="command", do="resume")
         await next_of(socket, "figures", lambda found: found["state"] == "running")
         await say(type="command", do="stop")

@@ -203,7 +203,7 @@ def pause_step_and_stop(page: Any, one: Watched) -> None:
     assert page.locator("#pause").inner_text() == "Resume"
 
     def computes() -> int:
-        return sum(node.computes for node in one.app._engine.nodes)
+        return sum(node.computes for node in one.app._headrace.engine.nodes)
 
     before = computes()
     page.click("#step")

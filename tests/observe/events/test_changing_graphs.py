@@ -90,7 +90,7 @@ def test_messages_are_told_apart_through_random_changes(scheduler: MakeScheduler
     def change(app: Any) -> None:
         flows = list(app.graph.flows)
         kind = chance.choice(["sink", "source", "connect", "remove"])
-        alive = [step for step in app.sources if step._node.may_compute]
+        alive = [step for step in app.sources if step._headrace.node.may_compute]
         if kind == "sink":
             app.add_flow(chance.choice(alive), new_sink(app))
         elif kind == "source" and made["sources"] < 4:

@@ -80,7 +80,7 @@ def test_prometheus_counts_frames_of_segments() -> None:
 def test_figures_of_a_run_without_segments_do_not_speak_of_them() -> None:
     def compose(app: Any) -> None:
         chain(app)
-        app._segments.clear()
+        app._headrace.segments.clear()
 
     statistics = tracked(compose)
     assert statistics.segments == ()

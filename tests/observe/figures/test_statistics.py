@@ -542,8 +542,8 @@ def test_a_run_that_nobody_watches_has_plain_queues_and_computes() -> None:
 
     def compose(app: Any) -> None:
         def look(self: Any, op_input: Any, op_output: Any) -> None:
-            kinds.add(type(self._node.inputs[0]).__name__)
-            kinds.add(self._node.engine.observer is None)
+            kinds.add(type(self._headrace.node.inputs[0]).__name__)
+            kinds.add(self._headrace.node.engine.observer is None)
             op_input.receive("in")
 
         source = Step(

@@ -344,7 +344,7 @@ def test_frames_of_a_device_are_played_on_the_device(tmp_path: Path, machine: si
     again = play(compose, tmp_path / "a.mcap", ports=["producer.out"])
     assert again.consumer.seen == first.consumer.seen
     assert not hasattr(again.producer, "number")  # it was not started
-    assert again.doubler._node is not None
+    assert again.doubler._headrace.node is not None
 
 
 def test_a_recorded_device_frame_gives_the_same_file_again(tmp_path: Path, machine: sim.Machine) -> None:

@@ -31,15 +31,15 @@ class ExecutionContext:
     def find_operator(self, op_name: str = "") -> Operator:
         """Return an operator of this fragment by name; without a name, this operator."""
         operator = self._node.operator
-        return operator.fragment._find_operator(op_name) if op_name else operator
+        return operator.fragment._headrace.find_operator(op_name) if op_name else operator
 
     def get_operator_status(self, op_name: str = "") -> Any:
         """Return what an operator does; without a name, this operator."""
         operator = self.find_operator(op_name)
         if operator is None:  # type: ignore[redundant-expr, unused-ignore]  # a fragment may answer so
             raise RuntimeError(f"there is no operator {op_name!r}")
-        node = operator._node
-        return operator._run_phase if node is None else node.activity()
+        node = operator._headrace.node
+        return operator._headrace.run_phase if node is None else node.activity()
 
     def allocate_cuda_stream(self, stream_name: str = "") -> StreamHandle | None:
         """Return the operator's stream of this name, from its pool at the first call; None if none is left."""

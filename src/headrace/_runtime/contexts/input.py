@@ -112,7 +112,7 @@ class InputContext:
         except IndexError:
             return self._receive_nothing(port)
         except KeyError:
-            self._node.operator.fragment._report_mistake(self._unknown(name))
+            self._node.operator.fragment._headrace.report_mistake(self._unknown(name))
             return None
         if self.announces:
             self._announce(self._node, port.queues)  # type: ignore[misc]

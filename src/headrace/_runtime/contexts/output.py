@@ -98,7 +98,7 @@ class OutputContext:
             port = self.ports[name]
         except KeyError:
             error = no_such_port(self._node.name, "output", name, self._node.output_queues)
-            self._node.operator.fragment._report_mistake(error)
+            self._node.operator.fragment._headrace.report_mistake(error)
             return
         if after is not None or constant:
             self._node.streams.prepare_emit(data, after, constant)

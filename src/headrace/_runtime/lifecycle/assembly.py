@@ -76,11 +76,11 @@ def _make_nodes(fragment: Composition, engine: Engine) -> None:
 
 
 def _set_node(operator: Operator, node: Node) -> None:
-    operator._node = node
+    operator._headrace.node = node
     operator.metadata.node = node
     # Read after the node is set, as in `Operator.async_condition`.
-    if operator._hold_condition is not None:
-        node.scheduled.joining.append(operator._hold_condition)
+    if operator._headrace.hold_condition is not None:
+        node.scheduled.joining.append(operator._headrace.hold_condition)
 
 
 def _complete(fragment: Composition, engine: Engine) -> None:
@@ -101,7 +101,8 @@ def expect_undeclared_flows(engine: Engine) -> None:
     choosing = [
         node
         for node in engine.nodes
-        if node.operator._dynamic_flows is not None and node.operator.fragment._root.allows_undeclared_flows
+        if node.operator._headrace.dynamic_flows is not None
+        and node.operator.fragment._headrace.root.allows_undeclared_flows
     ]
     for queue in (queue for node in engine.nodes for queue in node.inputs):
         queue.feeders += [node for node in choosing if node not in queue.feeders]
@@ -178,7 +179,7 @@ def _find_output_queues(node: Node, queues: dict[Flow, Queue]) -> None:
     operator = node.operator
     seen: dict[Queue, None] = {}
     for name in operator.spec.every_output:
-        behind = dict.fromkeys(queues[flow] for flow in operator._outgoing if flow.output == name)
+        behind = dict.fromkeys(queues[flow] for flow in operator._headrace.outgoing if flow.output == name)
         node.output_queues[name] = tuple(behind) or (UnconnectedQueue(),)
         seen.update(behind)
     node.outputs = tuple(seen)
@@ -232,9 +233,9 @@ def _take_conditions(node: Node) -> None:
             )
     for condition in {id(condition): condition for condition in (*given, *terms)}.values():
         with _GIVING:
-            other = condition._node
+            other = condition._headrace.node
             if other is None:
-                condition._node = node
+                condition._headrace.node = node
                 continue
         if other.engine is node.engine:
             raise GraphError(
@@ -252,5 +253,5 @@ def _give_conditions_back(engine: Engine) -> None:
     for node in engine.nodes:
         for condition in node.operator.conditions.values():
             for each in (condition, *terms_of(condition)):
-                if each._node is not None and each._node.engine is engine:
-                    each._node = None
+                if each._headrace.node is not None and each._headrace.node.engine is engine:
+                    each._headrace.node = None

@@ -109,17 +109,17 @@ class Changes:
         """Connect operators, each of which may be new; all flows or none."""
         with self._lock:
             self._check(call, *(operator for flow in flows for operator in (flow.source, flow.target)))
-            moved = [(flow, flow.source._sender, flow.target._receiver) for flow in flows]
+            moved = [(flow, flow.source._headrace.sender, flow.target._headrace.receiver) for flow in flows]
             operators = [operator for _, *ends in moved for operator in ends]
             for operator in operators:
-                node: Any = operator._node
+                node: Any = operator._headrace.node
                 if node is not None and not node.may_compute:
                     raise GraphError(
                         f"{call} of {self._fragment.name!r}: operator {operator.name!r} has ended, and does not "
                         "run again in this run; create a new operator"
                     )
             for flow, _, target in moved:
-                node = target._node
+                node = target._headrace.node
                 if (
                     node is not None
                     and target.spec.is_joined
@@ -141,7 +141,7 @@ class Changes:
         """Disconnect two operators."""
         with self._lock:
             self._check(f"remove_flow({source.name!r}, {target.name!r})", source, target)
-            source, target = source._sender, target._receiver
+            source, target = source._headrace.sender, target._headrace.receiver
             self._change(partial(self._fragment.graph.disconnect, source, target, port_pairs), source, target)
 
     def wait(self, timeout: float | None) -> bool:
@@ -166,7 +166,7 @@ class Changes:
                         f"{call} of {name!r}: operator {operator.name!r} is part of segment {group.name!r}, whose "
                         "frames are recorded; leave it out of the segment to change its flows"
                     )
-            if operator._replicas is not None and operator._stand_in is None:
+            if operator._headrace.replicas is not None and operator._headrace.stand_in is None:
                 raise GraphError(
                     f"{call} of {name!r}: a new operator with workers= is created in compose() only"
                 )
@@ -183,7 +183,7 @@ class Changes:
                     check_operator(operator)
                     _check_queues(operator)
                 self._engine.scheduler.check_change(self._fragment)
-                self._fragment._follow_graph()
+                self._fragment._headrace.follow_graph()
             new = [operator for operator in operators if operator not in before[0]]
             for operator in new:
                 check_waits_for_something(graph, operator)
@@ -192,7 +192,7 @@ class Changes:
         except BaseException:
             with self._graph_lock:
                 graph.rebuild(*before)
-                self._fragment._follow_graph()
+                self._fragment._headrace.follow_graph()
                 self._is_preparing = False
             pausing.changes.append(self._apply)  # a change before this one may have been put off
             pausing.wake()
@@ -211,19 +211,19 @@ class Changes:
         try:
             for operator in operators:
                 queues = join_node(operator, engine, self._supplies)
-                node: Any = operator._node
+                node: Any = operator._headrace.node
                 joining.append((node, queues))
             self._initialize(operators)
             engine.streams.open(operators)
             for operator in operators:
                 started.append(operator)
-                operator._run_phase = OperatorStatus.START_PENDING
+                operator._headrace.run_phase = OperatorStatus.START_PENDING
                 try:
-                    operator._node.streams.call(operator.start)  # type: ignore[union-attr]
+                    operator._headrace.node.streams.call(operator.start)  # type: ignore[union-attr]
                 except BaseException as error:
                     note(error, "start", operator)
                     raise
-                operator._run_phase = OperatorStatus.STARTED
+                operator._headrace.run_phase = OperatorStatus.STARTED
                 check_compute(operator)
         except BaseException:
             for node, _ in joining:
@@ -252,7 +252,7 @@ class Changes:
                 return  # that change does it when its operators have started, or have failed to
             self._adopt()
             changed, self._changed = self._changed, {}
-            nodes: list[Any] = [operator._node for operator in changed]
+            nodes: list[Any] = [operator._headrace.node for operator in changed]
             with keeping_counts(self._engine, nodes):
                 connect(self._engine, nodes)
         with self._applied:
@@ -275,11 +275,11 @@ def _give_up(operators: list[Operator], started: list[Operator]) -> None:
     for operator in reversed(started):
         with suppress(Exception):  # the error of its start is raised
             operator.stop()
-        operator._run_phase = OperatorStatus.NOT_STARTED
+        operator._headrace.run_phase = OperatorStatus.NOT_STARTED
     for operator in operators:
         for condition in operator.conditions.values():
             condition.detach()
-        operator._node = None
+        operator._headrace.node = None
 
 
 def connect(engine: Engine, changed: list[Node]) -> None:
@@ -379,7 +379,9 @@ def _connect_outputs(node: Node, engine: Engine) -> None:
     operator, counts = node.operator, operator_counts(node) and engine.observer is None
     seen: dict[Queue, None] = {}
     for name in operator.spec.every_output:
-        behind = dict.fromkeys(engine.queues[flow] for flow in operator._outgoing if flow.output == name)
+        behind = dict.fromkeys(
+            engine.queues[flow] for flow in operator._headrace.outgoing if flow.output == name
+        )
         # What counts the messages that went nowhere is kept.
         unconnected = [queue for queue in node.output_queues[name] if isinstance(queue, UnconnectedQueue)]
         if not behind and not unconnected:
@@ -406,7 +408,7 @@ def operator_counts(node: Node) -> bool:
 
 def _check_queues(operator: Operator) -> None:
     """Raise if an output may emit more messages at once than a queue behind it holds, or a queue would change."""
-    for flow in (*operator._outgoing, *operator._incoming):
+    for flow in (*operator._headrace.outgoing, *operator._headrace.incoming):
         needed = flow.source.spec.every_output[flow.output].size
         for queue in queues_of(flow.target, flow.target.spec.every_input[flow.input]):
             if flow not in queue.flows:
@@ -422,7 +424,7 @@ def _check_queues(operator: Operator) -> None:
 
 def _check_policy(flow: Flow, declared: QueueSpec) -> None:
     """Raise if the queue that an input has in this run would get another policy."""
-    node: Any = flow.target._node
+    node: Any = flow.target._headrace.node
     if node is None or flow.target.spec.every_input[flow.input].is_receivers:
         return
     (queue,) = node.input_queues[flow.input]

@@ -146,7 +146,7 @@ def _about(node: Node, condition: Condition) -> list[IOSpec]:
 
 def _make(operator: Operator, wanted: PortCondition, supplies: Supplies) -> Condition:
     """Create a condition that `setup` declared by its type."""
-    kind = operator.fragment._condition_types.get(wanted.kind) or supplies.conditions[wanted.kind]
+    kind = operator.fragment._headrace.condition_types.get(wanted.kind) or supplies.conditions[wanted.kind]
     arguments: dict[str, Any] = dict(wanted.arguments)
     if kind.port_role == "receivers":
         arguments.setdefault("receivers", list(wanted.ports))
@@ -170,7 +170,7 @@ def _default(operator: Operator, port: IOSpec, node: Node, supplies: Supplies) -
     else:
         kind, least = ConditionType.MESSAGE_AVAILABLE, _least(node, port.name)
     condition = _make(operator, PortCondition(kind, {"min_size": least}, (port.name,)), supplies)
-    condition.is_default = True
+    condition._headrace.is_default = True
     return condition
 
 

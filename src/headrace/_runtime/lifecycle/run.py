@@ -30,6 +30,7 @@ from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import StuckError
 from headrace.core.notes import add_note, message_of, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
+from headrace.core.parameter import holder_of
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
     try:
         interrupts.install()
         seconds = stop_timeout_of(fragment)
-        fragment._claim(control)
+        fragment._headrace.claim(control)
         with supplies.progress(fragment):
             if seconds is None:
                 life.live()
@@ -73,7 +74,7 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
         if life.is_given_up:
             control.end()  # nobody waits for it any more, but the fragment stays in use
         else:
-            fragment._release(control)
+            fragment._headrace.release(control)
         interrupts.restore()
     failure, interrupts.first = _what_comes_out(errors, interrupts.first), None
     errors.clear()
@@ -105,12 +106,12 @@ def run_async(fragment: Composition, control: RunControl, run_it: Callable[[], O
     interrupts = Interrupts(fragment.name, control.stop, lambda: "its thread")
     try:
         interrupts.install()
-        fragment._claim(control)
+        fragment._headrace.claim(control)
         try:
             future.thread = threading.Thread(target=work, name=f"{fragment.name} run", daemon=True)
             future.thread.start()
         except BaseException:
-            fragment._release(control)
+            fragment._headrace.release(control)
             raise
     finally:
         interrupts.restore()
@@ -145,7 +146,7 @@ class _Life:
     def live(self) -> None:
         """Run from beginning to end; collect all errors in `errors`."""
         fragment = self.fragment
-        fragment.outcome = None
+        fragment._headrace.outcome = None
         try:
             try:
                 # On a thread of its own, no handler of a signal can raise in it.
@@ -157,7 +158,7 @@ class _Life:
                 self.control.changes = self._changes
                 self.control.begin(engine)
                 for operator in fragment.graph:
-                    if operator._stop_wanted:
+                    if operator._headrace.stop_wanted:
                         operator.stop_execution()
                 self._start(engine)
                 self._execute(engine)
@@ -182,7 +183,7 @@ class _Life:
             except BaseException as error:
                 self.errors.append(error)
 
-        return stop.run(work, partial(self.fragment._release, control), f"{self.fragment.name} run")
+        return stop.run(work, partial(self.fragment._headrace.release, control), f"{self.fragment.name} run")
 
     def _is_stopping(self) -> bool:
         return self.control.stop_wanted or (self._engine is not None and self._engine.stopping)
@@ -216,7 +217,7 @@ class _Life:
             with suppress(Exception):  # the queues are in use
                 self._operators = operators_of(engine)
         self._conclude(engine, errors)
-        self.fragment.outcome = self.outcome
+        self.fragment._headrace.outcome = self.outcome
         interrupt = self.interrupts.first
         if isinstance(interrupt, SystemExit) and interrupt.code == _TERMINATED:
             interrupt.code = 1  # it was not ended as SIGTERM asks for
@@ -255,18 +256,18 @@ class _Life:
                 return
             # Listed before its start: an operator whose start failed half-way must also be stopped.
             self._started.append(operator)
-            operator._run_phase = OperatorStatus.START_PENDING
+            operator._headrace.run_phase = OperatorStatus.START_PENDING
             self._start_operator(operator)
-            operator._run_phase = OperatorStatus.STARTED
+            operator._headrace.run_phase = OperatorStatus.STARTED
             check_compute(operator)
 
     def _start_operator(self, operator: Operator) -> None:
-        node: Any = operator._node
+        node: Any = operator._headrace.node
         node.streams.call(partial(self._call, "start", operator))
 
     def _initialize_all(self, engine: Engine) -> None:
         fragment = self.fragment
-        shared = [service for service in fragment._all_services() if isinstance(service, Resource)]
+        shared = [service for service in fragment._headrace.all_services() if isinstance(service, Resource)]
         for resource in dict.fromkeys((engine.clock, engine.scheduler, *shared)):
             self._call("initialize", resource)
             self._resources.append(resource)
@@ -283,7 +284,7 @@ class _Life:
             self._call("initialize", resource)
             self._resources.append(resource)
         for operator in operators:
-            node: Any = operator._node
+            node: Any = operator._headrace.node
             self._call("initialize", operator)
             # Also the conditions that the run created for ports.
             conditions = {id(each): each for each in (*operator.conditions.values(), *node.conditions)}
@@ -355,7 +356,7 @@ class _Life:
         self._take_outside_errors("and while stopping")
         self._conclude(engine, self.errors)
         if not self.is_given_up:
-            self.fragment.outcome = self.outcome
+            self.fragment._headrace.outcome = self.outcome
         self._attempt(TearDownStep("its log", self._log))
         observer = self._observer
         if observer is not None:
@@ -364,7 +365,7 @@ class _Life:
     def _stops(self, engine: Engine) -> list[Operator]:
         """Return the operators in the order in which they are stopped."""
         ended = [node.operator for node in engine.ends.of_themselves]
-        return self.fragment._order_of_stops(self._started, ended, self.errors)
+        return self.fragment._headrace.order_of_stops(self._started, ended, self.errors)
 
     def _take_outside_errors(self, when: str) -> None:
         """Add the errors with which other threads let the run fail."""
@@ -396,7 +397,7 @@ class _Life:
         self._operators = operators_of(engine)
 
     def _describe_segments(self) -> None:
-        self._segments = tuple(segment.outcome() for segment in self.fragment.segments)
+        self._segments = tuple(segment.outcome() for segment in self.fragment._headrace.segments)
 
     def _conclude(self, engine: Engine | None, errors: list[BaseException]) -> None:
         """Create the outcome; of plain data only, so that there is one whatever happened."""
@@ -444,7 +445,7 @@ class _Life:
 
 def _resources_of(operator: Operator) -> list[Resource]:
     """Return the resources that an operator was given: as such, as parameters, or through its conditions."""
-    parameters = [getattr(operator._parameters, name, None) for name in operator.spec.params]
+    parameters = [getattr(holder_of(operator), name, None) for name in operator.spec.params]
     found = [*operator.resources.values(), *(value for value in parameters if isinstance(value, Resource))]
     for condition in operator.conditions.values():
         for each in (condition, *condition.terms):

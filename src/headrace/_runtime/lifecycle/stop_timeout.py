@@ -37,7 +37,7 @@ def stop_timeout_of(fragment: Composition) -> float | None:
     milliseconds = read_run_options().stop_timeout_ms
     if milliseconds is not None:
         return milliseconds / 1e3
-    given = fragment.stop_timeout
+    given = fragment._headrace.stop_timeout
     if given is None:
         return None
     where = f"stop_timeout of {fragment.name!r}"

@@ -93,30 +93,35 @@ def steps_of(
     yield TearDownStep("its clock", lambda: engine.clock.unwatch(engine.time_moved))
     for node in engine.all_nodes:
         operator, name = node.operator, name_of(node)
-        yield TearDownStep(f"the state of {name!r}", partial(setattr, operator, "_stop_wanted", False))
-        if operator._live_state is not None:
+        yield TearDownStep(
+            f"the state of {name!r}", partial(setattr, operator._headrace, "stop_wanted", False)
+        )
+        if operator._headrace.live_state is not None:
             yield TearDownStep(
-                f"the live parameters of {name!r}", operator._live_state.end_run, "set_live", operator
+                f"the live parameters of {name!r}",
+                operator._headrace.live_state.end_run,
+                "set_live",
+                operator,
             )
         conditions = {id(each): each for each in (*node.conditions, *operator.conditions.values())}
         for condition in conditions.values():
             yield TearDownStep(f"condition {name_of(condition)!r}", condition.detach)
     for node in engine.operator_nodes:
-        end_run = partial(node.operator._knobs.end_run, node.computes)
+        end_run = partial(node.operator._headrace.knobs.end_run, node.computes)
         yield TearDownStep(f"the knobs of {name_of(node)!r}", end_run)
     yield TearDownStep("its announcements", engine.inbox.clear)
 
 
 def _stop(operator: Operator) -> None:
-    operator._run_phase = OperatorStatus.STOP_PENDING
+    operator._headrace.run_phase = OperatorStatus.STOP_PENDING
     try:
-        node: Any = operator._node
+        node: Any = operator._headrace.node
         if node is None:
             operator.stop()
         else:
             node.streams.call(operator.stop)
     finally:
-        operator._run_phase = OperatorStatus.NOT_STARTED
+        operator._headrace.run_phase = OperatorStatus.NOT_STARTED
 
 
 def _finish_device(engine: Engine) -> None:

@@ -15,7 +15,7 @@ _OVER = object()
 
 def ending_of(node: Any, compute: Callable[..., None]) -> Ending | None:
     """Return the end of a node that computes with `compute`; None if its operator has no `end`."""
-    if not node.operator._has_end:
+    if not node.operator._headrace.has_end:
         return None
     end = node.operator.end
     return Ending(node, compute, end if node.routing is None else node.routing.around_end(end))

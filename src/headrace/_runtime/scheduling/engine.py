@@ -250,8 +250,8 @@ class Engine:
         node.ending = ending_of(node, compute)
         if node.ending is not None:
             compute = node.ending.compute
-        live = node.operator._live_state
-        node.operator._knobs.is_in_run = True
+        live = node.operator._headrace.live_state
+        node.operator._headrace.knobs.is_in_run = True
         if live is not None:
             compute = live.around(compute)
         if self.observer is not None:
@@ -533,7 +533,7 @@ class Engine:
                 state.consumer.enqueue_if_ready(soon=True)
         if node.has_extra_work:
             self._finish_extra_work(node)
-            if node.operator._is_link and self._waits_for_link(node):
+            if node.operator._headrace.is_link and self._waits_for_link(node):
                 return None
         if node.blockers:
             node.busy = False
@@ -642,7 +642,7 @@ class Engine:
             return False
         room = node.shared_room
         if room is not None and not room.reserve(self.pausing.is_paused):
-            if node.operator._is_link:
+            if node.operator._headrace.is_link:
                 self.evaluate(node)  # it waits for another process as well
             return False
         if evaluated is not None and evaluated.reserving:

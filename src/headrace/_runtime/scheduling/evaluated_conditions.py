@@ -117,7 +117,7 @@ class EvaluatedConditions:
         A node that waits for an event or a time is evaluated when it comes. It must also be polled if any one of
         several conditions is enough and another of them returned WAIT.
         """
-        return status is _WAIT or any(condition.is_polled_beside for condition in self.conditions)
+        return status is _WAIT or any(condition._headrace.is_polled_beside for condition in self.conditions)
 
     def on_execute(self, timestamp: int) -> None:
         """Notify the conditions that compute ran."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 def faults_of(node: Node) -> Faults | None:
     """Return what handles the errors of a node's operator; None if they stop the run."""
-    policy = node.operator._error_policy
+    policy = node.operator._headrace.error_policy
     return None if policy.action == "stop" and not policy.retries else Faults(node, policy)
 
 
@@ -76,7 +76,7 @@ class Faults:
         self._outputs: list[tuple[OutputPort, tuple[Queue, ...], tuple[Queue, ...]]] = []
         self._emitted: list[tuple[Queue, Any]] = []
         if policy.retries and policy.same_message:
-            own = getattr(node.operator, "_resume", None) if _yields(node) else None
+            own = node.operator._headrace.resume if _yields(node) else None
             self._resume = own or node.make_resume()
         self._connect()
         for input_port in node.input.ports:
@@ -97,7 +97,7 @@ class Faults:
         """Follow the flows of the node, which have changed; nothing computes."""
         self._connect()
         # That of a function that yields is connected with the node.
-        if self._resume is not None and self._resume is not getattr(self.node.operator, "_resume", None):
+        if self._resume is not None and self._resume is not self.node.operator._headrace.resume:
             self._resume.connect()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:

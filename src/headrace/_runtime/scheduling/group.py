@@ -112,19 +112,23 @@ class Group:
         self.name = plan.name
         self.operators = plan.operators
         inside = set(plan.operators)
-        incoming = [flow for one in plan.operators for flow in one._incoming if flow.source not in inside]
-        outgoing = [flow for one in plan.operators for flow in one._outgoing if flow.target not in inside]
+        incoming = [
+            flow for one in plan.operators for flow in one._headrace.incoming if flow.source not in inside
+        ]
+        outgoing = [
+            flow for one in plan.operators for flow in one._headrace.outgoing if flow.target not in inside
+        ]
         operator = GroupOperator(
-            plan.operators[0].fragment._whole,
+            plan.operators[0].fragment._headrace.whole,
             plan.name,
             dict.fromkeys(f"{flow.target.name}.{flow.input}" for flow in incoming),
             dict.fromkeys(f"{flow.source.name}.{flow.output}" for flow in outgoing),
         )
-        operator._incoming, operator._outgoing = incoming, outgoing
+        operator._headrace.incoming, operator._headrace.outgoing = incoming, outgoing
         operator.enable_metadata(True)  # each member says for itself what it does with metadata
-        limits = [one.max_in_flight for one in plan.operators if one.max_in_flight is not None]
-        operator.max_in_flight = min(limits, default=None)
-        operator.parallel = any(one.parallel for one in plan.operators)
+        limits = [one._headrace.max_in_flight for one in plan.operators]
+        operator.max_in_flight = min((limit for limit in limits if limit is not None), default=None)
+        operator.parallel = any(one._headrace.parallel for one in plan.operators)
         if plan.condition is not None:
             operator.add_arg(plan.condition)
         self.node = Node(engine, operator)
@@ -164,8 +168,8 @@ class Group:
                 if f"{member.name}.{name}" in node.operator.spec.every_output:
                     behind = tuple([queue for queue in queues if queue.consumer not in inside])
                     node.output_queues[f"{member.name}.{name}"] = behind
-            for flow in member.operator._outgoing:
-                target: Any = flow.target._node
+            for flow in member.operator._headrace.outgoing:
+                target: Any = flow.target._headrace.node
                 if target in inside:
                     self.inner.setdefault((member, flow.output), []).append((target, flow.input))
         node.inputs = tuple(queue for queues in node.input_queues.values() for queue in queues)

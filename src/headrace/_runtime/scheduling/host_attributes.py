@@ -58,5 +58,5 @@ class HostAttributes:
 
 def _keys_of(operator: Operator) -> dict[str, Hashable]:
     """Return what the attributes of an operator are compared by; state, knobs and headrace's own are left out."""
-    others = {*operator.spec.states, *operator._knobs.types, *reserved_names(Operator)}
+    others = {*operator.spec.states, *operator._headrace.knobs.types, *reserved_names(Operator)}
     return {name: key_of_object(value) for name, value in vars(operator).items() if name not in others}

@@ -147,7 +147,7 @@ class Node(RunningOperator):
     @property
     def is_parallel(self) -> bool:
         """Whether it computes beside others: its operator says so, or nothing keeps two computes apart."""
-        return self.operator.parallel or not getattr(sys, "_is_gil_enabled", _has_lock)()
+        return self.operator._headrace.parallel or not getattr(sys, "_is_gil_enabled", _has_lock)()
 
     @property
     def retired(self) -> bool:
@@ -181,7 +181,7 @@ class Node(RunningOperator):
 
     def go_on_resuming(self) -> None:
         """Connect what keeps the node ready between two values, if anything does, with its queues."""
-        resume = getattr(self.operator, "_resume", None)
+        resume = self.operator._headrace.resume
         if resume is not None and resume.node is self:
             resume.connect()
 
@@ -264,7 +264,7 @@ class Node(RunningOperator):
 
     def activity(self) -> Any:
         """Return what the operator does, for display."""
-        phase = self.operator._run_phase
+        phase = self.operator._headrace.run_phase
         if phase is not _STARTED:
             return phase
         scheduled = self.scheduled

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 def routing_of(node: Node) -> Routing | None:
     """Return what routes the computes of a node; None if it has only ordinary flows."""
     operator = node.operator
-    if operator._dynamic_flows is not None:
-        return DynamicRouting(node, operator._dynamic_flows)
+    if operator._headrace.dynamic_flows is not None:
+        return DynamicRouting(node, operator._headrace.dynamic_flows)
     is_ordered = INPUT_EXEC in node.input_queues or OUTPUT_EXEC in node.output_queues
     return Routing(node) if is_ordered else None
 
@@ -167,7 +167,7 @@ class DynamicRouting(Routing):
             if queue in behind:
                 # What counts messages, or holds them back, has the place of the queue.
                 found[queues[behind.index(queue)]] = None
-            elif flow not in self._node.operator._outgoing:
+            elif flow not in self._node.operator._headrace.outgoing:
                 found[self._late_queue(flow)] = None
             # A flow that was added in this compute takes effect when it is over.
         return tuple(found)
@@ -175,7 +175,7 @@ class DynamicRouting(Routing):
     def _late_queue(self, flow: Flow) -> Queue:
         """Return the queue of a flow that was not declared; its consumer is looked at after this compute."""
         node = self._node
-        target: Any = flow.target._node
+        target: Any = flow.target._headrace.node
         queues = () if target is None else target.input_queues[flow.input]
         if not queues:
             from headrace.core.errors import GraphError

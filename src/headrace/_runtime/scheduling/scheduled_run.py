@@ -48,7 +48,7 @@ class ScheduledRun:
 
     def run_on_threads(self, count: int, cores: Sequence[int] = ()) -> None:
         """Run operators on new threads and on those of the thread pools, to the end of the run."""
-        pools = self._engine.nodes[0].operator.fragment._thread_pools
+        pools = self._engine.nodes[0].operator.fragment._headrace.thread_pools
         run_workers(self._engine, count, cores, pools)
 
     def worker(self) -> Worker:
@@ -69,7 +69,7 @@ class ScheduledRun:
 
 def required_pools(engine: Engine) -> list[ThreadPool]:
     """Return the thread pools whose threads exist whatever the scheduler does."""
-    pools: list[ThreadPool] = engine.nodes[0].operator.fragment._thread_pools
+    pools: list[ThreadPool] = engine.nodes[0].operator.fragment._headrace.thread_pools
     return [pool for pool in pools if pool.is_required]
 
 

@@ -77,7 +77,7 @@ class Watchdog:
     def around(self, node: Node, compute: Callable[..., None]) -> Callable[..., None]:
         """Return the compute of a node, which is watched; of one that awaits, watch its calls instead."""
         operator: Any = node.operator
-        if operator._awaits:
+        if operator._headrace.awaits:
             operator.watch_calls(partial(self._watch_call, node))
             return compute
         watched = _Watched(node)

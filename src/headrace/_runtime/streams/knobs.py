@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headrace import gpu
 from headrace.core.errors import ParameterError, StreamError
 from headrace.core.knob_types import KnobType
+from headrace.core.parameter import holder_of
 from headrace.tensor import DLDevice, DLDeviceType, Tensor
 from headrace.tensor.allocated import tensor_of_allocation
 from headrace.tensor.device_arrays import Unsupported, span_of
@@ -123,9 +124,9 @@ class Knobs:
     def __init__(self, streams: NodeStreams) -> None:
         self._streams = streams
         self._operator = streams.node.operator
-        self._parameters: object = self._operator._parameters
+        self._parameters: object = holder_of(self._operator)
         self._attributes: dict[str, Any] = vars(self._operator)
-        self._values = self._operator._knobs
+        self._values = self._operator._headrace.knobs
         self._given = self._values.given
         self._known: dict[str, Knob] = {}
         self._all: tuple[Knob, ...] = ()
@@ -185,7 +186,7 @@ class Knobs:
         return knob.tensor
 
     def _wrap_compute(self) -> None:
-        live = self._operator._live_state
+        live = self._operator._headrace.live_state
         if live is None:
             self._streams.begin_with(self.begin)
         else:
@@ -265,7 +266,7 @@ class Knobs:
     def _first_value_of(self, knob: Knob) -> Any:
         """Return the value of a knob when this compute began, though others may have changed it since."""
         first = self._streams.first_values
-        if first is None or knob.is_of_class or knob.name in self._operator.live_parameters:
+        if first is None or knob.is_of_class or knob.name in self._operator._headrace.live_parameters:
             return self._value_of(knob)
         attributes, given = first
         value = attributes.get(knob.name)

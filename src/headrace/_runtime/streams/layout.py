@@ -139,7 +139,7 @@ class StreamLayout:
 
 def stream_per(operator: Operator) -> str:
     """Return what `stream_per` says for an operator."""
-    per: str = operator.fragment.stream_per
+    per: str = operator.fragment._headrace.stream_per
     if per not in STREAM_PER:
         raise GraphError(
             f"{operator.fragment.name!r}: stream_per must be 'operator' (a stream for each), 'branch' (one for a "
@@ -150,8 +150,8 @@ def stream_per(operator: Operator) -> str:
 
 def share_of(operator: Operator) -> tuple[Operator, ...] | None:
     """Return the operators that `share_stream` names together with an operator, or with the one it replicates."""
-    declared = operator._stands_for or operator
-    for share in operator.fragment._stream_shares:
+    declared = operator._headrace.stands_for or operator
+    for share in operator.fragment._headrace.stream_shares:
         if declared in share:
             return share
     return None
@@ -164,7 +164,7 @@ def captured_operators(segments: Iterable[Any]) -> set[Operator]:
 
 def check_layout(fragment: Composition) -> None:
     """Raise if operators cannot have the streams that the program declares."""
-    captured = captured_operators(fragment.segments)
+    captured = captured_operators(fragment._headrace.segments)
     for operator in fragment.graph:
         stream_per(operator)
         share = share_of(operator)

@@ -146,7 +146,7 @@ class Lifetimes:
             if sender in seen:
                 continue
             seen.add(sender)
-            if sender.operator._moves_messages:
+            if sender.operator._headrace.moves_messages:
                 senders += [each for queue in sender.inputs for each in queue.feeders]
             else:
                 sender.streams.expect_resends()
@@ -186,8 +186,8 @@ class Lifetimes:
 
 def limit_of(node: RunningOperator) -> int:
     """Return how many computes of an operator may be unfinished."""
-    limit = node.operator.max_in_flight
-    given = node.operator.fragment.max_in_flight if limit is None else limit
+    limit = node.operator._headrace.max_in_flight
+    given = node.operator.fragment._headrace.max_in_flight if limit is None else limit
     return whole_number(given, f"operator {node.name!r}: max_in_flight", 1)
 
 

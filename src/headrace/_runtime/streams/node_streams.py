@@ -145,7 +145,7 @@ class NodeStreams:
         if self.run.is_active:
             self.open()
         node, operator = self.node, self.node.operator
-        self.first_values = (dict(vars(operator)), dict(operator._knobs.given))
+        self.first_values = (dict(vars(operator)), dict(operator._headrace.knobs.given))
         has_stream = self.own is not None
         try:
             if has_stream:
@@ -615,12 +615,12 @@ class NodeStreams:
         run, planned = self.run, self._planned
         if planned is None or (run.observer is not None and run.observer.sees_messages):
             return False
-        if self.node.operator._dynamic_flows is not None:
+        if self.node.operator._headrace.dynamic_flows is not None:
             return False
         consumers = [queue.consumer for queue in self.node.outputs if queue.consumer is not None]
         return all(
             consumer.streams._planned is planned
-            and not consumer.operator._moves_messages
+            and not consumer.operator._headrace.moves_messages
             and not any(map(_waits, consumer.conditions))
             for consumer in consumers
         )

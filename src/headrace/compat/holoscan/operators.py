@@ -88,9 +88,7 @@ def _adopted(name: str) -> Any:
     """Return an operator of headrace that takes what the SDK's takes."""
     theirs, arguments = getattr(headrace, name), _HERE[name]
     # One that the SDK has in Python, too, ignores what it does not declare.
-    cls = adopt(
-        _with_activation(theirs) if name == "InferenceOp" else theirs, _is_ready=arguments is not None
-    )
+    cls = adopt(_with_activation(theirs) if name == "InferenceOp" else theirs, is_ready=arguments is not None)
     names = {"AUTO": theirs.ColorSpace.AUTO} if name == "HolovizOp" else {}
     return cls if arguments is None else taking(f"fragment, *args, {arguments}", **names)(cls)
 

@@ -8,9 +8,11 @@ from typing import Any
 from headrace import resources as headrace
 from headrace.compat.holoscan.absent import absent
 from headrace.compat.holoscan.core.clock import GXFClock
-from headrace.compat.holoscan.core.components import GXFResource, GXFSystemResourceBase
+from headrace.compat.holoscan.core.components import GXFResource, GXFSystemResourceBase, InnerResourceBase
 from headrace.compat.holoscan.lenience import tell
 from headrace.compat.holoscan.signatures import taking
+from headrace.core.condition import InnerCondition
+from headrace.core.inner import Inner
 from headrace.core.resource import Resource
 from headrace.resources import MemoryStorageType
 
@@ -117,9 +119,20 @@ class SyntheticClock(GXFClock, headrace.SyntheticClock):
     """A time that is set."""
 
 
+class _InnerThreadPool(InnerResourceBase):
+    """The state of a thread pool."""
+
+    def entries(self, component: Any) -> list[tuple[str, Any]]:
+        """What it is, for `dump`."""
+        operators = [[("name", op.name)] for op in component.operators]
+        return [*super().entries(component), ("operators in pool", operators)]
+
+
 @taking("fragment, initial_size=1, name='thread_pool'")
 class ThreadPool(GXFSystemResourceBase, headrace.ThreadPool):
     """Threads for some operators."""
+
+    _headrace = Inner(_InnerThreadPool)
 
     _again: tuple[Any, ...] = ()
 
@@ -149,16 +162,16 @@ class ThreadPool(GXFSystemResourceBase, headrace.ThreadPool):
             )
         super().add_realtime(op, sched_policy, *args, **kwargs)
 
-    @property
-    def entries(self) -> list[tuple[str, Any]]:
-        """What it is, for `dump`."""
-        return [*super().entries, ("operators in pool", [[("name", op.name)] for op in self.operators])]
+
+class _InnerCombiner(InnerResourceBase, InnerCondition):
+    """The state of a combiner, which is a condition that counts as a resource."""
 
 
 @taking("fragment, terms, name='or_condition_combiner'")
 class OrConditionCombiner(GXFResource, headrace.OrConditionCombiner):
     """Lets an operator run when any term does; it ends with the first term that ends."""
 
+    _headrace = Inner(_InnerCombiner)
     ends_with_first_term = True
 
 

@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 
 from headrace import schedulers as headrace
 from headrace.compat.holoscan.core.clock import GXFClock as GXFClock
-from headrace.compat.holoscan.core.components import GXFComponent, Scheduler
+from headrace.compat.holoscan.core.components import GXFComponent, InnerScheduler, Scheduler
 from headrace.compat.holoscan.resources import PacedClock, RealtimeClock
 from headrace.compat.holoscan.signatures import taking
+from headrace.core.inner import Inner
 from headrace.resources import MachineClock
 
 __all__ = ["EventBasedScheduler", "GreedyScheduler", "MultiThreadScheduler"]
@@ -18,7 +19,7 @@ def _known_in_run(name: str) -> Any:
     """Return a property that has no value for the program before the first run."""
 
     def read(self: Any) -> Any:
-        if self.fragment is not None and not self.fragment._whole._was_run:
+        if self.fragment is not None and not self.fragment._headrace.whole._headrace.was_run:
             raise RuntimeError(f"the scheduler has no {name} before the run")
         return vars(self)[name]
 
@@ -39,17 +40,25 @@ def _hide(*names: str) -> Any:
     return decorate
 
 
+class _InnerGXFScheduler(InnerScheduler):
+    clock_type: ClassVar[Any] = RealtimeClock
+
+
 @_hide("check_recession_period_ms", "stop_on_deadlock", "stop_on_deadlock_timeout")
 class GXFScheduler(Scheduler, GXFComponent):
     """The base of the ready schedulers, whose clock is one of this package's, and is there from the run on."""
 
-    _clock_type: ClassVar[Any] = RealtimeClock
+    _headrace = Inner(_InnerGXFScheduler)
 
     @property
     def clock(self) -> Any:
         """The clock of the run; None before the first run, and while the graph is composed."""
-        whole: Any = None if self.fragment is None else self.fragment._whole
-        return None if whole is not None and (not whole.run_id or whole._made is not None) else self._clock
+        whole: Any = None if self.fragment is None else self.fragment._headrace.whole
+        return (
+            None
+            if whole is not None and (not whole._headrace.run_id or whole._headrace.made is not None)
+            else self._clock
+        )
 
     @clock.setter
     def clock(self, clock: Any) -> None:

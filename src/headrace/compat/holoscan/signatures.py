@@ -58,7 +58,7 @@ def taking(
             # As the SDK lists them: those that may be left out come last.
             named = [(key, value) for key, value in values if key not in ("args", "name", *hidden)]
             named.sort(key=lambda item: signature.parameters[item[0]].default is None)
-            self._given = {
+            self._headrace.given = {
                 key: value for key, value in named if (key in given if is_operator else value is not None)
             }
             for key, value in values:

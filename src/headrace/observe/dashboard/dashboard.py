@@ -72,8 +72,8 @@ class Dashboard(Watcher):
             "interval": seconds,
         }
         self._announce = announce or _print_address
-        if fragment is not None and self not in fragment._watchers:
-            fragment._watchers.append(self)
+        if fragment is not None and self not in fragment._headrace.watchers:
+            fragment._headrace.watchers.append(self)
 
     @property
     def url(self) -> str:

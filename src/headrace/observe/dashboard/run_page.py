@@ -52,7 +52,7 @@ class RunPage(LiveServer):
 
     def __init__(self, observation: Observation, run: RunInfo, **options: Any) -> None:
         self._observation, self.run = observation, run
-        self._control = observation.fragment._run_control
+        self._control = observation.fragment._headrace.run_control
         # Not attached to the run themselves: they are shown what the dashboard is shown.
         self._statistics, self._figures = StatisticsWatcher(), RecentFigures()
         self._statistics.begin(run)
@@ -76,7 +76,7 @@ class RunPage(LiveServer):
         return {
             (operator.name, name): (operator.node.operator, parameter)
             for operator in self.run.operators
-            for name, parameter in operator.node.operator.live_parameters.items()
+            for name, parameter in operator.node.operator._headrace.live_parameters.items()
         }
 
     def change_graph(self) -> None:
@@ -203,7 +203,7 @@ class RunPage(LiveServer):
                 for goal in watcher.goals
             ],
             "parameters": [
-                _shown(operator._live_state.get(parameter.name))  # type: ignore[union-attr]
+                _shown(operator._headrace.live_state.get(parameter.name))  # type: ignore[union-attr]
                 for operator, parameter in self._parameters.values()
             ],
         }

@@ -111,7 +111,7 @@ class Observation:
     def attach(self, engine: Engine) -> None:
         """Put feeds and recorders in place, and show the graph to the watchers."""
         operators = [self._recorder_of(node).info for node in engine.operator_nodes]
-        self._is_serial = engine.scheduler.workers <= 1 and not self.fragment._thread_pools
+        self._is_serial = engine.scheduler.workers <= 1 and not self.fragment._headrace.thread_pools
         started = self._now()
         epoch = time.time_ns() - time.perf_counter_ns() if self._now is time.perf_counter_ns else 0
         self.run = RunInfo(
@@ -304,7 +304,7 @@ class Observation:
         runners: list[Any] = [group.runner for group in engine.groups]
         captured = {runner.segment: runner for runner in runners}
         found = []
-        for segment in self.fragment.segments:
+        for segment in self.fragment._headrace.segments:
             members = [info for info in self.run.operators if info.node.operator in segment.operators]
             described = SegmentInfo(segment.name, members, segment, captured.get(segment))
             for info in members:
@@ -317,7 +317,7 @@ class Observation:
         left = {info.node.operator: info for info in self.run.operators}
         found = []
         count = engine.scheduler.workers
-        for pool in self.fragment._thread_pools if count else ():
+        for pool in self.fragment._headrace.thread_pools if count else ():
             shared = WorkersInfo(pool.name, pool.initial_size, [])
             for assignment in pool.assignments:
                 info = left.pop(assignment.operator, None)

@@ -70,7 +70,7 @@ class ObservedQueue(Queue):
         self.discarded = 0
         self.receiver = Receiver(recorder, self)
         # Messages of a compute that may be tried again are received by the last attempt.
-        policy = recorder.info.node.operator._error_policy
+        policy = recorder.info.node.operator._headrace.error_policy
         self._is_put_off = bool(policy.retries and policy.same_message)
         self.is_plain = show is None and not (isinstance(recorder, GeneratorRecorder) or self._is_put_off)
         taking = self.receiver.putting_off if self._is_put_off else self.receiver.taking

@@ -93,14 +93,16 @@ class DataFlowTracker(StatisticsWatcher):
     def attach(self, fragment: Composition) -> None:
         """Track every later run of a fragment, in place of the tracker that it has."""
         self._fragment = weakref.ref(fragment)
-        others = [other for other in fragment._watchers if not isinstance(other, DataFlowTracker)]
-        fragment._watchers = [*others, self]
+        others = [other for other in fragment._headrace.watchers if not isinstance(other, DataFlowTracker)]
+        fragment._headrace.watchers = [*others, self]
 
     def detach(self) -> None:
         """Track no later run; one that has begun is tracked to its end."""
         fragment = self._fragment()
         if fragment is not None:
-            fragment._watchers = [other for other in fragment._watchers if other is not self]
+            fragment._headrace.watchers = [
+                other for other in fragment._headrace.watchers if other is not self
+            ]
 
     # As a watcher.
 
@@ -368,7 +370,9 @@ class FlowLog:
 
 def tracker_of(fragment: Composition) -> DataFlowTracker | None:
     """Return the tracker of a fragment, or None."""
-    return next((watcher for watcher in fragment._watchers if isinstance(watcher, DataFlowTracker)), None)
+    return next(
+        (watcher for watcher in fragment._headrace.watchers if isinstance(watcher, DataFlowTracker)), None
+    )
 
 
 class Tracker(DataFlowTracker):

@@ -348,10 +348,14 @@ class GoalsWatcher(Watcher):
 def expect(fragment: Composition, path: str, on_miss: Any, bounds: dict[str, Any]) -> Goal:
     """Set a goal for a path of a fragment: its path, what to call at a miss, and its bounds."""
     goal = Goal(path, bounds, on_miss)
-    watcher = next((watcher for watcher in fragment._watchers if isinstance(watcher, GoalsWatcher)), None)
+    watcher = next(
+        (watcher for watcher in fragment._headrace.watchers if isinstance(watcher, GoalsWatcher)), None
+    )
     if watcher is None:
         watcher = GoalsWatcher()
-        fragment._watchers.insert(0, watcher)  # it judges the goals at the end, before others show them
+        fragment._headrace.watchers.insert(
+            0, watcher
+        )  # it judges the goals at the end, before others show them
     watcher.goals = [other for other in watcher.goals if other.path != path]
     watcher.goals.append(goal)
     return goal

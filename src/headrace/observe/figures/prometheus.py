@@ -134,5 +134,5 @@ def prometheus_collector(fragment: Composition) -> StatisticsCollector:
     """
     watcher = StatisticsWatcher()
     collector = StatisticsCollector(lambda: [watcher.snapshot()])
-    fragment._watchers.append(watcher)
+    fragment._headrace.watchers.append(watcher)
     return collector

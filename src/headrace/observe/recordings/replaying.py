@@ -65,7 +65,7 @@ def replay(
     GraphError
         At the beginning of the run, if the graph does not have the recorded outputs.
     """
-    fragment._replay = Replay(source, pace, ports, pickle, strict)
+    fragment._headrace.replay = Replay(source, pace, ports, pickle, strict)
 
 
 @dataclass(eq=False)
@@ -106,7 +106,7 @@ class Replay:
         players: dict[Operator, Operator] = {}
         for operator, recorded in outputs.items():
             # An output that emitted nothing, and that nobody listens to, is no reason to replace an operator.
-            is_connected = any(flow.output in recorded for flow in operator._outgoing)
+            is_connected = any(flow.output in recorded for flow in operator._headrace.outgoing)
             if is_connected or operator.name in entries:
                 self._check_outputs(operator, source, recorded)
                 player = players[operator] = Player(
@@ -151,7 +151,7 @@ class Replay:
                 raise GraphError(
                     f"{where}: it has no output {name!r}; it has {choices(operator.spec.every_output, name)}"
                 )
-        for flow in operator._outgoing:
+        for flow in operator._headrace.outgoing:
             if flow.output not in recorded:
                 raise GraphError(
                     f"{where}: its output {flow.output!r} is connected and was not recorded; record it, too"
@@ -167,7 +167,8 @@ def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
         idle = {
             operator
             for operator in set(graph) - gone
-            if operator._outgoing and all(flow.target in gone for flow in operator._outgoing)
+            if operator._headrace.outgoing
+            and all(flow.target in gone for flow in operator._headrace.outgoing)
         }
         gone |= idle
     flows = {
@@ -180,16 +181,18 @@ def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
     for operator in graph:
         left = players.get(operator) or (None if operator in gone else operator)
         if left is not None:
-            left._outgoing = [flows[flow] for flow in operator._outgoing if flow in flows]
-            left._incoming = [flows[flow] for flow in operator._incoming if flow in flows]
+            left._headrace.outgoing = [flows[flow] for flow in operator._headrace.outgoing if flow in flows]
+            left._headrace.incoming = [flows[flow] for flow in operator._headrace.incoming if flow in flows]
             rewired.add(left)
     rewired.flows = list(flows.values())
     fragment.graph = rewired
-    for pool in fragment._thread_pools:
+    for pool in fragment._headrace.thread_pools:
         for assignment in pool.assignments:
             assignment.operator = players.get(assignment.operator, assignment.operator)
         pool.assignments = [one for one in pool.assignments if one.operator in rewired]
-    fragment._segments = [segment for segment in fragment._segments if _is_left(segment, rewired)]
+    fragment._headrace.segments = [
+        segment for segment in fragment._headrace.segments if _is_left(segment, rewired)
+    ]
 
 
 def _is_left(segment: Any, graph: Graph) -> bool:

@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from headrace.application import Application as _Application
+from headrace.application.application import InnerApplication as _InnerApplication
 from headrace.compat.holoscan.core.command_line import CLIOptions, parse
 from headrace.compat.holoscan.core.errors import fail, raises_runtime_errors
-from headrace.compat.holoscan.core.fragment import Fragment, class_text, text
+from headrace.compat.holoscan.core.fragment import Fragment, InnerFragment, class_text, text
 from headrace.compat.holoscan.core.tracking import track_parts
+from headrace.compat.holoscan.flow_graphs import FragmentFlowGraphImpl
 from headrace.compat.holoscan.lenience import tell
+from headrace.core.inner import Inner
+
+
+class InnerApplication(InnerFragment, _InnerApplication):
+    """The state of an application, and what the SDK does otherwise."""
+
+    fragment_graph_type: ClassVar[Any] = FragmentFlowGraphImpl
+    cli_options: CLIOptions
+
+    @property
+    def host_options(self) -> dict[str, str]:
+        """What the command line says of processes; nothing for a program that is not made of fragments."""
+        given = self.cli_options.variables
+        if given.keys() & {"HEADRACE_DRIVER", "HEADRACE_WORKER"}:
+            self.fragment.compose_graph()
+            if not self.fragment.fragment_graph.fragments:
+                tell(
+                    "the program has no fragments, and runs in this process",
+                    "it needs fragments for processes",
+                )
+                return {}
+        return given
 
 
 class Application(Fragment, _Application):  # type: ignore[misc]
@@ -22,35 +46,23 @@ class Application(Fragment, _Application):  # type: ignore[misc]
         The command line, which begins with the interpreter; that of the process unless given.
     """
 
+    _headrace = Inner(InnerApplication)
     description = text("description")
     version = text("version")
 
     def __init__(self, argv: Sequence[str] | None = None, *args: Any, **kwargs: Any) -> None:
-        left, self._cli_options = parse(argv)
+        left, self._headrace.cli_options = parse(argv)
         _Application.__init__(self, left, *args, **kwargs)
-        self._take_names(kwargs.get("name", ""))
+        self._headrace.take_names(kwargs.get("name", ""))
         self.description = class_text(self, "description")
         self.version = class_text(self, "version", "0.0.0")
-        self._chosen_file = self.options.config_path
-
-    @property
-    def _host_options(self) -> dict[str, str]:  # type: ignore[override]
-        """What the command line says of processes; nothing for a program that is not made of fragments."""
-        given = self._cli_options.variables
-        if given.keys() & {"HEADRACE_DRIVER", "HEADRACE_WORKER"}:
-            self.compose_graph()
-            if not self.fragment_graph.fragments:
-                tell(
-                    "the program has no fragments, and runs in this process",
-                    "it needs fragments for processes",
-                )
-                return {}
-        return given
+        self._headrace.chosen_file = self.options.config_path
 
     @property
     def options(self) -> CLIOptions:
         """The options of the command line."""
-        return self._cli_options
+        found: CLIOptions = self._headrace.cli_options
+        return found
 
     @raises_runtime_errors
     def add_fragment(self, fragment: Any) -> None:

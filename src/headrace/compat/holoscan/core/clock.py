@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.compat.holoscan.core.components import GXFResource
+from headrace.compat.holoscan.core.components import GXFResource, InnerResourceBase
 from headrace.core import Clock as _Clock
+from headrace.core.clock import InnerClock
+from headrace.core.inner import Inner
 
 
 class ClockInterface:
@@ -25,8 +27,14 @@ class ClockInterface:
         return self
 
 
+class _InnerGXFClock(InnerResourceBase, InnerClock):
+    """The state of a clock."""
+
+
 class GXFClock(ClockInterface, GXFResource):
     """The base of the ready clocks."""
+
+    _headrace = Inner(_InnerGXFClock)
 
 
 class _AnyClock(type):

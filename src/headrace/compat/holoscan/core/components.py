@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from headrace.compat.holoscan.core.arguments import Arg, described, described_natively
@@ -13,19 +14,51 @@ from headrace.compat.holoscan.lenience import tell
 from headrace.core import ComponentSpec as _ComponentSpec
 from headrace.core import Condition as _Condition
 from headrace.core import Resource as _Resource
+from headrace.core.condition import InnerCondition
+from headrace.core.inner import Inner
 from headrace.core.node import Node
+from headrace.core.resource import InnerComponent as _InnerComponent
+from headrace.core.scheduler import InnerScheduler as _InnerScheduler
 
 
 def set_once(name: str) -> Any:
     """Return a property that is set when a component is created, and never again."""
-    where = f"_only_{name}"
 
     def assign(self: Any, value: Any) -> None:
-        if where in vars(self):
+        once = vars(self._headrace.once)
+        if name in once:
             raise AttributeError(f'cannot override read-only property "{name}"')
-        vars(self)[where] = value
+        once[name] = value
 
-    return property(attrgetter(where), assign)
+    return property(attrgetter(f"_headrace.once.{name}"), assign)
+
+
+class InnerComponent(_InnerComponent):
+    """The state of a component."""
+
+    spec_type: ClassVar[type[_ComponentSpec]] = ComponentSpec
+    kind_label = ""
+    """How the SDK calls the line that says what it is written in."""
+
+    def __init__(self, component: Any) -> None:
+        super().__init__(component)
+        self.once = SimpleNamespace()
+        # The arguments that it was given at its construction, and later.
+        self.given: dict[str, Any] = {}
+        self.more: tuple[Arg, ...] = ()
+
+    def entries(self, component: Any) -> list[tuple[str, Any]]:
+        """What it is, for `dump`."""
+        fragment = getattr(component.fragment, "name", "") or '""'
+        is_native = isinstance(component, _Native)
+        args = [(described if is_native else described_natively)(arg) for arg in component.args]
+        found = [("id", component.id), ("name", component.name or '""')]
+        found += [("fragment", fragment), ("args", args)]
+        if self.kind_label:
+            found += [(self.kind_label, "native"), ("spec", tuple(described_parameters(component.spec)))]
+        if isinstance(component, GXFComponent):
+            found += [("gxf_eid", 0), ("gxf_cid", 0), ("gxf_typename", component.gxf_typename)]
+        return found
 
 
 class Component:
@@ -35,26 +68,13 @@ class Component:
     name: str
     fragment: Any
     spec: Any
-    _spec_type: ClassVar[type[_ComponentSpec]] = ComponentSpec
-    _given: dict[str, Any]
-    _more: tuple[Arg, ...] = ()
-    # How the SDK calls the line that says what it is written in.
-    _kind_label = ""
+    _headrace: Any = Inner(InnerComponent)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if type(self).__mro__[-2] is Component:
-            self.unmade(self, kwargs)  # one of the bases, made by itself
+            unmade(self, kwargs)  # one of the bases, made by itself
         else:
             super().__init__(*args, **kwargs)
-
-    @staticmethod
-    def unmade(component: Any, arguments: dict[str, Any]) -> Any:
-        """Return a component of a class, or this one, that has a name and arguments and belongs to no fragment."""
-        found: Any = object.__new__(component) if isinstance(component, type) else component
-        found._given = dict(arguments)
-        found.name, found.fragment = found._given.pop("name", ""), None
-        found.spec = ComponentSpec()
-        return found
 
     def initialize(self) -> None:
         """Do what the component does before the first run."""
@@ -63,32 +83,19 @@ class Component:
     @property
     def args(self) -> list[Arg]:
         """The arguments that it was given."""
-        return [*(Arg(key, value) for key, value in getattr(self, "_given", {}).items()), *self._more]
+        return [*(Arg(key, value) for key, value in self._headrace.given.items()), *self._headrace.more]
 
     def add_arg(self, arg: Any) -> None:
         """Add a named value, or several, which set parameters that `setup` declares."""
         for named in [arg] if isinstance(arg, Arg) else arg:
-            self._more = (*self._more, named)
+            self._headrace.more = (*self._headrace.more, named)
             if named.name in self.spec.params:
                 setattr(self, named.name, named.value)
 
     @property
     def description(self) -> str:
         """The component as YAML."""
-        return dump(self.entries)
-
-    @property
-    def entries(self) -> list[tuple[str, Any]]:
-        """What it is, for `dump`."""
-        fragment = getattr(self.fragment, "name", "") or '""'
-        is_native = isinstance(self, _Native)
-        args = [(described if is_native else described_natively)(arg) for arg in self.args]
-        found = [("id", self.id), ("name", self.name or '""'), ("fragment", fragment), ("args", args)]
-        if self._kind_label:
-            found += [(self._kind_label, "native"), ("spec", tuple(described_parameters(self.spec)))]
-        if isinstance(self, GXFComponent):
-            found += [("gxf_eid", 0), ("gxf_cid", 0), ("gxf_typename", self.gxf_typename)]
-        return found
+        return dump(self._headrace.entries(self))
 
     def __repr__(self) -> str:
         return self.description
@@ -98,6 +105,15 @@ class Component:
         return self.fragment.service(service_type, id)
 
 
+def unmade(component: Any, arguments: dict[str, Any]) -> Any:
+    """Return a component of a class, or this one, that has a name and arguments and belongs to no fragment."""
+    found: Any = object.__new__(component) if isinstance(component, type) else component
+    found._headrace.given = dict(arguments)
+    found.name, found.fragment = found._headrace.given.pop("name", ""), None
+    found.spec = ComponentSpec()
+    return found
+
+
 class _Kind(enum.Enum):
     """Whether a component is written in Python or by GXF; here all are native."""
 
@@ -105,11 +121,15 @@ class _Kind(enum.Enum):
     GXF = 1
 
 
+class _InnerConditionBase(InnerComponent, InnerCondition):
+    kind_label = "component_type"
+
+
 class ConditionBase(Component):
     """The base of all conditions."""
 
     ConditionComponentType = _Kind
-    _kind_label = "component_type"
+    _headrace = Inner(_InnerConditionBase)
 
     @property
     def condition_type(self) -> _Kind:
@@ -117,11 +137,17 @@ class ConditionBase(Component):
         return _Kind.NATIVE
 
 
+class InnerResourceBase(InnerComponent):
+    """The state of a resource."""
+
+    kind_label = "type"
+
+
 class ResourceBase(Component):
     """The base of all resources."""
 
     ResourceType = _Kind
-    _kind_label = "type"
+    _headrace = Inner(InnerResourceBase)
 
     @property
     def resource_type(self) -> _Kind:
@@ -129,8 +155,14 @@ class ResourceBase(Component):
         return _Kind.GXF if isinstance(self, GXFComponent) else _Kind.NATIVE
 
 
+class InnerScheduler(InnerComponent, _InnerScheduler):
+    """The state of a scheduler."""
+
+
 class Scheduler(Component):
     """The base of all schedulers."""
+
+    _headrace = Inner(InnerScheduler)
 
 
 class NetworkContext(Component):
@@ -176,6 +208,7 @@ class _Native:
     name: str
     spec: Any
     fragment = set_once("fragment")
+    _headrace: Any
 
     def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
         kind = type(self).__name__
@@ -193,7 +226,7 @@ class _Native:
         name = given.pop("name", "")
         super().__init__(fragment, name=name)  # type: ignore[call-arg]
         self.name = name
-        self._given = given
+        self._headrace.given = given
         for key, parameter in self.spec.params.items():
             if key in given:
                 setattr(self, key, given[key])
@@ -219,7 +252,7 @@ class Condition(_Native, ConditionBase, _Condition):
     @property
     def port_names(self) -> tuple[str, ...]:
         """The ports that it names."""
-        names = (self._given.get("receiver_name"), self._given.get("transmitter_name"))
+        names = (self._headrace.given.get("receiver_name"), self._headrace.given.get("transmitter_name"))
         return tuple(name for name in names if name is not None)
 
     def ports_of(self, node: Node) -> tuple[str, ...]:

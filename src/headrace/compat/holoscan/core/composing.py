@@ -5,45 +5,59 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from headrace.application.inner_fragment import InnerFragment
 from headrace.compat.holoscan.core.subgraph import execution_end
-from headrace.compat.holoscan.flow_graphs import FragmentFlowGraphImpl, OperatorFlowGraphImpl
+from headrace.compat.holoscan.flow_graphs import OperatorFlowGraphImpl
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import PortError
 from headrace.core.graph import check_member, port_pairs_of
 from headrace.core.wiring import owner_of
 
 
+class InnerComposedFragment(InnerFragment):
+    """Names without that of the fragment."""
+
+    graph_type: ClassVar[Any] = OperatorFlowGraphImpl
+    fragment: Any
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of an application."""
+        return self.whole is not self.fragment
+
+    def qualified(self, name: str) -> str:
+        """Return the name that an operator of this name has in the whole fragment."""
+        # The names of a run are unique, so a name that another fragment has as well is told apart.
+        whole: Any = self.whole
+        if self.is_part and any(name in part.graph.names for part in whole.fragment_graph.fragments):
+            return f"{self.fragment.name}.{name}"
+        return name
+
+    def full_name(self, name: str) -> str:
+        """Return the name of an operator with that of its fragment, if that is a part of an application."""
+        return f"{self.fragment.name}.{name.removeprefix(f'{self.fragment.name}.')}" if self.is_part else name
+
+    def find_operator(self, name: str) -> Any:
+        """Return the operator that its operators mean by a name."""
+        names = self.fragment.graph.names
+        return names.get(name) or names.get(f"{self.fragment.name}.{name}")
+
+    def check_place(self, end: Any) -> None:
+        """Let the operators of a subgraph be connected outside of it."""
+        check_member(self.root, owner_of(end), or_subgraph=True)
+
+
 class ComposedFragment:
     """Answers of a fragment: names without that of the fragment, None for what is not there."""
 
-    _graph_type: ClassVar[Any] = OperatorFlowGraphImpl
-    _fragment_graph_type: ClassVar[Any] = FragmentFlowGraphImpl
     # Of headrace's fragment.
     name: str
     graph: Any
-    _root: Any
-    _whole: Any
-
-    @property
-    def _is_part(self) -> bool:
-        return self._whole is not self
-
-    def _qualified(self, name: str) -> str:
-        # The names of a run are unique, so a name that another fragment has as well is told apart.
-        if self._is_part and any(name in part.graph.names for part in self._whole.fragment_graph.fragments):
-            return f"{self.name}.{name}"
-        return name
-
-    def _full_name(self, name: str) -> str:
-        return f"{self.name}.{name.removeprefix(f'{self.name}.')}" if self._is_part else name
-
-    def _find_operator(self, name: str) -> Any:
-        names = self.graph.names
-        return names.get(name) or names.get(f"{self.name}.{name}")
+    _headrace: Any
 
     def stop_execution(self, op_name: str = "") -> None:
         """Stop one operator, or all."""
-        operator = self._find_operator(op_name) if op_name else None
+        operator = self._headrace.find_operator(op_name) if op_name else None
         if operator is not None:
             operator.stop_execution()
         elif op_name:
@@ -51,18 +65,14 @@ class ComposedFragment:
         else:
             super().stop_execution()  # type: ignore[misc]
 
-    def _check_place(self, end: Any) -> None:
-        """Let the operators of a subgraph be connected outside of it."""
-        check_member(self._root, owner_of(end), or_subgraph=True)
-
     @property
     def subgraphs(self) -> list[Any]:
         """The subgraphs that were made in it."""
-        return [each for each in self.graph.subgraphs.values() if each._place is self]
+        return [each for each in self.graph.subgraphs.values() if each._headrace.place is self]
 
     def add_subgraph(self, subgraph: Any) -> None:
         """Do nothing: a subgraph is a part of where it was made."""
-        self._check_place(subgraph)
+        self._headrace.check_place(subgraph)
 
 
 class ComposedOperator:

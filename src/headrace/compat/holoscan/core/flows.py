@@ -9,11 +9,13 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from headrace.compat.holoscan.absent import NotHereError
+from headrace.compat.holoscan.core.hidden import Hidden
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
 from headrace.core.graph import Flow
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.ports import IOSpec as _IOSpec
+from headrace.core.wiring import Connectable
 
 _LATEST = _IOSpec.QueuePolicy.LATEST
 
@@ -86,13 +88,14 @@ class ConnectedPort(_IOSpec):
 
     def _queue(self) -> Any:
         from headrace.compat.holoscan import resources
+        from headrace.compat.holoscan.core.components import unmade
 
         if self.connector_type is ConnectorType.DEFAULT:
             return None
         kind = "".join(part.capitalize() for part in self.connector_type.name.split("_"))
         end = "Receiver" if self.io_type is _IOSpec.IOType.INPUT else "Transmitter"
         cls: Any = getattr(resources, kind + end)
-        return cls.unmade(cls, self._connector_arguments)
+        return unmade(cls, self._connector_arguments)
 
     def topic(self, name: str) -> Any:
         """Raise: topics belong to the application."""
@@ -127,12 +130,12 @@ class FlowInfo:
 class ChoosesFlows:
     """The part of an operator that knows its flows, and chooses among them."""
 
-    _outgoing: list[Flow]
+    _headrace: Any
 
     @property
     def next_flows(self) -> list[FlowInfo]:
         """The flows that lead from it to others."""
-        return [FlowInfo(flow) for flow in self._outgoing]
+        return [FlowInfo(flow) for flow in self._headrace.outgoing]
 
     def find_flow_info(self, predicate: Callable[[FlowInfo], object]) -> FlowInfo | None:
         """Return the first flow of which a function is true, or None."""
@@ -164,6 +167,9 @@ class DeclaresFlows:
     """The part of a fragment or a subgraph that connects operators."""
 
     allows_undeclared_flows = True
+    outcome: Any = Hidden()
+    run_id: Any = Hidden()
+    segments: Any = Hidden()
 
     def add_flow(
         self, upstream_op: Any, downstream_op: Any, port_pairs: Any = None, *more: Any, **options: Any
@@ -179,9 +185,9 @@ class DeclaresFlows:
             super().add_flow(upstream_op, downstream_op, *rest, **options)  # type: ignore[misc]
             return
         me: Any = self
-        me._check_composing("add_flow")
+        me._headrace.check_composing("add_flow")
         for end in (upstream_op, downstream_op):
-            me._check_place(end)
+            me._headrace.check_place(end)
         # Not by add_flow: the port may be that of an operator in a subgraph.
         me.graph.connect(_execution_end(upstream_op, OUTPUT_EXEC), _execution_end(downstream_op, INPUT_EXEC))
 
@@ -189,17 +195,17 @@ class DeclaresFlows:
 def _has_no_data(end: Any) -> bool:
     """Return whether a flow without port names to an operator or a subgraph orders computes."""
     inputs = getattr(getattr(end, "spec", None), "inputs", None)
-    if inputs is None or getattr(end, "is_subgraph", False):
-        return not inputs and bool(getattr(end, "_exec_inputs", None))
+    if inputs is None or (isinstance(end, Connectable) and end._headrace.is_subgraph):
+        return not inputs and bool(end._headrace.exec_inputs)
     return all(port.is_execution for port in inputs.values())
 
 
 def _execution_end(end: Any, port: str) -> Any:
     """Return the port at which the computes of an operator, or of the one behind a subgraph, are ordered."""
-    if not getattr(end, "is_subgraph", False):
+    if not (isinstance(end, Connectable) and end._headrace.is_subgraph):
         return end[port]
     side = "output" if port == OUTPUT_EXEC else "input"
-    ports = list(getattr(end, f"_exec_{side}s", {}).values())
+    ports = list(getattr(end._headrace, f"exec_{side}s", {}).values())
     if len(ports) != 1:
         raise GraphError(
             f"subgraph {end.name!r} has {len(ports)} execution {side} ports, and a flow needs one; its compose "

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.application import Fragment as _Fragment
-from headrace.compat.holoscan.core.composing import ComposedFragment, connect
+from headrace.compat.holoscan.core.composing import ComposedFragment, InnerComposedFragment, connect
 from headrace.compat.holoscan.core.configuration import Config
 from headrace.compat.holoscan.core.errors import as_runtime_error, fail, raises_runtime_errors
 from headrace.compat.holoscan.core.flows import ConnectorType, DeclaresFlows
+from headrace.compat.holoscan.core.hidden import Hidden
 from headrace.compat.holoscan.core.operator import Operator as _Operator
 from headrace.compat.holoscan.core.port_conditions import CONDITION_TYPES
 from headrace.compat.holoscan.core.services import ServiceHost
 from headrace.compat.holoscan.lenience import tell
 from headrace.core.errors import GraphError
 from headrace.core.graph import is_optional
+from headrace.core.inner import Inner
 from headrace.core.notes import notes_of
 from headrace.core.wiring import are_ends
 
@@ -41,9 +43,92 @@ def text(name: str) -> Any:
     def assign(self: Any, value: Any) -> None:
         if not isinstance(value, str):
             raise TypeError(f"the {name} of {self!r} is a str, not {value!r}")
-        vars(self)[f"_text_{name}"] = value
+        self._headrace.texts[name] = value
 
-    return property(lambda self: vars(self).get(f"_text_{name}", ""), assign)
+    return property(lambda self: self._headrace.texts.get(name, ""), assign)
+
+
+class InnerFragment(InnerComposedFragment):
+    """The state of a fragment, and what the SDK does otherwise."""
+
+    condition_types = CONDITION_TYPES
+    start_type = _Start
+    start_name = "<|start|>"
+    stop_timeout = None
+    stream_per = "operator"
+    max_in_flight = 8
+
+    def __init__(self, fragment: Any) -> None:
+        super().__init__(fragment)
+        # The name, the description and the version, as far as the program has set them.
+        self.texts: dict[str, str] = {}
+        self.was_run = False
+        # The operators that computed when the run was stopped.
+        self.stopped_in: tuple[AnyOperator, ...] = ()
+        self.chosen_file = ""
+        # The operators of a graph that was composed, and has not run yet.
+        self.composed: list[AnyOperator] | None = None
+        self.keeps_graph = False
+        # The operators and flows that were added outside of compose.
+        self.outside: tuple[list[AnyOperator], list[Flow]] = ([], [])
+
+    def take_names(self, name: str) -> None:
+        """Be named as the program says: by the class, or not at all."""
+        self.fragment.name = name or class_text(self.fragment, "name")
+
+    def report_mistake(self, error: Exception) -> None:
+        """Raise an error of the program that a run could go on with; a subclass may let it pass."""
+        tell(f"{_brief(error)}; the program goes on", str(error))
+
+    def order_of_stops(
+        self, started: list[AnyOperator], ended: list[AnyOperator], errors: list[BaseException]
+    ) -> list[AnyOperator]:
+        """Return the operators that a run started in the order in which it stops them: the last one first."""
+        # The SDK stops an operator as soon as it has ended or failed. Workers stop the others in the order of the
+        # graph, and so does the greedy scheduler after an error. Without one, it begins at the end of the graph or,
+        # if an operator stopped the run, behind that operator.
+        failed = [operator for operator in started if _raised(operator, errors)]
+        first = [operator for operator in (*ended, *failed) if operator in started]
+        rest = [operator for operator in started if operator not in first]
+        if errors or self.fragment.scheduler().workers:
+            return first + rest
+        place = next((rest.index(operator) for operator in self.stopped_in if operator in rest), None)
+        return first + (rest[::-1] if place is None else rest[place + 1 :] + rest[: place + 1])
+
+    def configuration(self) -> Config:
+        """Return the configuration; raise if there is none."""
+        if isinstance(self.config, Config):
+            return self.config
+        if self.is_part:
+            found: Any = self.whole._headrace.configuration()
+        else:
+            found = self.config = Config("", "", self.chosen_file)
+        return cast(Config, found)
+
+    def begin_graph(self) -> None:
+        """Begin with what compose declares."""
+        super().begin_graph()
+        self.fragment.graph.rebuild(*self.outside)
+
+    def compose_graph(self) -> list[AnyOperator]:
+        """Call `compose` for a new graph, and return the operators that it created."""
+        made, self.composed = self.composed, None
+        if made is None:
+            made = super().compose_graph()
+            self.fragment.graph.rebuild(_in_order(self.fragment.graph), self.fragment.graph.flows)
+        if self.keeps_graph:
+            self.composed = made
+        return made
+
+    def check_composing(self, call: str) -> None:
+        """Raise if compose is not running: every run composes its graph anew, and does not change it then."""
+        if self.made is not None or self.engine is not None:
+            super().check_composing(call)
+
+    def keep_outside(self) -> None:
+        """Keep what was added outside of compose."""
+        if self.made is None and self.engine is None:
+            self.outside = list(self.fragment.graph.operators), list(self.fragment.graph.flows)
 
 
 class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
@@ -58,9 +143,8 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
     """
 
     passes_acquisition_times_on = False
-    _condition_types = CONDITION_TYPES
-    _start_type = _Start
-    _start_name = "<|start|>"
+    _headrace = Inner(InnerFragment)
+    is_paused: Any = Hidden()
 
     name = text("name")
 
@@ -74,43 +158,18 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
                 "Fragment name 'all' is reserved", "nothing: --fragments all means every fragment", error=True
             )
         super().__init__(app, name, *args, **kwargs)
-        self._take_names(name)
-
-    def _take_names(self, name: str) -> None:
-        """Be named as the program says: by the class, or not at all."""
-        self.name = name or class_text(self, "name")
-
-    def _report_mistake(self, error: Exception) -> None:
-        tell(f"{_brief(error)}; the program goes on", str(error))
-
-    def _order_of_stops(
-        self, started: list[AnyOperator], ended: list[AnyOperator], errors: list[BaseException]
-    ) -> list[AnyOperator]:
-        # The SDK stops an operator as soon as it has ended or failed. Workers stop the others in the order of the
-        # graph, and so does the greedy scheduler after an error. Without one, it begins at the end of the graph or,
-        # if an operator stopped the run, behind that operator.
-        failed = [operator for operator in started if _raised(operator, errors)]
-        first = [operator for operator in (*ended, *failed) if operator in started]
-        rest = [operator for operator in started if operator not in first]
-        if errors or self.scheduler().workers:
-            return first + rest
-        place = next((rest.index(operator) for operator in self._stopped_in if operator in rest), None)
-        return first + (rest[::-1] if place is None else rest[place + 1 :] + rest[: place + 1])
-
-    _was_run = False
-    # The operators that computed when the run was stopped.
-    _stopped_in: tuple[AnyOperator, ...] = ()
+        self._headrace.take_names(name)
 
     def stop_execution(self, op_name: str = "") -> None:
         """Stop one operator, or the whole run; may be called from any thread."""
-        engine = self._engine
+        engine = self._headrace.engine
         if not op_name and engine is not None:
-            self._stopped_in = tuple(node.operator for node in engine.computing())
+            self._headrace.stopped_in = tuple(node.operator for node in engine.computing())
         super().stop_execution(op_name)
 
     def scheduler(self, scheduler: Scheduler | None = None) -> Scheduler:
         """Set the scheduler, if one is given, and return the one in use (a GreedyScheduler unless set)."""
-        if scheduler is None and self._scheduler is None:
+        if scheduler is None and self._headrace.scheduler is None:
             from headrace.compat.holoscan.schedulers import GreedyScheduler
 
             scheduler = GreedyScheduler(self)
@@ -132,74 +191,36 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
     @property
     def application(self) -> Any:
         """The application that it is a part of."""
-        return self._application
+        return self._headrace.application
 
     @application.setter
     def application(self, app: Any) -> None:
-        self._application = app
+        self._headrace.application = app
 
     # The configuration.
-
-    _chosen_file = ""
 
     def config(self, config_file: str | Path | Config | None = None, prefix: str = "") -> Config | None:  # type: ignore[override]
         """Read a file of YAML, if one is given; without one, return the configuration in use."""
         if config_file is None:
-            return self._configuration()
+            return cast(Config, self._headrace.configuration())
         if isinstance(config_file, Config):
-            self._config = config_file
+            self._headrace.config = config_file
         elif hasattr(config_file, "__fspath__") or isinstance(config_file, str):
-            self._config = Config(config_file, prefix, self._chosen_file)
+            self._headrace.config = Config(config_file, prefix, self._headrace.chosen_file)
         else:
             raise TypeError(f"config() takes the path of a file, not {config_file!r}")
         return None
 
-    def _configuration(self) -> Config:
-        if not isinstance(self._config, Config):
-            if self._is_part:
-                found: Config = self._whole._configuration()
-                return found
-            self._config = Config("", "", self._chosen_file)
-        return self._config
-
     # Composing.
-
-    # The operators of a graph that was composed, and has not run yet.
-    _composed: list[AnyOperator] | None = None
-    _keeps_graph = False
 
     @raises_runtime_errors
     def compose_graph(self) -> Graph:
         """Compose and check the graph without running it; the next run has this graph."""
-        self._keeps_graph = True
+        self._headrace.keeps_graph = True
         try:
             return super().compose_graph()
         finally:
-            self._keeps_graph = False
-
-    # The operators and flows that were added outside of compose.
-    _outside: tuple[list[AnyOperator], list[Flow]] = ([], [])
-
-    def _begin_graph(self) -> None:
-        super()._begin_graph()
-        self.graph.rebuild(*self._outside)
-
-    def _compose_graph(self) -> list[AnyOperator]:
-        made, self._composed = self._composed, None
-        if made is None:
-            made = super()._compose_graph()
-            self.graph.rebuild(_in_order(self.graph), self.graph.flows)
-        if self._keeps_graph:
-            self._composed = made
-        return made
-
-    def _check_composing(self, call: str) -> None:
-        if self._made is not None or self._engine is not None:
-            super()._check_composing(call)
-
-    def _keep_outside(self) -> None:
-        if self._made is None and self._engine is None:
-            self._outside = list(self.graph.operators), list(self.graph.flows)
+            self._headrace.keeps_graph = False
 
     @raises_runtime_errors
     def add_operator(self, op: Any) -> None:
@@ -210,7 +231,7 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
                 f"operator {op.name!r}: another operator has this name (duplicate name); give it another name=..."
             )
         super().add_operator(op)
-        self._keep_outside()
+        self._headrace.keep_outside()
 
     @raises_runtime_errors
     def add_flow(
@@ -227,20 +248,20 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
             ):
                 raise
             tell(f"add_flow({upstream_op.name!r}, {downstream_op.name!r}) adds no flow", str(error))
-        self._keep_outside()
+        self._headrace.keep_outside()
 
     # Running.
 
     @raises_runtime_errors
     def run(self) -> None:  # type: ignore[override]
         """Compose the graph, run it to its end and stop every operator."""
-        self._stopped_in = ()
-        self._was_run = True
+        self._headrace.stopped_in = ()
+        self._headrace.was_run = True
         super().run()
 
     def run_async(self) -> Future[None]:  # type: ignore[override]
         """Start `run` on its own thread."""
-        self._was_run = True
+        self._headrace.was_run = True
         done: Future[None] = Future()
         running = super().run_async()
 
@@ -265,10 +286,12 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
 
 def _in_order(graph: Graph) -> list[AnyOperator]:
     """Return the operators as the SDK runs them: those without inputs first, then those that they send to."""
-    waits = {operator: {flow.source for flow in operator._incoming} - {operator} for operator in graph}
+    waits = {
+        operator: {flow.source for flow in operator._headrace.incoming} - {operator} for operator in graph
+    }
     order = [operator for operator in waits if not waits[operator]]
     for operator in order:
-        for flow in operator._outgoing:
+        for flow in operator._headrace.outgoing:
             if operator in waits[flow.target]:
                 waits[flow.target].discard(operator)
                 if not waits[flow.target]:

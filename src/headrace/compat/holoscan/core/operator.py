@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
 from headrace.compat.holoscan.absent import NotHereError
@@ -12,6 +13,7 @@ from headrace.compat.holoscan.core.components import set_once
 from headrace.compat.holoscan.core.composing import ComposedOperator
 from headrace.compat.holoscan.core.errors import raises_runtime_errors
 from headrace.compat.holoscan.core.flows import ChoosesFlows
+from headrace.compat.holoscan.core.hidden import Hidden
 from headrace.compat.holoscan.core.spec import OperatorSpec, described_spec, refused
 from headrace.compat.holoscan.core.yaml_values import dump, value_of_argument
 from headrace.compat.holoscan.lenience import tell
@@ -19,6 +21,8 @@ from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError
+from headrace.core.inner import Inner
+from headrace.core.operator import InnerOperator as _InnerOperator
 from headrace.core.operator import NamedPart, Part
 from headrace.core.operator import Operator as _Operator
 from headrace.core.resource import Resource
@@ -47,17 +51,120 @@ class _OperatorType(enum.IntEnum):
     VIRTUAL = 2
 
 
+class InnerOperator(_InnerOperator):
+    """The state of an operator, and what the SDK does otherwise."""
+
+    operator: Operator
+
+    spec_type = OperatorSpec
+    methods: ClassVar = {name: form for name, form in _InnerOperator.methods.items() if name != "end"}
+    default_name = ""
+    is_ready = False
+    """Whether it is one of headrace's ready operators, which check their parameters."""
+
+    def __init__(self, operator: Any) -> None:
+        super().__init__(operator)
+        self.once = SimpleNamespace()
+        # The arguments of a ready operator.
+        self.given: dict[str, Any] = {}
+
+    def construct(self, fragment: Any, args: tuple[Part, ...], name: str, keywords: dict[str, Any]) -> None:
+        """Do the work of ``__init__``, with the keywords as a dict, in which any word may be a name."""
+        if not isinstance(name, str):
+            raise RuntimeError(f"the name of an operator must be a str, not {name!r}")
+        name = name or self.default_name or f"unnamed_operator_{next(_numbers)}"
+        super().construct(fragment, args, name, keywords)
+
+    def take_policies(self, given: dict[str, Any]) -> None:
+        """Remove the keywords that `setup` does not declare: headrace's own are not known to the SDK."""
+        self.operator.spec.is_strict = self.is_ready
+        if self.is_ready:
+            super().take_policies(given)
+            return
+        values = {name: given[name] for name in given if not self.is_part(name, given[name])}
+        self.operator.args += [Arg(name, value_of_argument(value)) for name, value in values.items()]
+        for name in values:
+            if name not in self.operator.spec.params:
+                refused(f"operator {self.operator.name!r}", name, self.operator.spec.params)
+                del given[name]
+
+    @property
+    def error_policy(self) -> ErrorPolicy:
+        """What happens when `compute` raises."""
+        return super().error_policy if self.is_ready else ErrorPolicy.of("stop", self.operator.name)
+
+    @property
+    def has_end(self) -> bool:
+        """Whether it has an `end` of its own."""
+        # An `end` of the program is a method like any other.
+        owner = next(kind for kind in type(self.operator).__mro__ if "end" in vars(kind))
+        return owner is not _Operator and not issubclass(owner, Operator)
+
+    def has_own(self, name: str) -> bool:
+        """Return whether the program, or the SDK, gave the operator an attribute of this name that is not None."""
+        if name in _NAMES:
+            return True
+        kinds = filter(_is_of_program, type(self.operator).__mro__)
+        places = [vars(self.operator), *map(vars, kinds)]
+        return next((place[name] for place in places if name in place), None) is not None
+
+    max_in_flight = None
+    parallel = True
+    """As in the SDK, whose workers know of no interpreter lock."""
+    never_emits = False
+
+    def recall_values(self) -> None:
+        """Set the parameters once more: what was given comes before what `__init__` assigned meanwhile."""
+        operator, spec = self.operator, self.operator.spec
+        if not self.is_ready:
+            spec.apply(operator, {arg.name: arg.value for arg in operator.args if arg.name in spec.params})
+        super().recall_values()
+
+    def set_parameter(self, name: str, value: Any, origin: str = "") -> None:
+        """Set a parameter, or what else every operator takes by name."""
+        self.operator.spec.give(self.operator, f"operator {self.operator.name!r}", name, value)
+        self.operator.args.append(Arg(name, value_of_argument(value), origin))
+
+    def is_part(self, key: str, value: Any) -> bool:
+        """Return whether a named value is a condition or a resource."""
+        return isinstance(value, (Condition, Resource)) and (not self.is_ready or super().is_part(key, value))
+
+    def add_named_part(self, key: str, part: NamedPart) -> None:
+        """Add a condition or a resource that was given by keyword."""
+        part.name = key
+        if key in self.operator.spec.params:
+            setattr(self.operator, key, part)
+        self.operator.add_arg(part)
+
+    def add_part(self, parts: dict[str, Any], part: Any, kind: str) -> None:
+        """Add a condition or a resource under its name."""
+        if part.name in parts:
+            raise GraphError(f"operator {self.operator.name!r} was given two {kind}s named {part.name!r}")
+        parts[part.name] = part
+
+    def refuse(self, arg: object) -> None:
+        """Raise for a positional argument that an operator does not take."""
+        self.operator.args.append(Arg("", value_of_argument(arg)))
+        tell(
+            f"operator {self.operator.name!r} was given {arg!r} by position, which is ignored",
+            "an operator takes conditions, resources and Arg values as positional arguments",
+        )
+
+    def make_hold_condition(self) -> Any:
+        """Return the condition that `async_condition` asked for."""
+        from headrace.compat.holoscan.conditions import AsynchronousCondition
+
+        return AsynchronousCondition(self.operator.fragment)
+
+
 class Operator(ChoosesFlows, ComposedOperator, _Operator):
     """The base of operators; subclass it and write `setup` and `compute`."""
 
     OperatorType: TypeAlias = _OperatorType
     convert_dict = staticmethod(map_of_arrays)
-    parallel = True  # as in the SDK, whose workers know of no interpreter lock
-    _spec_type = OperatorSpec
-    _methods: ClassVar = {name: form for name, form in _Operator._methods.items() if name != "end"}
-    _default_name = ""
-    # Whether it is one of headrace's ready operators, which check their parameters.
-    _is_ready = False
+    _headrace = Inner(InnerOperator)
+    live_parameters: Any = Hidden()
+    never_emits: Any = Hidden()
 
     fragment = set_once("fragment")
     conditions = set_once("conditions")
@@ -71,48 +178,6 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
             raise RuntimeError(f"{type(self).__name__} was given two fragments; an operator belongs to one")
         super().__init__(fragment, *args, **kwargs)
 
-    def _construct(self, fragment: Any, args: tuple[Part, ...], name: str, keywords: dict[str, Any]) -> None:
-        if not isinstance(name, str):
-            raise RuntimeError(f"the name of an operator must be a str, not {name!r}")
-        name = name or self._default_name or f"unnamed_operator_{next(_numbers)}"
-        super()._construct(fragment, args, name, keywords)
-
-    def _take_policies(self, given: dict[str, Any]) -> None:
-        """Remove the keywords that `setup` does not declare: headrace's own are not known to the SDK."""
-        self.spec.is_strict = self._is_ready
-        if self._is_ready:
-            super()._take_policies(given)
-            return
-        values = {name: given[name] for name in given if not self._is_part(name, given[name])}
-        self.args += [Arg(name, value_of_argument(value)) for name, value in values.items()]
-        for name in values:
-            if name not in self.spec.params:
-                refused(f"operator {self.name!r}", name, self.spec.params)
-                del given[name]
-
-    @property
-    def _error_policy(self) -> ErrorPolicy:
-        return super()._error_policy if self._is_ready else ErrorPolicy.of("stop", self.name)
-
-    @property
-    def _has_end(self) -> bool:
-        # An `end` of the program is a method like any other.
-        owner = next(kind for kind in type(self).__mro__ if "end" in vars(kind))
-        return owner is not _Operator and not issubclass(owner, Operator)
-
-    def _has_own(self, name: str) -> bool:
-        """Return whether the program, or the SDK, gave the operator an attribute of this name that is not None."""
-        if name in _NAMES:
-            return True
-        places = [vars(self), *(vars(kind) for kind in type(self).__mro__ if _is_of_program(kind))]
-        return next((place[name] for place in places if name in place), None) is not None
-
-    def _recall_values(self) -> None:
-        """Set the parameters once more: what was given comes before what `__init__` assigned meanwhile."""
-        if not self._is_ready:
-            self.spec.apply(self, {arg.name: arg.value for arg in self.args if arg.name in self.spec.params})
-        super()._recall_values()
-
     @raises_runtime_errors
     def queue_policy(self, port_name: str, port_type: Any = None, policy: Any = None) -> None:
         """Set what a full queue of a port does."""
@@ -123,44 +188,12 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
         """Add a condition, a resource or named values after construction."""
         super().add_arg(*args, **kwargs)
 
-    def _set_parameter(self, name: str, value: Any, origin: str = "") -> None:
-        self.spec.give(self, f"operator {self.name!r}", name, value)
-        self.args.append(Arg(name, value_of_argument(value), origin))
-
-    def _is_part(self, key: str, value: Any) -> bool:
-        return isinstance(value, (Condition, Resource)) and (
-            not self._is_ready or super()._is_part(key, value)
-        )
-
-    def _add_named_part(self, key: str, part: NamedPart) -> None:
-        part.name = key
-        if key in self.spec.params:
-            setattr(self, key, part)
-        self.add_arg(part)
-
-    def _add_part(self, parts: dict[str, Any], part: Any, kind: str) -> None:
-        if part.name in parts:
-            raise GraphError(f"operator {self.name!r} was given two {kind}s named {part.name!r}")
-        parts[part.name] = part
-
-    def _refuse(self, arg: object) -> None:
-        self.args.append(Arg("", value_of_argument(arg)))
-        tell(
-            f"operator {self.name!r} was given {arg!r} by position, which is ignored",
-            "an operator takes conditions, resources and Arg values as positional arguments",
-        )
-
     def get_data_flow_tracking_label(self, input_port_name: str) -> NoReturn:
         """Raise: messages carry no label; a tracker works out their paths after them."""
         raise NotHereError(
             f"get_data_flow_tracking_label({input_port_name!r}) of operator {self.name!r} is not here: messages "
             "carry no label; read the paths and latencies from the tracker (get_path_strings, get_metric)"
         )
-
-    def _make_hold_condition(self) -> Any:
-        from headrace.compat.holoscan.conditions import AsynchronousCondition
-
-        return AsynchronousCondition(self.fragment)
 
     @property
     def operator_type(self) -> _OperatorType:
@@ -171,7 +204,7 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
     def id(self) -> int:
         """A number of its own in a run; -1 before."""
         operators = self.fragment.graph.operators
-        return operators.index(self) if self._node is not None and self in operators else -1
+        return operators.index(self) if self._headrace.node is not None and self in operators else -1
 
     @property
     def description(self) -> str:
@@ -195,14 +228,17 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
 
 
 def _entries(parts: dict[str, Any]) -> list[Any]:
-    return [getattr(part, "entries", [("name", name)]) for name, part in parts.items()]
+    return [
+        part._headrace.entries(part) if hasattr(part._headrace, "entries") else [("name", name)]
+        for name, part in parts.items()
+    ]
 
 
 def _is_of_program(kind: type) -> bool:
     return not kind.__module__.startswith("headrace.") and kind is not object
 
 
-def adopt(cls: T, default_name: str = "", **members: Any) -> T:
+def adopt(cls: T, default_name: str = "", is_ready: bool = True, **members: Any) -> T:
     """Return one of headrace's operators as an operator of this package.
 
     Parameters
@@ -211,11 +247,18 @@ def adopt(cls: T, default_name: str = "", **members: Any) -> T:
         The class, which keeps its name, its parameters and their checks.
     default_name
         The name of an operator that is given none.
+    is_ready
+        Whether it checks its parameters, as headrace does.
     members
         What the class has besides, or instead.
     """
-    own = {"__doc__": cls.__doc__, "__module__": "headrace.compat.holoscan.operators", "_is_ready": True}
-    return type(cls.__name__, (cls, Operator), own | {"_default_name": default_name} | members)  # type: ignore[return-value]
+    inner = type("InnerOperator", (InnerOperator,), {"is_ready": is_ready, "default_name": default_name})
+    own: dict[str, Any] = {
+        "__doc__": cls.__doc__,
+        "__module__": "headrace.compat.holoscan.operators",
+        "_headrace": Inner(inner),
+    }
+    return type(cls.__name__, (cls, Operator), own | members)  # type: ignore[return-value]
 
 
 OperatorBase = Operator

@@ -35,7 +35,7 @@ class MessagesOrTimeout(Messages, MultiMessageAvailableTimeoutCondition):
     def join(self, node: Node) -> None:
         """Look up the inputs, and how long the scheduler waits when nothing happens."""
         super().join(node)
-        whole: Any = node.operator.fragment._whole
+        whole: Any = node.operator.fragment._headrace.whole
         self._patience = whole.scheduler().stop_on_deadlock_timeout * 1_000_000
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:

@@ -76,9 +76,9 @@ class ServiceHost(Composition):
 
         A resource of that name counts as a service that stands for it.
         """
-        if self._whole is not self:
+        if self._headrace.whole is not self:
             # What the application registers comes before what a fragment of it does.
-            shared: S | None = self._whole.service(service_type, id)
+            shared: S | None = self._headrace.whole.service(service_type, id)
             if shared is not None:
                 return shared
         found = super().service(service_type, id)

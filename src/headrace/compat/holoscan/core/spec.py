@@ -60,9 +60,10 @@ class DeclaredCondition(PortCondition):
 def _unmade(kind: ConditionType, arguments: dict[str, Any]) -> Any:
     """Return a condition with its arguments alone: the run makes the condition that counts."""
     from headrace.compat.holoscan import conditions
+    from headrace.compat.holoscan.core.components import unmade
 
     cls = getattr(conditions, f"{_camel(kind.name)}Condition")
-    return cls.unmade(cls, arguments)
+    return unmade(cls, arguments)
 
 
 @dataclass
@@ -231,7 +232,7 @@ class OperatorSpec(_OperatorSpec, ComponentSpec):
             super().apply(component, values)
             return
         for name, parameter in self.params.items():
-            if name not in values and not component._has_own(name):
+            if name not in values and not component._headrace.has_own(name):
                 setattr(component, name, None if parameter.default is REQUIRED else parameter.default)
         for name, value in values.items():
             self.give(component, f"operator {component.name!r}", name, value)

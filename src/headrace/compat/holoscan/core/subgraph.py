@@ -9,7 +9,10 @@ from typing import Any, ClassVar
 
 from headrace.compat.holoscan.core.errors import raises_runtime_errors
 from headrace.compat.holoscan.core.flows import DeclaresFlows
+from headrace.compat.holoscan.core.hidden import Hidden
 from headrace.core.errors import GraphError, absent
+from headrace.core.inner import Inner
+from headrace.core.subgraph import InnerSubgraph as _InnerSubgraph
 from headrace.core.subgraph import Subgraph as _Subgraph
 from headrace.core.wiring import Port, owner_of
 
@@ -50,6 +53,56 @@ def _warn_of_instance_name() -> None:
     warnings.warn("instance_name is called name from version 4 on", DeprecationWarning, stacklevel=4)
 
 
+class InnerSubgraph(_InnerSubgraph):
+    """The state of a subgraph, and what the SDK does otherwise."""
+
+    separator: ClassVar[str] = "_"
+    of_the_fragment: ClassVar[set[str]] = {"metadata_policy", "is_metadata_enabled"}
+
+    def __init__(self, subgraph: Any) -> None:
+        super().__init__(subgraph)
+        self.config_file: Any = None
+        self.exec_inputs: dict[str, Port] = {}
+        self.exec_outputs: dict[str, Port] = {}
+
+    def check_place(self, end: Any) -> None:
+        """Let an operator of the fragment, which is in no graph yet, become one of this subgraph."""
+        owner, mine = owner_of(end), self.subgraph
+        if owner._headrace.place is mine.fragment is not mine and owner not in mine.graph.operators:
+            owner._headrace.place = mine
+            owner.name = self.qualified(owner.name)
+        super().check_place(end)
+
+    def configured(self, call: str, *args: str) -> Any:
+        """Return what a method of the configuration returns."""
+        if not self.config:
+            return getattr(self.place, call)(*args)
+        # As a fragment reads its own.
+        return getattr(type(self.subgraph.fragment), call)(self.subgraph, *args)
+
+    def add_exec(self, ports: dict[str, Port], name: str, internal: Any, port: str, of_operator: str) -> None:
+        """Add an execution port."""
+        spec, inner = self.subgraph.spec, internal._headrace
+        self.check_free(name, spec.inputs, spec.outputs, self.exec_inputs, self.exec_outputs)
+        self.check_place(internal)
+        if not isinstance(internal, Subgraph):
+            self.subgraph.fragment.graph.add(internal)
+            ports[name] = Port(internal, of_operator)
+            return
+        known = inner.exec_inputs if ports is self.exec_inputs else inner.exec_outputs
+        if port not in known:
+            what = f"subgraph {internal.name!r}"
+            if port in {**internal.spec.inputs, **internal.spec.outputs}:
+                raise GraphError(f"{port!r} is a data interface port of {what}, not one of execution")
+            raise GraphError(absent(what, "execution interface port", port, known))
+        ports[name] = known[port]
+
+    def check_free(self, name: str, *taken: Any) -> None:
+        """Raise if an interface port has the name already."""
+        if any(name in ports for ports in taken):
+            raise GraphError(f"interface port {name!r} already exists in subgraph {self.subgraph.name!r}")
+
+
 class Subgraph(DeclaresFlows, _Subgraph):
     """Operators that are connected as one; subclass it and write `compose`.
 
@@ -63,7 +116,8 @@ class Subgraph(DeclaresFlows, _Subgraph):
         A file of YAML for `from_config` and `kwargs`; that of the fragment unless given.
     """
 
-    _separator: ClassVar[str] = "_"
+    _headrace = Inner(InnerSubgraph)
+    never_emits: Any = Hidden()
 
     @raises_runtime_errors
     def __init__(
@@ -81,9 +135,7 @@ class Subgraph(DeclaresFlows, _Subgraph):
             raise ValueError(
                 "The first argument to a Subgraph's constructor must be the Fragment or Subgraph around it"
             )
-        self._config_file = config
-        self._exec_inputs: dict[str, Port] = {}
-        self._exec_outputs: dict[str, Port] = {}
+        self._headrace.config_file = config
         super().__init__(fragment, name=name)
 
     @property
@@ -92,44 +144,29 @@ class Subgraph(DeclaresFlows, _Subgraph):
         _warn_of_instance_name()
         return self.name
 
-    def _check_place(self, end: Any) -> None:
-        """Let an operator of the fragment, which is in no graph yet, become one of this subgraph."""
-        owner = owner_of(end)
-        if getattr(owner, "_place", None) is self.fragment is not self and owner not in self.graph.operators:
-            owner._place = self
-            owner.name = self._qualified(owner.name)
-        super()._check_place(end)
-
     def setup(self, spec: Any) -> None:
         """Read the configuration, before `compose` needs it."""
-        given = self._config_file
+        given = self._headrace.config_file
         if given is not None and (hasattr(given, "__fspath__") or isinstance(given, str)):
             self.config(given)
         elif given is not None:
-            self._config = given
+            self._headrace.config = given
 
     # The configuration: that of its file, or of the fragment.
 
     def from_config(self, key: str) -> Any:
         """Return a section of the configuration."""
-        return self._configured("from_config", key)
+        return self._headrace.configured("from_config", key)
 
     def kwargs(self, key: str) -> dict[str, Any]:
         """Return a section of the configuration as keyword arguments."""
-        found: dict[str, Any] = self._configured("kwargs", key)
+        found: dict[str, Any] = self._headrace.configured("kwargs", key)
         return found
 
     def config_keys(self) -> set[str]:
         """Return every key of the configuration."""
-        found: set[str] = self._configured("config_keys")
+        found: set[str] = self._headrace.configured("config_keys")
         return found
-
-    def _configured(self, call: str, *args: str) -> Any:
-        if not self._config:
-            return getattr(self._place, call)(*args)
-        # As a fragment reads its own.
-        whole = type(self.fragment)
-        return getattr(whole, call)(self, *args)
 
     # Interface ports.
 
@@ -154,10 +191,12 @@ class Subgraph(DeclaresFlows, _Subgraph):
         mine, other = self.spec.inputs, self.spec.outputs
         if not into:
             mine, other = other, mine
-        self._check_free(external_name, other, () if into else mine)
+        self._headrace.check_free(external_name, other, () if into else mine)
         before = mine.pop(external_name, ())
         try:
-            self._declare(mine, "input" if into else "output", external_name, (Port(internal_op, port),))
+            self._headrace.declare(
+                mine, "input" if into else "output", external_name, (Port(internal_op, port),)
+            )
         finally:
             mine[external_name] = tuple(dict.fromkeys((*before, *mine.get(external_name, ()))))
             if not mine[external_name]:
@@ -177,32 +216,13 @@ class Subgraph(DeclaresFlows, _Subgraph):
 
     def add_input_exec_interface_port(self, external_name: str, internal_op: Any, port: str = "") -> None:
         """Let what runs before an operator inside be connected with this subgraph."""
-        self._add_exec(self._exec_inputs, external_name, internal_op, port, INPUT_EXEC_PORT)
+        self._headrace.add_exec(self._headrace.exec_inputs, external_name, internal_op, port, INPUT_EXEC_PORT)
 
     def add_output_exec_interface_port(self, external_name: str, internal_op: Any, port: str = "") -> None:
         """Let what runs after an operator inside be connected with this subgraph."""
-        self._add_exec(self._exec_outputs, external_name, internal_op, port, OUTPUT_EXEC_PORT)
-
-    def _add_exec(
-        self, ports: dict[str, Port], name: str, internal: Any, port: str, of_operator: str
-    ) -> None:
-        self._check_free(name, self.spec.inputs, self.spec.outputs, self._exec_inputs, self._exec_outputs)
-        self._check_place(internal)
-        if not isinstance(internal, Subgraph):
-            self.fragment.graph.add(internal)
-            ports[name] = Port(internal, of_operator)
-            return
-        known = internal._exec_inputs if ports is self._exec_inputs else internal._exec_outputs
-        if port not in known:
-            what = f"subgraph {internal.name!r}"
-            if port in {**internal.spec.inputs, **internal.spec.outputs}:
-                raise GraphError(f"{port!r} is a data interface port of {what}, not one of execution")
-            raise GraphError(absent(what, "execution interface port", port, known))
-        ports[name] = known[port]
-
-    def _check_free(self, name: str, *taken: Any) -> None:
-        if any(name in ports for ports in taken):
-            raise GraphError(f"interface port {name!r} already exists in subgraph {self.name!r}")
+        self._headrace.add_exec(
+            self._headrace.exec_outputs, external_name, internal_op, port, OUTPUT_EXEC_PORT
+        )
 
     def interface_ports(self) -> dict[str, InterfacePort]:
         """Return the ports for data."""
@@ -218,7 +238,7 @@ class Subgraph(DeclaresFlows, _Subgraph):
             name: InterfacePort(
                 into, [InterfacePortMapping(port.owner, port.name)], InterfacePortType.EXECUTION
             )
-            for into, side in ((True, self._exec_inputs), (False, self._exec_outputs))
+            for into, side in ((True, self._headrace.exec_inputs), (False, self._headrace.exec_outputs))
             for name, port in side.items()
         }
 
@@ -243,11 +263,11 @@ class Subgraph(DeclaresFlows, _Subgraph):
     @property
     def nested_subgraphs(self) -> list[Any]:
         """The subgraphs that were made in it."""
-        return [each for each in self.graph.subgraphs.values() if each._place is self]
+        return [each for each in self.graph.subgraphs.values() if each._headrace.place is self]
 
     def add_subgraph(self, subgraph: Any) -> None:
         """Do nothing: a subgraph is a part of where it was made."""
-        self._check_place(subgraph)
+        self._headrace.check_place(subgraph)
 
     def is_composed(self) -> bool:
         """Return True: a subgraph is composed where it is made."""
@@ -267,9 +287,9 @@ _OF_FRAGMENTS = ("add_data_logger", "make_thread_pool", "register_service", "ser
 
 def places_of(end: Any) -> list[Any]:
     """Return the subgraphs and the fragment that an operator or a subgraph was made in, the inner ones first."""
-    found = [end._place]
-    while found[-1] is not found[-1]._root:
-        found.append(found[-1]._place)
+    found = [end._headrace.place]
+    while found[-1] is not found[-1]._headrace.root:
+        found.append(found[-1]._headrace.place)
     return found
 
 
@@ -286,7 +306,7 @@ def execution_end(end: Any, side: str, name: str = "") -> Any:
     """
     if not isinstance(end, Subgraph):
         return end
-    ports = end._exec_inputs if side == "input" else end._exec_outputs
+    ports = end._headrace.exec_inputs if side == "input" else end._headrace.exec_outputs
     if name in ports:
         return ports[name].owner
     if name or (end.spec.inputs if side == "input" else end.spec.outputs):

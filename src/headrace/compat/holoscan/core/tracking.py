@@ -24,9 +24,9 @@ class PartTracker(DataFlowTracker):
 
     def attach(self, fragment: Any) -> None:
         """Track every later run of the application, beside the trackers of its other fragments."""
-        others = [each for each in fragment._watchers if getattr(each, "_part", None) != self._part]
+        others = [each for each in fragment._headrace.watchers if getattr(each, "_part", None) != self._part]
         super().attach(fragment)
-        fragment._watchers = [*others, self]
+        fragment._headrace.watchers = [*others, self]
 
     def begin(self, run: RunInfo) -> None:
         """Let paths end where they leave the fragment, too."""
@@ -35,7 +35,7 @@ class PartTracker(DataFlowTracker):
         for one in run.operators:
             operator = one.node.operator
             if self._is_mine(one) and any(
-                flow.target.fragment is not operator.fragment for flow in operator._outgoing
+                flow.target.fragment is not operator.fragment for flow in operator._headrace.outgoing
             ):
                 one.is_probe = one.is_path = True
 
@@ -44,10 +44,11 @@ class PartTracker(DataFlowTracker):
         super().flowed([each for each in flows if self._is_mine(each.path.operators[-1])])
 
     def _source_messages(self) -> dict[str, int]:
-        sources = [one for one in self._operators if self._is_mine(one) and one.node.operator._outgoing]
+        mine = filter(self._is_mine, self._operators)
+        sources = [one for one in mine if one.node.operator._headrace.outgoing]
         counts = super()._source_messages()
         return {
-            f"{one.node.operator.fragment._full_name(one.name)}->{output.name.rpartition('.')[2]}": output.count
+            f"{_full_name(one)}->{output.name.rpartition('.')[2]}": output.count
             for one in sources
             for output in one.outputs
             if f"{one.name}->{output.name.rpartition('.')[2]}" in counts
@@ -57,7 +58,12 @@ class PartTracker(DataFlowTracker):
         return bool(operator.node.operator.fragment.name == self._part)
 
     def _name(self, path: Path) -> str:
-        return ",".join(one.node.operator.fragment._full_name(one.name) for one in path.operators)
+        return ",".join(_full_name(one) for one in path.operators)
+
+
+def _full_name(operator: Any) -> str:
+    found: str = operator.node.operator.fragment._headrace.full_name(operator.name)
+    return found
 
 
 def track_parts(application: Any, *args: Any, **options: Any) -> dict[str, DataFlowTracker]:
