@@ -452,13 +452,15 @@ class NodeStreams:
         """Return the operator's stream of this name, from its pool at the first call; None if none is left.
 
         The first name of an operator without inputs is that of its own stream: it has no other way to ask for it.
-        The default stream has no name.
+        The default stream has a name only if the operator declares it.
         """
         if not self.run.has_device:
             return None
         own = self.open()
         if name not in self._named:
-            is_own = not (self._named or self._ports or is_default(own.handle))
+            assert self._planned is not None
+            is_declared = self._planned.kind == "default" or not is_default(own.handle)
+            is_own = is_declared and not (self._named or self._ports)
             self._named[name] = own if is_own else self.run.take_for(self.node.operator)
         found = self._named[name]
         if found is None:
