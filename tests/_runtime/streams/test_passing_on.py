@@ -84,34 +84,6 @@ def test_several_operators_in_a_row_pass_on_the_order_of_several_producers(sched
     assert run(compose, scheduler).seen == [(n, n) for n in range(8)]
 
 
-@pytest.mark.parametrize("by_hand", [False, True])
-def test_what_comes_after_several_streams_can_be_ordered_by_hand(by_hand: bool) -> None:
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit((op_input.receive("a"), op_input.receive("b")), "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            frames = op_input.receive("in")
-            if by_hand:
-                stream = context.allocate_cuda_stream("mine")
-                context.synchronize_streams(op_input.receive_cuda_streams("in"), stream)
-            else:
-                stream = op_input.receive_cuda_stream("in")
-            for data in frames:
-                read_frame(stream, MS / 100, data, app.seen)
-
-        joint = Step(app, inputs=("a", "b"), outputs=("out",), body=join, name="joint")
-        for port, seconds in (("a", 5 * MS), ("b", MS)):
-            producer = Producer(app, CountCondition(app, 8), name=port)
-            producer.seconds = seconds
-            app.add_flow(producer, joint, {("out", port)})
-        app.add_flow(joint, Step(app, inputs=("in",), body=take, name="take"))
-
-    assert run(compose).seen == [n for n in range(8) for _ in range(2)]
-
-
 def test_what_an_operator_launched_is_part_of_what_it_sends_without_naming_a_stream(
     scheduler: MakeScheduler,
 ) -> None:

@@ -456,10 +456,9 @@ class NodeStreams:
             return None
         own = self.open()
         if name not in self._named:
-            is_left = not is_default(own.handle) or (
-                self._planned is not None and self._planned.kind == "default"
-            )
-            is_own = is_left and not (self._named or self._ports)
+            assert self._planned is not None
+            is_declared = self._planned.kind == "default" or not is_default(own.handle)
+            is_own = is_declared and not (self._named or self._ports)
             self._named[name] = own if is_own else self.run.take_for(self.node.operator)
         found = self._named[name]
         if found is None:
