@@ -4,10 +4,10 @@ Every frame knows what its memory holds once the work that was launched so far i
 others, change frames in place that nobody else has, and compare frames with what they should hold, a while later.
 So a kernel that runs too early, or on memory that was given to another frame, shows as a wrong number.
 
-The operators name no stream, so they share streams and part. What is not in `plain_graphs`: messages that are
-arrays of a library, which have ways of their own; several receivers of these; memory of an allocator; changes in
-place; state in various places; operators that wait for the device, or make arrays on a stream of the library; a
-device that keeps up for a while.
+Operators have streams of their own or share them, as the program declares. They join, fork and come back to
+themselves, join the run and leave it. They hold frames in various places, take memory of an allocator, wait for the
+device, keep the stream of their first compute, are on the default stream, and upload on a stream that nobody knows.
+Replicas and a captured segment run beside them. The device keeps up for a while.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from typing import Any
 
 import numpy as np
 
-from headrace import Application, ConditionType, CountCondition, IOSpec, Operator, gpu
+from headrace import Application, ConditionType, CountCondition, IOSpec, Operator, gpu, op
 from headrace.core import MetadataPolicy, Resource
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
 from headrace.gpu.allocation import Allocation
 from headrace.resources import BlockMemoryPool, CudaStreamPool
-from tests.random_programs.plain_graphs import PlainLibrary, here
+from tests.harness import segments
+from tests.harness.libraries import Arrays, here
 
 MS = 1e-3
 _LARGE = 1 << 40  # numbers stay below
+SEGMENT_FRAMES = 20
 
 
 class Array:
@@ -56,7 +58,7 @@ class Array:
         return self.owner.buffer if type(self.owner) is Allocation else self.owner
 
 
-class ArrayLibrary(PlainLibrary):
+class ArrayLibrary(Arrays):
     """The library of these arrays."""
 
     name = "Computing graphs"
@@ -64,6 +66,9 @@ class ArrayLibrary(PlainLibrary):
 
     def owner(self, array: Any) -> Any:
         return array.owner
+
+    def begin(self, array: Any) -> int:
+        return int(array.buffer.handle)
 
 
 @dataclass
@@ -120,6 +125,9 @@ class Computing(Operator):
         self.closure = self._make_closure()
         self.seen: set[int] = set()
         self.side: Any = None
+        self.handling = random.choice(["current", "current", "current", "asks", "keeps"])
+        self.is_on_default = random.random() < 0.05
+        self.handle: Any = None
         super().__init__(fragment, *args, self.store, **kwargs)
         self.metadata_policy = MetadataPolicy.UPDATE  # one message may come by several ways
 
@@ -145,6 +153,8 @@ class Computing(Operator):
             else:
                 size = random.choice([1, 2, 4])
                 spec.input(name, size=size, policy=IOSpec.QueuePolicy.POP).condition(ConditionType.NONE)
+        if self.is_on_default:
+            spec.default_stream()
         spec.output("out")
         spec.output("more").condition(ConditionType.NONE)
 
@@ -183,14 +193,15 @@ class Computing(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         app: RandomComputing = self.fragment  # type: ignore[assignment]
         app.change(self)
-        random, work, stream = self.random, app.work, here.stream
+        random, work = self.random, app.work
         self.turns += 1
+        arrays = self._receive(op_input)
+        stream = self._stream(op_input)
         self.seen.add(int(stream))
         if not work.slowness:
             stream.stream.sync()  # in virtual time, the device catches up only when it is waited for
         elif self.seconds:
             app.machine.sleep(self.seconds)
-        arrays = self._receive(op_input)
         kept: deque[Any] = deque(self.kept)
         candidates = [*arrays, *kept]
         for array in random.sample(candidates, min(len(candidates), random.choice([0, 1, 2, 4]))):
@@ -205,7 +216,8 @@ class Computing(Operator):
             result = random.choice([*arrays, *kept])
         elif self.side is not None:
             result = work.make(self.side, [], None)
-            self.side.stream.sync()
+            if random.random() < 0.5:
+                self.side.stream.sync()
         else:
             result = work.make(stream, chosen, app.pool if random.random() < app.pooled else None)
         if random.random() < 0.1:
@@ -229,12 +241,22 @@ class Computing(Operator):
         to_more = random.random() < 0.2
         if is_kept or len(flows) != 1 or to_more or self.fragment.changes_at:  # type: ignore[attr-defined]
             result.is_sole = False
+        after = None if self.side is None else self.side.stream.record()
         timestamp = random.choice([-1, -1, -1, 7])
         if random.random() < 0.1:
             self.metadata.set(f"{self.name} {self.turns}", result.number)
-        op_output.emit(self.wrap(result), "out", acq_timestamp=timestamp)
+        constant = not result.is_sole  # it may have been sent before, and is not changed any more
+        op_output.emit(self.wrap(result), "out", acq_timestamp=timestamp, after=after, constant=constant)
         if to_more:
-            op_output.emit(random.choice(WRAPPERS)[0](result), "more")
+            op_output.emit(random.choice(WRAPPERS)[0](result), "more", constant=True)
+
+    def _stream(self, op_input: Any) -> Any:
+        """Return the stream that it works on: always the same one."""
+        if self.handling == "keeps" and self.handle is not None:
+            return self.handle
+        asks = self.handling == "asks" and self.input_names
+        self.handle = op_input.receive_cuda_stream(self.input_names[0]) if asks else here.stream
+        return self.handle
 
     def _receive(self, op_input: Any) -> list[Any]:
         found: list[Any] = []
@@ -350,8 +372,7 @@ class RandomComputing(Application):
         # What keeps operators from keeping nothing, in some programs.
         self.is_mixed = random.random() < 0.4
         self.max_in_flight = random.choice([1, 2, 8, 8, 8, 20] if self.is_mixed else [8, 20])
-        per = ["auto", "auto", "auto", "branch", "operator"]
-        self.stream_per = random.choice(per) if self.is_mixed else "auto"
+        self.stream_per = random.choice(["operator", "operator", "branch", "program"])
         self.pooled = random.choice([0.0, 0.0, 0.3, 1.0]) if self.is_mixed else 0.0
         self.pool = BlockMemoryPool(self, "device", 64, 400) if self.pooled else None
         most = random.choice([0, 0, 0, 2])
@@ -379,6 +400,14 @@ class RandomComputing(Application):
             self.add_flow(self.made[source], self.made[target], {(port, f"from {source} {port}")})
         for target, source in back:
             self.add_flow(self.made[source], self.made[target], {("out", f"back {source}")})
+        shares = [operator for operator in self.made if operator.has_pool and not operator.is_on_default]
+        if len(shares) > 1 and random.random() < 0.4:
+            self.share_stream(*random.sample(shares, random.randint(2, len(shares))))
+        self.has_segment = random.random() < 0.3
+        if self.has_segment:
+            segments.chain(self, SEGMENT_FRAMES)
+        if random.random() < 0.3:
+            self.add_flow(self.made[0], self._make_replicas(), {("out", "array")})
         self.changes_at = random.sample(range(20, self.count), random.choice([0, 0, 3]))
 
     def _make(self, inputs: list[str]) -> Computing:
@@ -387,9 +416,19 @@ class RandomComputing(Application):
             arguments.append(self.streams)
         name, seed = f"op{len(self.made)}", self.random.randrange(1 << 30)
         is_aside = self.random.random() < 0.1
-        kind: Any = type("Computing", (Aside if is_aside else Computing,), {})
+        has_pool = self.streams in arguments
+        kind: Any = type("Computing", (Aside if is_aside else Computing,), {"has_pool": has_pool})
         self.made.append(kind(self, *arguments, inputs=inputs, seed=seed, name=name))
         return self.made[-1]
+
+    def _make_replicas(self) -> Any:
+        """Return an operator whose replicas compare arrays."""
+
+        @op(outputs=())
+        def compare(array: Any) -> None:
+            self.work.compare(here.stream, open_message(array))
+
+        return compare(self, workers=2, name="replicas")
 
     def change(self, operator: Computing) -> None:
         """In the computes of the first operator, choose how slow the device is, or change the graph."""
@@ -404,7 +443,8 @@ class RandomComputing(Application):
         if random.random() < 0.5:
             self.add_flow(source, self._make(["new"]), {("out", "new")})
             return
-        removable = [flow for flow in self.graph.flows if flow.input != flow.target.input_names[0]]
+        made = [flow for flow in self.graph.flows if flow.source in self.made and flow.target in self.made]
+        removable = [flow for flow in made if flow.input != flow.target.input_names[0]]
         if removable:
             flow = random.choice(removable)
             self.remove_flow(flow.source, flow.target, {(flow.output, flow.input)})

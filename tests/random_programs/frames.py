@@ -120,7 +120,10 @@ class Stage:
 
 @dataclass
 class Plan:
-    """A program: stages in a row, and how many read what the last and the first send, side by side."""
+    """A program: stages in a row, and how many read what the last and the first send, side by side.
+
+    `shares` says whether two of its operators share a stream.
+    """
 
     frames: int
     sources: int
@@ -128,6 +131,8 @@ class Plan:
     stages: list[Stage]
     branches: int
     max_in_flight: int
+    stream_per: str
+    shares: bool
 
 
 def random_plan(random: Random, frames: int) -> Plan:
@@ -154,7 +159,14 @@ def random_plan(random: Random, frames: int) -> Plan:
         if one.streams == "none":
             one.streams = "own"
     return Plan(
-        frames, random.choice([1, 1, 2]), wrapper, [*stages, *last], branches, random.choice([1, 2, 8])
+        frames,
+        random.choice([1, 1, 2]),
+        wrapper,
+        [*stages, *last],
+        branches,
+        random.choice([1, 2, 8]),
+        random.choice(["operator", "operator", "branch", "program"]),
+        random.random() < 0.3,
     )
 
 
@@ -296,7 +308,7 @@ class RandomFrames(Application):
     def compose(self) -> None:
         plan = self.plan
         self.scheduler(self.make_scheduler(self))
-        self.max_in_flight = plan.max_in_flight
+        self.max_in_flight, self.stream_per = plan.max_in_flight, plan.stream_per
         self.workers: list[Worker] = []
         sources = [
             Source(
@@ -328,6 +340,8 @@ class RandomFrames(Application):
                 for one in before:
                     self.add_flow(one, made[-1])
             before, wrapper = made, group[0].wrapper
+        if plan.shares:
+            self.share_stream(*Random(self.seed).sample([*sources, *self.workers], 2))
 
     @property
     def reads(self) -> int:

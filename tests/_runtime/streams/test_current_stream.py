@@ -104,8 +104,10 @@ def test_an_operator_that_is_started_in_the_compute_of_another_leaves_that_ones_
     def compose(app: Any) -> None:
         app.add_operator(Step(app, CountCondition(app, 1), outputs=["out"], body=add, name="adding"))
 
+    finders = list(sys.meta_path)
     run(compose, scheduler)
     assert streams[0] == streams[1]
+    assert sys.meta_path == finders
 
 
 @pytest.mark.usefixtures("arrays")
@@ -246,6 +248,18 @@ def test_a_program_without_a_library_pays_nothing_for_streams_after_its_first_co
         assert node.compute == operator.compute
         assert node.lifetimes is None
         assert not any(port.stamp for port in node.output.ports.values())
+
+
+def test_a_run_that_does_not_begin_leaves_nothing_among_the_finders_of_modules() -> None:
+    finders = list(sys.meta_path)
+
+    def compose(app: Any) -> None:
+        app.max_in_flight = 0
+        app.add_operator(Step(app, CountCondition(app, 1), body=lambda *_: None, name="step"))
+
+    with pytest.raises(ValueError, match="max_in_flight"):
+        run(compose)
+    assert sys.meta_path == finders
 
 
 def test_a_pool_declares_streams_without_any_library() -> None:

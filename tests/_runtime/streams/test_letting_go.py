@@ -17,7 +17,6 @@ from tests._runtime.streams.pipelines import ALL, FRAMES, Sending, frames_seen, 
 from tests.harness import (
     MS,
     MakeScheduler,
-    Producer,
     Step,
     frame,
     launch,
@@ -173,30 +172,6 @@ def test_a_batch_of_frames_may_be_gathered(scheduler: MakeScheduler) -> None:
     assert frames_seen(body, scheduler) == ALL
 
 
-def test_a_batch_may_be_gathered_before_a_stream_is_asked_for() -> None:
-    """Three computes that ask for no stream, from senders that take turns; a fourth reads what they held."""
-
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def gather(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            gathered = self.__dict__.setdefault("gathered", [])
-            gathered.append(op_input.receive("in"))
-            if len(gathered) == 4:
-                stream = op_input.receive_cuda_stream("in")
-                for data in gathered:
-                    read_late(app, stream, data)
-                gathered.clear()
-
-        gatherer = Step(app, inputs=("in",), body=gather, name="gatherer")
-        for n, seconds in enumerate((5 * MS, MS / 10)):
-            sender = Producer(app, CountCondition(app, 8), name=f"sender{n}")
-            sender.seconds = seconds
-            app.add_flow(sender, gatherer)
-
-    assert sorted(run(compose).seen) == sorted([*range(8), *range(8)])
-
-
 def test_a_frame_that_is_let_go_in_a_compute_that_receives_nothing_stays() -> None:
     """The one that holds frames runs again, without a message, and lets go of them there."""
     from headrace import ConditionType
@@ -240,24 +215,6 @@ def test_what_is_watched_is_let_go_when_the_program_lets_go(machine: sim.Machine
     assert 0 < max(in_flight for _, in_flight in told) <= 8 + 6
     gc.collect()
     assert machine.devices[0].memory.in_use == 0
-
-
-def test_much_that_is_held_is_not_looked_through_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace._runtime.streams import held_frames
-
-    looks: list[int] = []
-    original = held_frames.no_longer_held
-    monkeypatch.setattr(
-        held_frames, "no_longer_held", lambda frames: looks.append(len(frames)) or original(frames)
-    )
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        held = self.__dict__.setdefault("held", deque(maxlen=300))
-        held.append(op_input.receive("in"))
-        op_input.receive_cuda_stream("in")
-
-    frames_seen(body, frames=1000)
-    assert 1000 < sum(looks) <= 64 * 1000
 
 
 def test_operators_that_share_a_frame_do_not_wait_for_each_other(
@@ -304,21 +261,6 @@ def test_a_frame_passed_on_and_read_by_both(scheduler: MakeScheduler) -> None:
         app.add_flow(middle, Step(app, inputs=("in",), body=take, name="last"))
 
     assert run(compose, scheduler).seen == ALL
-
-
-def test_what_came_before_the_first_stream_stays_wherever_the_compute_put_it(
-    scheduler: MakeScheduler,
-) -> None:
-    """In the compute that asks for the first stream, and was sent others before."""
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        app = self.fragment
-        app.latest = op_input.receive("in")
-        if self.ticks > 1:
-            read_late(app, op_input.receive_cuda_stream("in"), app.latest)
-            app.latest = None
-
-    assert frames_seen(body, scheduler) == ALL[1:]
 
 
 def test_what_was_received_stays_when_a_compute_raises_and_the_run_goes_on(machine: sim.Machine) -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import gc
-from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 
-from headrace import CountCondition, gpu
+from headrace import CountCondition
 from headrace._runtime.streams.watch import Watched, still_held
-from headrace.conditions import BooleanCondition
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from tests._runtime.streams.pipelines import track
-from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, frame, launch, read_frame, run, write
+from tests.harness import MS, Consumer, MakeScheduler, Producer, Step, launch, run
 
 
 def test_a_slow_reader_of_a_fast_producer_never_sees_the_next_frame(scheduler: MakeScheduler) -> None:
@@ -87,62 +84,6 @@ def test_what_the_compute_received_that_asks_for_the_first_stream_of_the_program
     assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
 
 
-def test_a_mark_on_another_stream_says_nothing_of_the_operators_own(machine: sim.Machine) -> None:
-    deaths: list[float] = []
-    ends: list[float] = []
-
-    def compose(app: Any) -> None:
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.set_cuda_stream(context.allocate_cuda_stream("s"))
-            op_output.emit(track(machine, deaths), "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            (theirs,) = op_input.receive_cuda_streams("in")
-            mine = op_input.receive_cuda_stream("in")
-            launch(mine, 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
-            op_output.set_cuda_stream(theirs)  # idle, so its marks are passed at once
-            op_output.emit("done", "out")
-
-        source = Step(app, CountCondition(app, 6), outputs=("out",), body=send, name="send")
-        middle = Step(app, inputs=("in",), outputs=("out",), body=take, name="take")
-        app.add_flow(source, middle)
-        last = Step(app, inputs=("in",), body=lambda self, i, o, c: i.receive("in"), name="last")
-        app.add_flow(middle, last)
-
-    run(compose)
-    gc.collect()
-    assert len(deaths) == len(ends) == 6
-    assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
-
-
-def test_what_is_read_on_the_stream_that_came_with_it_lives_as_long(scheduler: MakeScheduler) -> None:
-    """The middle one passes frames on that are another's; that it is done with them says nothing of the last."""
-
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            op_input.receive_cuda_stream("in")
-            op_output.emit(data, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            frames = op_input.receive("in")
-            stream = op_input.receive_cuda_streams("in")[0]
-            for data in frames:
-                read_frame(stream, 5 * MS, data, app.seen)
-
-        producer = Producer(app, CountCondition(app, 30), name="producer")
-        producer.seconds = MS / 10
-        middle = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="middle")
-        middle.max_in_flight = 1
-        app.add_flow(producer, middle)
-        app.add_flow(middle, Step(app, inputs=(("in", {"size": 2}),), body=take, name="last"))
-
-    assert run(compose, scheduler).seen == list(range(30))
-
-
 def test_what_is_received_after_an_operator_has_asked_for_a_stream_late_lives_as_long(
     machine: sim.Machine, scheduler: MakeScheduler
 ) -> None:
@@ -173,27 +114,6 @@ def test_what_is_received_after_an_operator_has_asked_for_a_stream_late_lives_as
     late = sorted(deaths)[3:]
     assert len(ends) == len(late) == 17
     assert all(death >= end for death, end in zip(late, sorted(ends), strict=True))
-
-
-def test_what_the_last_compute_received_is_let_go_though_it_was_the_first_to_come_with_a_stream(
-    machine: sim.Machine,
-) -> None:
-    deaths: list[float] = []
-
-    def compose(app: Any) -> None:
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            if self.ticks == 3:
-                op_output.set_cuda_stream(context.allocate_cuda_stream("mine"))
-            op_output.emit(track(machine, deaths), "out")
-
-        source = Step(app, CountCondition(app, 3), outputs=("out",), body=send, name="send")
-        taker = Step(app, inputs=("in",), body=lambda self, i, o: i.receive("in") and None, name="take")
-        app.add_flow(source, taker)
-
-    app = run(compose)
-    gc.collect()
-    assert len(deaths) == 3
-    del app
 
 
 def test_an_exception_waits_for_the_device_before_anything_is_let_go(
@@ -333,26 +253,6 @@ def test_the_host_runs_ahead_so_far_and_no_further(
     assert most == expected
 
 
-@pytest.mark.parametrize("first", range(20, 26))  # looks come after every sixth compute
-def test_the_host_runs_no_further_ahead_on_a_stream_that_is_used_late(
-    machine: sim.Machine, first: int
-) -> None:
-    ends: list[int] = []
-    most: list[int] = []
-
-    def compose(app: Any) -> None:
-        def work(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            context.allocate_cuda_stream("early")
-            if self.ticks >= first:
-                launch(context.allocate_cuda_stream("late"), 10 * MS, partial(ends.append, self.ticks))
-                most.append(self.ticks - first + 1 - len(ends))
-
-        app.add_operator(Step(app, CountCondition(app, 40), body=work, name="work"))
-
-    run(compose)
-    assert max(most) == 8
-
-
 def test_an_operator_at_its_bound_does_not_keep_others_from_running(machine: sim.Machine) -> None:
     ran: list[tuple[float, int]] = []
 
@@ -376,33 +276,6 @@ def test_an_operator_at_its_bound_does_not_keep_others_from_running(machine: sim
     assert ran[-1][0] < 0.5
 
 
-def test_an_operator_that_the_device_has_caught_up_with_waits_no_more(
-    machine: sim.Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    callbacks: list[Any] = []
-    when_done = gpu.when_done
-
-    def count(*arguments: Any, **options: Any) -> None:
-        callbacks.append(arguments)
-        when_done(*arguments, **options)
-
-    monkeypatch.setattr(gpu, "when_done", count)
-
-    def compose(app: Any) -> None:
-        def work(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("s")
-            if self.ticks <= 6:
-                launch(stream, 10 * MS, lambda: None)
-
-        # With a condition to be evaluated the engine looks at every end of a compute.
-        operator = Step(app, CountCondition(app, 60), BooleanCondition(app), body=work, name="work")
-        operator.max_in_flight = 2
-        app.add_operator(operator)
-
-    run(compose)
-    assert 1 <= len(callbacks) <= 12
-
-
 def test_a_bound_that_makes_no_sense_is_refused() -> None:
     def compose(app: Any) -> None:
         app.max_in_flight = 0
@@ -410,18 +283,6 @@ def test_a_bound_that_makes_no_sense_is_refused() -> None:
 
     with pytest.raises(ValueError, match="'step': max_in_flight must be at least 1, not 0"):
         run(compose)
-
-
-def test_frames_written_by_hand_are_what_the_tests_think_they_are(machine: sim.Machine) -> None:
-    device = sim.Device(0)
-    device.set_current()
-    from headrace.gpu import StreamHandle
-
-    handle = StreamHandle(device.create_stream())
-    data = frame(handle)
-    launch(handle, MS, lambda out: write(out, 42), data)
-    handle.stream.sync()
-    assert sim.host_view(data).view(np.int64)[0] == 42
 
 
 @pytest.mark.parametrize("slow", ["one", "two", "three"])
@@ -438,32 +299,6 @@ def test_a_frame_lives_until_each_of_its_receivers_has_read_it(scheduler: MakeSc
 
     app: Any = run(compose, scheduler)
     assert [reader.seen for reader in app.readers] == 3 * [list(range(60))]
-
-
-def test_a_frame_of_several_receivers_lives_until_one_that_held_it_has_read_it(
-    scheduler: MakeScheduler,
-) -> None:
-    class Quick(Producer):
-        seconds = 0.0
-
-    class Late(Consumer):
-        """Reads each frame 20 frames later, and lets go of it."""
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            self.held = [*getattr(self, "held", []), op_input.receive("in")]
-            stream = op_input.receive_cuda_stream("in")
-            if len(self.held) > 20:
-                read_frame(stream, MS, self.held.pop(0), self.seen)
-
-    def compose(app: Any) -> None:
-        producer = Quick(app, CountCondition(app, 60), name="producer")
-        app.late, other = Late(app, name="late"), Consumer(app, name="other")
-        other.seconds = 0.0
-        app.add_flow(producer, app.late)
-        app.add_flow(producer, other)
-
-    app: Any = run(compose, scheduler)
-    assert app.late.seen == list(range(40))
 
 
 @pytest.mark.parametrize("places", [(), (0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2)])

@@ -18,7 +18,6 @@ from tests.harness import (
     Step,
     frame,
     launch,
-    read_frame,
     run,
     write,
     write_frame,
@@ -56,18 +55,6 @@ def test_a_chain_of_streams(scheduler: MakeScheduler) -> None:
             app.add_flow(one, other)
 
     assert run(compose, scheduler).consumer.seen == [16 * number for number in range(FRAMES)]
-
-
-def test_one_frame_for_many_consumers(scheduler: MakeScheduler) -> None:
-    def compose(app: Any) -> None:
-        producer = Producer(app, CountCondition(app, FRAMES), name="producer")
-        app.consumers = [Consumer(app, name=f"consumer{n}") for n in range(3)]
-        for n, consumer in enumerate(app.consumers):
-            consumer.seconds = (n + 1) * MS
-            app.add_flow(producer, consumer)
-
-    for consumer in run(compose, scheduler).consumers:
-        assert consumer.seen == list(range(FRAMES))
 
 
 def add_up(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -229,27 +216,3 @@ def test_events_are_used_again(machine: sim.Machine, monkeypatch: pytest.MonkeyP
 
     assert run(compose).consumer.seen == list(range(500))
     assert len(made) < 60
-
-
-def test_two_devices() -> None:
-    from headrace.resources import CudaStreamPool
-
-    with sim.Machine("l4", devices=2):
-
-        def compose(app: Any) -> None:
-            app.devices = []
-            app.seen = []
-
-            def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-                data = op_input.receive("in")
-                stream = op_input.receive_cuda_stream("in")
-                app.devices.append((context.device_from_stream(stream), sim.Device().device_id))
-                read_frame(stream, MS, data, app.seen)
-
-            producer = Producer(app, CountCondition(app, 5), CudaStreamPool(app, dev_id=0), name="producer")
-            consumer = Step(app, CudaStreamPool(app, dev_id=1), inputs=("in",), body=take, name="take")
-            app.add_flow(producer, consumer)
-
-        app = run(compose)
-        assert app.devices == [(1, 1)] * 5
-        assert app.seen == list(range(5))

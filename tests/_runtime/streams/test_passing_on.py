@@ -20,10 +20,8 @@ from tests.harness import (
     launch,
     read_frame,
     run,
-    source,
     write_frame,
 )
-from tests.harness.internals import input_queues, node_of
 
 
 def passed_through(body: Callable[..., None], scheduler: MakeScheduler = greedy, **step: Any) -> list[int]:
@@ -86,75 +84,6 @@ def test_several_operators_in_a_row_pass_on_the_order_of_several_producers(sched
     assert run(compose, scheduler).seen == [(n, n) for n in range(8)]
 
 
-@pytest.mark.parametrize("by_hand", [False, True])
-def test_what_comes_after_several_streams_can_be_ordered_by_hand(by_hand: bool) -> None:
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit((op_input.receive("a"), op_input.receive("b")), "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            frames = op_input.receive("in")
-            if by_hand:
-                stream = context.allocate_cuda_stream("mine")
-                context.synchronize_streams(op_input.receive_cuda_streams("in"), stream)
-            else:
-                stream = op_input.receive_cuda_stream("in")
-            for data in frames:
-                read_frame(stream, MS / 100, data, app.seen)
-
-        joint = Step(app, inputs=("a", "b"), outputs=("out",), body=join, name="joint")
-        for port, seconds in (("a", 5 * MS), ("b", MS)):
-            producer = Producer(app, CountCondition(app, 8), name=port)
-            producer.seconds = seconds
-            app.add_flow(producer, joint, {("out", port)})
-        app.add_flow(joint, Step(app, inputs=("in",), body=take, name="take"))
-
-    assert run(compose).seen == [n for n in range(8) for _ in range(2)]
-
-
-def test_a_stream_that_was_set_in_an_earlier_compute_is_ordered_after_what_is_sent_now(
-    scheduler: MakeScheduler,
-) -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        data = op_input.receive("in")
-        if self.ticks == 1:
-            op_output.set_cuda_stream(context.allocate_cuda_stream("mine"))
-        op_output.emit(data, "out")
-
-    assert passed_through(body, scheduler) == list(range(8))
-
-
-def test_a_second_receive_is_ordered_too(scheduler: MakeScheduler) -> None:
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("s")
-            op_output.set_cuda_stream(stream, "one")
-            op_output.set_cuda_stream(stream, "two")
-            for port in ("one", "two"):
-                data = frame(stream)
-                write_frame(stream, MS, data, self.ticks)
-                op_output.emit(data, port)
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            first = op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            (queue,), (more,) = input_queues(self, "in"), input_queues(self, "more")
-            queue.append(more.popleft())
-            for data in (first, op_input.receive("in")):
-                read_frame(stream, MS / 100, data, app.seen)
-            assert len(op_input.receive_cuda_streams("in")) == 2
-
-        source = Step(app, CountCondition(app, 8), outputs=("one", "two"), body=send, name="send")
-        taker = Step(app, inputs=("in", "more"), body=take, name="take")
-        app.add_flow(source, taker, {("one", "in"), ("two", "more")})
-
-    assert run(compose, scheduler).seen == [n for n in range(1, 9) for _ in range(2)]
-
-
 def test_what_an_operator_launched_is_part_of_what_it_sends_without_naming_a_stream(
     scheduler: MakeScheduler,
 ) -> None:
@@ -174,21 +103,6 @@ def test_what_an_operator_launched_is_part_of_what_it_sends_without_naming_a_str
         app.add_flow(Silent(app, CountCondition(app, 8), name="producer"), app.consumer)
 
     assert run(compose, scheduler).consumer.seen == list(range(8))
-
-
-def test_a_stream_chosen_late_comes_after_what_the_own_one_was_ordered_after(
-    scheduler: MakeScheduler,
-) -> None:
-    """What was ordered on the operator's own stream, and held, is sent on another."""
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        data = op_input.receive("in")
-        op_input.receive_cuda_stream("in")
-        if self.ticks == 4:
-            op_output.set_cuda_stream(context.allocate_cuda_stream("other"))
-        op_output.emit(data, "out")
-
-    assert passed_through(body, scheduler) == list(range(8))
 
 
 @pytest.mark.parametrize("kind", [dict, TensorMap])
@@ -212,44 +126,6 @@ def test_tensors_by_name_are_sent_after_what_was_received(scheduler: MakeSchedul
         app.add_flow(middle, Step(app, inputs=("in",), body=take, name="take"))
 
     assert run(compose, scheduler).seen == list(range(8))
-
-
-def test_a_stream_is_ordered_after_all_that_was_received_before_it_was_asked_for(
-    scheduler: MakeScheduler,
-) -> None:
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            slow, _ = op_input.receive("slow"), op_input.receive("quick")
-            stream = op_input.receive_cuda_stream("quick")
-            read_frame(stream, MS / 100, slow, app.seen)
-
-        taker = Step(app, inputs=("slow", "quick"), body=take, name="taker")
-        for port, seconds in (("slow", 5 * MS), ("quick", MS / 10)):
-            producer = Producer(app, CountCondition(app, 8), name=port)
-            producer.seconds = seconds
-            app.add_flow(producer, taker, {("out", port)})
-
-    assert run(compose, scheduler).seen == list(range(8))
-
-
-def test_an_operator_that_sees_no_stream_is_left_alone() -> None:
-    def compose(app: Any) -> None:
-        def count(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit(op_input.receive("in"), "out")
-
-        ones = source(app, [1] * 5, name="s")
-        app.middle = Step(app, inputs=("in",), outputs=("out",), body=count, name="middle")
-        app.last = Step(app, inputs=("in",), body=lambda self, i, o, c: i.receive("in"), name="last")
-        app.add_flow(ones, app.middle)
-        app.add_flow(app.middle, app.last)
-
-    app = run(compose)
-    for step in (app.middle, app.last):
-        node = node_of(step)
-        assert node.compute == step.compute
-        assert not any(port.stamp for port in node.output.ports.values())
 
 
 def test_an_operator_that_is_sent_a_stream_late_passes_the_order_on(scheduler: MakeScheduler) -> None:
@@ -286,24 +162,3 @@ def test_an_operator_that_is_sent_a_stream_late_passes_the_order_on(scheduler: M
         app.add_flow(last, Step(app, inputs=("in",), body=take, name="take"))
 
     assert run(compose, scheduler).seen == [4, 5, 6, 7, 8, 9]
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_an_operator_that_is_sent_a_stream_late_knows_it_in_the_same_compute(size: int) -> None:
-    def compose(app: Any) -> None:
-        app.found = []
-
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            if self.ticks > 3 * size:
-                op_output.set_cuda_stream(context.allocate_cuda_stream("s"))
-            op_output.emit(1, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            if self.ticks > 3:
-                app.found.append([stream is not None for stream in op_input.receive_cuda_streams("in")])
-
-        source = Step(app, CountCondition(app, 5 * size), outputs=("out",), body=send, name="send")
-        app.add_flow(source, Step(app, inputs=(("in", {"size": size}),), body=take, name="take"))
-
-    assert run(compose).found == [[True] * size] * 2

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from headrace import ConditionType, CountCondition, Operator, gpu
+from headrace import ConditionType, CountCondition, Operator, PeriodicCondition, gpu
 from headrace.core.errors import ResentMemoryWarning, StreamError
 from headrace.resources import RingAllocator, UnboundedAllocator
-from tests.harness import MS, MakeScheduler, Step, greedy, run
-from tests.harness.libraries import Array, here, new_array, use_arrays
+from tests.harness import MS, MakeScheduler, Step, greedy, launch, run
+from tests.harness.libraries import here, new_array, use_arrays
 
 FRAMES = 24
 ALL = list(range(1, FRAMES + 1))
@@ -347,18 +347,21 @@ class Holding(Operator):
         self.held: deque[Any] = deque(maxlen=1)
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        if isinstance(frame, Array):
-            frame.read([], 5 * MS)
-        self.held.append(frame)
+        self.held.append(op_input.receive("in"))
+        launch(here.stream, 5 * MS, lambda: None)
 
 
-def resend(kind: type[Operator], scheduler: MakeScheduler = greedy, between: Any = None) -> list[str]:
+def resend(
+    kind: type[Operator],
+    scheduler: MakeScheduler = greedy,
+    between: Any = None,
+    reader: type[Operator] = Holding,
+) -> list[str]:
     """Run a source into an operator that reads late, and return the warnings."""
 
     def compose(app: Any) -> None:
         source = kind(app, CountCondition(app, 60), name="camera")
-        app.add_flow(source, *(make(app) for make in between or ()), Holding(app, name="holding"))
+        app.add_flow(source, *(make(app) for make in between or ()), reader(app, name="holding"))
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -374,6 +377,32 @@ def test_a_source_that_fills_its_buffers_in_turn_is_warned_of_once(
     (text,) = resend(Buffers, scheduler, between)
     assert text.startswith("operator 'camera' sends memory again at 'out' that it sent before, and that ")
     assert text.endswith("memory of an allocator; if it is never changed, say emit(..., constant=True)")
+
+
+@pytest.mark.parametrize("checks", ["", "streams"])
+def test_a_reader_behind_an_operator_that_passes_frames_on_counts_too(
+    checks: str, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator between has passed each frame long before it is changed; the last one reads for longer."""
+    monkeypatch.setenv("HEADRACE_CHECK", checks)
+
+    class Slow(Holding):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in").read([], 20 * MS)
+
+    class Periodic(Buffers):
+        def __init__(self, app: Any, *args: Any, **kwargs: Any) -> None:
+            super().__init__(app, *args, PeriodicCondition(app, "10 ms"), **kwargs)
+
+        def next(self) -> Any:
+            return self.buffers[self.number % 2].fill(self.number)
+
+    if checks:
+        with pytest.raises(StreamError, match="'camera' .* that operator 'holding' may still read"):
+            resend(Periodic, scheduler, [passing], Slow)
+        return
+    (text,) = resend(Periodic, scheduler, [passing], Slow)
+    assert "operator 'camera' sends memory again at 'out' that it sent before" in text
 
 
 def test_the_check_of_streams_makes_it_an_error_at_the_first_frame_that_is_sent_again(
@@ -439,7 +468,7 @@ def test_nobody_is_warned_of_memory_that_is_not_changed_while_others_read_it(
     kind: type[Operator], checks: str, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_CHECK", checks)
-    assert resend(kind, scheduler, [passing]) == []
+    assert resend(kind, scheduler) == []
 
 
 class Ring(Buffers):

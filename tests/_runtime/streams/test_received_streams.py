@@ -37,23 +37,6 @@ def test_the_stream_is_the_operators_own_and_stays_the_same() -> None:
     assert all(mine == again != theirs for mine, again, theirs in found)
 
 
-def test_the_streams_device_is_current_afterwards() -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
-        op_input.receive("in")
-        op_input.receive_cuda_stream("in")
-        return sim.Device(0).create_event() is not None
-
-    assert answers(body) == [True] * 3
-
-
-def test_receive_comes_first() -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        op_input.receive_cuda_stream("in")
-
-    with pytest.raises(StreamError, match=r"'taker': receive_cuda_stream\('in'\) before receive\('in'\)"):
-        answers(body)
-
-
 def test_a_port_that_is_not_there_is_named() -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         op_input.receive("in")
@@ -156,30 +139,6 @@ def test_the_stream_of_one_input_comes_after_the_messages_of_the_other_in_every_
     assert run(compose).seen == list(range(6))
 
 
-def test_the_stream_is_asked_for_at_another_input_later_whose_messages_come_without_one() -> None:
-    def compose(app: Any) -> None:
-        app.enable_metadata(True)
-        app.found = []
-
-        def send(self: Any, op_input: Any, op_output: Any) -> None:
-            self.metadata["number"] = self.ticks
-            op_output.emit(self.ticks)
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("frames"), op_input.receive("numbers")
-            stream = op_input.receive_cuda_stream("frames")
-            if self.ticks > 3:
-                app.found.append(op_input.receive_cuda_stream("numbers") == stream)
-
-        taker = Step(app, inputs=("frames", "numbers"), body=take, name="take")
-        producer = Producer(app, CountCondition(app, 6), name="producer")
-        app.add_flow(producer, taker, {("out", "frames")})
-        sender = Step(app, CountCondition(app, 6), outputs=("out",), body=send, name="send")
-        app.add_flow(sender, taker, {("out", "numbers")})
-
-    assert run(compose).found == [True] * 3
-
-
 def test_the_streams_of_everything_received_at_a_port_are_given() -> None:
     def compose(app: Any) -> None:
         app.found = []
@@ -203,7 +162,6 @@ def test_the_streams_of_everything_received_at_a_port_are_given() -> None:
 @pytest.mark.parametrize("caller", ["receive_cuda_stream", "receive_cuda_streams"])
 @pytest.mark.parametrize("late", [1, 4])
 def test_receive_comes_first_in_every_compute(caller: str, late: int) -> None:
-    from headrace.core.errors import StreamError
 
     def compose(app: Any) -> None:
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -216,24 +174,6 @@ def test_receive_comes_first_in_every_compute(caller: str, late: int) -> None:
 
     with pytest.raises(StreamError, match=rf"'take': {caller}\('in'\) before receive\('in'\)"):
         run(compose)
-
-
-def test_everything_a_compute_received_counts_when_it_asks_for_its_first_stream_in_between() -> None:
-    def compose(app: Any) -> None:
-        app.found = []
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            if self.ticks == 3:
-                context.allocate_cuda_stream("mine")
-                input_queues(self, "in")[0].append(1)  # as another worker may, in the meantime
-                op_input.receive("in")
-                app.found += op_input.receive_cuda_streams("in")
-
-        ones = source(app, [1] * 4, name="s")
-        app.add_flow(ones, Step(app, inputs=("in",), body=take, name="take"))
-
-    assert run(compose).found == [None, None]
 
 
 @pytest.mark.parametrize("late", [1, 3])

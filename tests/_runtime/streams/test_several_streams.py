@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace import CountCondition, as_tensor, gpu
+from headrace import CountCondition
 from headrace.gpu import sim
-from headrace.resources import CudaStreamPool
 from tests.harness import (
     MS,
     Consumer,
@@ -84,34 +83,6 @@ def test_a_named_stream_beside_the_own_one_is_waited_for(scheduler: MakeSchedule
     assert passed_through(body, scheduler) == list(range(FRAMES))
 
 
-def test_a_stream_that_is_kept_is_waited_for_in_every_compute(scheduler: MakeScheduler) -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        data = op_input.receive("in")
-        own = op_input.receive_cuda_stream("in")
-        if self.ticks == 1:
-            self.side = context.allocate_cuda_stream("side")
-        context.synchronize_streams([own], self.side)
-        op_output.emit(copied(self.side if self.ticks > 2 else own, data), "out")
-
-    assert passed_through(body, scheduler) == list(range(FRAMES))
-
-
-def test_a_stream_of_the_operator_is_waited_for_although_it_was_ordered_by_hand_before(
-    scheduler: MakeScheduler,
-) -> None:
-    """More was launched on it since, and nobody else works there, so that a wait costs nothing."""
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        data = op_input.receive("in")
-        own = op_input.receive_cuda_stream("in")
-        side = context.allocate_cuda_stream("side")
-        context.synchronize_streams([own], side)
-        context.synchronize_streams([side], own)
-        op_output.emit(copied(side, data), "out")
-
-    assert passed_through(body, scheduler) == list(range(FRAMES))
-
-
 def test_a_stream_of_another_operator_counts_once_it_is_set_for_an_output() -> None:
     """What the operator made there is waited for, and what it reads there stays alive."""
     frames = 24
@@ -143,30 +114,6 @@ def test_a_stream_of_another_operator_counts_once_it_is_set_for_an_output() -> N
 
     app = run(compose)
     assert app.consumer.seen == app.seen == list(range(frames))
-
-
-def test_work_on_the_default_stream_is_waited_for_after_the_chosen_stream_was_ordered_by_hand() -> None:
-    """The operator launches more on the default stream, which belongs to nobody else."""
-
-    def compose(app: Any) -> None:
-        pool = CudaStreamPool(app, stream_flags=1)  # streams that the default stream does not wait for
-        app.consumer = Consumer(app, pool, name="consumer")
-        app.consumer.seconds = MS / 100
-
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            op_input.receive_cuda_stream("in", sync_to_default=True)
-            default = gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM)
-            mine = context.allocate_cuda_stream("mine")
-            op_output.set_cuda_stream(mine, "out")
-            context.synchronize_streams([default], mine)
-            op_output.emit(copied(default, data), "out")
-
-        middle = Step(app, pool, inputs=("in",), outputs=("out",), body=body, name="middle")
-        app.add_flow(Producer(app, CountCondition(app, FRAMES), pool, name="producer"), middle)
-        app.add_flow(middle, app.consumer)
-
-    assert run(compose).consumer.seen == list(range(FRAMES))
 
 
 def test_two_outputs_with_a_stream_each_come_after_both(scheduler: MakeScheduler) -> None:
@@ -225,26 +172,3 @@ def test_what_the_producer_launched_since_is_not_waited_for_after_an_order_by_ha
 
     run(compose)
     assert times[0] < 0.1
-
-
-def test_a_library_that_takes_a_tensor_to_its_stream_comes_after_all_streams() -> None:
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            mine, side = (context.allocate_cuda_stream(name) for name in ("mine", "side"))
-            op_output.set_cuda_stream(mine, "out")
-            data = frame(side)
-            write_frame(side, MS, data, self.ticks)
-            op_output.emit({"frame": as_tensor(data)}, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            tensor = op_input.receive("in")["frame"]
-            foreign = context.allocate_cuda_stream("of the library")
-            tensor._order(foreign)  # as an export through DLPack does
-            read_frame(foreign, MS / 100, tensor.owner, app.seen)
-
-        sends = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="sends")
-        app.add_flow(sends, Step(app, inputs=("in",), body=take, name="take"))
-
-    assert run(compose).seen == list(range(1, FRAMES + 1))

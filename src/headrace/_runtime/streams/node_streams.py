@@ -18,7 +18,7 @@ compute ends, and to the stream of an output when it emits there.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
@@ -402,6 +402,10 @@ class NodeStreams:
         numbers = tuple(lifetimes.numbers)
         return ago > len(numbers) or is_past(lifetimes.fences, numbers[-ago] + 1)
 
+    def reader_of(self, key: int, sender: RunningOperator, asked: Collection[RunningOperator]) -> str | None:
+        """Return who may still read memory that came from a sender, and that the operator has sent on."""
+        return None if self._resends is None else self._resends.reader_of(key, sender, asked)
+
     def expect_resends(self) -> None:
         """Note from now on who has received what the operator sends; may be called from any thread."""
         if self._resends is None or (self._resends.is_over and not self._resends.has_warned):
@@ -452,10 +456,9 @@ class NodeStreams:
             return None
         own = self.open()
         if name not in self._named:
-            is_left = not is_default(own.handle) or (
-                self._planned is not None and self._planned.kind == "default"
-            )
-            is_own = is_left and not (self._named or self._ports)
+            assert self._planned is not None
+            is_declared = self._planned.kind == "default" or not is_default(own.handle)
+            is_own = is_declared and not (self._named or self._ports)
             self._named[name] = own if is_own else self.run.take_for(self.node.operator)
         found = self._named[name]
         if found is None:

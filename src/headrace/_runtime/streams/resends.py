@@ -11,13 +11,13 @@ A reader has passed a message when its compute has ended and the device has comp
 reader on the stream of the sender the end of the compute is enough, since the stream keeps the order.
 
 Memory that is never changed may be sent as often as one likes: ``emit(table, constant=True)``, or an array that is
-read-only. Memory that an operator passes on is another one's to change.
+read-only. Memory that an operator received and passes on, at once or later, is another one's to change.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
@@ -62,21 +62,29 @@ class SentMessage:
 class _Sending:
     """The last message with some memory."""
 
-    __slots__ = ("_receivers", "_sent", "reads", "turn")
+    __slots__ = ("_key", "_receivers", "_sent", "reads", "turn")
 
-    def __init__(self, turn: int, sent: SentMessage, receivers: int) -> None:
+    def __init__(self, key: int, turn: int, sent: SentMessage, receivers: int) -> None:
         self.turn = turn
+        self._key = key
         self.reads = sent.reads
         self._sent = ref(sent)
         self._receivers = receivers
 
-    def reader(self, sender: RunningOperator) -> str | None:
-        """Return who may still read the message, in words; None if all have passed it."""
+    def reader(self, sender: RunningOperator, asked: Collection[RunningOperator] = ()) -> str | None:
+        """Return who may still read the memory, in words; None if all have passed it.
+
+        A reader that has sent it on is asked for its own readers, except those in `asked`.
+        """
         if len(self.reads) < self._receivers and self._sent() is not None:
             return "a message that is not received yet"
-        for node, turn in self.reads:
+        for node, turn in tuple(self.reads):
             if not node.streams.has_passed(turn, sender.streams.own):
                 return f"operator {node.name!r}"
+            if node is not sender and node not in asked:
+                further = node.streams.reader_of(self._key, sender, (*asked, node))
+                if further is not None:
+                    return further
         return None
 
 
@@ -120,6 +128,11 @@ class Resends:
 
         return stamp_and_note
 
+    def reader_of(self, key: int, sender: RunningOperator, asked: Collection[RunningOperator]) -> str | None:
+        """Return who may still read memory of a sender that was sent on; may be called from any thread."""
+        sending = self._sendings.get(key)
+        return None if sending is None else sending.reader(sender, asked)
+
     def _check(self, data: Any, owners: Sequence[Any], name: str) -> None:
         """Warn if a message has memory that readers of an earlier compute may still read."""
         is_constant, self.is_constant = self.is_constant, False
@@ -133,9 +146,13 @@ class Resends:
             if reader is None:
                 continue
             self._quiet = 0
-            if not is_constant and not _is_read_only(data) and not self._is_received(owner):
+            if is_constant or _is_read_only(data):
+                continue
+            if not self._is_received(owner):
                 self._report(name, reader)
                 return
+            if self._node.lifetimes is not None:
+                self._node.lifetimes.suspect()  # who sent it may send it again
         if self._quiet > _QUIET and not self._is_strict:
             self._end()
 
@@ -149,7 +166,7 @@ class Resends:
             if earlier is not None and earlier.turn == turn:
                 sendings[id(owner)] = earlier  # of another output of this compute
             else:
-                sendings[id(owner)] = _Sending(turn, sent, receivers)
+                sendings[id(owner)] = _Sending(id(owner), turn, sent, receivers)
         while len(sendings) > _MOST:
             del sendings[next(iter(sendings))]
 

@@ -100,7 +100,7 @@ class RunStreams:
         self._caller = threading.get_ident()
         self._put_back: Callable[[], None] | None = None
         self._put_stream_back = remember_stream()
-        self._stop_noticing = array_libraries.when_imported(self._expect_library)
+        self._stop_noticing: Callable[[], object] = bool
 
     @property
     def has_device(self) -> bool:
@@ -110,7 +110,9 @@ class RunStreams:
         return self._has_device
 
     def open(self, operators: Iterable[Operator]) -> None:
-        """Open the sources given to operators, which may create streams in advance."""
+        """Open the sources given to operators, which may create streams in advance, and notice libraries."""
+        self._stop_noticing()  # of an earlier call, before operators joined the run
+        self._stop_noticing = array_libraries.when_imported(self._expect_library)
         for operator in operators:
             source = source_of(operator)
             if source is not None:

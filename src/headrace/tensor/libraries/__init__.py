@@ -226,7 +226,9 @@ def _add_current_stream(library: Library) -> None:
 
 
 class _ImportNotice:
-    """Tells whoever asked that a library with a current stream is imported or registered; it finds no modules.
+    """Tells whoever asked that a library with a current stream is imported or registered.
+
+    It finds no modules itself.
 
     It stands first among the finders of `sys.meta_path` while somebody asks. Decided against: comparing the number
     of imported modules in every compute, which every program would pay for.
