@@ -356,12 +356,21 @@ def resend(
     scheduler: MakeScheduler = greedy,
     between: Any = None,
     reader: type[Operator] = Holding,
+    is_shared: bool = False,
 ) -> list[str]:
-    """Run a source into an operator that reads late, and return the warnings."""
+    """Run a source into an operator that reads late, and return the warnings.
+
+    With `is_shared`, those between share a stream with another receiver of the source.
+    """
 
     def compose(app: Any) -> None:
         source = kind(app, CountCondition(app, 60), name="camera")
-        app.add_flow(source, *(make(app) for make in between or ()), reader(app, name="holding"))
+        made = [make(app) for make in between or ()]
+        app.add_flow(source, *made, reader(app, name="holding"))
+        if is_shared:
+            other = Holding(app, name="other")
+            app.add_flow(source, other)
+            app.share_stream(*made, other)
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -490,9 +499,10 @@ def test_nobody_is_warned_of_a_ring_whose_readers_have_passed(
     assert resend(Ring) == []
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("checks", ["", "streams"])
 def test_an_operator_may_send_what_it_received_as_often_as_it_likes(
-    checks: str, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+    checks: str, is_shared: bool, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds the latest frame, and sends it at a rate of its own; the frame is another one's to change."""
     monkeypatch.setenv("HEADRACE_CHECK", checks)
@@ -516,4 +526,4 @@ def test_an_operator_may_send_what_it_received_as_often_as_it_likes(
             name="repeating",
         )
 
-    assert resend(Fresh, scheduler, [repeating]) == []
+    assert resend(Fresh, scheduler, [repeating], is_shared=is_shared) == []

@@ -178,8 +178,7 @@ class Resends:
     def _is_received(self, owner: Any) -> bool:
         """Return whether the operator received memory, now or earlier, and passes it on."""
         lifetimes = self._node.lifetimes
-        # A list of several operators does not tell which of them received it.
-        if lifetimes is not None and len(lifetimes.frames.members) == 1 and lifetimes.frames.held.has(owner):
+        if lifetimes is not None and lifetimes.held.has(owner):
             return True
         items = [part for port in self._node.input.ports for part in parts_of(port.item)]
         received = [part.data if type(part) is Envelope else part for part in items]
