@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from headrace import ConditionType, CountCondition, Operator, PeriodicCondition, gpu
+from headrace import ConditionType, CountCondition, Operator, PeriodicCondition, gpu, retry
 from headrace.core.errors import ResentMemoryWarning, StreamError
 from headrace.resources import RingAllocator, UnboundedAllocator
 from tests.harness import MS, MakeScheduler, Step, greedy, launch, run
@@ -430,6 +430,33 @@ def test_the_check_of_streams_makes_it_an_error_at_the_first_frame_that_is_sent_
     ):
         resend(Counting, scheduler)
     assert len(sent) == 3
+
+
+def test_a_reader_that_tries_again_does_not_count_for_another_one(
+    scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It receives each frame twice, while the other one has not received it at all."""
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
+
+    class Periodic(Buffers):
+        def next(self) -> Any:
+            return self.buffers[self.number % 2].fill(self.number)
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        if self.ticks % 2:
+            raise ValueError("not this time")
+
+    def compose(app: Any) -> None:
+        source = Periodic(app, CountCondition(app, 9), PeriodicCondition(app, "10 ms"), name="camera")
+        often = Step(app, inputs=["in"], body=read, name="often")
+        often.on_error = retry(2)
+        slow = Sink(app, PeriodicCondition(app, "100 ms"), name="slow")
+        app.add_flow(source, often)
+        app.add_flow(source, slow, size=9)
+
+    with pytest.raises(StreamError, match="that a receiver that has not received it yet may still read"):
+        run(compose, scheduler)
 
 
 class Fresh(Buffers):
