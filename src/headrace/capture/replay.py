@@ -305,8 +305,8 @@ class Replay:
             values.announce()
         self.order_own()
         self._node.lifetimes = self._node.streams.lifetimes
-        frames = self._streams.lifetimes.frames  # type: ignore[union-attr]
-        return self._state.adopt(self.own.handle, frames.held.unsorted)
+        held = self._streams.lifetimes.held  # type: ignore[union-attr]
+        return self._state.adopt(self.own.handle, held.unsorted)
 
     def end(self) -> None:
         """Order the computes of the operators after the last replay, if there has been one since the last call."""

@@ -29,8 +29,8 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
     matches, knobs, now = entry.matches, version.knobs, node.clock.timestamp
     streams, lifetimes = node.streams, node.streams.lifetimes
     is_always, has_slots = streams.stays_current, entry.slots is not None
-    received, unsorted = lifetimes.frames.held.received, lifetimes.frames.held.unsorted
-    fences, numbers, check, sort = lifetimes.fences, lifetimes.numbers, lifetimes.check, lifetimes.frames.sort
+    received, unsorted = lifetimes.held.received, lifetimes.held.unsorted
+    fences, numbers, check, sort = lifetimes.fences, lifetimes.numbers, lifetimes.check, lifetimes.sort
 
     def compute_steadily(op_input: Any, op_output: Any, context: Any) -> None:
         if segment.last is not entry:

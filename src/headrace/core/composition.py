@@ -444,6 +444,11 @@ class Composition:
                     f"share_stream: operator {operator.name!r} belongs to {operator.fragment.name!r}, not to "
                     f"{self.name!r}"
                 )
+            if operator._headrace.node is not None:
+                raise GraphError(
+                    f"share_stream: operator {operator.name!r} runs already, and keeps its stream; share a stream "
+                    "in compose, or among operators before they join the run"
+                )
             for share in self._headrace.root._headrace.stream_shares:
                 if operator in share:
                     others = choices(each.name for each in share if each is not operator)

@@ -88,7 +88,7 @@ class Computes:
         """Receive a frame, which is dropped when the result is called."""
         frame = Frame()
         self.frames_made.append(ref(frame))
-        self.frames.held.received.append(frame)
+        self.lifetimes.held.received.append(frame)
         return [frame].clear
 
     def end(self) -> None:

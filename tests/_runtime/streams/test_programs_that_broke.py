@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from headrace import ConditionType, CountCondition, Operator, PeriodicCondition, gpu
+from headrace import ConditionType, CountCondition, Operator, PeriodicCondition, gpu, retry
 from headrace.core.errors import ResentMemoryWarning, StreamError
 from headrace.resources import RingAllocator, UnboundedAllocator
 from tests.harness import MS, MakeScheduler, Step, greedy, launch, run
@@ -356,12 +356,21 @@ def resend(
     scheduler: MakeScheduler = greedy,
     between: Any = None,
     reader: type[Operator] = Holding,
+    is_shared: bool = False,
 ) -> list[str]:
-    """Run a source into an operator that reads late, and return the warnings."""
+    """Run a source into an operator that reads late, and return the warnings.
+
+    With `is_shared`, those between share a stream with another receiver of the source.
+    """
 
     def compose(app: Any) -> None:
         source = kind(app, CountCondition(app, 60), name="camera")
-        app.add_flow(source, *(make(app) for make in between or ()), reader(app, name="holding"))
+        made = [make(app) for make in between or ()]
+        app.add_flow(source, *made, reader(app, name="holding"))
+        if is_shared:
+            other = Holding(app, name="other")
+            app.add_flow(source, other)
+            app.share_stream(*made, other)
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -421,6 +430,33 @@ def test_the_check_of_streams_makes_it_an_error_at_the_first_frame_that_is_sent_
     ):
         resend(Counting, scheduler)
     assert len(sent) == 3
+
+
+def test_a_reader_that_tries_again_does_not_count_for_another_one(
+    scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It receives each frame twice, while the other one has not received it at all."""
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
+
+    class Periodic(Buffers):
+        def next(self) -> Any:
+            return self.buffers[self.number % 2].fill(self.number)
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        if self.ticks % 2:
+            raise ValueError("not this time")
+
+    def compose(app: Any) -> None:
+        source = Periodic(app, CountCondition(app, 9), PeriodicCondition(app, "10 ms"), name="camera")
+        often = Step(app, inputs=["in"], body=read, name="often")
+        often.on_error = retry(2)
+        slow = Sink(app, PeriodicCondition(app, "100 ms"), name="slow")
+        app.add_flow(source, often)
+        app.add_flow(source, slow, size=9)
+
+    with pytest.raises(StreamError, match="that a receiver that has not received it yet may still read"):
+        run(compose, scheduler)
 
 
 class Fresh(Buffers):
@@ -490,9 +526,10 @@ def test_nobody_is_warned_of_a_ring_whose_readers_have_passed(
     assert resend(Ring) == []
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("checks", ["", "streams"])
 def test_an_operator_may_send_what_it_received_as_often_as_it_likes(
-    checks: str, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+    checks: str, is_shared: bool, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds the latest frame, and sends it at a rate of its own; the frame is another one's to change."""
     monkeypatch.setenv("HEADRACE_CHECK", checks)
@@ -516,4 +553,4 @@ def test_an_operator_may_send_what_it_received_as_often_as_it_likes(
             name="repeating",
         )
 
-    assert resend(Fresh, scheduler, [repeating]) == []
+    assert resend(Fresh, scheduler, [repeating], is_shared=is_shared) == []

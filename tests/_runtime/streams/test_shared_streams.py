@@ -209,3 +209,37 @@ def test_each_receiver_has_a_copy_of_a_map_of_its_own() -> None:
     run(compose)
     assert None not in taken["one"]
     assert taken["one"] == taken["other"]
+
+
+def test_an_operator_that_fails_as_it_joins_frees_nothing_of_those_on_its_stream(
+    machine: sim.Machine,
+) -> None:
+    """They go on, and what they received stays until the stream has read it."""
+    seen: list[int] = []
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in").read(seen, 2 * MS)
+        if self.ticks % 3 == 0:
+            late = Failing(self.fragment, name=f"late {self.ticks}")
+            with pytest.raises(ValueError, match="no camera"):
+                self.fragment.add_operator(late)
+
+    class Failing(Step):
+        def start(self) -> None:
+            raise ValueError("no camera")
+
+    def compose(app: Any) -> None:
+        app.stream_per = "program"
+        pool = CudaStreamPool(app, reserved_size=1, max_size=1)
+        first = Step(
+            app,
+            CountCondition(app, FRAMES),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(new_array().fill(self.ticks, 0.2 * MS), "out"),
+            name="first",
+        )
+        first.add_arg(pool)
+        app.add_flow(first, Step(app, inputs=["in"], body=read, name="reader"))
+
+    run(compose)
+    assert seen == list(range(1, FRAMES + 1))

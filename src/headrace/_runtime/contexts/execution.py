@@ -96,7 +96,7 @@ class ExecutionContext:
     def frames_held(self) -> int:
         """The number of received frames that this operator, or operators it passed them on to, still hold."""
         lifetimes = self._node.lifetimes
-        return 0 if lifetimes is None else len(lifetimes.frames.held.watched)
+        return 0 if lifetimes is None else len(lifetimes.held.watched)
 
     @property
     def timestamp(self) -> int:

@@ -1,4 +1,4 @@
-"""HeldFrames: the frames that the operators on a stream received, and the frames that the program still holds.
+"""HeldFrames: the frames that an operator received, and the frames that the program still holds.
 
 CuPy and PyTorch reuse a freed block at once on the stream on which it was allocated, even if another stream still
 reads it. So the owners of the memory that an operator received (`owners`) are kept here.
@@ -17,9 +17,7 @@ work on it, and its next user is ordered after them (`headrace.gpu.allocation`).
 If many frames are watched, they are checked less often, so that a check of the others pays for about 32 of these.
 So at most one in 32 of the frames that a program holds is released late.
 
-An owner that is received again while it is watched is memory that its sender sends again: `sent_again` tells.
-
-Operators may receive, and so append to the lists, while another one on the same stream checks them.
+An owner that is received again while it is watched is memory that its sender sends again (`has_seen_again`).
 """
 
 from __future__ import annotations
@@ -37,9 +35,9 @@ _CHECKS: Final = 32
 
 
 class HeldFrames:
-    """The frames that were received on one stream and that may still be held.
+    """The frames that one operator received and that may still be held.
 
-    The lists stay the same objects; everything but appending to them happens where nobody else checks.
+    The lists stay the same objects. They change in the operator's computes or between two computes.
 
     Attributes
     ----------
@@ -75,6 +73,11 @@ class HeldFrames:
         self.watched: dict[int, Watched] = {}
         self.has_seen_again = False
         self._countdown = 0  # checks left before `watched` is checked again
+
+    @property
+    def received_count(self) -> int:
+        """The number of frames that were received since the last `check`; may be called from any thread."""
+        return len(self.received) + len(self.unsorted) + len(self.shared)
 
     def sort(self) -> None:
         """Add the stream to the users of received memory of headrace's own allocators; keep the other owners."""
@@ -164,7 +167,7 @@ class HeldFrames:
 
 
 def take_all(kept: list[Any]) -> list[Any]:
-    """Remove what is in a list, to which other threads may append, and return it."""
+    """Remove what is in a list, which stays the same object, and return it."""
     taken = kept[:]
-    del kept[: len(taken)]
+    kept.clear()
     return taken

@@ -78,7 +78,7 @@ class PlannedStream:
     @property
     def is_shared(self) -> bool:
         """Whether several operators work on it, or may if others join the run."""
-        return len(self.operators) > 1 or self.kind in ("program", "default")
+        return len(self.operators) > 1 or self.kind in ("share", "program", "default")
 
 
 class StreamLayout:

@@ -1,12 +1,13 @@
 """Lifetimes: how long received frames stay alive, and how far the host may run ahead of the device.
 
 A received frame stays alive until the program has released it and the stream that may read it has passed a fence
-after that. There is one list of frames for each stream (`StreamFrames`), whether one operator works on it or
-several. Which frames the program has released, and which fences are complete, is found out for several computes at
-once: with the usual limit, when an operator has six computes that are not known to be complete. At every compute
-it would free frames sooner, at six times the cost. Querying an event costs less than a callback. If the device is
-behind, it is found out at every other compute, so that the operator goes on as soon as the oldest compute is
-complete. So what is kept are at most the frames of as many computes as the limit says, and of six more.
+after that. Each operator checks what it received itself (`HeldFrames`). What was released waits in one list for
+each stream (`StreamFrames`), whether one operator works on it or several. Which frames the program has released,
+and which fences are complete, is found out for several computes at once: with the usual limit, when an operator has
+six computes that are not known to be complete. At every compute it would free frames sooner, at six times the cost.
+Querying an event costs less than a callback. If the device is behind, it is found out at every other compute, so
+that the operator goes on as soon as the oldest compute is complete. So what is kept are at most the frames of as
+many computes as the limit says, and of six more.
 
 The next `emit` inserts the fence after a compute anyway. If there was none since the last time, one is inserted
 here.
@@ -57,6 +58,8 @@ class Lifetimes:
     ----------
     frames
         The frames of the stream.
+    held
+        The frames that the operator received, and those of them that the program still holds.
     fences
         The fences that complete the computes.
     numbers
@@ -76,6 +79,7 @@ class Lifetimes:
         "check_at",
         "fences",
         "frames",
+        "held",
         "is_full",
         "numbers",
     )
@@ -83,6 +87,7 @@ class Lifetimes:
     def __init__(self, node: RunningOperator, frames: StreamFrames, limit: int) -> None:
         self._node = node
         self.frames = frames
+        self.held = HeldFrames(frames.watch, frames.stream)
         self.fences = frames.fences
         self.numbers: list[int] = []
         self.is_full = False
@@ -98,16 +103,16 @@ class Lifetimes:
         numbers.append(self.fences.last)
         if len(numbers) >= self.check_at:
             self.check()
-        elif self.frames.held.unsorted:
-            self.frames.sort()
+        elif self.held.unsorted:
+            self.sort()
 
     def check(self) -> None:
         """Find out what is complete, between two computes."""
         is_early = self._fence_next and len(self.numbers) < self._check_at
         if is_early:
             self.check_at = self._check_at
-            if self.frames.held.unsorted:
-                self.frames.sort()
+            if self.held.unsorted:
+                self.sort()
         else:
             self.frames.check(self)
         if self._fence_next:  # after the check, which keeps what was released until the next fence
@@ -116,10 +121,9 @@ class Lifetimes:
                 self.frames.insert_after(number)
         if is_early:
             return
-        if self.frames.held.has_seen_again:
-            self.frames.held.has_seen_again = False
-            for member in self.frames.members:
-                member.suspect()
+        if self.held.has_seen_again:
+            self.held.has_seen_again = False
+            self.suspect()
         left = len(self.numbers)
         self.check_at = min(left + (_COMPUTES if left <= 2 else 2), self._limit)
         if left >= self._limit:
@@ -131,6 +135,11 @@ class Lifetimes:
     def frames_in_flight(self) -> int:
         """The number of frames that are kept because the stream may still read them, once for all who share it."""
         return self.frames.count if self.frames.members[0] is self else 0
+
+    @waits.shielded
+    def sort(self) -> None:
+        """Sort out memory of headrace's own allocators."""
+        self.held.sort()
 
     def fence_next(self) -> None:
         """Insert a fence at the end of this compute."""
@@ -205,19 +214,21 @@ class StreamFrames:
 
     Attributes
     ----------
-    held
-        The received frames, and the frames that the program still holds.
     members
         The computes of each operator.
+    stream
+        What memory of allocators refers to.
+    watch
+        The frames of the run that are still held.
     """
 
-    __slots__ = ("_checked", "_in_flight", "_lock", "_stream", "fences", "held", "members")
+    __slots__ = ("_checked", "_in_flight", "_lock", "fences", "members", "stream", "watch")
 
     def __init__(self, fences: Fences, watch: Watch, is_shared: bool) -> None:
         self.fences = fences
-        self._stream = FrameStream()
-        self._stream.add(fences.stream)
-        self.held = HeldFrames(watch, self._stream)
+        self.watch = watch
+        self.stream = FrameStream()
+        self.stream.add(fences.stream)
         self.members: list[Lifetimes] = []
         self._lock: threading.Lock | None = threading.Lock() if is_shared else None
         # What was released, with the number of the fence that completes the work on it, oldest first.
@@ -232,9 +243,8 @@ class StreamFrames:
     @property
     def count(self) -> int:
         """The number of frames that are kept because the stream may still read them, with those just received."""
-        held = self.held
         released = sum([len(frames) for _, frames in tuple(self._in_flight)])
-        return released + len(held.received) + len(held.unsorted) + len(held.shared)
+        return released + sum([each.held.received_count for each in self.members])
 
     # A signal that raises would leave the lock held, so the handler waits (`waits.shielded`).
 
@@ -246,15 +256,6 @@ class StreamFrames:
             return
         with self._lock:
             self._check(member)
-
-    @waits.shielded
-    def sort(self) -> None:
-        """Sort out memory of headrace's own allocators."""
-        if self._lock is None:
-            self.held.sort()
-            return
-        with self._lock:
-            self.held.sort()
 
     @waits.shielded
     def insert_after(self, number: int) -> None:
@@ -269,7 +270,7 @@ class StreamFrames:
 
     def _check(self, member: Lifetimes) -> None:
         fences, in_flight, numbers = self.fences, self._in_flight, member.numbers
-        released = self.held.check()
+        released = member.held.check()
         waiting = [*(number + 1 for number in numbers[:1]), *(number for number, _ in tuple(in_flight)[:1])]
         if waiting:
             fences.update(min(waiting))
@@ -288,10 +289,18 @@ class StreamFrames:
 
     def clear(self) -> None:
         """Release all frames but those that the program holds, because the stream has finished."""
-        self.held.check()
         self._in_flight.clear()
         for each in self.members:
+            each.held.check()
             each.forget()
+
+    def remove(self, member: Lifetimes) -> None:
+        """Release what an operator received that works no more; what the others received stays."""
+        member.held.clear()
+        self.members = [each for each in self.members if each is not member]
+        if not self.members:
+            self.fences.close()
+            self._in_flight.clear()
 
 
 class FrameStream:

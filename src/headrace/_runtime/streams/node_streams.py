@@ -194,7 +194,7 @@ class NodeStreams:
         if log is not None:
             compute, now, computes, timer = log.compute, log.now, log.computes, log.timer
             threads = log.threads if log.notes_threads else None
-        numbers, fences, unsorted = lifetimes.numbers, lifetimes.fences, lifetimes.frames.held.unsorted
+        numbers, fences, unsorted = lifetimes.numbers, lifetimes.fences, lifetimes.held.unsorted
         end, ports, further = numbers.append, self._ports, self._further
         first = ports[0] if len(ports) == 1 else None  # most operators have one input
         # What is current on the thread of the last compute. A thread that has left the run remembers no libraries,
@@ -249,7 +249,7 @@ class NodeStreams:
                 if len(numbers) >= lifetimes.check_at:
                     lifetimes.check()
                 elif unsorted:
-                    lifetimes.frames.sort()
+                    lifetimes.sort()
 
         return compute_on_stream
 
@@ -310,9 +310,11 @@ class NodeStreams:
 
     def close(self) -> None:
         """Release everything, because there will be no more work."""
-        self.release()
+        self._forget_items()
+        for fences in self._fences.values():
+            fences.close()
         if self.lifetimes is not None:
-            self.lifetimes.frames.held.clear()
+            self.lifetimes.frames.remove(self.lifetimes)  # others may go on working on the stream
         self._resends = None
         for port in self.node.output.ports.values():
             port.stamp = port.stamp_tensors = None
@@ -343,7 +345,7 @@ class NodeStreams:
         self.lifetimes = node.lifetimes = Lifetimes(node, frames, self._limit)
         self._current = LastingStream(_handle_of(own))
         for port in self._ports:
-            port.own, port.kept = own, frames.held
+            port.own, port.kept = own, self.lifetimes.held
             port.is_shared = has_other_receivers(port)
         if self.run.brings and self._planned is not None:
             from headrace._runtime.streams.other_devices import OtherDevices

@@ -70,7 +70,7 @@ class OtherDevices:
         own = streams.open()
         assert streams.lifetimes is not None
         # The original stays until the operator's streams have passed this compute, as everything received does.
-        self._kept = streams.lifetimes.frames.held.unsorted
+        self._kept = streams.lifetimes.held.unsorted
         add_owners(data, self._kept)
         if message is not None:
             wait_for(message, own)

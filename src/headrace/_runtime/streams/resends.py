@@ -45,17 +45,17 @@ class SentMessage:
     Attributes
     ----------
     reads
-        The operators that have received it, each with its compute.
+        The operators that have received it, each with its compute; the last one, if it received it again.
     """
 
     __slots__ = ("__weakref__", "reads")
 
     def __init__(self) -> None:
-        self.reads: list[tuple[RunningOperator, int]] = []
+        self.reads: dict[RunningOperator, int] = {}
 
     def note_received(self, node: RunningOperator) -> None:
         """Note that an operator has received the message in its present compute."""
-        self.reads.append((node, node.remaining))
+        self.reads[node] = node.remaining
         node.streams.fence_this_compute()
 
 
@@ -77,8 +77,8 @@ class _Sending:
         A reader that has sent it on is asked for its own readers, except those in `asked`.
         """
         if len(self.reads) < self._receivers and self._sent() is not None:
-            return "a message that is not received yet"
-        for node, turn in tuple(self.reads):
+            return "a receiver that has not received it yet"
+        for node, turn in self.reads.copy().items():
             if not node.streams.has_passed(turn, sender.streams.own):
                 return f"operator {node.name!r}"
             if node is not sender and node not in asked:
@@ -178,8 +178,7 @@ class Resends:
     def _is_received(self, owner: Any) -> bool:
         """Return whether the operator received memory, now or earlier, and passes it on."""
         lifetimes = self._node.lifetimes
-        # A list of several operators does not tell which of them received it.
-        if lifetimes is not None and len(lifetimes.frames.members) == 1 and lifetimes.frames.held.has(owner):
+        if lifetimes is not None and lifetimes.held.has(owner):
             return True
         items = [part for port in self._node.input.ports for part in parts_of(port.item)]
         received = [part.data if type(part) is Envelope else part for part in items]
