@@ -288,60 +288,6 @@ def test_operators_on_one_stream_keep_their_frames_in_one_list_whatever_the_orde
     assert [member.held for member in members] == [[] for _ in members]
 
 
-class CompletedMeanwhile(list[int]):
-    """The computes of an operator, all of which another thread completes once they were counted after a check."""
-
-    is_checked = False
-
-    def __len__(self) -> int:
-        count = super().__len__()
-        if self.is_checked:
-            del self[:]
-        return count
-
-
-@no_stand_ins
-@pytest.mark.parametrize("call", ["check", "call_when_caught_up", "fence_next"])
-def test_an_operator_may_complete_the_computes_of_another_at_any_time(
-    call: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other one's thread checks between any two steps of this one's."""
-    device = Device()
-    frames = StreamFrames(device.fences(), Watch(), True)
-    one, other = Computes(frames, 2), Computes(frames, 8)
-    called: list[bool] = []
-    one.end()
-    if call == "call_when_caught_up":
-        one.end()
-        assert one.is_full
-        frames.insert_after(device.recorded)
-        device.done = device.recorded
-        other.check()
-        assert one.lifetimes.numbers == []
-        monkeypatch.setattr(
-            "headrace.gpu.when_done", lambda stream, done, event: called.append(event.is_done)
-        )
-        one.lifetimes.call_when_caught_up(lambda: None)
-        assert called == [True]
-        return
-    if call == "fence_next":
-        one.lifetimes.fence_next()
-        frames.insert_after(device.recorded)
-        device.done = device.recorded
-        other.check()
-    else:
-        one.lifetimes.numbers = numbers = CompletedMeanwhile([0, 0])
-        check = StreamFrames.check
-
-        def check_and_go_on(*arguments: Any) -> None:
-            check(*arguments)
-            numbers.is_checked = True
-
-        monkeypatch.setattr(StreamFrames, "check", check_and_go_on)
-    one.check()
-    assert one.lifetimes.numbers == []
-
-
 # -- events ------------------------------------------------------------------------------------------
 
 

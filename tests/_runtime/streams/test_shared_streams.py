@@ -243,3 +243,29 @@ def test_an_operator_that_fails_as_it_joins_frees_nothing_of_those_on_its_stream
 
     run(compose)
     assert seen == list(range(1, FRAMES + 1))
+
+
+def test_what_a_slow_operator_received_goes_although_a_fast_one_finds_out_first_what_is_done(
+    machine: sim.Machine,
+) -> None:
+    most: list[int] = []
+
+    def send(self: Any, op_input: Any, op_output: Any) -> None:
+        frame = new_array().fill(self.ticks, MS / 1000)
+        op_output.emit(frame, "fast")
+        if self.ticks % 8 == 0:
+            op_output.emit(frame, "slow")
+
+    def work(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("in")
+        most.append(context.frames_in_flight)
+
+    def compose(app: Any) -> None:
+        app.stream_per = "program"
+        first = Step(app, CountCondition(app, 800), outputs=["fast", "slow"], body=send, name="first")
+        for name in ("fast", "slow"):
+            app.add_flow(first, Step(app, inputs=["in"], body=work, name=name), {(name, "in")})
+
+    run(compose)
+    assert len(most) == 900
+    assert max(most) <= 3 * 16

@@ -277,8 +277,8 @@ class StreamFrames:
         completed, last = fences.completed, fences.last
         while in_flight and in_flight[0][0] <= completed:
             in_flight.popleft()
-        for each in self.members:
-            del each.numbers[: bisect_left(each.numbers, completed)]
+        # Its own: the others have to check what they received as often.
+        del numbers[: bisect_left(numbers, completed)]
         if released:
             in_flight.append((last + 1, released))
         waits_for = max([*(number + 1 for number in numbers[-1:]), in_flight[-1][0] if in_flight else 0])
