@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headrace import Application, CountCondition, Fragment, Subgraph, gpu
@@ -397,3 +398,25 @@ def test_operators_that_join_a_run_may_share_a_stream_with_each_other_but_not_wi
     assert shared == [True, True]
     assert late[0].streams == late[1].streams
     assert len(late[0].streams) == 1
+
+
+def test_the_check_says_nothing_of_programs_without_streams(
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
+) -> None:
+    """Their readers keep nothing, so that nobody could tell when they are done."""
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
+    table = np.zeros(8)
+    received: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit(table, "out")
+
+        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            received.append(op_input.receive("in"))
+
+        first = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="first")
+        app.add_flow(first, Step(app, inputs=("in",), body=take, name="last"))
+
+    run(compose, scheduler)
+    assert [each is table for each in received] == [True] * FRAMES

@@ -134,7 +134,7 @@ class Lifetimes:
     @property
     def frames_in_flight(self) -> int:
         """The number of frames that are kept because the stream may still read them, once for all who share it."""
-        return self.frames.count if self.frames.members[0] is self else 0
+        return self.frames.count if self.frames.members[:1] == [self] else 0
 
     @waits.shielded
     def sort(self) -> None:

@@ -130,8 +130,6 @@ class NodeStreams:
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return the compute to run, wrapped with the work before and after it."""
         self._compute = compute
-        if self.run.checks:
-            self.update_outputs()
         return self._first_compute
 
     def expect_library(self) -> None:
@@ -572,10 +570,14 @@ class NodeStreams:
         return fences.insert()
 
     def update_outputs(self) -> None:
-        """Update how each output sends messages, after a change of the streams or of the flows."""
+        """Update how each output sends messages, after a change of the streams or of the flows; from any thread."""
+        with self.run.lock:
+            self._update_outputs()
+
+    def _update_outputs(self) -> None:
         own, resends = self.own, self._resends
-        if resends is not None and (resends.is_over or (own is None and not self.run.checks)):
-            resends = None
+        if resends is not None and (resends.is_over or own is None):
+            resends = None  # without a stream, readers keep nothing by which it is known that they are done
         for name in self.node.output_queues:
             port = self.node.output.ports[name]
             stream = port.stream = self._outputs.get(name, own)

@@ -257,14 +257,18 @@ def _headrace_tensor(data: Any, owners: list[Any]) -> list[Any]:
 
 
 def memory_in(data: Any) -> list[Any]:
-    """Return the owners of the arrays in an object, each once, and no other object that has to stay alive."""
+    """Return the owners of the arrays in an object, each once, and no other object that has to stay alive.
+
+    Allocations are left out: each stands for one use of its memory, which is never sent again.
+    """
     found: list[Any] = []
     add_owners(data, found)
     once_each = {id(owner): owner for owner in found}
     return [
         owner
         for owner in once_each.values()
-        if type(owner) in _memory_types or any(hasattr(type(owner), name) for name in _ARRAYS)
+        if type(owner) is not Allocation
+        and (type(owner) in _memory_types or any(hasattr(type(owner), name) for name in _ARRAYS))
     ]
 
 

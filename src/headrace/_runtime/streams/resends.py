@@ -25,7 +25,6 @@ from headrace._runtime.messages.envelope import Envelope, make_envelope
 from headrace._runtime.messages.ports import parts_of
 from headrace._runtime.streams.owners import PLAIN, memory_in
 from headrace.core.errors import ResentMemoryWarning, StreamError
-from headrace.gpu.allocation import Allocation
 from headrace.tensor import Tensor
 from headrace.tensor.tree import map as map_tree
 
@@ -160,8 +159,6 @@ class Resends:
         sent = message.sent = SentMessage()
         sendings, turn = self._sendings, self._node.remaining
         for owner in owners:
-            if type(owner) is Allocation:  # which stands for one use of the memory
-                continue
             earlier = sendings.pop(id(owner), None)
             if earlier is not None and earlier.turn == turn:
                 sendings[id(owner)] = earlier  # of another output of this compute

@@ -57,11 +57,13 @@ class RunStreams:
     there or an operator first asks for its stream (`activate`). A library may be imported at any time: what
     imports it is noticed (`when_imported`), and each operator then looks for it when its next compute begins.
 
-    The leases and the streams are changed under `_lock`, by the operators' computes on any thread. A stream is
+    The leases and the streams are changed under `lock`, by the operators' computes on any thread. A stream is
     added to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
 
     Attributes
     ----------
+    lock
+        Guards the leases, the streams, and how each output sends.
     checks
         Whether memory that is sent again is an error (``HEADRACE_CHECK=streams``).
     observer
@@ -91,7 +93,7 @@ class RunStreams:
         self._leases: dict[StreamSource, StreamLease] = {}
         self._default: StreamSource | None = None
         self._defaults: dict[int, ManagedStream] = {}
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         # Streams that belong to no source, closed at the end.
         self.own_streams: list[Any] = []
         self._several_devices: bool | None = None
@@ -132,7 +134,7 @@ class RunStreams:
 
     def activate(self) -> None:
         """Make the streams of all operators; each works on its own from its next compute on."""
-        with self._lock:
+        with self.lock:
             if self.is_active or not self.has_device:
                 return
             for planned in self.layout:
@@ -142,7 +144,7 @@ class RunStreams:
 
     def stream_of_plan(self, planned: PlannedStream, operator: Operator) -> OperatorStream:
         """Return the stream for a place in the layout, which is made if the operator has joined the run."""
-        with self._lock:
+        with self.lock:
             return self._made.get(planned) or self._make(planned)
 
     def take_for(self, operator: Operator) -> ManagedStream | None:
@@ -176,7 +178,7 @@ class RunStreams:
 
     def use(self, source: StreamSource) -> StreamLease:
         """Return this run's lease of a source; the run closes it at its end."""
-        with self._lock:
+        with self.lock:
             lease = self._leases.get(source)
             if lease is None:
                 self._remember_caller()
@@ -190,14 +192,14 @@ class RunStreams:
         own = cast("StreamSource | None", operator.fragment.get_default_green_context_pool())
         if own is not None:
             return self.use(own)
-        with self._lock:
+        with self.lock:
             if self._default is None:
                 self._default = self.fragment.make_default_stream_source()
             return self.use(self._default)
 
     def default_stream(self, device_id: int = 0) -> ManagedStream:
         """Return a device's default stream as a managed stream."""
-        with self._lock:
+        with self.lock:
             if device_id not in self._defaults:
                 self._remember_caller()
                 self._defaults[device_id] = default_stream_of(device_id)
