@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import Application, CountCondition, Fragment, Subgraph, gpu
+from headrace import Application, ConditionType, CountCondition, Fragment, Subgraph, gpu
 from headrace._runtime.streams.layout import StreamLayout
 from headrace.core.errors import GraphError
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
@@ -415,8 +415,11 @@ def test_the_check_says_nothing_of_programs_without_streams(
         def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
             received.append(op_input.receive("in"))
 
+        def several(spec: Any) -> None:
+            spec.input("in", size=3).condition(ConditionType.MESSAGE_AVAILABLE, min_size=3)
+
         first = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="first")
-        app.add_flow(first, Step(app, inputs=("in",), body=take, name="last"))
+        app.add_flow(first, Step(app, body=take, setup=several, name="last"))
 
     run(compose, scheduler)
-    assert [each is table for each in received] == [True] * FRAMES
+    assert [each is table for batch in received for each in batch] == [True] * FRAMES
