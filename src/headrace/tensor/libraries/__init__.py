@@ -16,6 +16,7 @@ from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import Any
+from weakref import WeakMethod
 
 from headrace.gpu import StreamHandle, array_libraries
 from headrace.tensor.libraries.library import Library as Library
@@ -235,21 +236,22 @@ class _ImportNotice:
     """
 
     def __init__(self) -> None:
-        self._notices: list[Callable[[], None]] = []
+        # Weak: a run that was left alone because it does not end must not be kept for ever.
+        self._notices: list[WeakMethod[Callable[[], None]]] = []
 
     def add(self, notice: Callable[[], None]) -> Callable[[], None]:
-        """Call a function from now on; return what ends this."""
+        """Call a method from now on, as long as its object lives; return what ends this."""
+        reference = WeakMethod(notice, self._forget)
         if not self._notices:
             sys.meta_path.insert(0, self)
-        self._notices.append(notice)
+        self._notices.append(reference)
+        return lambda: self._forget(reference)
 
-        def end() -> None:
-            if notice in self._notices:
-                self._notices.remove(notice)
-                if not self._notices and self in sys.meta_path:
-                    sys.meta_path.remove(self)
-
-        return end
+    def _forget(self, reference: WeakMethod[Callable[[], None]]) -> None:
+        if reference in self._notices:
+            self._notices.remove(reference)
+        if not self._notices and self in sys.meta_path:
+            sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         """Return nothing, as a finder that does not know a module."""
@@ -259,8 +261,10 @@ class _ImportNotice:
 
     def tell(self) -> None:
         """Call the functions: there may be another library."""
-        for notice in tuple(self._notices):
-            notice()
+        for reference in tuple(self._notices):
+            notice = reference()
+            if notice is not None:
+                notice()
 
 
 _import_notice = _ImportNotice()
