@@ -55,7 +55,7 @@ class Source(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         if not self.began:
             self.began = self.fragment.read()
-        op_output.emit(self.message, "out")
+        op_output.emit(self.message, "out", constant=True)
 
 
 class Stage(Operator):
