@@ -133,7 +133,7 @@ def test_where_the_time_of_a_late_message_went_names_the_link() -> None:
     recorded = Recorded(lambda: Plant(5, [], size=3), ["edge", "server"])
     goal, goals = goal_for("edge.camera->server.detector", max="1ms")
     recorded.join(goals, clocks={"server": ClockOffset(10**9, 1000, is_shared=False)})
-    assert goal.misses == 5
+    assert goal.late == 5
     largest = goal.recent[-1].breakdown.largest
     assert (largest.kind, largest.where) == ("link", LINK)
     assert f"on the link {LINK}" in str(goal.recent[-1])

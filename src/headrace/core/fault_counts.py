@@ -31,5 +31,10 @@ class FaultCounts:
         """The counts, in the order of their names here."""
         return self.skipped, self.restarts, self.retries, self.dead_letters, self.stuck
 
+    @property
+    def given_up(self) -> int:
+        """The number of errors with which messages were given up."""
+        return self.skipped + self.restarts
+
     def __bool__(self) -> bool:
         return any(self.numbers)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +31,8 @@ class _Way:
     """A way to an operator, and the computes that messages reached on it.
 
     `times` has two columns for each operator, the times of receiving and emitting, but only one for the last, which
-    may emit several times. The rows are in the order of the last column of `computes`.
+    may emit several times. The rows are in the order of the last column of `computes`. `origin` is when the messages
+    began; of a way that is a source alone, when its computes were due.
     """
 
     path: Path
@@ -79,9 +80,10 @@ class FlowTables:
                 started = batch.started[starts, None]
                 path = Path((operator,))
                 computes = starts[:, None] + batch.first
-                found[path.operators] = [_Way(path, (), computes, started, started[:, 0])]
+                found[path.operators] = [_Way(path, (), computes, started, batch.due[starts])]
                 if operator.is_path:
-                    flows.append(_finished(_joined(found[path.operators]), batch, batch.done))
+                    way = replace(found[path.operators][0], origin=started[:, 0])
+                    flows.append(_finished(way, batch, batch.done))
             self._store(operator, found)
         return flows
 
@@ -128,7 +130,7 @@ class FlowTables:
                 emitted = arrivals.emitted[of]
                 origin = way.origin[rows]
                 if len(way.path.operators) == 1:
-                    origin = self._run.origins(arrivals.acq_timestamp[of], emitted)
+                    origin = self._run.origins(arrivals.acq_timestamp[of], emitted, origin)
                 found.append(
                     _Way(
                         Path((*way.path.operators, arrivals.queue.operator)),

@@ -28,6 +28,8 @@ from headrace.core.ports import IOSpec
 from headrace.observe.events.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
+    from headrace.core.condition import Ticks
+    from headrace.core.fault_counts import FaultCounts
     from headrace.observe.events.gpu_timing import ComputeTimer
     from headrace.observe.events.records import OperatorInfo
 
@@ -51,17 +53,20 @@ class NodeRecorder(ComputeLog):
         A row for each stream of a compute that is timed: the compute, the position of the timer, the pieces.
     replayed
         The computes that did not take place, because they were replayed.
+    ticks
+        A row for each compute that was due at a time: the compute, when it was due, the ticks skipped before it.
     recorded
         What `around` returned.
     """
 
-    __slots__ = ("info", "recorded", "replayed", "timed")
+    __slots__ = ("info", "recorded", "replayed", "ticks", "timed")
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
         super().__init__(now, timer)
         self.info = info
         self.timed: list[int] = []
         self.replayed: list[int] = []
+        self.ticks: list[int] = []
         self.recorded: Compute | None = None
 
     @property
@@ -85,6 +90,9 @@ class NodeRecorder(ComputeLog):
                 if started >= timer.next:
                     self.is_timing = timer.begin(started)
                 compute(op_input, op_output, context)
+            except BaseException:
+                self.failed.append(self.number)
+                raise
             finally:
                 if self.is_timing:
                     self.end_timing()
@@ -119,6 +127,30 @@ class NodeRecorder(ComputeLog):
         self.replayed.append(self.number)
         self.computes += (started, ended)
         self.number += 1
+
+    def noting_ticks(self, compute: Compute, ticks: Ticks, offset: int) -> Compute:
+        """Return a compute that notes when it was due; `offset` is what the run's clock shows at time 0."""
+        skipped = 0
+
+        def run(op_input: Any, op_output: Any, context: Any) -> None:
+            nonlocal skipped
+            due = self.computes[-1] if ticks.due is None else ticks.due - offset
+            self.ticks += (self.number, due, ticks.skipped - skipped)
+            skipped = ticks.skipped
+            compute(op_input, op_output, context)
+
+        return run
+
+    def noting_failures(self, compute: Compute, counts: FaultCounts) -> Compute:
+        """Return a compute that notes whether `compute`, which raises nothing, has given its messages up."""
+
+        def run(op_input: Any, op_output: Any, context: Any) -> None:
+            before = counts.given_up
+            compute(op_input, op_output, context)
+            if counts.given_up != before:
+                self.failed.append(self.number)
+
+        return run
 
     def end_timing(self) -> None:
         """End to take times on the device."""

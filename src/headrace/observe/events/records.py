@@ -40,6 +40,10 @@ class OperatorInfo:
         Whether paths also end here; a watcher may set it in `begin`.
     is_path
         Whether it is a path by itself, if messages begin here; a watcher may set it in `begin`.
+    goes_on
+        Whether a compute may go on with messages that an earlier one received, and emit what follows from them.
+    is_cut
+        Whether it is a link of which an end was started again, so that nobody knows which messages crossed it.
     is_link
         Whether it stands for a link between two processes; its computes are messages from sent to taken.
     node
@@ -56,6 +60,8 @@ class OperatorInfo:
     segment: SegmentInfo | None = field(default=None, repr=False)
     is_probe: bool = False
     is_path: bool = False
+    goes_on: bool = False
+    is_cut: bool = False
     is_link: bool = False
     node: Any = field(default=None, repr=False)
 
@@ -299,6 +305,23 @@ class Discards:
 
 
 @dataclass(eq=False, slots=True)
+class Drops:
+    """Messages that nobody receives, because a full queue dropped them or a join found nothing that goes with them.
+
+    Attributes
+    ----------
+    output
+        Where each was emitted: the position in `queue.outputs`.
+    number
+        The number of each among the messages from that output to this queue, from 0.
+    """
+
+    queue: QueueInfo
+    output: Times
+    number: Times
+
+
+@dataclass(eq=False, slots=True)
 class Emissions:
     """The messages that a batch of computes emitted into one queue, in order; some are dropped later.
 
@@ -310,8 +333,14 @@ class Emissions:
         The compute that emitted each: its number among all computes of the operator, from 0.
     number
         The number of each among the messages from that output to this queue, from 0.
+    producer
+        The compute that each follows from; an earlier one than `compute` if that goes on with its messages.
+    acq_timestamp
+        The acquisition timestamps, or `NO_TIMESTAMP`.
     rejected
         When the full queue rejected further messages, which have no number.
+    rejected_by
+        The compute that emitted each of these.
     dropped
         When the full queue dropped its oldest message for one of these.
     """
@@ -321,7 +350,10 @@ class Emissions:
     compute: Times
     number: Times
     emitted: Times
+    producer: Times
+    acq_timestamp: Times
     rejected: Times
+    rejected_by: Times
     dropped: Times
 
 
@@ -372,6 +404,12 @@ class Computes:
         What was discarded because they had failed.
     is_replayed
         Whether each did not take place, because a captured segment replayed a recording of it.
+    is_failed
+        Whether each failed for good, and gave its messages up.
+    due
+        When each was due by the operator's clock (`PeriodicCondition`), or `NO_TIMESTAMP`.
+    skipped
+        How many ticks of that clock were skipped before each.
     """
 
     operator: OperatorInfo
@@ -385,6 +423,22 @@ class Computes:
     emissions: list[Emissions] = field(default_factory=list)
     discards: list[Discards] = field(default_factory=list)
     is_replayed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    is_failed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    due: Times = field(default_factory=lambda: np.zeros(0, np.int64))
+    skipped: Times = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __post_init__(self) -> None:
+        count = len(self.started)
+        if len(self.is_failed) != count:
+            self.is_failed = np.zeros(count, np.bool_)
+        if len(self.due) != count:
+            self.due, self.skipped = np.full(count, NO_TIMESTAMP), np.zeros(count, np.int64)
+
+    @property
+    def ticks(self) -> NDArray[np.bool_]:
+        """Whether each was a tick of a clock."""
+        found: NDArray[np.bool_] = self.due != NO_TIMESTAMP
+        return found
 
     @property
     def gpu_time(self) -> Times:
@@ -626,13 +680,13 @@ class RunInfo:
         """The queues of all inputs."""
         return [queue for operator in self.operators for queue in operator.inputs]
 
-    def origins(self, acq_timestamps: Times, emitted: Times) -> Times:
-        """Return when messages began: their acquisition timestamps on the time line, else when they were emitted.
+    def origins(self, acq_timestamps: Times, emitted: Times, due: Times) -> Times:
+        """Return when messages began: at their acquisition, else when their source was due, else when they were emitted.
 
         A timestamp counts from the epoch, or is that of the run's clock. The one that lies just before the emission
         is meant; a timestamp for which this holds for neither is ignored.
         """
-        origins = emitted.copy()
+        origins = np.where(due != NO_TIMESTAMP, np.minimum(due, emitted), emitted)
         for offset in (self.epoch, self.clock_offset):
             shown = acq_timestamps - offset
             age = emitted - shown

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace.observe.events.observation import Observation
     from headrace.observe.events.records import (
         Computes,
+        Drops,
         Flows,
         OperatorInfo,
         OutputInfo,
@@ -101,6 +102,9 @@ class Watcher:
 
     def ran(self, kernels: list[Activity]) -> None:
         """Note kernels and copies that the device has completed, in the order in which they began."""
+
+    def dropped(self, drops: list[Drops]) -> None:
+        """Note messages that nobody receives: dropped by a full queue, or by a join."""
 
     def flowed(self, flows: list[Flows]) -> None:
         """Note messages that reached the end of their paths, all at the same operator."""

@@ -43,7 +43,7 @@ class Part:
     ----------
     kind
         ``"before"`` (from the acquisition to the first operator), ``"queue"``, ``"host"`` (in `compute`),
-        ``"link"`` (from one process to another), ``"device"`` (waiting for the device), or ``"gpu"``.
+        ``"link"`` (from one process to another), ``"device"`` (waiting for the device), ``"gpu"``, or ``"unknown"``.
     where
         The queue, as in ``"display.in"``, or the operator.
     slice
@@ -64,6 +64,7 @@ class Part:
             "host": f"in compute of {self.where}",
             "link": f"on the link {self.where}",
             "gpu": f"on the GPU for {self.where}",
+            "unknown": f"on the way from {self.where}",
             "device": f"waiting for the GPU in {self.where}",
         }[self.kind]
         return f"{self.duration / 1e6:.3f} ms {text}{f' (slice {self.slice})' if self.slice else ''}"

@@ -216,16 +216,17 @@ class GoalStatistics:
     Attributes
     ----------
     name
-        The path of the goal.
-    count, misses, lost
-        The number of messages that arrived, that took longer than allowed, and that were lost on the way.
-    is_met
-        Whether it is met; None if that is not known.
+        The path of the goal; with its bounds, if another goal is about the same path.
+    sent, arrived, late, failed, dropped, lost, is_met
+        As in :class:`Goal`.
     """
 
     name: str
-    count: int = 0
-    misses: int = 0
+    sent: int = 0
+    arrived: int = 0
+    late: int = 0
+    failed: int = 0
+    dropped: int = 0
     lost: int = 0
     is_met: bool | None = None
 

@@ -194,7 +194,16 @@ class StatisticsWatcher(Watcher):
                 ),
                 run.kernels if self.wants_kernels else "",
                 tuple(
-                    GoalStatistics(goal.path, goal.count, goal.misses, goal.lost, goal.is_met)
+                    GoalStatistics(
+                        goal.name,
+                        goal.sent,
+                        goal.arrived,
+                        goal.late,
+                        goal.failed,
+                        goal.dropped,
+                        goal.lost,
+                        goal.is_met,
+                    )
                     for watcher in (self.observation.watchers if self.observation is not None else ())
                     for goal in getattr(watcher, "goals", ())
                 ),
