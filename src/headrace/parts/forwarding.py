@@ -247,7 +247,7 @@ class Forwarder(Watcher):
         """Keep computes for the end of the round."""
         self._round.computes.append(computes)
 
-    def dropped(self, drops: list[Drops]) -> None:
+    def messages_dropped(self, drops: list[Drops]) -> None:
         """Keep messages that were dropped for the end of the round."""
         self._round.drops += drops
 

@@ -295,7 +295,7 @@ class JoinedRun:
             if made is not None:
                 self._waiting[link.operator].append(made)
         if found.drops:
-            self._tell("dropped", [known.renumber_drops(each) for each in found.drops])
+            self._tell("messages_dropped", [known.renumber_drops(each) for each in found.drops])
         if found.kernels:
             self._tell("ran", [known.kernel(each, offset) for each in found.kernels])
         run.kernels = found.kernels_shown or run.kernels
@@ -504,7 +504,9 @@ class _Part:
         """Add what is new in a graph."""
         name, run = self.name, self._run
         for each in graph.operators[len(self.operators) :]:
-            composed = self._composed.get(each.name) or type(each.kind, (), {"_headrace": _NO_STATE})()
+            composed = self._composed.get(each.name) or type(
+                each.kind, (), {"_headrace": _NO_STATE, "conditions": {}}
+            )()
             operator = OperatorInfo(
                 each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(composed)
             )

@@ -199,7 +199,7 @@ class Reader:
                 log.forget_received()
             drops = [each for log in self._logs for each in log.take_drops()]
             if drops:
-                self._tell("dropped", drops)
+                self._tell("messages_dropped", drops)
             # Where rows are left unread, the last messages that were read were not shown, and keep their ways.
             for log, producer in oldest:
                 self._tables.forget(log.info, producer, log.producers)

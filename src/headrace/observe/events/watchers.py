@@ -103,7 +103,7 @@ class Watcher:
     def ran(self, kernels: list[Activity]) -> None:
         """Note kernels and copies that the device has completed, in the order in which they began."""
 
-    def dropped(self, drops: list[Drops]) -> None:
+    def messages_dropped(self, drops: list[Drops]) -> None:
         """Note messages that nobody receives: dropped by a full queue, or by a join."""
 
     def flowed(self, flows: list[Flows]) -> None:

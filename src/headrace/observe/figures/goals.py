@@ -426,7 +426,7 @@ class GoalsWatcher(Watcher):
         for goal in self.goals:
             goal.add(computes)
 
-    def dropped(self, drops: list[Drops]) -> None:
+    def messages_dropped(self, drops: list[Drops]) -> None:
         """Count messages that were dropped on purpose."""
         for goal in self.goals:
             goal.drop(drops)

@@ -28,6 +28,9 @@ _METRICS = (
     ("operators", "retries", "counter", "retries", "Retries after errors."),
     ("operators", "dead_letters", "counter", "dead_letters", "Failed computes whose messages were sent on."),
     ("operators", "stuck", "counter", "stuck_computes", "Computes that took longer than their deadline."),
+    ("operators", "lateness", "histogram", "lateness_seconds", "How long after they were due ticks began."),
+    ("operators", "late_ticks", "counter", "late_ticks", "Ticks that began when the next one was due."),
+    ("operators", "skipped_ticks", "counter", "skipped_ticks", "Ticks that were skipped."),
     ("operators", "busy", "gauge", "operator_busy_ratio", "Share of the time in compute on the host."),
     ("operators", "gpu_busy", "gauge", "operator_gpu_busy_ratio", "Share of the time on the device."),
     ("queues", "busy", "gauge", "queue_busy_ratio", "Share of the places that were taken, on average."),
@@ -55,7 +58,13 @@ _METRICS = (
     ("goals", "late", "counter", "goal_late", "Messages that took longer than a goal allows."),
     ("goals", "failed", "counter", "goal_failed", "Messages that failed computes took with them."),
     ("goals", "dropped", "counter", "goal_dropped", "Messages that were dropped on purpose."),
-    ("goals", "lost", "counter", "goal_lost", "Messages that were lost with a process; ticks that were skipped."),
+    (
+        "goals",
+        "lost",
+        "counter",
+        "goal_lost",
+        "Messages that were lost with a process; ticks that were skipped.",
+    ),
     ("goals", "is_met", "gauge", "goal_met", "1 if a goal is met so far, 0 if not; absent if not known."),
 )
 

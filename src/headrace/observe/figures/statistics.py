@@ -51,6 +51,10 @@ class OperatorStatistics:
         The number of its restarts and retries after errors, and of failed computes whose messages were sent on.
     stuck
         The number of computes that took longer than its deadline (`OperatorSpec.deadline`).
+    lateness
+        How long after they were due the ticks of its `PeriodicCondition` began, the first not counted.
+    late_ticks, skipped_ticks
+        The number of ticks that began when the next one was due already, and of those that its policy skipped.
     """
 
     name: str
@@ -68,6 +72,14 @@ class OperatorStatistics:
     retries: int = 0
     dead_letters: int = 0
     stuck: int = 0
+    lateness: Summary = _NOTHING
+    late_ticks: int = 0
+    skipped_ticks: int = 0
+
+    @property
+    def latest(self) -> int:
+        """The lateness of its latest tick, in nanoseconds."""
+        return self.lateness.max
 
     @property
     def is_saturated(self) -> bool:

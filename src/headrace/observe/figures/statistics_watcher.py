@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.core.condition import ticks_of
 from headrace.observe.events.cupti_activity import SHOWN
 from headrace.observe.events.records import RunInfo
 from headrace.observe.events.watchers import Watcher
@@ -67,6 +68,8 @@ class StatisticsWatcher(Watcher):
             )
             # By operator and compute: when its kernels known so far began and ended, and how long they took.
             self._running: list[dict[int, tuple[int, int, int]]] = [{} for _ in run.operators]
+            # By operator: the ticks that were late, and those that were skipped.
+            self._ticks: defaultdict[OperatorInfo, tuple[int, int]] = defaultdict(lambda: (0, 0))
             # By device and name of the slice: when work was on it.
             self._coverage: defaultdict[tuple[int, str], Coverage] = defaultdict(Coverage)
             # In the order in which messages first came on them.
@@ -104,8 +107,22 @@ class StatisticsWatcher(Watcher):
             for work in computes.gpu:
                 self._coverage[work.stream.device, operator.slice].add(work.certain, work.ended)
                 self.newest = max(self.newest, int(work.ended.max(initial=0)))
+            if computes.ticks.any():
+                self._add_ticks(computes)
             for arrivals in computes.arrivals:
                 self._durations["wait", arrivals.queue].add(arrivals.wait, arrivals.received)
+
+    def _add_ticks(self, computes: Computes) -> None:
+        operator, started = computes.operator, computes.started
+        lateness = started - computes.due
+        # The first tick comes at once: it is not due before.
+        is_tick = computes.ticks & (np.arange(len(started)) + computes.first > 0)
+        self._durations["lateness", operator].add(lateness[is_tick], started[is_tick])
+        clock = ticks_of(operator.node.operator.conditions.values())
+        late, skipped = self._ticks[operator]
+        if clock is not None and clock.period:
+            late += int((lateness[is_tick] >= clock.period).sum())
+        self._ticks[operator] = late, skipped + int(computes.skipped.sum())
 
     def ran(self, kernels: list[Activity]) -> None:
         """Add kernels and copies."""
@@ -240,7 +257,7 @@ class _Timespan:
     """
 
     def __init__(self, watcher: StatisticsWatcher, now: int) -> None:
-        self._durations, self._window = watcher._durations, watcher.window
+        self._durations, self._window, self._ticks = watcher._durations, watcher.window, watcher._ticks
         self._run_started = watcher._run.started
         self._until = now if self._window and now else watcher.newest
         self.since = self._until - self._window if self._window else ALWAYS
@@ -255,6 +272,10 @@ class _Timespan:
     def count(self, kind: str, key: Any) -> int:
         """Return the number of durations in all of the run."""
         return self._durations[kind, key].count
+
+    def ticks(self, operator: OperatorInfo) -> tuple[int, int]:
+        """Return the number of late ticks of an operator, and of those that were skipped, in all of the run."""
+        return self._ticks[operator]
 
     def rate(self, events: Distribution) -> float:
         """Return how many there were in a second; in the whole run, from the first of them to the last."""
@@ -282,6 +303,8 @@ def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
         time.share(host.load),
         time.share(time.of("gpu", operator).load),
         *operator.faults.numbers,
+        time.of("lateness", operator).summary(),
+        *time.ticks(operator),
     )
 
 
