@@ -614,10 +614,10 @@ class Fragment(Composition):
         Parameters
         ----------
         path
-            Two or more operators with ``->`` between them, as in ``"camera->display"``. Operators in between may be
+            Two or more operators with ``->`` between them, as in ``"camera->display"``; those in between may be
             left out. Time begins with the acquisition, the time at which the first was due by its
-            `PeriodicCondition`, or its emission, and ends when the work of the last is complete on the device. For a
-            period, one operator that has a `PeriodicCondition`.
+            `PeriodicCondition`, or its emission, and ends when the work of the last is complete on the device. For
+            a period, one operator that has a `PeriodicCondition`.
         mean, p50, p95, p99, max
             The most that each figure may be; at least one.
         period, jitter

@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from headrace.observe.events.cupti_activity import Activity
     from headrace.observe.events.records import Computes, Drops, RunInfo
 
-_WANTS = ("wants_threads", "wants_emissions", "wants_every_gpu_time", "wants_gpu_times", "wants_kernels")
+_WANTS = (
+    "wants_threads",
+    "wants_emissions",
+    "wants_every_gpu_time",
+    "wants_gpu_times",
+    "wants_kernels",
+    "wants_cpu_times",
+)
 
 
 @dataclass(frozen=True, slots=True)

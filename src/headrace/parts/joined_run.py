@@ -504,9 +504,10 @@ class _Part:
         """Add what is new in a graph."""
         name, run = self.name, self._run
         for each in graph.operators[len(self.operators) :]:
-            composed = self._composed.get(each.name) or type(
-                each.kind, (), {"_headrace": _NO_STATE, "conditions": {}}
-            )()
+            composed = (
+                self._composed.get(each.name)
+                or type(each.kind, (), {"_headrace": _NO_STATE, "conditions": {}})()
+            )
             operator = OperatorInfo(
                 each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(composed)
             )

@@ -158,7 +158,9 @@ def test_goals_tell_lost_and_outstanding_messages(page: Any) -> None:
     )
     assert "not judged p99 " in goal.inner_text()
     assert "of 11 sent 8 arrived in time, 3 outstanding" in goal.inner_text()
-    show(page, "goals.0.is_met=false; goals.0.sent=5; goals.0.arrived=0; goals.0.lost=5; goals.0.outstanding=0")
+    show(
+        page, "goals.0.is_met=false; goals.0.sent=5; goals.0.arrived=0; goals.0.lost=5; goals.0.outstanding=0"
+    )
     assert "missed p99 at most 0.0010 µs; of 5 sent 0 arrived in time, 5 lost" in goal.inner_text()
 
 

@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 
+from headrace import op
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.gpu import LaunchConfig, launch, sim
+from headrace.observe.events import recorder
 from headrace.observe.figures.distribution import Summary
 from headrace.observe.figures.statistics import (
     OperatorStatistics,
     PathStatistics,
+    QueueStatistics,
     SegmentStatistics,
     Statistics,
 )
+from headrace.resources import RealtimeClock
+from headrace.schedulers import EventBasedScheduler
 from tests.gpu.kernels import spin
 from tests.harness import App, Step
 
@@ -134,3 +139,62 @@ def test_a_simulated_run_advises_whoever_fills_a_shared_stream(machine: sim.Mach
     assert [each.partition(" that")[0] for each in found] == (
         ["first, second share a stream"] if stream_per == "program" else []
     )
+
+
+# Workers.
+
+
+def waiting(
+    waits: float | None = 0.92, busy: float = 0.5, queue: float = 0.3, other: float = 0.2
+) -> Statistics:
+    return Statistics(
+        operators=(
+            OperatorStatistics("grab", count=100, busy=busy, waits=waits),
+            OperatorStatistics("detect", count=100, busy=other),
+        ),
+        queues=(QueueStatistics("detect.in", received=100, busy=queue),),
+    )
+
+
+def test_an_operator_that_waits_while_others_have_messages_should_be_parallel() -> None:
+    (text,) = waiting().advice
+    assert text == (
+        "grab waited 92% of its time, while messages waited for detect: with parallel = True it computes "
+        "beside others"
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"waits": None}, {"waits": 0.4}, {"busy": 0.05}, {"queue": 0.01}, {"other": 0.95}],
+    ids=lambda given: next(iter(given)),
+)
+def test_nothing_is_said_of_workers_where_nothing_would_be_gained(given: dict[str, Any]) -> None:
+    assert waiting(**given).advice == ()
+
+
+@pytest.mark.parametrize(
+    ("parallel", "workers", "looked_at"),
+    [(False, 2, {"grab", "take"}), (True, 2, {"take"}), (False, 1, set())],
+)
+def test_computes_that_exclude_others_are_asked_how_long_they_had_the_processor(
+    parallel: bool, workers: int, looked_at: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compose(app: Any) -> None:
+        @op(parallel=parallel)
+        def grab() -> int:
+            return 1
+
+        @op
+        def take(value: int) -> None:
+            pass
+
+        app.scheduler(EventBasedScheduler(app, worker_thread_number=workers, clock=RealtimeClock(app)))
+        app.add_flow(grab(app, CountCondition(app, 170)), take(app))
+
+    monkeypatch.setattr(recorder, "thread_time_ns", lambda: 0)  # no thread ever has it
+    app = App(compose, clock=None)
+    tracker = app.track(0, 0)
+    app.run()
+    waits = {each.name: each.waits for each in tracker.statistics.operators}
+    assert waits == {name: 1.0 if name in looked_at else None for name in ("grab", "take")}

@@ -100,9 +100,7 @@ def test_dead_letters_fail_and_the_main_path_is_seen(times: int) -> None:
         policy = skip() | dead_letter("bad")
         if times:
             policy = retry(times=times) | policy
-        middle = Step(
-            app, inputs=["in"], outputs=["out"], body=refuses({3}), name="middle", on_error=policy
-        )
+        middle = Step(app, inputs=["in"], outputs=["out"], body=refuses({3}), name="middle", on_error=policy)
         app.add_flow(source(app, 5), middle, size=5)
         app.add_flow(middle, Step(app, inputs=["in"], body=takes(1), name="sink"), {("out", "in")})
         app.add_flow(middle, Step(app, inputs=["in"], body=takes(1), name="bin"), {("bad", "in")})
@@ -319,7 +317,9 @@ def test_a_period_that_makes_no_sense_is_refused(path: str, given: Any, text: st
         App(chain(1, 2)).expect(path, **given)
 
 
-@pytest.mark.parametrize(("name", "text"), [("a", "has a period of 10 ms"), ("b", "has no PeriodicCondition")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("a", "has a period of 10 ms"), ("b", "has no PeriodicCondition")]
+)
 def test_a_period_of_an_operator_that_has_another_one_is_an_error(name: str, text: str) -> None:
     app = App(chain(1, 2))
     app.expect(name, period="1ms", jitter="1us")

@@ -53,7 +53,10 @@ def test_goals_are_counted() -> None:
     app.run()
     missed, met = ({"application": "App", "goal": path} for path in ("a->b", "a -> b"))
     figures = (
-        *(f"headrace_goal_{count}_total" for count in ("sent", "arrived", "late", "failed", "dropped", "lost")),
+        *(
+            f"headrace_goal_{count}_total"
+            for count in ("sent", "arrived", "late", "failed", "dropped", "lost")
+        ),
         "headrace_goal_met",
     )
     assert [registry.get_sample_value(name, missed) for name in figures] == [3, 0, 3, 0, 0, 0, 0]

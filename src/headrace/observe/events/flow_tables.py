@@ -30,9 +30,9 @@ _log = logging.getLogger("headrace.observe")
 class _Way:
     """A way to an operator, and the computes that messages reached on it.
 
-    `times` has two columns for each operator, the times of receiving and emitting, but only one for the last, which
-    may emit several times. The rows are in the order of the last column of `computes`. `origin` is when the messages
-    began; of a way that is a source alone, when its computes were due.
+    `times` has two columns for each operator, the times of receiving and emitting, but only one for the last,
+    which may emit several times. The rows are in the order of the last column of `computes`. `origin` is when the
+    messages began; of a way that is a source alone, when its computes were due.
     """
 
     path: Path
@@ -73,7 +73,8 @@ class FlowTables:
         flows = []
         if operator.is_leaf or operator.is_probe:
             done = batch.done
-            flows = [_finished(_joined(ways), batch, done) for ways in found.values()]
+            arrived = (_finished(_joined(ways), batch, done) for ways in found.values())
+            flows = [each for each in arrived if len(each.compute)]
         if operator.has_sent:
             starts = (~has_received).nonzero()[0]
             if len(starts):
@@ -216,6 +217,9 @@ def _concatenated(parts: list[_Way]) -> _Way:
 
 
 def _finished(way: _Way, batch: Computes, done: Times) -> Flows:
+    """Return the messages that reached the end of a way; a message has not if its last compute failed."""
+    if batch.is_failed.any():
+        way = way.rows(~batch.is_failed[way.computes[:, -1] - batch.first])
     places = way.computes[:, -1] - batch.first
     times = np.column_stack((way.times, done[places]))
     return Flows(way.path, way.queues, way.computes, times, way.origin, batch.is_timed[places])

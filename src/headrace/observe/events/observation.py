@@ -185,6 +185,12 @@ class Observation:
                 _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
         if self._kernels is not None:
             compute = self._kernels.around(recorder.info, lambda: recorder.number, compute)
+        if (
+            any(watcher.wants_cpu_times for watcher in self.watchers)
+            and not (self._is_serial or self.run.is_virtual)
+            and not node.is_parallel
+        ):
+            compute = recorder.noting_cpu_times(compute)
         ticks = ticks_of(node.operator.conditions.values())
         if ticks is not None:
             compute = recorder.noting_ticks(compute, ticks, self.run.clock_offset)

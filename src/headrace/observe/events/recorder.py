@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from threading import get_ident
+from time import thread_time_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace._runtime import AT_START, ComputeLog, EmissionLog, Envelope, ReceiptLog
@@ -39,6 +40,7 @@ DROPPED = NO_TIMESTAMP
 Compute: TypeAlias = Callable[..., None]
 _POP = IOSpec.QueuePolicy.POP
 _LATEST = IOSpec.QueuePolicy.LATEST
+_CPU_SAMPLE = 16  # computes of which one is looked at: two calls of the system take about a microsecond
 _popleft: Any = deque.popleft
 
 
@@ -55,11 +57,13 @@ class NodeRecorder(ComputeLog):
         The computes that did not take place, because they were replayed.
     ticks
         A row for each compute that was due at a time: the compute, when it was due, the ticks skipped before it.
+    cpu_times
+        A row for some computes: the compute, the time that its thread had the processor.
     recorded
         What `around` returned.
     """
 
-    __slots__ = ("info", "recorded", "replayed", "ticks", "timed")
+    __slots__ = ("cpu_times", "info", "recorded", "replayed", "ticks", "timed")
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
         super().__init__(now, timer)
@@ -67,6 +71,7 @@ class NodeRecorder(ComputeLog):
         self.timed: list[int] = []
         self.replayed: list[int] = []
         self.ticks: list[int] = []
+        self.cpu_times: list[int] = []
         self.recorded: Compute | None = None
 
     @property
@@ -138,6 +143,19 @@ class NodeRecorder(ComputeLog):
             self.ticks += (self.number, due, ticks.skipped - skipped)
             skipped = ticks.skipped
             compute(op_input, op_output, context)
+
+        return run
+
+    def noting_cpu_times(self, compute: Compute) -> Compute:
+        """Return a compute that notes now and then how long its thread had the processor."""
+
+        def run(op_input: Any, op_output: Any, context: Any) -> None:
+            if self.number % _CPU_SAMPLE:
+                compute(op_input, op_output, context)
+                return
+            began = thread_time_ns()
+            compute(op_input, op_output, context)
+            self.cpu_times += (self.number, thread_time_ns() - began)
 
         return run
 

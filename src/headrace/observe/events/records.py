@@ -410,6 +410,8 @@ class Computes:
         When each was due by the operator's clock (`PeriodicCondition`), or `NO_TIMESTAMP`.
     skipped
         How many ticks of that clock were skipped before each.
+    cpu_time
+        How long the thread of each had the processor, or `NO_TIMESTAMP` for most of them.
     """
 
     operator: OperatorInfo
@@ -426,6 +428,7 @@ class Computes:
     is_failed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     due: Times = field(default_factory=lambda: np.zeros(0, np.int64))
     skipped: Times = field(default_factory=lambda: np.zeros(0, np.int64))
+    cpu_time: Times = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
         count = len(self.started)
@@ -433,6 +436,8 @@ class Computes:
             self.is_failed = np.zeros(count, np.bool_)
         if len(self.due) != count:
             self.due, self.skipped = np.full(count, NO_TIMESTAMP), np.zeros(count, np.int64)
+        if len(self.cpu_time) != count:
+            self.cpu_time = np.full(count, NO_TIMESTAMP)
 
     @property
     def ticks(self) -> NDArray[np.bool_]:
@@ -681,7 +686,7 @@ class RunInfo:
         return [queue for operator in self.operators for queue in operator.inputs]
 
     def origins(self, acq_timestamps: Times, emitted: Times, due: Times) -> Times:
-        """Return when messages began: at their acquisition, else when their source was due, else when they were emitted.
+        """Return when messages began: when they were acquired, or their source was due, or they were emitted.
 
         A timestamp counts from the epoch, or is that of the run's clock. The one that lies just before the emission
         is meant; a timestamp for which this holds for neither is ignored.

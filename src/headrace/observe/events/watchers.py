@@ -46,6 +46,9 @@ class Watcher:
         a second.
     wants_gpu_times
         Whether work on the device is timed; if no watcher wants it, it is not.
+    wants_cpu_times
+        Whether it is noted of some computes how long their thread had the processor, of operators that do not say
+        that they are parallel, in a run with several workers.
     wants_kernels
         Whether `ran` is called with every kernel and copy on a GPU, if the package ``cupti-python`` is installed.
         This slows down every launch.
@@ -64,6 +67,7 @@ class Watcher:
     wants_emissions = False
     wants_every_gpu_time = False
     wants_gpu_times = True
+    wants_cpu_times = False
     wants_kernels = False
     wants_data = False
     spans_parts = False

@@ -43,7 +43,8 @@ class Part:
     ----------
     kind
         ``"before"`` (from the acquisition to the first operator), ``"queue"``, ``"host"`` (in `compute`),
-        ``"link"`` (from one process to another), ``"device"`` (waiting for the device), ``"gpu"``, or ``"unknown"``.
+        ``"link"`` (from one process to another), ``"device"`` (waiting for the device), ``"gpu"``, or
+        ``"unknown"``.
     where
         The queue, as in ``"display.in"``, or the operator.
     slice

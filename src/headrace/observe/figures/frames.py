@@ -1,12 +1,13 @@
 """FrameTable: every frame that the first operator of a path sends, to its end, whatever that is.
 
-A frame is a message that the first operator puts into a queue on a way to the last one. What follows from it belongs
-to it: an operator that emits three messages for one has split it, one that emits one for ten has joined ten. A frame
-has ended when nothing that follows from it is under way any more. If parts of it ended differently, the worst counts.
+A frame is a message that the first operator puts into a queue on a way to the last one. What follows from it
+belongs to it: an operator that emits three messages for one has split it, one that emits one for ten has joined
+ten. A frame has ended when nothing that follows from it is under way any more. If parts of it ended differently,
+the worst counts.
 
-The table follows messages by the two facts that are recorded of each: its number among those of its output and queue,
-and the compute from which it follows. So it needs no clock and no guess, and what it says adds up: each frame that was
-sent is in exactly one of `Fate`, or under way.
+The table follows messages by the two facts that are recorded of each: its number among those of its output and
+queue, and the compute from which it follows. So it needs no clock and no guess, and what it says adds up: each
+frame that was sent has exactly one `Fate`, or is under way.
 """
 
 from __future__ import annotations

@@ -70,9 +70,9 @@ class Goal:
     A frame is late if it takes longer than the strictest of the percentiles and the maximum allow. The goal is met
     if the figures themselves hold: at most one frame in a hundred may be late for a ``p99``. Frames that failed or
     were lost count as ones that take for ever. Those that were dropped on purpose do not count: by the policy of a
-    queue, by a join that found nothing to go with them, or by an operator that sent nothing on for them. A goal that
-    no frame has reached is neither met nor missed. Nor is one that depends on frames that were still under way when
-    the run ended, or that were not timed.
+    queue, by a join that found nothing to go with them, or by an operator that sent nothing on for them. A goal
+    that no frame has reached is neither met nor missed. Nor is one that depends on frames that were still under way
+    when the run ended, or that were not timed.
 
     The frames of a period are the ticks of the operator's `PeriodicCondition`, and the time of each is how late its
     compute began. A tick that was skipped is lost.
@@ -87,7 +87,8 @@ class Goal:
     sent
         The number of frames so far.
     arrived, late, failed, dropped, lost
-        How many of them arrived in time, arrived late, failed, were dropped on purpose, and were lost with a process.
+        How many of them arrived in time, arrived late, failed, were dropped on purpose, and were lost with a
+        process.
     untimed
         How many of those that arrived were not timed to their end on the device.
     outstanding
@@ -122,8 +123,8 @@ class Goal:
         if self.period is not None:
             if len(self.names) != 1 or not self.names[0] or set(self.bounds) != {"jitter"}:
                 raise ValueError(
-                    f"expect({path!r}) with period= is about the ticks of one operator, and needs jitter= alone, as "
-                    "in expect('tick', period='1ms', jitter='100us')"
+                    f"expect({path!r}) with period= is about the ticks of one operator, and needs jitter= alone, "
+                    "as in expect('tick', period='1ms', jitter='100us')"
                 )
         elif "jitter" in self.bounds:
             raise ValueError(f"expect({path!r}): jitter= goes with period=")
@@ -437,7 +438,7 @@ class GoalsWatcher(Watcher):
             goal.explain(flows, self._critical)
 
     def end(self, outcome: Outcome | None) -> None:
-        """Log which goals were met, with a warning if one was not or could not be judged, and add to the outcome."""
+        """Log which goals were met, with a warning if one was not or is not known, and add to the outcome."""
         now = self._newest
         if self.observation is not None and not self._has_own_time:
             now = max(now, self.observation.now())
@@ -460,7 +461,7 @@ def expect(
     bounds: dict[str, Any],
     period: Any = None,
 ) -> Goal:
-    """Set a goal for a path of a fragment, or for the period of an operator: what to call at a miss, and its bounds."""
+    """Set a goal for a path of a fragment, or for the period of an operator."""
     goal = Goal(path, bounds, on_miss, period)
     watcher = next(
         (watcher for watcher in fragment._headrace.watchers if isinstance(watcher, GoalsWatcher)), None

@@ -51,6 +51,9 @@ class OperatorStatistics:
         The number of its restarts and retries after errors, and of failed computes whose messages were sent on.
     stuck
         The number of computes that took longer than its deadline (`OperatorSpec.deadline`).
+    waits
+        The share of its computes' time in which their thread did not have the processor, of those that were looked
+        at; None if none was. Of operators that do not say that they are parallel, with several workers.
     lateness
         How long after they were due the ticks of its `PeriodicCondition` began, the first not counted.
     late_ticks, skipped_ticks
@@ -75,6 +78,7 @@ class OperatorStatistics:
     lateness: Summary = _NOTHING
     late_ticks: int = 0
     skipped_ticks: int = 0
+    waits: float | None = None
 
     @property
     def latest(self) -> int:
@@ -284,7 +288,7 @@ class Statistics:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What could be gained by other streams, in words; of operators whose work on the device was timed."""
+        """What could be gained by other streams, and by computes beside others, in words."""
         from headrace.observe.figures.advice import advice
 
         return tuple(advice(self))

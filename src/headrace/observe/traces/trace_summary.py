@@ -383,13 +383,13 @@ class _Sample:
             if saturated := self._saturated(busy):
                 return f"The p99 is close to the median, but {saturated}"
             return "The p99 is close to the median; nothing stands out."
-        start = f"Of the {_ms(total)} more, {_ms(grown.more)} are spent in the {grown.name}"
+        where = grown.name if grown.kind == "before" else f"in the {grown.name}"
+        start = f"Of the {_ms(total)} more, {_ms(grown.more)} are spent {where}"
         if grown.more > total * _MUCH:  # other parts take less
-            start = f"Messages around the p99 spend {_ms(grown.more)} more in the {grown.name}"
+            start = f"Messages around the p99 spend {_ms(grown.more)} more {where}"
         if grown.kind == "before":
-            text = f"{start.removesuffix(grown.name).removesuffix(' in the ')} before {grown.operator} computes"
             saturated = self._saturated(busy)
-            return f"{text}, from when it is due or the acquisition{f', while {saturated}' if saturated else '.'}"
+            return f"{start}{f', while {saturated}' if saturated else '.'}"
         if grown.kind == "queue":
             return f"{start}{self._reason_of_queue(grown.operator)}."
         if grown.kind == "gpu":
