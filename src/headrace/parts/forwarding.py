@@ -71,6 +71,7 @@ class PartOperator:
     sends: str = ""
     receives: str = ""
     goes_on: bool = False
+    is_parallel: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ def _operator(info: OperatorInfo, known: Container[int]) -> PartOperator:
         name if is_sender else "",
         "" if is_sender else name,
         info.goes_on,
+        info.is_parallel,
     )
 
 

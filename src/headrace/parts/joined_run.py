@@ -511,7 +511,7 @@ class _Part:
             operator = OperatorInfo(
                 each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(composed)
             )
-            operator.goes_on = each.goes_on
+            operator.goes_on, operator.is_parallel = each.goes_on, each.is_parallel
             self.operators.append(operator)
             run.operators.append(operator)
             if not (each.sends or each.receives):
@@ -563,6 +563,8 @@ class _Part:
 
     def _forget(self) -> None:
         self.is_known = False
+        for operator in self.operators:
+            operator.is_unseen = True
         _log.warning(
             "part %r has another graph since it was restarted, and is not watched any more", self.name
         )

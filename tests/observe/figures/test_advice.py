@@ -18,7 +18,9 @@ from headrace.observe.figures.statistics import (
     PathStatistics,
     QueueStatistics,
     SegmentStatistics,
+    SliceStatistics,
     Statistics,
+    WorkersStatistics,
 )
 from headrace.resources import RealtimeClock
 from headrace.schedulers import EventBasedScheduler
@@ -145,14 +147,20 @@ def test_a_simulated_run_advises_whoever_fills_a_shared_stream(machine: sim.Mach
 
 
 def waiting(
-    waits: float | None = 0.92, busy: float = 0.5, queue: float = 0.3, other: float = 0.2
+    waits: float | None = 0.92,
+    busy: float = 0.5,
+    queue: float = 0.3,
+    other: float = 0.2,
+    workers: int = 2,
+    parallel: bool = False,
 ) -> Statistics:
     return Statistics(
         operators=(
-            OperatorStatistics("grab", count=100, busy=busy, waits=waits),
+            OperatorStatistics("grab", count=100, busy=busy, waits=waits, is_parallel=parallel),
             OperatorStatistics("detect", count=100, busy=other),
         ),
         queues=(QueueStatistics("detect.in", received=100, busy=queue),),
+        workers=(WorkersStatistics("workers", workers),),
     )
 
 
@@ -166,22 +174,24 @@ def test_an_operator_that_waits_while_others_have_messages_should_be_parallel() 
 
 @pytest.mark.parametrize(
     "given",
-    [{"waits": None}, {"waits": 0.4}, {"busy": 0.05}, {"queue": 0.01}, {"other": 0.95}],
+    [
+        {"waits": None},
+        {"waits": 0.4},
+        {"busy": 0.05},
+        {"queue": 0.01},
+        {"other": 0.95},
+        {"workers": 1},
+        {"parallel": True},
+    ],
     ids=lambda given: next(iter(given)),
 )
 def test_nothing_is_said_of_workers_where_nothing_would_be_gained(given: dict[str, Any]) -> None:
     assert waiting(**given).advice == ()
 
 
-@pytest.mark.parametrize(
-    ("parallel", "workers", "looked_at"),
-    [(False, 2, {"grab", "take"}), (True, 2, {"take"}), (False, 1, set())],
-)
-def test_computes_that_exclude_others_are_asked_how_long_they_had_the_processor(
-    parallel: bool, workers: int, looked_at: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_some_computes_are_asked_how_long_they_had_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     def compose(app: Any) -> None:
-        @op(parallel=parallel)
+        @op(parallel=True)
         def grab() -> int:
             return 1
 
@@ -189,12 +199,31 @@ def test_computes_that_exclude_others_are_asked_how_long_they_had_the_processor(
         def take(value: int) -> None:
             pass
 
-        app.scheduler(EventBasedScheduler(app, worker_thread_number=workers, clock=RealtimeClock(app)))
+        app.scheduler(EventBasedScheduler(app, worker_thread_number=2, clock=RealtimeClock(app)))
         app.add_flow(grab(app, CountCondition(app, 170)), take(app))
 
     monkeypatch.setattr(recorder, "thread_time_ns", lambda: 0)  # no thread ever has it
     app = App(compose, clock=None)
     tracker = app.track(0, 0)
     app.run()
-    waits = {each.name: each.waits for each in tracker.statistics.operators}
-    assert waits == {name: 1.0 if name in looked_at else None for name in ("grab", "take")}
+    found = {each.name: (each.waits, each.is_parallel) for each in tracker.statistics.operators}
+    assert found["grab"] == (1.0, True)
+    assert found["take"][0] == 1.0
+
+
+def test_what_only_waits_is_named_so_and_hides_no_slice() -> None:
+    display = OperatorStatistics("display", count=100, busy=0.95, waits=0.99)
+    slow = OperatorStatistics("slow", count=100, busy=0.96)
+    statistics = Statistics(
+        operators=(display, slow),
+        slices=(
+            SliceStatistics("GPU 0, slice live", 40, 0.97, ("display",)),
+            SliceStatistics("GPU 0, all SMs", 132, 0.92, ("slow",)),
+        ),
+    )
+    assert statistics.saturated == (
+        "slow computes 96% of the time",
+        "display waits in compute 95% of the time",
+        "GPU 0, slice live works 97% of the time",
+        "GPU 0, all SMs works 92% of the time",
+    )

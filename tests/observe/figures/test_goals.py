@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import retry
-from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.conditions import CountCondition, CudaStreamCondition, PeriodicCondition
 from headrace.core import ConditionType, IOSpec
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
@@ -630,6 +630,28 @@ def test_work_that_waits_for_the_frame_before_it_waits_for_the_device() -> None:
     parts = {part.kind: part.duration / MS for part in goal.recent[-1].breakdown.parts}
     assert parts["gpu"] == pytest.approx(10, rel=0.01)
     assert parts["device"] == pytest.approx(18, rel=0.02)
+
+
+def test_a_message_that_waits_for_its_own_work_waits_for_the_device_and_not_in_the_queue() -> None:
+    def compose(app: Any) -> None:
+        source = Step(app, CountCondition(app, 3), outputs=["out"], body=launches(2, 8), name="source")
+        sink = Step(
+            app,
+            CudaStreamCondition(app, receiver="in"),
+            inputs=["in"],
+            body=lambda self, i, o: i.receive("in"),
+            name="sink",
+        )
+        app.add_flow(source, sink)
+
+    with sim.Machine("h200"):
+        app = App(compose)
+        goal = app.expect("source->sink", p99="1ms")
+        app.run()
+    parts = {(part.kind, part.where): part.duration for part in goal.recent[0].breakdown.parts}
+    assert parts["gpu", "source"] == pytest.approx(2 * MS, rel=0.02)
+    assert parts.get(("queue", "sink.in"), 0) < 0.1 * MS
+    assert sum(parts.values()) == goal.recent[0].latency
 
 
 def test_work_on_the_device_is_followed_through_an_operator_that_does_not_use_it() -> None:

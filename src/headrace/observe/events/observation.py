@@ -185,11 +185,7 @@ class Observation:
                 _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
         if self._kernels is not None:
             compute = self._kernels.around(recorder.info, lambda: recorder.number, compute)
-        if (
-            any(watcher.wants_cpu_times for watcher in self.watchers)
-            and not (self._is_serial or self.run.is_virtual)
-            and not node.is_parallel
-        ):
+        if any(watcher.wants_cpu_times for watcher in self.watchers) and not self.run.is_virtual:
             compute = recorder.noting_cpu_times(compute)
         ticks = ticks_of(node.operator.conditions.values())
         if ticks is not None:
@@ -351,6 +347,7 @@ class Observation:
             # One that joins the run has its place when it is part of the graph (`follow`).
             info = OperatorInfo(node.name, nodes.index(node) if node in nodes else -1, node=node)
             operator, timer = node.operator, ComputeTimer()
+            info.is_parallel = node.is_parallel
             if isinstance(operator, FunctionOperator) and operator.goes_on:
                 info.goes_on = True
                 recorder = GeneratorRecorder(info, self._now, timer, operator.base_of)

@@ -42,8 +42,12 @@ class OperatorInfo:
         Whether it is a path by itself, if messages begin here; a watcher may set it in `begin`.
     goes_on
         Whether a compute may go on with messages that an earlier one received, and emit what follows from them.
+    is_parallel
+        Whether it computes beside others (`Operator.parallel`).
     is_cut
         Whether it is a link of which an end was started again, so that nobody knows which messages crossed it.
+    is_unseen
+        Whether it is not watched any more, because its part was started again with another graph.
     is_link
         Whether it stands for a link between two processes; its computes are messages from sent to taken.
     node
@@ -61,7 +65,9 @@ class OperatorInfo:
     is_probe: bool = False
     is_path: bool = False
     goes_on: bool = False
+    is_parallel: bool = False
     is_cut: bool = False
+    is_unseen: bool = False
     is_link: bool = False
     node: Any = field(default=None, repr=False)
 
@@ -79,6 +85,12 @@ class OperatorInfo:
         """How often its computes failed or were stuck so far."""
         counts: FaultCounts = self.node.counts
         return counts
+
+    @property
+    def waits_for_work(self) -> bool:
+        """Whether it computes only when the work of its messages is complete (`CudaStreamCondition`)."""
+        conditions = () if self.node is None else self.node.operator.conditions.values()
+        return any(condition.waits_for_streams for condition in conditions)
 
     @property
     def is_source(self) -> bool:

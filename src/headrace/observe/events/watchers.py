@@ -47,8 +47,7 @@ class Watcher:
     wants_gpu_times
         Whether work on the device is timed; if no watcher wants it, it is not.
     wants_cpu_times
-        Whether it is noted of some computes how long their thread had the processor, of operators that do not say
-        that they are parallel, in a run with several workers.
+        Whether it is noted of some computes how long their thread had the processor.
     wants_kernels
         Whether `ran` is called with every kernel and copy on a GPU, if the package ``cupti-python`` is installed.
         This slows down every launch.

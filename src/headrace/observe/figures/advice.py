@@ -13,7 +13,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from headrace.observe.figures.statistics import FEW, SATURATED
+from headrace.observe.figures.statistics import FEW, SATURATED, WAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 # computes of which they are a part to speak of.
 _SAVED: Final = 3_000
 _LONGEST: Final = 20 * _SAVED
-# The share of a compute's time without the processor from which on it is said to wait. Computes that last longer
-# than a millisecond share the interpreter with others, so some of that time is no wait of their own.
-_WAITS: Final = 0.75
 # The share of the time in which the device works for an operator that has something to overlap.
 _SOME: Final = 0.1
 
@@ -54,11 +51,14 @@ def advice(statistics: Statistics) -> Iterator[str]:
 
 def _about_workers(statistics: Statistics) -> Iterator[str]:
     """Yield which operators had better compute beside others."""
+    if sum(each.count for each in statistics.workers) < 2:
+        return
     operators = {each.name: each for each in statistics.operators}
     delayed = {queue.name.rpartition(".")[0] for queue in statistics.queues if queue.busy >= _SOME}
     delayed = {name for name in delayed if name in operators and operators[name].busy < SATURATED}
     for each in statistics.operators:
-        if each.waits is not None and each.waits >= _WAITS and each.busy >= _SOME and delayed - {each.name}:
+        is_waiting = each.waits is not None and each.waits >= WAITS and each.busy >= _SOME
+        if is_waiting and not each.is_parallel and delayed - {each.name}:
             yield (
                 f"{each.name} waited {each.waits:.0%} of its time, while messages waited for "
                 f"{', '.join(sorted(delayed - {each.name}))}: with parallel = True it computes beside others"

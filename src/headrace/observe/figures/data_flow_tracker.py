@@ -69,7 +69,6 @@ class DataFlowTracker(StatisticsWatcher):
     """
 
     spans_parts = True
-    wants_cpu_times = True
 
     def __init__(
         self,

@@ -123,9 +123,9 @@ class FrameTable:
             self._operators.setdefault(queue.operator, _Tokens())
 
     @property
-    def is_cut(self) -> bool:
-        """Whether nobody knows any more which frames crossed a link on the way."""
-        return any(queue.operator.is_cut for queue, _ in self._feeds)
+    def is_blind(self) -> bool:
+        """Whether an operator on the way is not watched any more, so that there are frames that nobody knows of."""
+        return any(operator.is_unseen for operator in self._operators)
 
     # What happens.
 

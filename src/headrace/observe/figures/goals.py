@@ -116,6 +116,7 @@ class Goal:
         self._on_miss = on_miss
         self._lock = threading.RLock()  # reentrant, as that of the statistics
         self._frames: FrameTable | None = None
+        self._ticking: OperatorInfo | None = None
         self._reset()
 
     def _check(self) -> None:
@@ -193,7 +194,14 @@ class Goal:
             if not self._holds(missing):
                 return False
             unknown = self.outstanding - self._overdue + self.untimed
-            return True if self._holds(missing + unknown) else None
+            return True if self._holds(missing + unknown) and not self._is_blind else None
+
+    @property
+    def _is_blind(self) -> bool:
+        """Whether there may be frames that nobody knows of."""
+        if self._frames is not None:
+            return self._frames.is_blind
+        return self._ticking is not None and self._ticking.is_unseen
 
     def _holds(self, missing: int) -> bool:
         """Return whether every figure holds if so many frames take for ever."""
@@ -233,6 +241,8 @@ class Goal:
             missing.append(f"{known} had not arrived at the end{late}")
         if self._unknown:
             missing.append(f"of {self._unknown} nobody knows, because a process was started again")
+        if self._is_blind:
+            missing.append("others are not known of, because a process was started again with another graph")
         more = f"; {', '.join(missing)}" if missing else ""
         if is_met is None and not self._latency.count:
             return f"{self.path}: not judged, {self._absent or 'no messages' + more}; {self._bounds_text()}"
@@ -261,7 +271,8 @@ class Goal:
             self._frames = FrameTable(run, self.names, self.bound)
             self._mark_end(run)
         else:
-            self._check_clock(run.operator(self.names[0]))
+            self._ticking = run.operator(self.names[0])
+            self._check_clock(self._ticking)
 
     def _check_clock(self, operator: OperatorInfo) -> None:
         ticks = ticks_of(operator.node.operator.conditions.values())

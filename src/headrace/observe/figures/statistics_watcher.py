@@ -52,6 +52,7 @@ class StatisticsWatcher(Watcher):
     """
 
     period = 1.0  # `snapshot` catches up with the run
+    wants_cpu_times = True
 
     def __init__(self, window: int = 0) -> None:
         self.window = window
@@ -330,6 +331,7 @@ def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
         late_ticks=late,
         skipped_ticks=skipped,
         waits=time.waits(operator),
+        is_parallel=operator.is_parallel,
     )
 
 
