@@ -14,6 +14,7 @@ from headrace.core import IOSpec
 from headrace.core.error_policy import dead_letter, restart, skip
 from headrace.core.errors import GraphError
 from headrace.observe import TraceWriter, watch
+from headrace.observe.figures.frames import FrameTable
 from tests.harness.application import App, greedy
 from tests.harness.operators import Step, through
 from tests.observe.figures.test_statistics import MS, chain, takes
@@ -248,6 +249,24 @@ def test_an_error_that_ends_the_run_fails_its_frame() -> None:
     with pytest.raises(ValueError, match="3"):
         app.run()
     assert (goal.arrived, goal.failed, goal.is_met) == (2, 1, False)
+
+
+def test_a_goal_that_could_not_be_counted_to_the_end_is_not_called_met(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*given: Any) -> None:
+        raise RuntimeError("a defect")
+
+    app = App(chain(1, 2), greedy)
+    goal = app.expect("a->b", max="1s")
+    monkeypatch.setattr(FrameTable, "drop", fail)
+    monkeypatch.setattr(FrameTable, "_pass_on", fail)
+    app.run()
+    assert goal.is_met is True, "neither is needed here"
+    monkeypatch.setattr(FrameTable, "_receive", fail)
+    app.run()
+    assert goal.is_met is None
+    assert "not watched to the end" in str(goal)
 
 
 # Periods.

@@ -144,6 +144,7 @@ class Goal:
     def _reset(self) -> None:
         self.sent = self.arrived = self.late = self.failed = self.dropped = self.lost = 0
         self.untimed = self.outstanding = 0
+        self._is_given_up = False
         # The number of outstanding frames that had been under way for longer than allowed, and of those of which
         # nobody knows whether they arrived.
         self._overdue = self._unknown = 0
@@ -199,6 +200,8 @@ class Goal:
     @property
     def _is_blind(self) -> bool:
         """Whether there may be frames that nobody knows of."""
+        if self._is_given_up:
+            return True
         if self._frames is not None:
             return self._frames.is_blind
         return self._ticking is not None and self._ticking.is_unseen
@@ -242,7 +245,7 @@ class Goal:
         if self._unknown:
             missing.append(f"of {self._unknown} nobody knows, because a process was started again")
         if self._is_blind:
-            missing.append("others are not known of, because a process was started again with another graph")
+            missing.append("others are not known of, because they were not watched to the end")
         more = f"; {', '.join(missing)}" if missing else ""
         if is_met is None and not self._latency.count:
             return f"{self.path}: not judged, {self._absent or 'no messages' + more}; {self._bounds_text()}"
@@ -288,6 +291,10 @@ class Goal:
         if self._frames is not None:
             self._frames.follow()
             self._mark_end(run)
+
+    def give_up(self) -> None:
+        """Say from now on that there are frames that nobody knows of, because counting them has failed."""
+        self._is_given_up = True
 
     def _mark_end(self, run: RunInfo) -> None:
         last = run.operator(self.names[-1])
@@ -435,18 +442,25 @@ class GoalsWatcher(Watcher):
         """Count frames, and remember computes, to tell where the time of a frame went."""
         self._newest = max(self._newest, int(computes.ended[-1]))
         self._critical.add(computes)
-        for goal in self.goals:
-            goal.add(computes)
+        self._tell_each(lambda goal: goal.add(computes))
 
     def messages_dropped(self, drops: list[Drops]) -> None:
         """Count messages that were dropped on purpose."""
-        for goal in self.goals:
-            goal.drop(drops)
+        self._tell_each(lambda goal: goal.drop(drops))
 
     def flowed(self, flows: list[Flows]) -> None:
         """Tell where the time of late frames went."""
-        for goal in self.goals:
-            goal.explain(flows, self._critical)
+        self._tell_each(lambda goal: goal.explain(flows, self._critical))
+
+    def _tell_each(self, tell: Callable[[Goal], None]) -> None:
+        """Tell each goal something; if that raises, nobody is told any more, and no goal is said to be met."""
+        try:
+            for goal in self.goals:
+                tell(goal)
+        except BaseException:
+            for goal in self.goals:
+                goal.give_up()
+            raise
 
     def end(self, outcome: Outcome | None) -> None:
         """Log which goals were met, with a warning if one was not or is not known, and add to the outcome."""
