@@ -179,7 +179,9 @@ def test_names_can_be_read_where_all_of_a_large_graph_is_shown(page: Any) -> Non
     assert len(names) == LINES * len(STAGES)
     assert min(name["height"] for name in names) >= 10
     assert all(is_inside(name, frame) for name, frame in zip(names, frames, strict=True))
-    texts = page.evaluate("() => [...document.querySelectorAll('#graph .unit .name')].map((e) => e.textContent)")
+    texts = page.evaluate(
+        "() => [...document.querySelectorAll('#graph .unit .name')].map((e) => e.textContent)"
+    )
     assert min(len(text) for text in texts) >= 2
 
 

@@ -15,7 +15,7 @@ from headrace.core.error_policy import dead_letter, restart, skip
 from headrace.core.errors import GraphError
 from headrace.observe import TraceWriter, watch
 from headrace.observe.figures.frames import FrameTable
-from tests.harness.application import App, greedy
+from tests.harness.application import SCHEDULERS, App, greedy
 from tests.harness.operators import Step, through
 from tests.observe.figures.test_statistics import MS, chain, takes
 
@@ -185,6 +185,36 @@ def test_what_an_operator_splits_and_joins_is_one_frame() -> None:
     goal = judged(compose, "source->sink", max="5ms")
     assert counts(goal) == {"arrived": 5, "failed": 1}
     assert goal.sent == 6
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize("options", [{}, {"workers": 3}, {"workers": 3, "ordered": False}])
+def test_frames_keep_their_fate_through_replicas_and_on_several_threads(
+    scheduler: Any, options: dict[str, Any]
+) -> None:
+    def compose(app: Any) -> None:
+        @op
+        def numbers() -> Any:
+            yield from range(40)
+
+        @op
+        def check(value: int) -> int | None:
+            if value % 10 == 0:
+                raise ValueError(value)
+            return None if value % 10 == 5 else value
+
+        @op
+        def take(value: int) -> None:
+            pass
+
+        checked = check(app, on_error="skip", **options)
+        app.add_flow(numbers(app), checked)
+        app.add_flow(checked, take(app))
+
+    app = App(compose, scheduler, clock=None)
+    goal = app.expect("numbers->take", max="1h")
+    app.run()
+    assert (goal.sent, counts(goal)) == (40, {"arrived": 32, "failed": 4, "dropped": 4})
 
 
 def test_frames_of_a_function_that_yields_end_with_its_last_value() -> None:
