@@ -154,6 +154,14 @@ class SimBackend(Backend):
         """Return the kernel's model."""
         return model_of(kernel)
 
+    def array_module(self) -> Any:
+        """Return our own module, by the Array API standard."""
+        if not hasattr(np, "cumulative_sum"):
+            raise ImportError(f"arrays on a simulated device need NumPy 2.1 or newer, not {np.__version__}")
+        from headrace.gpu.sim import arrays  # when it is used: it makes the process one with an array library
+
+        return arrays
+
     # -- capture ---------------------------------------------------------------------------------------
 
     def is_capturing(self, stream: SupportsStream) -> bool:

@@ -38,6 +38,8 @@ _FILES = {
     "cuda.Buffer": "cuda_core",
     "headrace.Buffer": "cuda_core",
     "headrace.Tensor": "headrace",
+    "headrace.Array": "simulated",
+    "headrace.gpu.sim.arrays": "simulated",
 }
 
 
@@ -64,7 +66,7 @@ class _Registry:
 
     by_type: dict[type | str, Library] = field(default_factory=dict)
     by_name: dict[str, Library] = field(default_factory=dict)
-    not_imported: list[str] = field(default_factory=lambda: ["cupy", "torch"])
+    not_imported: list[str] = field(default_factory=lambda: ["cupy", "torch", "headrace.gpu.sim.arrays"])
     being_imported: set[str] = field(default_factory=set)
     on_gpu: list[Library] = field(default_factory=list)
     on_simulated: list[Library] = field(default_factory=list)
@@ -199,9 +201,9 @@ def computing_library() -> Library:
     )
 
 
-def private_memories(device_id: int) -> list[Callable[[], AbstractContextManager[Any]]]:
+def private_memories(device_id: int, runs_cuda: bool) -> list[Callable[[], AbstractContextManager[Any]]]:
     """Return, for each library in use with pools, a function whose contexts make it allocate from a new pool."""
-    found = [library.private_memory(device_id) for library in _libraries_with_streams(True)]
+    found = [library.private_memory(device_id) for library in _libraries_with_streams(runs_cuda)]
     return [context for context in found if context is not None]
 
 
@@ -210,18 +212,17 @@ def private_memories(device_id: int) -> list[Callable[[], AbstractContextManager
 
 def _libraries_with_streams(runs_cuda: bool) -> list[Library]:
     """Return the libraries in use that have a current stream; every compute on a stream of its own asks."""
-    if not runs_cuda:
-        return _registry.on_simulated
     for name in _registry.not_imported:
         if name in sys.modules:
             _registry.not_imported = [other for other in _registry.not_imported if other != name]
             _add_current_stream(library_named(name))
-    return _registry.on_gpu
+    return _registry.on_gpu if runs_cuda else _registry.on_simulated
 
 
 def _add_current_stream(library: Library) -> None:
     if type(library).set_stream is not Library.set_stream and library.is_in_use():
-        _registry.on_gpu = [*_registry.on_gpu, library]
+        if library.works_on_cuda_streams:
+            _registry.on_gpu = [*_registry.on_gpu, library]
         if library.works_on_simulated_streams:
             _registry.on_simulated = [*_registry.on_simulated, library]
 
