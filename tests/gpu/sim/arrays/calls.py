@@ -6,6 +6,7 @@ call then makes on the device.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -151,12 +152,14 @@ def with_dimensions(least: int = 1, empty: bool = True) -> st.SearchStrategy[Any
     return hnp.array_shapes(min_dims=least, max_dims=3, min_side=0 if empty else 1, max_side=4)
 
 
-ONE = """abs acos acosh asin asinh atan atanh bitwise_invert ceil conj cos cosh exp expm1 floor imag isfinite isinf
-isnan log log10 log1p log2 logical_not negative positive real reciprocal round sign signbit sin sinh sqrt square tan
-tanh trunc""".split()
-TWO = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal
-floor_divide greater greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor maximum minimum
-multiply nextafter not_equal pow remainder subtract""".split()
+def _elementwise(count: int) -> list[str]:
+    """Return the functions of elements with so many arguments."""
+    found = {name: getattr(strict, name) for name in strict.__all__}
+    mine = {name: one for name, one in found.items() if "_elementwise" in getattr(one, "__module__", "")}
+    return [name for name, one in mine.items() if len(inspect.signature(one).parameters) == count]
+
+
+ONE, TWO = _elementwise(1), _elementwise(2)
 
 
 @of(*ONE)

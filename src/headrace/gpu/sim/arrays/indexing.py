@@ -22,6 +22,7 @@ def get_item(array: Stored, key: Any) -> Any:
     if not _is_advanced(parts):
         view = array._view[parts if Ellipsis in _plain(parts) else (*parts, ...)]
         return array._on(view, array._memory)
+    _template(array._view, parts)  # which refuses masks of other shapes
     template, indices = _template(array._view, _without_masks(parts))
     return compute(_take, array, template, *indices)
 
@@ -38,8 +39,9 @@ def set_item(array: Stored, key: Any, value: Any) -> None:
         work.run("setitem", lambda: _put(target, ..., values), work.views_in([values]), [target])
         return
     is_masked = np.ndim(values) == 0  # one value for all, however many they are
-    template, indices = _template(view, parts if is_masked else _without_masks(parts))
+    template, indices = _template(view, parts)
     if not is_masked:
+        template, indices = _template(view, _without_masks(parts))
         example = np.broadcast_to(np.ones((), view.dtype), view.shape)
         ones = [np.broadcast_to(np.ones((), one._view.dtype), one._view.shape) for one in indices]
         _check(np.shape(values), _take(example, template, *ones).shape)
@@ -116,7 +118,8 @@ def _template(view: work.View, parts: tuple[Any, ...]) -> tuple[_Template, list[
     for part in parts:
         if isinstance(part, Stored):
             dtype, extent = part._view.dtype, view.shape[dimension : dimension + width(part)]
-            if dtype == np.bool_ and extent != part._view.shape:
+            fits = all(one in (own, 0) for one, own in zip(part._view.shape, extent, strict=True))
+            if dtype == np.bool_ and not fits:
                 raise IndexError(f"a mask of shape {part._view.shape} does not fit to extents of {extent}")
             if dtype.kind not in "biu":
                 raise IndexError(f"an index is an integer or a boolean, not {dtype}")

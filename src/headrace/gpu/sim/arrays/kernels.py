@@ -67,6 +67,12 @@ def argsort(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
     return x.shape[axis] - 1 - np.flip(found, axis=axis)
 
 
+def searchsorted(x1: Any, x2: Any, sorter: Any, *, side: Any) -> Any:
+    """Return where elements belong in an array that another one sorts, if one is given."""
+    ordered = x1 if sorter is None else np.take(x1, sorter, mode="wrap")
+    return np.searchsorted(ordered, x2, side=side)
+
+
 def take(x: Any, indices: Any, *, axis: int | None) -> Any:
     """Take elements; an index out of bounds counts modulo the extent."""
     return np.take(x, indices.astype(np.int64), axis=axis, mode="wrap")

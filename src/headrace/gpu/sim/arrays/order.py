@@ -92,7 +92,7 @@ class Order:
         The arrays that it reads and writes.
     """
 
-    __slots__ = ("_is_recorded", "_name", "_number", "_reads", "_stream", "_writes")
+    __slots__ = ("_fail", "_is_recorded", "_name", "_number", "_reads", "_stream", "_writes")
 
     def __init__(
         self,
@@ -102,6 +102,7 @@ class Order:
         writes: Sequence[np.ndarray[Any, Any]],
     ) -> None:
         self._name, self._number, self._stream = name, next(_numbers), stream.handle
+        self._fail = stream._queue.context.device.machine.fail
         self._is_recorded = stream._queue.capture is not None
         # What it reads, and the writes that the program submitted before: those it means to read.
         self._reads: list[tuple[_Memory, int, int, list[_Write]]] = []
@@ -126,6 +127,9 @@ class Order:
         def checked() -> None:
             try:
                 self._check()
+            except UnorderedAccessWarning as error:
+                self._fail(f"the check of {self._name!r}", error)
+            try:
                 effect()
             finally:
                 for _, write in self._writes:

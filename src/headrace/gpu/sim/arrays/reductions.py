@@ -113,7 +113,7 @@ def nonzero(x: Any, /) -> tuple[Any, ...]:
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
     """Return where elements belong in a sorted array."""
-    return compute(np.searchsorted, x1, x2, side=side, sorter=sorter, operations=_of_sorting(x2, x1))
+    return compute(kernels.searchsorted, x1, x2, sorter, side=side, operations=_of_sorting(x2, x1))
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
