@@ -11,7 +11,6 @@ import pytest
 from headrace import gpu
 from headrace.gpu import sim
 from headrace.gpu.sim import arrays as xp
-from headrace.gpu.sim.arrays.order import UnorderedAccessWarning
 
 US = 1e-6
 LAUNCH = 7.5 * US  # of an H200
@@ -143,7 +142,7 @@ def test_a_reader_that_nothing_orders_sees_what_is_there(two_streams: Any) -> No
         array = xp.full(LARGE, 7, dtype=xp.float32)
     with (
         reader,
-        pytest.warns(UnorderedAccessWarning, match=r"'copy to the host' .* read an array before 'fill'"),
+        pytest.warns(sim.UnorderedAccessWarning, match=r"'copy to the host' .* read an array before 'fill'"),
     ):
         assert array[0, 0].get() == 0
 
@@ -175,7 +174,7 @@ def test_an_array_that_goes_while_another_stream_reads_it_is_overwritten(two_str
         others = [xp.full((1024, 1024), 9, dtype=xp.float32)]
     with (
         reader,
-        pytest.warns(UnorderedAccessWarning, match=r"'max' .* read an array after 'fill'.* overwritten"),
+        pytest.warns(sim.UnorderedAccessWarning, match=r"'max' .* read an array after 'fill'.* overwritten"),
     ):
         assert float(seen) == 9
     assert len(others) == 1
@@ -190,7 +189,7 @@ def test_two_writers_that_nothing_orders_are_reported(two_streams: Any) -> None:
         array[...] = 1
     with second:
         array[...] = 2
-    with pytest.warns(UnorderedAccessWarning, match=r"'setitem' .* overwrote an array after 'setitem'"):
+    with pytest.warns(sim.UnorderedAccessWarning, match=r"'setitem' .* overwrote an array after 'setitem'"):
         sim.Device(0).sync()
     assert array[0, 0].get() == 1
 

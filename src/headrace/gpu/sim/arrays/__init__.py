@@ -16,7 +16,7 @@ import numpy as np
 
 from headrace.gpu.sim.arrays import creation, elementwise, linalg, reductions, shapes, types
 from headrace.gpu.sim.arrays import fft as fft
-from headrace.gpu.sim.arrays.array import Array as ndarray
+from headrace.gpu.sim.arrays.array import Array
 
 _FUNCTIONS = {
     name: value
@@ -30,8 +30,6 @@ _TYPES = {name: np.dtype(name).type for name in ("float16", *types._names("bool"
 globals().update(_FUNCTIONS | _TYPES)
 matmul, tensordot, vecdot = linalg.matmul, linalg.tensordot, linalg.vecdot
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
+ndarray = Array
 
 __array_api_version__ = "2024.12"
-_OTHERS = ["__array_api_version__", "fft", "linalg", "matmul", "tensordot", "vecdot"]
-_CONSTANTS = ["e", "inf", "nan", "newaxis", "pi"]
-__all__ = ["ndarray", *_FUNCTIONS, *_TYPES, *_OTHERS, *_CONSTANTS]

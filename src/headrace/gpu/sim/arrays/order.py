@@ -23,15 +23,13 @@ from weakref import ref
 
 import numpy as np
 
+from headrace.gpu.sim.objects import UnorderedAccessWarning
+
 if TYPE_CHECKING:
     from headrace.gpu.sim.stream import Stream
 
 _MOST = 64  # the writes to one block of memory that are remembered
 _numbers = itertools.count()
-
-
-class UnorderedAccessWarning(UserWarning):
-    """Work on a simulated device read or wrote an array before or after the moment that the program meant."""
 
 
 @dataclass(slots=True, eq=False)
