@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from headrace.gpu.ambient import current_stream, use_stream
-from headrace.gpu.sim.arrays.order import Order
 from headrace.gpu.sim.device import Device
 from headrace.gpu.sim.kernel import Kernel, LaunchConfig
 from headrace.gpu.sim.launches import launch
 from headrace.gpu.sim.machine import current_machine
 from headrace.gpu.sim.memory import copy_memory
+from headrace.gpu.sim.order import Order
 from headrace.gpu.sim.stream import LEGACY_DEFAULT_STREAM, Stream, stream_of
 
 THREADS = 256
