@@ -18,9 +18,11 @@ from headrace.gpu.sim.arrays import work
 from headrace.gpu.sim.arrays.compute import Stored, compute, elementwise, in_place
 from headrace.gpu.sim.arrays.indexing import get_item, set_item
 from headrace.gpu.sim.arrays.kernels import multiply_matrices, power
+from headrace.gpu.sim.arrays.memory import Borrowed
 from headrace.gpu.sim.device import Device
 from headrace.gpu.sim.machine import current_machine
 from headrace.gpu.sim.memory import find_memory
+from headrace.gpu.sim.objects import CUDAError
 
 _CUDA, _CPU = 2, 1  # DLPack's device types
 _SCALARS = (bool, int, float, complex, np.generic)
@@ -112,11 +114,7 @@ class Array(Stored):
 
     @property
     def _device_id(self) -> int:
-        found = getattr(self._memory, "device_id", None)
-        if found is None:
-            state = find_memory(current_machine(), self._address, 0)[0]
-            found = 0 if state is None else state.index
-        return int(found)
+        return int(self._memory.device_id)
 
     @property
     def _address(self) -> int:
@@ -303,16 +301,15 @@ def array_at(interface: dict[str, Any], owner: Any) -> Array:
     probe = np.lib.stride_tricks.as_strided(np.empty((), dtype), shape, interface.get("strides"))
     begin, end = np.lib.array_utils.byte_bounds(probe)
     before = int(probe.__array_interface__["data"][0]) - begin
-    if 0 in shape:
-        memory, before = np.empty(0, np.uint8), 0
-    else:
+    device, memory = None, np.empty(0, np.uint8)
+    if 0 not in shape:
         try:
-            memory = find_memory(current_machine(), address - before, end - begin)[1]
-        except Exception as error:
+            device, memory, _ = find_memory(current_machine(), address - before, end - begin)
+        except CUDAError as error:
             raise BufferError(f"{type(owner).__name__} is not in simulated memory: {error}") from None
-    view: Any = np.ndarray(shape, dtype, memory, before, probe.strides)
+    view: Any = np.ndarray(shape, dtype, memory, 0 if 0 in shape else before, probe.strides)
     view.flags.writeable = not is_readonly
     if interface.get("stream") is not None:
         work.wait_for(interface["stream"])
-    made: Array = Array._on(view, owner)
+    made: Array = Array._on(view, Borrowed(owner, address - before, 0 if device is None else device.index))
     return made

@@ -60,11 +60,33 @@ class _Block:
         """The address."""
         return self._buffer.handle
 
+    @property
+    def device_id(self) -> int:
+        """The number of the device."""
+        return self._buffer.device_id
+
     def __simulated_memory__(self) -> Any:
         return self._buffer.__simulated_memory__()
 
     def __del__(self) -> None:
         self._pool.give_back(self._buffer)
+
+
+class Borrowed:
+    """Memory of somebody else, for one array and its views.
+
+    Attributes
+    ----------
+    owner
+        What keeps the memory.
+    handle, device_id
+        Its address and its device.
+    """
+
+    __slots__ = ("__weakref__", "device_id", "handle", "owner")
+
+    def __init__(self, owner: object, handle: int, device_id: int) -> None:
+        self.owner, self.handle, self.device_id = owner, handle, device_id
 
 
 class _Thread(threading.local):
