@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 
 from headrace import Application, CountCondition, Operator, as_tensor, gpu
 from headrace.gpu import sim
+from headrace.gpu.backend import find_backend
 from tests.harness import App, MakeScheduler, run
+from tests.harness.devices import use_device
 
 xp = gpu.arrays()
 
@@ -142,3 +145,30 @@ def test_a_captured_segment_computes_with_arrays(machine: sim.Machine) -> None:
     ran = app.run()
     assert [float(one) for one in app.reader.seen] == [number + 1 for number in range(1, 7)]
     assert [(one.state, one.replayed) for one in ran.segments] == [("captured", 5)]
+
+
+def test_numbers_of_numpy_count_as_numbers(machine: sim.Machine) -> None:
+    array = xp.ones(2, dtype=xp.float32)
+    assert (np.float32(2) * array).get().tolist() == [2, 2]
+    assert (np.float64(2) < array + 2).get().tolist() == [True, True]
+    assert (array + np.float64(1)).dtype == xp.float64
+
+
+def test_a_machine_without_a_device_has_no_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_device(monkeypatch, "none")
+    with pytest.raises(gpu.DeviceUnavailable, match="HEADRACE_DEVICE=none disables devices"):
+        gpu.arrays()
+
+
+def test_an_old_numpy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(np, "cumulative_sum")
+    with pytest.raises(ImportError, match=r"need NumPy 2\.1 or newer"):
+        gpu.arrays()
+
+
+def test_a_gpu_without_cupy_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(
+        ImportError, match=r"cupy is needed for headrace.gpu.arrays\(\) on a GPU: pip install"
+    ):
+        find_backend("cuda").array_module()
