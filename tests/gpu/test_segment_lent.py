@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from headrace import gpu, op
+from headrace import op
 from headrace.gpu.allocation import in_use
+from headrace.gpu.sim import arrays
 from headrace.resources import CudaStreamPool
 from headrace.tensor.libraries.simulated import SimulatedArrays
 from tests.gpu.segment_programs import (
@@ -48,7 +49,7 @@ def simulated_pipelines(of_this_process: Any) -> Iterator[None]:
 
 def as_array(frame: Any, number: int = 0) -> Any:
     """Return an array on the memory of a tensor."""
-    return gpu.arrays().asarray(frame)
+    return arrays.asarray(frame)
 
 
 def emit_array(self: Any, op_input: Any, op_output: Any, context: Any) -> None:

@@ -39,7 +39,6 @@ _FILES = {
     "headrace.Buffer": "cuda_core",
     "headrace.Tensor": "headrace",
     "headrace.Array": "simulated",
-    "headrace.gpu.sim.arrays": "simulated",
 }
 
 
@@ -66,7 +65,7 @@ class _Registry:
 
     by_type: dict[type | str, Library] = field(default_factory=dict)
     by_name: dict[str, Library] = field(default_factory=dict)
-    not_imported: list[str] = field(default_factory=lambda: ["cupy", "torch", "headrace.gpu.sim.arrays"])
+    not_imported: list[str] = field(default_factory=lambda: ["cupy", "torch"])
     being_imported: set[str] = field(default_factory=set)
     on_gpu: list[Library] = field(default_factory=list)
     on_simulated: list[Library] = field(default_factory=list)
@@ -212,11 +211,13 @@ def private_memories(device_id: int, runs_cuda: bool) -> list[Callable[[], Abstr
 
 def _libraries_with_streams(runs_cuda: bool) -> list[Library]:
     """Return the libraries in use that have a current stream; every compute on a stream of its own asks."""
+    if not runs_cuda:
+        return _registry.on_simulated
     for name in _registry.not_imported:
         if name in sys.modules:
             _registry.not_imported = [other for other in _registry.not_imported if other != name]
             _add_current_stream(library_named(name))
-    return _registry.on_gpu if runs_cuda else _registry.on_simulated
+    return _registry.on_gpu
 
 
 def _add_current_stream(library: Library) -> None:
@@ -271,11 +272,19 @@ class _ImportNotice:
 _import_notice = _ImportNotice()
 
 
+def _use_library(name: str) -> None:
+    library = library_named(name)
+    if library not in _registry.on_simulated:
+        _add_current_stream(library)
+        _import_notice.tell()
+
+
 def _make_stream(name: str, handle: StreamHandle) -> Any:
     return library_named(name).stream(handle)
 
 
 array_libraries.with_streams = _libraries_with_streams
 array_libraries.make_stream = _make_stream
+array_libraries.use_library = _use_library
 array_libraries.when_imported = _import_notice.add
 array_libraries.is_being_imported = lambda: not _registry.being_imported.isdisjoint(_registry.not_imported)

@@ -34,11 +34,6 @@ class SimulatedArrays(DeviceLibrary):
     works_on_simulated_streams = True
     lasts = True
 
-    @property
-    def module(self) -> str:
-        """The module of the arrays."""
-        return "headrace.gpu.sim.arrays"
-
     @staticmethod
     def current_stream(device_id: int) -> int:
         """Return the handle of the current stream."""

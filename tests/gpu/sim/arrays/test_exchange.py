@@ -11,14 +11,17 @@ import pytest
 from headrace import Application, CountCondition, Operator, as_tensor, gpu
 from headrace.gpu import sim
 from headrace.gpu.backend import find_backend
+from headrace.gpu.sim import arrays as xp
 from tests.harness import App, MakeScheduler, run
 from tests.harness.devices import use_device
+from tests.harness.libraries import fresh_registry
 
-xp = gpu.arrays()
 
-
-def test_the_simulated_device_has_the_simulated_arrays() -> None:
-    assert xp.__name__ == "headrace.gpu.sim.arrays"
+@pytest.fixture(autouse=True)
+def in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program has asked for the arrays; the next test of this process is another program."""
+    fresh_registry(monkeypatch)
+    assert gpu.arrays() is xp
 
 
 def test_an_array_is_a_tensor_on_the_same_memory(machine: sim.Machine) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from headrace import gpu
 from headrace.gpu import sim
+from headrace.gpu.sim import arrays as xp
 from tests.gpu.array_programs import PROGRAMS, inputs_of
 
 
@@ -14,7 +15,6 @@ from tests.gpu.array_programs import PROGRAMS, inputs_of
 def test_a_program_gives_what_it_gives_with_numpy(machine: sim.Machine, name: str) -> None:
     inputs = inputs_of(64)
     stream = sim.Device(0).create_stream()
-    xp = gpu.arrays()
     with gpu.use_stream(stream):
         found = PROGRAMS[name](xp, *map(xp.asarray, inputs))
         assert not stream.record().is_done, "nothing in it waits"
