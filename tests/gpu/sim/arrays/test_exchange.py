@@ -12,7 +12,7 @@ from headrace import Application, CountCondition, Operator, as_tensor, gpu
 from headrace.gpu import sim
 from headrace.gpu.backend import find_backend
 from headrace.gpu.sim import arrays as xp
-from tests.harness import App, MakeScheduler, run
+from tests.harness import MS, App, MakeScheduler, launch, run
 from tests.harness.devices import use_device
 from tests.harness.libraries import fresh_registry
 
@@ -85,37 +85,70 @@ class Camera(Operator):
         stream = gpu.current_stream()
         assert stream is not None
         self.streams.append(int(stream))
-        op_output.emit(xp.full((1024, 1024), self.number, dtype=xp.float32), "out")
+        op_output.emit(xp.full((64, 64), self.number, dtype=xp.float32), "out")
+
+
+def slowly() -> None:
+    """Occupy the current stream for a while."""
+    launch(gpu.current_stream(), MS, lambda: None)
 
 
 class Reader(Operator):
-    """Reads them late, and lets go of each at once."""
+    """Reads frames late, in one of several ways, and lets go of each before the device has read it."""
 
     def setup(self, spec: Any) -> None:
         spec.input("in")
+        spec.param("how", "at once")
 
     def start(self) -> None:
         self.seen: list[Any] = []
+        self.kept: list[Any] = []
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         frame = op_input.receive("in")
-        slow = xp.ones((2048, 2048))
-        slow += slow
-        self.seen.append(xp.mean(frame))
+        slowly()
+        if self.how == "a part":
+            frame = frame[1:, ::2]
+        elif self.how == "a tensor":
+            frame = xp.asarray(as_tensor(frame))
+        if self.how != "later":
+            self.seen.append(xp.mean(frame))
+            return
+        self.kept.append(frame)
+        if len(self.kept) == 3:
+            self.seen += [xp.mean(one) for one in self.kept]
+            self.kept.clear()
 
 
+class Passes(Operator):
+    """Passes frames on, and looks at each."""
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        frame = op_input.receive("in")
+        xp.max(frame)
+        op_output.emit(frame, "out")
+
+
+@pytest.mark.parametrize("how", ["at once", "later", "a part", "a tensor"])
 def test_frames_are_ordered_and_live_until_they_are_read(
-    machine: sim.Machine, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+    machine: sim.Machine, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setenv("HEADRACE_CHECK", "streams")
 
     def compose(app: App) -> None:
-        app.camera = Camera(app, CountCondition(app, 20), name="camera")
-        app.reader = Reader(app, name="reader")
-        app.add_flow(app.camera, app.reader)
+        app.camera = Camera(app, CountCondition(app, 21), name="camera")
+        app.readers = [Reader(app, how=how, name=f"reader {number}") for number in range(2)]
+        passes = Passes(app, name="passes")
+        app.add_flow(app.camera, (app.readers[0], passes))
+        app.add_flow(passes, app.readers[1])
 
     app: Any = run(compose, scheduler)
-    assert [float(one) for one in app.reader.seen] == list(range(1, 21))
+    for reader in app.readers:
+        assert [float(one) for one in reader.seen] == list(range(1, 22))
     assert len(set(app.camera.streams)) == 1
     assert app.camera.streams[0] != sim.LEGACY_DEFAULT_STREAM.handle
 

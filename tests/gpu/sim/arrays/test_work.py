@@ -247,7 +247,12 @@ def test_what_a_gpu_does_silently_is_no_error_here(machine: sim.Machine) -> None
         (lambda x: x[xp.asarray([True])], IndexError, "a mask of shape"),
         (lambda x: x.__setitem__(0, xp.ones(2)), ValueError, "cannot be assigned"),
         (lambda x: bool(x), TypeError, "only an array of one element"),
-        (lambda x: xp.asarray(["a"]), TypeError, "an array holds booleans or numbers"),
+        (lambda x: xp.asarray(["a"]), TypeError, "an array holds booleans or numbers, not elements of <U1"),
+        (
+            lambda x: xp.full(2, 2**70),
+            TypeError,
+            "an array holds booleans or numbers, not elements of object",
+        ),
         (lambda x: xp.asarray([1], copy=False), ValueError, "needs a copy"),
         (lambda x: xp.zeros(-1), ValueError, "an extent is 0 or more"),
         (lambda x: xp.zeros(1, device="cpu"), ValueError, "a device is a Device of headrace.gpu"),

@@ -169,6 +169,8 @@ def compute_now(function: Callable[..., Any], *args: Stored) -> Any:
 def new(shape: tuple[int, ...], dtype: Any) -> Any:
     """Return an array whose elements are whatever is in its memory."""
     dtype = np.dtype(dtype)
+    if dtype.kind not in "biufc":
+        raise TypeError(f"an array holds booleans or numbers, not elements of {dtype}")
     memory = allocate(int(np.prod(shape, dtype=object)) * dtype.itemsize)
     return Stored.kind._on(np.ndarray(shape, dtype, memory.__simulated_memory__()), memory)
 

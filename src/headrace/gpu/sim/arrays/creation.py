@@ -134,8 +134,6 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if copy is False:
         raise ValueError(f"{type(obj).__name__} is on the host: an array on the device needs a copy of it")
     values = np.asarray(_on_host(obj), dtype=dtype)
-    if values.dtype.kind not in "biufc":
-        raise TypeError(f"an array holds booleans or numbers, and {type(obj).__name__} gives {values.dtype}")
     with on_device(device):
         result = new(values.shape, values.dtype)
         work.to_device(result._view, values)
