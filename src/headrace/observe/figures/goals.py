@@ -293,7 +293,7 @@ class Goal:
             self._mark_end(run)
 
     def give_up(self) -> None:
-        """Say from now on that there are frames that nobody knows of, because counting them has failed."""
+        """Note that there are frames that nobody knows of, because counting them has failed."""
         self._is_given_up = True
 
     def _mark_end(self, run: RunInfo) -> None:
