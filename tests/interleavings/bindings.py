@@ -319,7 +319,7 @@ def misjudged(engine: Engine, changing: Callable[[Any], bool]) -> list[str]:
             or node in engine.inbox
             or changing(node)
             or node is engine.alone.node
-            or (node.operator._headrace.is_link and any(map(_computes, _neighbours(node))))
+            or (node.beyond is not None and any(map(_computes, _neighbours(node))))
             or (awaited.until is not None and awaited.until <= now)
         )
         if awaited is ENDED or engine.stopping or is_about_to_be_evaluated:

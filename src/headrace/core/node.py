@@ -39,6 +39,13 @@ class Node(Protocol):
     def operator(self) -> Operator:
         """The operator."""
 
+    resume: Resume | None
+    """What keeps it ready while its function has more to yield, if it is a function that yields."""
+
+    @property
+    def has_gone_on(self) -> bool:
+        """Whether its last compute went on with messages that an earlier one had received."""
+
     @property
     def engine(self) -> Engine:
         """The engine of the run."""

@@ -166,7 +166,7 @@ class Changes:
                         f"{call} of {name!r}: operator {operator.name!r} is part of segment {group.name!r}, whose "
                         "frames are recorded; leave it out of the segment to change its flows"
                     )
-            if operator._headrace.replicas is not None and operator._headrace.stand_in is None:
+            if operator._headrace.replication.options is not None and operator._headrace.receiver is operator:
                 raise GraphError(
                     f"{call} of {name!r}: a new operator with workers= is created in compose() only"
                 )

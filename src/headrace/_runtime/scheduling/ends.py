@@ -177,7 +177,7 @@ class Ends:
         ends of a flow to another process are no nodes to be ended (`headrace.parts`).
         """
         alive = [
-            node for node in self._engine.nodes if not node.retired and not node.operator._headrace.is_link
+            node for node in self._engine.nodes if not node.retired and node.beyond is None
         ]
         stuck = [node for node in alive if any(_waits_in_vain(node, queue) for queue in node.outputs)]
         if stuck:

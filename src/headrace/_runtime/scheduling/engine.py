@@ -533,7 +533,7 @@ class Engine:
                 state.consumer.enqueue_if_ready(soon=True)
         if node.has_extra_work:
             self._finish_extra_work(node)
-            if node.operator._headrace.is_link and self._waits_for_link(node):
+            if node.beyond is not None and self._waits_for_link(node):
                 return None
         if node.blockers:
             node.busy = False
@@ -642,7 +642,7 @@ class Engine:
             return False
         room = node.shared_room
         if room is not None and not room.reserve(self.pausing.is_paused):
-            if node.operator._headrace.is_link:
+            if node.beyond is not None:
                 self.evaluate(node)  # it waits for another process as well
             return False
         if evaluated is not None and evaluated.reserving:

@@ -76,7 +76,7 @@ class Faults:
         self._outputs: list[tuple[OutputPort, tuple[Queue, ...], tuple[Queue, ...]]] = []
         self._emitted: list[tuple[Queue, Any]] = []
         if policy.retries and policy.same_message:
-            own = node.operator._headrace.resume if _yields(node) else None
+            own = node.resume if _yields(node) else None
             self._resume = own or node.make_resume()
         self._connect()
         for input_port in node.input.ports:
@@ -97,7 +97,7 @@ class Faults:
         """Follow the flows of the node, which have changed; nothing computes."""
         self._connect()
         # That of a function that yields is connected with the node.
-        if self._resume is not None and self._resume is not self.node.operator._headrace.resume:
+        if self._resume is not None and self._resume is not self.node.resume:
             self._resume.connect()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:

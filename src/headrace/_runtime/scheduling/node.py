@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.room_sharing import SharedRoom
     from headrace._runtime.scheduling.routing import Routing
     from headrace.core.condition import Condition
+    from headrace.core.graph import Beyond
     from headrace.core.operator import Operator
 
 _NEVER = SchedulingStatusType.NEVER
@@ -53,6 +54,7 @@ class Node(RunningOperator):
     __slots__ = (
         *(
             "awaited",
+            "beyond",
             "blockers",
             "busy",
             "counts",
@@ -73,7 +75,8 @@ class Node(RunningOperator):
             "joined",
             "joining",
         ),
-        *("link", "output_states", "place", "ready_queue", "resumes", "routing", "shared_room"),
+        *("link", "output_states", "place", "ready_queue", "resume",
+            "resumes", "routing", "shared_room"),
         *("stop_requested", "sweep", "wants_alone"),
     )
 
@@ -83,6 +86,8 @@ class Node(RunningOperator):
         # The engine. Of any type: the engine knows its nodes, and they only announce themselves to it.
         self.engine = engine
         self.ready_queue: ReadyQueue
+        # What is behind it in other processes, if it is the end of a flow from or to one.
+        self.beyond: Beyond | None = operator._headrace.beyond
         # The states of its queues, for the hot path.
         self.input_states: tuple[QueueState, ...] = ()
         self.output_states: tuple[QueueState, ...] = ()
@@ -111,6 +116,8 @@ class Node(RunningOperator):
         self.routing: Routing | None = None
         # Whether it may go on without a new message (`resume`).
         self.resumes = False
+        # What lets its function go on, if it is a function that yields.
+        self.resume: Any = None
         # Its end, if its operator has one.
         self.ending: Ending | None = None
         # The start value of `remaining`, so that the number of computes needs no counter of its own.
@@ -143,6 +150,11 @@ class Node(RunningOperator):
     def scheduled(self) -> Node:
         """The node that is scheduled for this operator: itself, or that of its segment."""
         return self
+
+    @property
+    def has_gone_on(self) -> bool:
+        """Whether its last compute went on with messages that an earlier one had received."""
+        return self.resume is not None and not self.resume.received
 
     @property
     def is_parallel(self) -> bool:
@@ -181,9 +193,8 @@ class Node(RunningOperator):
 
     def go_on_resuming(self) -> None:
         """Connect what keeps the node ready between two values, if anything does, with its queues."""
-        resume = self.operator._headrace.resume
-        if resume is not None and resume.node is self:
-            resume.connect()
+        if self.resume is not None:
+            self.resume.connect()
 
     def make_resume(self) -> Resume:
         """Return what keeps the node ready between the values that its function yields."""

@@ -182,7 +182,7 @@ class Pausing:
 
     def _may_begin(self, node: Node) -> bool:
         """Return whether a node may begin in a pause without a step of any node."""
-        return node in self.node_steps or node.operator._headrace.is_link
+        return node in self.node_steps or node.beyond is not None
 
     def choose(self, ready_queue: ReadyQueue) -> Node:
         """Remove the next node that may run from a ready queue that `allows` one, and return it."""
@@ -198,7 +198,7 @@ class Pausing:
     def count(self, node: Node) -> None:
         """Count a compute that begins as a step."""
         left = self.node_steps.get(node, 0)
-        if node.operator._headrace.is_link:
+        if node.beyond is not None:
             return
         if not left:
             self.steps -= 1
