@@ -705,7 +705,7 @@ class PartControl(RunControl):
 
     def begin(self, engine: ControlledEngine) -> None:
         """Set the engine of the run, whose steps are those of the whole program."""
-        engine.pausing.on_step = lambda what: self._worker.channel.post(Step(what))
+        engine.gate.on_step = lambda what: self._worker.channel.post(Step(what))
         super().begin(engine)
 
     def start(self) -> None:

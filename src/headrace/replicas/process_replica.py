@@ -183,7 +183,9 @@ class ProcessReplica(Operator):
             self.close()
 
     def _replicas_here(self) -> list[ProcessReplica]:
-        return [replica for replica in self._headrace.replication.copies if isinstance(replica, ProcessReplica)]
+        return [
+            replica for replica in self._headrace.replication.copies if isinstance(replica, ProcessReplica)
+        ]
 
     def close(self) -> None:
         """End the process if it has not ended."""

@@ -2,7 +2,7 @@
 
 A change is checked in the thread that asks for it, and so an error is raised there. A new operator is started
 there, too, so that a slow `start` holds nobody up. The graph changes at once. The run follows at a safe point, when
-no operator computes (`pausing`): between two computes on one thread, or when the workers have finished theirs.
+no operator computes (`gate`): between two computes on one thread, or when the workers have finished theirs.
 
 There the nodes at the ends of the flows that have changed get their queues from the graph, and their conditions
 look them up (`connect`). Messages stay in their queues, conditions keep their state, and every node keeps its
@@ -173,7 +173,7 @@ class Changes:
 
     def _change(self, change: Callable[[], None], *operators: Operator) -> None:
         """Change the graph, start the operators that are new, and let the run follow; or change nothing."""
-        graph, pausing = self._fragment.graph, self._engine.pausing
+        graph, gate = self._fragment.graph, self._engine.gate
         before = list(graph.operators), list(graph.flows)
         try:
             with self._graph_lock:
@@ -194,15 +194,13 @@ class Changes:
                 graph.rebuild(*before)
                 self._fragment._headrace.follow_graph()
                 self._is_preparing = False
-            pausing.changes.append(self._apply)  # a change before this one may have been put off
-            pausing.wake()
+            gate.call(self._apply)  # a change before this one may have been put off
             raise
         with self._graph_lock:
             self._is_preparing = False
             self._changed.update(dict.fromkeys(operators))
         self._asked += 1
-        pausing.changes.append(self._follow)
-        pausing.wake()
+        gate.call(self._follow)
 
     def _start(self, operators: list[Operator]) -> None:
         engine = self._engine
@@ -245,7 +243,7 @@ class Changes:
         self._apply()
 
     def _apply(self) -> None:
-        if self._engine.pausing.changes:
+        if self._engine.gate.calls:
             return  # the last of several changes does it for all
         with self._graph_lock:
             if self._is_preparing:

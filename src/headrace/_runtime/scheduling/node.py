@@ -75,8 +75,7 @@ class Node(RunningOperator):
             "joined",
             "joining",
         ),
-        *("link", "output_states", "place", "ready_queue", "resume",
-            "resumes", "routing", "shared_room"),
+        *("link", "output_states", "place", "ready_queue", "resume", "resumes", "routing", "shared_room"),
         *("stop_requested", "sweep", "wants_alone"),
     )
 
