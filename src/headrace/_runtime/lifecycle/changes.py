@@ -253,6 +253,7 @@ class Changes:
             nodes: list[Any] = [operator._headrace.node for operator in changed]
             with keeping_counts(self._engine, nodes):
                 connect(self._engine, nodes)
+            self._engine.scheduler.follow_change(self._fragment)
         with self._applied:
             self._done = self._followed
             self._applied.notify_all()
