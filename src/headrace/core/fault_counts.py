@@ -23,13 +23,15 @@ class FaultCounts:
     """How many of the messages that were given up were sent to the output for them."""
     stuck: int = 0
     """The number of computes that took longer than the operator's deadline."""
+    cut_off: int = 0
+    """The number of errors whose messages were given up because the run ended before they were tried again."""
     last_error: str = ""
     """The last of these errors."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """The counts, in the order of their names here."""
-        return self.skipped, self.restarts, self.retries, self.dead_letters, self.stuck
+        return self.skipped, self.restarts, self.retries, self.dead_letters, self.stuck, self.cut_off
 
     def __bool__(self) -> bool:
         return any(self.numbers)

@@ -59,11 +59,6 @@ def _check(fragment: Composition, operator: Operator, options: Replicas) -> None
             operator._headrace.has_end and options.on == "processes",
             "has an end, which a replica in another process does not call; use on='threads'",
         ),
-        (
-            operator._headrace.has_end
-            and any(port.gives_tuple for port in operator.spec.every_input.values()),
-            "has an end and an input of several messages: what is left there would reach no end",
-        ),
     ):
         if is_so:
             raise GraphError(f"{where} and {what}")
@@ -115,7 +110,7 @@ def _expand(
 ) -> None:
     graph = fragment.graph
     crew = Crew(options.ordered)
-    distributor = Distributor(fragment, operator, crew)
+    distributor = crew.distributor = Distributor(fragment, operator, crew)
     outputs = [
         name
         for name in operator.spec.every_output
