@@ -361,6 +361,13 @@ class Fragment(Composition):
 
         return self._headrace.end_of("feed", name, FeedOp).feed
 
+    async def call(self, feed: str, data: Any, *, timeout: Duration | None = None, **options: Any) -> Any:
+        """Put a frame into a feed, and await the result that stems from it: :meth:`headrace.operators.Feed.call`.
+
+        Any number of tasks may call side by side. Each gets its own answer, whatever the order of the results.
+        """
+        return await self.feed(feed).call(data, timeout=timeout, **options)
+
     def results(self, name: str) -> Results:
         """Return the results of a :class:`headrace.operators.ResultsOp`, from which the program takes frames."""
         from headrace.operators import ResultsOp
