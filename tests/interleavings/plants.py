@@ -297,7 +297,7 @@ PLANTS = [
         "            return node\n",
         "event-beside-2",
         (_LOST, _WRONG),
-        order=1,
+        order=2,
     ),
     Plant(
         "a node can be put in its queue twice",
@@ -521,8 +521,8 @@ PLANTS = [
     Plant(
         "Ctrl-C does not stop the workers",
         _WORKERS,
-        "        engine.request_stop()\n        for worker in workers:\n",
-        "        for worker in workers:\n",
+        "            engine.request_stop()\n            self._wait()\n",
+        "            self._wait()\n",
         "ctrl-c-2",
         (_HANG,),
     ),

@@ -304,8 +304,6 @@ class Engine:
             node.input.announce_room(self.announce_room if node.announces_room else None)
             for state in node.input_states:
                 state.find_whether_sole()
-        for node in nodes:
-            node.find_link()
 
     # The step.
 
@@ -325,11 +323,6 @@ class Engine:
                         return node
             if ready_queue.now:
                 node = ready_queue.now.pop()
-            elif len(ready_queue.later) == 1 and (ready_queue.sweep + 1) & SWEEPS and not self.polling.nodes:
-                # A copy of `begin_sweep` for one node, because each frame of a chain begins with one. With the copy
-                # in `envelope.stamping`, a frame through a captured segment takes 4 % less instructions.
-                ready_queue.sweep += 1
-                node = ready_queue.later.pop()
             elif ready_queue.later:
                 self.begin_sweep(ready_queue)
                 continue
@@ -427,28 +420,6 @@ class Engine:
         `finish` sees that; and who begins another turn meanwhile makes up for it (`let_others_go_on`).
         """
         node.remaining = remaining = node.remaining - 1
-        link = node.link
-        if link is not None and goes_on and remaining and not node.has_extra_work:
-            # A copy of what follows for a node with one output, and one input or none, from which a message passes
-            # directly: without it, and so with iterators over both, a compute of an explicit chain takes 2 to 9 %
-            # longer. If `feed` is not available, its message came this way, too. So no condition depends on either
-            # queue, since its node would be guarded; and the sender, which was ready, has had room.
-            feed, consumer = node.feed, link.consumer
-            if (
-                (feed is None or not (feed.queue or feed.available))
-                and not (link.available or consumer.busy or consumer.is_guarded)
-                and link.queue
-                and consumer.blockers == 1
-                and consumer.sweep != node.sweep
-                and not (self.inbox or self.timed or self.held)
-            ):
-                consumer.busy = True
-                consumer.sweep = node.sweep
-                if node.blockers:
-                    node.busy = False
-                else:
-                    node.ready_queue.later.append(node)
-                return consumer
         if not remaining:
             self.retire(node)
         following: Node | None = None
@@ -460,14 +431,7 @@ class Engine:
             elif state.queue or not state.min_size:
                 state.note_waiting()
             if not state.affordable and len(state.queue) <= state.room:
-                # A copy of `update_producers` and `enqueue_if_ready`. Without it and the one below, a step of
-                # `benchmarks.chain` takes 7 % longer.
-                state.affordable = True
-                producer = state.producer
-                producer.blockers -= 1
-                if not producer.blockers and not producer.busy:
-                    producer.busy = True
-                    producer.ready_queue.later.append(producer)
+                state.update_producers()
             if state.watched:
                 for producer in state.watchers:
                     producer.enqueue_if_ready()
@@ -489,14 +453,7 @@ class Engine:
                     continue
                 state.available = True
                 consumer.blockers -= 1
-                if not consumer.blockers and not consumer.busy:
-                    # A copy of `enqueue_if_ready`.
-                    consumer.busy = True
-                    ready_queue = consumer.ready_queue
-                    if consumer.sweep == ready_queue.sweep:
-                        ready_queue.later.append(consumer)
-                    else:
-                        ready_queue.now.append(consumer)
+                consumer.enqueue_if_ready(soon=True)
             if state.affordable and waiting > state.room:
                 state.affordable = False
                 state.producer.blockers += 1

@@ -63,7 +63,6 @@ class Node(RunningOperator):
             "engine",
             "evaluated",
             "faults",
-            "feed",
             "granted",
         ),
         *(
@@ -75,7 +74,7 @@ class Node(RunningOperator):
             "joined",
             "joining",
         ),
-        *("link", "output_states", "place", "ready_queue", "resume", "resumes", "routing", "shared_room"),
+        *("output_states", "place", "ready_queue", "resume", "routing", "shared_room"),
         *("stop_requested", "sweep", "wants_alone"),
     )
 
@@ -90,9 +89,6 @@ class Node(RunningOperator):
         # The states of its queues, for the hot path.
         self.input_states: tuple[QueueState, ...] = ()
         self.output_states: tuple[QueueState, ...] = ()
-        # The state of its only output, if messages may pass directly, and that of its only input (`find_link`).
-        self.link: QueueState | None = None
-        self.feed: QueueState | None = None
         # Its conditions, which are attached again when its flows change (`lifecycle`).
         self.declared: Any
         # Conditions that are evaluated before each compute, if there are any.
@@ -113,8 +109,6 @@ class Node(RunningOperator):
         self.place = 0
         # What orders its computes among others, or chooses its flows, if anything does.
         self.routing: Routing | None = None
-        # Whether it may go on without a new message (`resume`).
-        self.resumes = False
         # What lets its function go on, if it is a function that yields.
         self.resume: Any = None
         # Its end, if its operator has one.
@@ -199,7 +193,6 @@ class Node(RunningOperator):
         """Return what keeps the node ready between the values that its function yields."""
         from headrace._runtime.scheduling.resume import Resume
 
-        self.resumes = True
         return Resume(self)
 
     def receiver(self, port: str) -> Receiver:
@@ -313,7 +306,6 @@ class Node(RunningOperator):
 
     def enqueue_if_ready(self, soon: bool = False) -> None:
         """Put the node in its ready queue if it has no blockers; if `soon`, in this sweep."""
-        # `Engine.finish` has copies.
         if not self.blockers and not self.busy:
             self.busy = True
             ready_queue = self.ready_queue
@@ -332,14 +324,6 @@ class Node(RunningOperator):
             self.ready_queue.later.remove(self)
             ready_queue.later.append(self)
         self.ready_queue = ready_queue
-
-    def find_link(self) -> None:
-        """Find `link` and `feed`, when it is known which queues are the only ones between two nodes."""
-        inputs, outputs = self.input_states, self.output_states
-        # A receiver that waits for one message, and a sender that waits for one before each compute.
-        is_direct = len(outputs) == 1 and outputs[0].min_size == 1 and not self.resumes
-        self.link = outputs[0] if is_direct and outputs[0].is_sole and len(inputs) < 2 else None
-        self.feed = inputs[0] if inputs else None
 
     def update_guard(self) -> None:
         """Determine whether there is anything to check before it runs."""

@@ -184,7 +184,6 @@ class QueueState:
 
     def update_producers(self) -> None:
         """Tell the producers whether there is room."""
-        # `Engine.finish` has a copy for a single producer.
         if self.line is not None:
             self.line.promise()
             return
