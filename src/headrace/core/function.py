@@ -32,7 +32,7 @@ from headrace.brief import brief
 from headrace.core.booleans import boolean
 from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
-from headrace.core.deadline import check_on_stuck
+from headrace.core.error_policy import check_on_stuck
 from headrace.core.errors import GraphError, choices
 from headrace.core.inner import Inner
 from headrace.core.joins import JoinRule
@@ -43,9 +43,8 @@ from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.deadline import OnStuck
     from headrace.core.durations import Duration
-    from headrace.core.error_policy import OnError
+    from headrace.core.error_policy import OnError, OnStuck
     from headrace.core.node import Resume
     from headrace.core.operator import Part
     from headrace.core.spec import OperatorSpec

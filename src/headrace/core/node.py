@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.core.condition import Condition
     from headrace.core.condition_types import OperatorStatus, SchedulingStatusType
     from headrace.core.contexts import ExecutionContext
-    from headrace.core.fault_counts import FaultCounts
+    from headrace.core.error_policy import FaultCounts
     from headrace.core.operator import Operator
 
 

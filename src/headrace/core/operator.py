@@ -12,8 +12,7 @@ from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
 from headrace.core.condition_types import OperatorStatus
 from headrace.core.construction import Arg, named_values, needs_fragment, snake_case
-from headrace.core.deadline import check_on_stuck
-from headrace.core.error_policy import ErrorPolicy
+from headrace.core.error_policy import ErrorPolicy, check_on_stuck
 from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices
 from headrace.core.inner import Inner
 from headrace.core.live_values import KnobValues, LiveValues

@@ -16,7 +16,7 @@ from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awai
 from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
 from headrace._runtime.streams.running_operator import RunningOperator
 from headrace.core.condition_types import OperatorStatus, SchedulingStatusType
-from headrace.core.fault_counts import FaultCounts
+from headrace.core.error_policy import FaultCounts
 from headrace.core.node import Receiver, Transmitter
 
 if TYPE_CHECKING:
