@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace.application.draining import drain
 from headrace.application.inner_fragment import InnerFragment
 from headrace.brief import brief
 from headrace.core.checks import compose
@@ -373,6 +374,19 @@ class Fragment(Composition):
         from headrace.operators import ResultsOp
 
         return self._headrace.end_of("results", name, ResultsOp).results
+
+    def drain(self) -> None:
+        """End the sources of the run: it ends when what is under way has been computed.
+
+        May be called from any thread, and returns at once. Feeds end after the frames that wait in them; a paused
+        run goes on. A run that has not begun, or whose operators compute in other processes, is stopped.
+        """
+        control = self._headrace.run_control
+        if control.engine is None:
+            self.stop_execution()
+            return
+        control.drain_wanted = True
+        drain(self)
 
     def pause(self) -> None:
         """Let no new compute begin in this run; may be called from any thread, and returns at once.
