@@ -292,7 +292,10 @@ def _attributes(described: Any, *names: str) -> Fields:
 
 def _faults_of(operator: OperatorStatistics) -> Fields:
     """Return what went wrong in the computes of an operator, by name, if anything did."""
-    names = ("skipped_errors", "restarts", "retries", "dead_letters", "stuck", "late_ticks", "skipped_ticks")
+    names = (
+        *("skipped_errors", "restarts", "retries", "dead_letters", "stuck", "cut_off"),
+        *("late_ticks", "skipped_ticks"),
+    )
     return {name: value for name, value in _attributes(operator, *names).items() if value}
 
 

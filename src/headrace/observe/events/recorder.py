@@ -30,7 +30,7 @@ from headrace.observe.events.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from headrace.core.condition import Ticks
-    from headrace.core.fault_counts import FaultCounts
+    from headrace.core.error_policy import FaultCounts
     from headrace.observe.events.gpu_timing import ComputeTimer
     from headrace.observe.events.records import OperatorInfo
 

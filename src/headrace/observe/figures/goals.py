@@ -298,7 +298,7 @@ class Goal:
 
     def _mark_end(self, run: RunInfo) -> None:
         last = run.operator(self.names[-1])
-        last.is_probe |= not last.is_leaf
+        last.is_probe |= not last.is_sink
 
     def end(self, now: int) -> None:
         """Count what was under way at the end of the run."""

@@ -31,6 +31,13 @@ _METRICS = (
     ("operators", "lateness", "histogram", "lateness_seconds", "How long after they were due ticks began."),
     ("operators", "late_ticks", "counter", "late_ticks", "Ticks that began when the next one was due."),
     ("operators", "skipped_ticks", "counter", "skipped_ticks", "Ticks that were skipped."),
+    (
+        "operators",
+        "cut_off",
+        "counter",
+        "cut_off_retries",
+        "Errors that the end of the run left without a retry.",
+    ),
     ("operators", "busy", "gauge", "operator_busy_ratio", "Share of the time in compute on the host."),
     ("operators", "gpu_busy", "gauge", "operator_gpu_busy_ratio", "Share of the time on the device."),
     ("queues", "busy", "gauge", "queue_busy_ratio", "Share of the places that were taken, on average."),

@@ -54,6 +54,8 @@ class OperatorStatistics:
         The number of its restarts and retries after errors, and of failed computes whose messages were sent on.
     stuck
         The number of computes that took longer than its deadline (`OperatorSpec.deadline`).
+    cut_off
+        The number of errors whose messages the end of the run kept from being tried again.
     waits
         The share of its computes' time in which their thread did not have the processor, of those that were looked
         at; None if none was.
@@ -80,6 +82,7 @@ class OperatorStatistics:
     retries: int = 0
     dead_letters: int = 0
     stuck: int = 0
+    cut_off: int = 0
     lateness: Summary = _NOTHING
     late_ticks: int = 0
     skipped_ticks: int = 0

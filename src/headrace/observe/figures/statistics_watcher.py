@@ -183,7 +183,7 @@ class StatisticsWatcher(Watcher):
             run, time = self._run, _Timespan(self, now)
             sinks: defaultdict[str, int] = defaultdict(int)
             for queue in run.queues:
-                if queue.operator.is_leaf:
+                if queue.operator.is_sink:
                     sinks[queue.name] += time.count("wait", queue)
             sources = [operator for operator in run.operators if operator.is_source]
             return Statistics(
@@ -327,6 +327,7 @@ def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
         retries=operator.faults.retries,
         dead_letters=operator.faults.dead_letters,
         stuck=operator.faults.stuck,
+        cut_off=operator.faults.cut_off,
         lateness=time.of("lateness", operator).summary(),
         late_ticks=late,
         skipped_ticks=skipped,

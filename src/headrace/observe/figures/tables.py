@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # What each table of the statistics is of, and its fields. A field with "?" is shown if it has a value anywhere.
 _TABLES = {
     "operators": "count rate busy host gpu_busy? gpu? kernels? slice? sm_count? skipped_errors? restarts? "
-    "retries? dead_letters? stuck? latest? late_ticks? skipped_ticks?",
+    "retries? dead_letters? stuck? cut_off? latest? late_ticks? skipped_ticks?",
     "queues": "received depth most busy dropped discarded? wait",
     "links": "count rate time",
     "paths": "count rate latency",
@@ -32,6 +32,7 @@ _TITLES = {
     "latest": "latest tick by",
     "late_ticks": "late ticks",
     "skipped_ticks": "ticks skipped",
+    "cut_off": "retries cut off",
     "depth": "waits",
     "host": "host mean",
     "gpu": "GPU span mean",
