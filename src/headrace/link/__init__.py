@@ -11,6 +11,6 @@ One link carries one flow in one direction. Its two ends, :mod:`headrace.link.se
 | messages as bytes and pieces of memory | codec | 420 |
 | frames on a device | device | 190 |
 | carriers: Unix sockets, TCP | carrier, unix, tcp, stream_reader, lingering | 430 |
-| carriers on request: TLS, UCX | tls, ucx | 390 |
+| a carrier on request: TLS | tls | 90 |
 | who connects, and whether it may | handshake, connect, listener, arrivals | 620 |
 """

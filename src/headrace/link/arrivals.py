@@ -17,7 +17,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.core.errors import LinkError, PeerLost
-from headrace.link import ucx
 from headrace.link.handshake import (
     MOST_BYTES,
     Purpose,
@@ -171,7 +170,6 @@ class Arrival:
         self._tls: ssl.SSLSocket | None = None
         self._has_begun = False
         self._is_secured = identity is None
-        self._by_ucx = False
         if self._is_unix:
             check_user(connection)
         else:
@@ -198,11 +196,7 @@ class Arrival:
 
     def welcome(self) -> None:
         """Tell the peer that its connection is expected."""
-        purpose = self._handshake.purpose
-        assert purpose is not None
-        if self._tls is None and self._handshake.offers_ucx:
-            self._by_ucx = ucx.is_wanted(purpose.kind)
-        self._send(self._handshake.welcome(self._by_ucx))
+        self._send(self._handshake.welcome())
 
     def refuse(self, error: Exception) -> None:
         """Tell the peer why, if it is no stranger, and close the connection."""
@@ -222,7 +216,7 @@ class Arrival:
         if self._is_unix:
             return UnixCarrier(self.connection)
         if self._tls is None:
-            return (ucx.UcxCarrier if self._by_ucx else TcpCarrier)(self.connection, silence)
+            return TcpCarrier(self.connection, silence)
         from headrace.link.tls import TlsCarrier
 
         return TlsCarrier(self._tls, silence)

@@ -5,8 +5,7 @@ receives straight into it. Headers and bodies go through a small buffer, many at
 the memory that the receiver of the message will own: only those that came with the header are copied.
 
 Memory for bulk bytes is allocated when their header has arrived and fits `max_bulk`, which is 0 until the end of
-the link has set it. Bulk bytes of more than `most_in_stream` do not come in the stream: the reader allocates their
-memory, and whoever made it so fills that. There are no sockets here.
+the link has set it. There are no sockets here.
 """
 
 from __future__ import annotations
@@ -24,21 +23,10 @@ assert _BUFFER >= HEADER_SIZE + MAX_BODY
 class StreamReader:
     """Puts messages together from the bytes of a stream."""
 
-    __slots__ = (
-        "_begin",
-        "_body",
-        "_buffer",
-        "_bulk",
-        "_end",
-        "_header",
-        "_missing",
-        "max_bulk",
-        "most_in_stream",
-    )
+    __slots__ = ("_begin", "_body", "_buffer", "_bulk", "_end", "_header", "_missing", "max_bulk")
 
     def __init__(self) -> None:
         self.max_bulk = 0
-        self.most_in_stream: int | None = None
         self._buffer = memoryview(bytearray(_BUFFER))
         self._begin = self._end = 0  # the bytes of the buffer that belong to no message yet
         self._header: Header | None = None  # of a message whose bulk bytes are under way,
@@ -99,9 +87,6 @@ class StreamReader:
             bulk = np.empty(header.bulk, np.uint8)
         except MemoryError:
             raise LinkError(f"there is no memory for a frame of {header.bulk} bytes") from None
-        if self.most_in_stream is not None and header.bulk > self.most_in_stream:
-            messages.append(Received(header, body, bulk))
-            return True
         present = min(header.bulk, have - whole)
         target = bulk.data
         target[:present] = self._buffer[self._begin : self._begin + present]

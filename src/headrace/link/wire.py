@@ -59,8 +59,6 @@ class Kind(IntEnum):
     """The page and the counter that both ends share on one host, whose descriptors come with it (`board.py`)."""
     DEFER = 11
     """How many frames have arrived; the part of the receiver takes no more of them before others come."""
-    CARRIER = 10
-    """What the carriers of a link tell each other (`ucx.py`); the ends never see it."""
 
 
 _KINDS = frozenset(map(int, Kind))
