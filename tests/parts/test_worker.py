@@ -21,6 +21,7 @@ import pytest
 from headrace import Application, Operator, OperatorSpec
 from headrace.core.errors import GivenUp, GraphError, PeerAborted, PeerLost
 from headrace.core.ports import IOSpec
+from headrace.core.time_base import TimeBase
 from headrace.link.board import Board
 from headrace.link.handshake import make_token
 from headrace.link.terms import Terms
@@ -68,7 +69,11 @@ class _Channel:
 
 def _worker(channel: Any, board: Board | None = None) -> Worker:
     return Worker(
-        channel, Assignment("edge", Launch("plant.py", "", (), False), (), 1, "run"), None, None, board
+        channel,
+        Assignment("edge", Launch("plant.py", "", (), False), (), 1, "run", TimeBase.of(0)),
+        None,
+        None,
+        board,
     )
 
 

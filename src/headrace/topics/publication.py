@@ -33,6 +33,7 @@ from headrace.topics.wish import Wish
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headrace.core.time_base import TimeBase
     from headrace.link.carrier import Carrier
     from headrace.link.handshake import Purpose
     from headrace.topics.discovery import Announcement, Discovery
@@ -64,6 +65,9 @@ class Publication:
         The queue in front of each subscriber: its length, and what it does when it is full.
     keep_last
         Whether the last message is kept for subscribers that join later.
+    time_base
+        What the acquisition timestamps mean: None if they are of a time that means nothing elsewhere, as that of
+        a simulated device. Those that count since 1970 mean the same everywhere.
     on_room
         Called, on any thread, when `has_room` or `is_idle` may have become true. It must not close the publication.
     ways
@@ -78,6 +82,7 @@ class Publication:
         size: int = 1,
         policy: IOSpec.QueuePolicy = _POP,
         keep_last: bool = True,
+        time_base: TimeBase | None = None,
         on_room: Callable[[], object] = lambda: None,
         ways: Sequence[Discovery] | None = None,
     ) -> None:
@@ -87,6 +92,7 @@ class Publication:
         self.size, self.policy = size, policy
         self.published = 0
         """The number of messages that were published."""
+        self._time_base = time_base
         self._keep_last = keep_last
         self._on_room = on_room
         self._lock = threading.Lock()
@@ -197,6 +203,7 @@ class Publication:
             "host": socket.gethostname(),
             "policy": self.policy.name,
             "published": self.published,
+            "time": None if self._time_base is None else tuple(self._time_base),
             "subscribers": [
                 {"pid": each.wish.pid, "program": each.wish.program, "sent": each.sent, "lost": each.lost}
                 for each in self.subscribers
