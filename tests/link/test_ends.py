@@ -7,10 +7,13 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any
 from unittest.mock import Mock
 
@@ -30,7 +33,7 @@ from headrace.link.unix import UnixCarrier
 from headrace.link.wire import Kind, pack_header
 from headrace.resources import RingAllocator
 from tests.harness.files import open_files
-from tests.harness.threads import PATIENCE
+from tests.harness.threads import PATIENCE, wait_until
 from tests.link.pipes import Bytes, HandLoop, Pair, frame_of
 
 LARGE = 100_000  # bytes; too many to travel with the message
@@ -38,6 +41,21 @@ LARGE = 100_000  # bytes; too many to travel with the message
 
 def frame(value: int, size: int = LARGE) -> np.ndarray:
     return np.full(size, value % 251, np.uint8)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let Python's collector run only when it is asked."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def collecting() -> bool:
+    return any(each.name == "headrace collect" for each in threading.enumerate())
 
 
 class Unpicklable(Exception):
@@ -108,6 +126,46 @@ class TestFrames:
             link.receiver.tick(0)
             link.loop.serve()
             assert not link.sender.held
+
+    def test_that_nobody_can_reach_give_their_memory_back_to_a_sender_that_waits(self) -> None:
+        """Frames in circles of references: both ends would wait for ever, as nothing makes Python collect them."""
+        with Pair(size=64, max_bytes=4 << 20) as link, uncollected():
+            sent = 0
+            while link.sender.send(Parcel(frame(sent, 1 << 20))):
+                circle = [link.take()]
+                circle.append(circle)
+                sent += 1
+            del circle
+            assert sent == 4
+            now = monotonic()
+            link.sender.tick(now)
+            link.loop.serve()
+            assert not collecting()  # not at once
+            link.sender.tick(now + link.terms.silence / 2)
+            link.loop.serve()
+
+            def can_send() -> bool:
+                link.loop.serve()
+                return link.sender.send(Parcel(frame(sent, 1 << 20)))
+
+            wait_until(can_send, "memory came back")
+
+    def test_that_are_kept_are_asked_for_less_and_less_often(self) -> None:
+        with Pair(size=64, max_bytes=1 << 20) as link:
+            assert link.sender.send(Parcel(frame(0, 1 << 20)))
+            kept = link.take()
+            assert not link.sender.send(Parcel(frame(1, 1 << 20)))
+            asked, now = [], monotonic()
+            link.receiver._collect = lambda: asked.append(beat)  # type: ignore[method-assign]
+            for beat in range(1, 40):
+                for end in link.receiver, link.sender:
+                    end.tick(now + beat * link.terms.silence / 6 + 0.01)
+                before = len(asked)
+                link.loop.serve()
+                wait_until(lambda: not collecting(), "it was asked")
+                assert len(asked) - before <= 1
+            assert asked == [1, 3, 7, 15, 31]
+            del kept
 
     def test_that_are_small_take_no_shared_memory(self) -> None:
         with Pair() as link:

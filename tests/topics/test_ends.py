@@ -558,3 +558,29 @@ def test_a_subscription_that_is_dropped_ends_and_frees_its_publisher(
         publication.publish(1)  # waits for nobody
         wait_until(lambda: not thread.is_alive(), "its thread has ended")
     wait_until(lambda: "was dropped without close(), and has ended" in caplog.text, "it is said")
+
+
+@pytest.mark.parametrize("in_a_circle", [False, True])
+def test_a_publication_that_is_dropped_ends_its_topic(
+    in_a_circle: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with reading() as reader:
+        before = set(threading.enumerate())
+        publication = Publication("a")
+        await_subscribers(publication)
+        threads = [
+            each
+            for each in set(threading.enumerate()) - before
+            if each.name in ("headrace topic a", "headrace listener")
+        ]
+        assert len(threads) == 2
+        publication.publish(1)
+        assert reader.next().data == 1
+        publication.itself = publication if in_a_circle else None  # type: ignore[attr-defined]
+        publication = None  # type: ignore[assignment]
+        gc.collect()
+        reader.wait_for_end()
+        for thread in threads:
+            wait_until(lambda thread=thread: not thread.is_alive(), "its thread has ended")  # type: ignore[misc]
+    assert "the publication of topic 'a' was dropped without close(), and has ended" in caplog.text
+    assert TopicFolder().publishers() == []

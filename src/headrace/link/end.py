@@ -23,7 +23,7 @@ from headrace.link.terms import Terms
 from headrace.link.wire import MAX_INLINE, Kind
 
 _NEVER = 3600.0
-BOARD = Kind.BOARD  # members of an enumeration are slow to find
+BOARD, COLLECT = Kind.BOARD, Kind.COLLECT  # members of an enumeration are slow to find
 
 
 class End:
@@ -152,6 +152,7 @@ class End:
             if self.failure is None and not self._is_peer_gone:
                 for message in self._machine.tick(now):
                     self._post(message)
+                self._look_after(now)
             self._release_if_done(is_late=self.failure is not None)
             if self.failure is not None or left is None:
                 following = now + _NEVER
@@ -175,7 +176,7 @@ class End:
                         asked = self._machine.receive(header, body, len(descriptors), now)
                         if asked is not None:
                             self._do(asked, bulk, descriptors)
-                            tell = tell or asked is not BOARD
+                            tell = tell or (asked is not BOARD and asked is not COLLECT)
                         elif self._note(header.kind):
                             tell = True
                         asked = None  # a failure of the next message must not keep memory that came back
@@ -234,6 +235,9 @@ class End:
     def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
         """Do what a message asks for, with the descriptors that it came with."""
         raise NotImplementedError
+
+    def _look_after(self, now: float) -> None:
+        """Do what is due now and then, while the link works."""
 
     def _prepare_close(self) -> None:
         """Send what has to be said before the end."""

@@ -370,6 +370,10 @@ class SendingEnd(LinkEnd):
             self.unanswered.add(number)
         return number, self._message(Kind.SEGMENT, _SEGMENT.pack(number, size, is_reused) + device)
 
+    def collect(self) -> Message:
+        """Return the message that asks the receiver to let go of frames that nobody can reach any more."""
+        return self._message(Kind.COLLECT, b"")
+
     def drop_segment(self, number: int) -> Message:
         """Return the message that says that a segment is not used any more."""
         return self._message(Kind.SEGMENT, _SEGMENT.pack(number, 0, 0))
@@ -562,6 +566,8 @@ class ReceivingEnd(LinkEnd):
         if kind is Kind.SEGMENT:
             number, size, is_reused = _SEGMENT.unpack_from(body)
             return self._accept_segment(number, size, is_reused, body[_SEGMENT.size :], descriptors)
+        if kind is Kind.COLLECT and not body:
+            return kind
         if kind is not Kind.BOARD:
             return super()._accept_own(kind, body, descriptors)
         if descriptors != 2 or body or self.board is not None:

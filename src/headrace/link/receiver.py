@@ -8,6 +8,7 @@ holds the lock sends it afterwards.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import struct
@@ -28,7 +29,7 @@ from headrace.link.board import Board
 from headrace.link.carrier import Buffer, Carrier
 from headrace.link.codec import array_at, as_data, decode, decode_array
 from headrace.link.device import DeviceSegment, ReceivedFrames, Uploads
-from headrace.link.end import BOARD, End
+from headrace.link.end import BOARD, COLLECT, End
 from headrace.link.loop import LinkLoop, default_loop
 from headrace.link.protocol import IN_BULK, Frame, ReceivingEnd, unpack_description
 from headrace.link.ring import Bytes, Lease, Segment
@@ -259,6 +260,10 @@ class Receiver(End):
         if asked is BOARD:
             self._machine.board = Board.from_peer(*descriptors)
             return
+        if asked is COLLECT:
+            # It may take long, and other links have to be served.
+            threading.Thread(target=self._collect, name="headrace collect", daemon=True).start()
+            return
         number, size, is_reused, device = asked
         if device:
             (descriptor,) = descriptors
@@ -270,6 +275,11 @@ class Receiver(End):
             self._segments[number] = Segment.from_peer(descriptor, size, is_reused=is_reused)
         else:
             self._segments.pop(number, None)
+
+    def _collect(self) -> None:
+        """Let go of frames that nobody can reach any more, and of their memory."""
+        gc.collect()
+        self._return_memory()
 
     def _note(self, kind: int) -> bool:
         with suppress(IndexError):  # all were taken

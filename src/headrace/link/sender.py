@@ -27,6 +27,7 @@ from headrace.link.device import DeviceBytes, DeviceCopies, DevicePiece, DeviceS
 from headrace.link.end import End
 from headrace.link.loop import LinkLoop, default_loop
 from headrace.link.protocol import (
+    BEAT,
     IN_BULK,
     MOST_PLACES,
     Answer,
@@ -100,6 +101,9 @@ class Sender(End):
         self._copies: DeviceCopies | None = None
         self._host_memory: HostMemory | None = None
         self._tail = Tail()
+        # Whether a message waits for memory; when to ask the receiver for some, and after how long once more.
+        self._is_stalled = False
+        self._collect_at = self._pause = 0.0
         self._machine: SendingEnd
         machine = SendingEnd(terms.text(), terms.epoch, terms.silence, monotonic(), terms.size)
         self._memory = SenderMemory(terms, machine, self._post, sends_in_place)
@@ -226,7 +230,7 @@ class Sender(End):
                 if found is None and may_copy:
                     found = memory.take_slot(memory_of(piece) if type(piece) is Tensor else piece, holders)
                     if found is None:
-                        memory.note_stall(length)
+                        self._note_stall(length)
             if found is None:
                 if self._let_go:
                     self._after_lock()
@@ -330,7 +334,7 @@ class Sender(End):
                     if is_on_device and self._machine.unanswered:
                         return None
                     if self._machine.loans or self._outbox:
-                        memory.note_stall(length)
+                        self._note_stall(length)
                         return None
                     # Nobody will give memory back. Slots of other sizes may be in the way; new ones on a device
                     # would have to be answered for first, again and again.
@@ -502,9 +506,27 @@ class Sender(End):
             return
         places, holders = asked
         self.credited += places
+        if holders:
+            self._is_stalled = False
         for _, keeper in holders:
             if not self._memory.give_back(keeper):
                 self._let_go.append(keeper)
+
+    def _note_stall(self, length: int) -> None:
+        self._memory.note_stall(length)
+        if not self._is_stalled:
+            self._is_stalled = True
+            self._pause = self.terms.silence * BEAT
+            self._collect_at = monotonic() + self._pause
+
+    def _look_after(self, now: float) -> None:
+        # A receiver that has no frames any more, and yet holds their memory, has them in circles of references,
+        # which Python's collector finds. It may not run by itself, as the receiver waits too. One that keeps its
+        # frames is asked less and less often.
+        if self._is_stalled and now >= self._collect_at and not self._machine.has_ended:
+            self._post(self._machine.collect())
+            self._pause *= 2
+            self._collect_at = now + self._pause
 
     def _reads_on(self) -> bool:
         # A worker that waits for a credit, gets one and uses it would leave the others unread for ever, and wait

@@ -57,6 +57,8 @@ class Kind(IntEnum):
     """Whether the receiver can use the memory of a device that was offered to it."""
     BOARD = 9
     """The page and the counter that both ends share on one host, whose descriptors come with it (`board.py`)."""
+    COLLECT = 10
+    """The sender has waited for memory: frames that nobody can reach any more may hold it, in circles."""
     DEFER = 11
     """How many frames have arrived; the part of the receiver takes no more of them before others come."""
 
