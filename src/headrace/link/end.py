@@ -229,7 +229,7 @@ class End:
         """Note a message that only the state machine had to know of; return whether the program has to be told."""
         if kind == Kind.ABORT:
             assert self._machine.abort_body is not None
-            self._fail(decode_failure(self._machine.abort_body, self.terms.name, self.terms.allow_pickle))
+            self._fail(decode_failure(self._machine.abort_body, self.terms.name))
         return kind in (Kind.ABORT, Kind.END)
 
     def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:

@@ -45,7 +45,6 @@ _CREDIT = struct.Struct("<I")
 _MAPPED = struct.Struct("<I")
 _PROGRESS = struct.Struct("<Q")
 _LOAN = struct.Struct("<Q")
-_DESCRIPTION = struct.Struct("<I")  # its length, before it and what follows it
 _LOANS_AT_ONCE = 4096
 _LONGEST_DEVICE = 512  # bytes that describe the memory of a device
 _LONGEST_REFUSAL = 1024
@@ -119,7 +118,7 @@ class Frame(NamedTuple):
 def frame_body(
     places: Sequence[Place], description: bytes | None, extra: bytes, is_unfinished: bool = False
 ) -> bytes:
-    """Return the body of a frame; without a description, that and `extra` lie in its first place."""
+    """Return the body of a frame; without a description, that lies in its first place."""
     packed = [_PLACE.pack(*place) for place in places]
     flags = _UNFINISHED if is_unfinished else 0
     if description is None:
@@ -127,20 +126,9 @@ def frame_body(
     return b"".join((_FRAME.pack(flags, len(places), len(description)), *packed, description, extra))
 
 
-def description_fits(description: bytes, extra: bytes, places: int) -> bool:
-    """Return whether a description and `extra` fit into the body of a frame with so many places."""
-    return _FRAME.size + places * _PLACE.size + len(description) + len(extra) <= MAX_BODY
-
-
-def pack_description(description: bytes, extra: bytes) -> bytes:
-    """Return what lies in the first place of a frame whose description does not fit into its body."""
-    return _DESCRIPTION.pack(len(description)) + description + extra
-
-
-def unpack_description(content: bytes) -> tuple[bytes, bytes]:
-    """Return the description and `extra` that lie in the first place of a frame."""
-    end = _DESCRIPTION.size + int(_DESCRIPTION.unpack_from(content)[0])
-    return content[_DESCRIPTION.size : end], content[end:]
+def description_fits(description: bytes, places: int) -> bool:
+    """Return whether a description fits into the body of a frame with so many places."""
+    return _FRAME.size + places * _PLACE.size + len(description) <= MAX_BODY
 
 
 class LinkEnd:

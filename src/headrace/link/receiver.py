@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ from headrace.link.codec import array_at, as_data, decode, decode_array
 from headrace.link.device import DeviceSegment, ReceivedFrames, Uploads
 from headrace.link.end import BOARD, COLLECT, End
 from headrace.link.loop import LinkLoop, default_loop
-from headrace.link.protocol import IN_BULK, Frame, ReceivingEnd, unpack_description
+from headrace.link.protocol import IN_BULK, Frame, ReceivingEnd
 from headrace.link.ring import Bytes, Lease, Segment
 from headrace.link.terms import Parcel, Terms
 from headrace.link.wire import Kind
@@ -171,22 +170,19 @@ class Receiver(End):
             frame, bulk = self._arrived.popleft()
         except IndexError:
             return None
-        number, _, _, description, extra, _ = frame
+        number, _, _, description, _, _ = frame
         try:
             parcel = self._decode_array(frame, bulk)
             if parcel is not None:
                 return parcel
             pieces = self._pieces(frame, bulk)
-            if description is None:
-                description, extra = unpack_description(pieces.pop(0).tobytes())
-            data, acq_timestamp, metadata = decode(
-                description, extra, pieces, allow_pickle=self.terms.allow_pickle, to_device=self._to_device
-            )
+            described = pieces.pop(0) if description is None else description
+            data, acq_timestamp, metadata = decode(described, pieces, self._to_device)
             return Parcel(data, acq_timestamp, metadata, number)
-        except (ProtocolError, struct.error) as error:
+        except ProtocolError as error:
             with self._lock:
                 self._arrived.clear()
-                self._break(error if isinstance(error, ProtocolError) else ProtocolError(str(error)))
+                self._break(error)
             self._after_lock()
             return None
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.core.errors import CrossingError, LinkError
+from headrace.core.errors import LinkError
 from headrace.link.board import Board
 from headrace.link.carrier import Buffer, Carrier
 from headrace.link.codec import Encoded, encode, encode_array, memory_of
@@ -29,13 +29,11 @@ from headrace.link.loop import LinkLoop, default_loop
 from headrace.link.protocol import (
     BEAT,
     IN_BULK,
-    MOST_PLACES,
     Answer,
     Place,
     SendingEnd,
     description_fits,
     frame_body,
-    pack_description,
 )
 from headrace.link.ring import ALIGNMENT, Bytes, Slot
 from headrace.link.sender_memory import Holder, SenderMemory, too_large
@@ -179,7 +177,7 @@ class Sender(End):
             usual = encode_array(data, acq_timestamp)
             if usual is not None and (self._is_local or usual[3] <= MAX_INLINE):
                 return self._send_array(*usual)
-        encoded = encode(data, acq_timestamp, metadata, allow_pickle=self.terms.allow_pickle)
+        encoded = encode(data, acq_timestamp, metadata)
         try:
             return self._send_encoded(encoded)
         finally:
@@ -259,15 +257,10 @@ class Sender(End):
     def _send_encoded(self, encoded: Encoded) -> bool:
         """Send a message if there is memory for it; return whether it was sent."""
         description: bytes | None
-        description, extra, pieces, is_on_device = encoded
-        count = len(pieces)
-        if not description_fits(description, extra, count):
-            pieces = [np.frombuffer(pack_description(description, extra), np.uint8), *pieces]
+        description, pieces, is_on_device = encoded
+        if not description_fits(description, len(pieces)):
+            pieces = [np.frombuffer(description, np.uint8), *pieces]
             description = None
-        if len(pieces) > MOST_PLACES:
-            raise CrossingError(
-                f"a message has {count} arrays; the most that a link takes is {MOST_PLACES - 1}"
-            )
         places: list[Place] = []
         bulk: list[Any] = []
         holders: list[Holder] = []
@@ -282,7 +275,7 @@ class Sender(End):
         else:
             inline = self._place_in_bulk(pieces, places, bulk, holders)
         # All is made before the copy, which evicts this code and its data from the caches of the processor.
-        outgoing = _Outgoing(frame_body(places, description, extra, rest is not None), bulk, inline, holders)
+        outgoing = _Outgoing(frame_body(places, description, b"", rest is not None), bulk, inline, holders)
         if self._is_local:
             self._copy(holders, rest)
         if is_on_device and self._start_copies(outgoing):
