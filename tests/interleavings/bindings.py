@@ -89,7 +89,6 @@ _MODULES = [
     "headrace.link.receiver",
     "headrace.link.sender",
     "headrace.link.sender_memory",
-    "headrace.link.tail",
     "headrace.parts.link_operators",
     "headrace.waits",
 ]

@@ -199,8 +199,8 @@ class Wire:
         self.deliver()
         if has_board:
             self.ends[0].board, shared = Board.create()
-            self.ends[1].board = Board.from_peer(*shared)
-            os.close(shared[0])
+            self.ends[1].board = Board.from_peer(shared)
+            os.close(shared)
 
     def _carry(self, index: int, messages: list) -> None:
         if not self.is_cut:

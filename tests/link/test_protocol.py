@@ -331,10 +331,10 @@ def credit(places: int, *loans: int) -> bytes:
         ([(Kind.END, struct.pack("<Q", 1), {})], "at frame 1"),
         ([(Kind.END, struct.pack("<Q", 0), {}), (Kind.FRAME, frame(), {})], "after the end"),
         ([(Kind.END, struct.pack("<Q", 0), {})] * 2, "came again"),
-        ([(Kind.FRAME, struct.pack("<HHI", 2, 0, 0), {})], "flags 2"),  # unfinished, without a board
+        ([(Kind.FRAME, struct.pack("<HHI", 2, 0, 0), {})], "flags 2"),
         ([(Kind.BOARD, b"", {})], "BOARD came with 0 descriptors"),
-        ([(Kind.BOARD, b"", {"descriptors": 1})], "BOARD came with 1 descriptors"),
-        ([(Kind.BOARD, b"x", {"descriptors": 2})], "2 descriptors and 1 bytes"),
+        ([(Kind.BOARD, b"", {"descriptors": 2})], "BOARD came with 2 descriptors"),
+        ([(Kind.BOARD, b"x", {"descriptors": 1})], "1 descriptors and 1 bytes"),
         ([(Kind.BEAT, b"123", {})], "BEAT has 3 bytes"),
         ([(Kind.BEAT, struct.pack("<Q", 0), {"bulk": 1})], "bulk bytes"),
     ],

@@ -17,7 +17,6 @@ order in which they have to be sent, and raise `ProtocolError` for what cannot b
   of that time is silent, so that its loss is known within `silence` seconds even if this process is late. A peer
   that is frozen may have been about to beat, so one that is frozen for less than 0.78 of that time (19/20 - 1/6) is
   never taken for lost. Before its HELLO a peer may take its time: it is starting.
-- A frame may be announced before all of its bytes are written. The board says when they are.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _LOAN = struct.Struct("<Q")
 _LOANS_AT_ONCE = 4096
 _LONGEST_DEVICE = 512  # bytes that describe the memory of a device
 _LONGEST_REFUSAL = 1024
-_DESCRIPTION_IN_PLACE, _UNFINISHED = 1, 2  # flags of a frame
+_DESCRIPTION_IN_PLACE = 1  # a flag of a frame
 _new = tuple.__new__  # makes a named tuple without a call of Python
 _FRAME_KIND, _CREDIT_KIND = int(Kind.FRAME), int(Kind.CREDIT)  # members of an enumeration are slow to find
 
@@ -103,8 +102,6 @@ class Frame(NamedTuple):
         The number of the first loan among them, in order; places in bulk are none.
     description, extra
         What the codec wrote; None if it is what lies in the first place.
-    is_unfinished
-        Whether the board says when its bytes are written.
     """
 
     number: int
@@ -112,18 +109,14 @@ class Frame(NamedTuple):
     loan: int
     description: bytes | None
     extra: bytes
-    is_unfinished: bool = False
 
 
-def frame_body(
-    places: Sequence[Place], description: bytes | None, extra: bytes, is_unfinished: bool = False
-) -> bytes:
+def frame_body(places: Sequence[Place], description: bytes | None, extra: bytes) -> bytes:
     """Return the body of a frame; without a description, that lies in its first place."""
     packed = [_PLACE.pack(*place) for place in places]
-    flags = _UNFINISHED if is_unfinished else 0
     if description is None:
-        return b"".join((_FRAME.pack(flags | _DESCRIPTION_IN_PLACE, len(places), 0), *packed))
-    return b"".join((_FRAME.pack(flags, len(places), len(description)), *packed, description, extra))
+        return b"".join((_FRAME.pack(_DESCRIPTION_IN_PLACE, len(places), 0), *packed))
+    return b"".join((_FRAME.pack(0, len(places), len(description)), *packed, description, extra))
 
 
 def description_fits(description: bytes, places: int) -> bool:
@@ -373,22 +366,14 @@ class SendingEnd(LinkEnd):
         self.frames += 1
         return self._header(_FRAME_KIND, body, bulk)
 
-    def small_frame(
-        self,
-        place: Place,
-        description: bytes,
-        extra: bytes,
-        content: bytes = b"",
-        is_unfinished: bool = False,
-    ) -> bytes:
+    def small_frame(self, place: Place, description: bytes, extra: bytes, content: bytes = b"") -> bytes:
         """Return the whole message of a frame with one place, in shared memory or, if it has content, in that."""
         assert self.credits
         self.credits -= 1
         self.frames += 1
         number = self._out
         self._out = number + 1
-        flags = _UNFINISHED if is_unfinished else 0
-        return pack_frame(self.epoch, number, place, description, extra, content, flags)
+        return pack_frame(self.epoch, number, place, description, extra, content)
 
     def lend(self, holder: Any) -> None:
         """Note what keeps the memory of the next place in a segment until it comes back."""
@@ -510,11 +495,10 @@ class ReceivingEnd(LinkEnd):
             self._credits -= 1
             self.frames = number = self.frames + 1
             start = _FRAME.size + _PLACE.size
-            return _new(Frame, (number - 1, places, self._loan, body[start:text], body[text:], False))
+            return _new(Frame, (number - 1, places, self._loan, body[start:text], body[text:]))
         flags, count, length = _FRAME.unpack_from(body)
         start = _FRAME.size + count * _PLACE.size
-        most_flags = (count > 0) * _DESCRIPTION_IN_PLACE + (self.board is not None) * _UNFINISHED
-        if count > MOST_PLACES or start + length > len(body) or flags & ~most_flags:
+        if count > MOST_PLACES or start + length > len(body) or flags > (count > 0):
             raise ProtocolError(
                 f"a frame of {len(body)} bytes has {count} places, {length} bytes of text and flags {flags}"
             )
@@ -545,10 +529,9 @@ class ReceivingEnd(LinkEnd):
         self.frames += 1
         text = start + length
         described = None if flags & _DESCRIPTION_IN_PLACE else body[start:text]
-        is_unfinished = flags & _UNFINISHED > 0
         if reached and count == 1 and not flags:
             self._known = body[:start], bulk, text, places
-        return _new(Frame, (self.frames - 1, places, loan, described, body[text:], is_unfinished))
+        return _new(Frame, (self.frames - 1, places, loan, described, body[text:]))
 
     def _accept_own(self, kind: Kind, body: bytes, descriptors: int) -> Any:
         if kind is Kind.SEGMENT:
@@ -558,7 +541,7 @@ class ReceivingEnd(LinkEnd):
             return kind
         if kind is not Kind.BOARD:
             return super()._accept_own(kind, body, descriptors)
-        if descriptors != 2 or body or self.board is not None:
+        if descriptors != 1 or body or self.board is not None:
             again = ", again" if self.board is not None else ""
             raise ProtocolError(f"a BOARD came with {descriptors} descriptors and {len(body)} bytes{again}")
         return Kind.BOARD

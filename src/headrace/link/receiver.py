@@ -33,7 +33,6 @@ from headrace.link.loop import LinkLoop, default_loop
 from headrace.link.protocol import IN_BULK, Frame, ReceivingEnd
 from headrace.link.ring import Bytes, Lease, Segment
 from headrace.link.terms import Parcel, Terms
-from headrace.link.wire import Kind
 from headrace.tensor import Tensor
 
 _log = logging.getLogger("headrace.link")
@@ -130,8 +129,6 @@ class Receiver(End):
             return None
         try:
             frame, bulk = self._arrived[0]
-            if frame.is_unfinished and not self._is_written(frame.number):
-                return None
             parcel = self._decode_array(frame, bulk)
             if parcel is not None:
                 self._arrived.popleft()
@@ -142,7 +139,7 @@ class Receiver(End):
 
     def _decode_array(self, frame: Frame, bulk: Buffer | None) -> Parcel | None:
         """Return a message that is one array of the host; None if it is another."""
-        number, places, loan, description, extra, _ = frame
+        number, places, loan, description, extra = frame
         if description is None or len(places) != 1:
             return None
         segment, offset, length = places[0]
@@ -164,13 +161,10 @@ class Receiver(End):
     def _decode_next(self) -> Parcel | None:
         """Return the next message that arrived, whose copies to a device may be under way; or None."""
         try:
-            frame = self._arrived[0][0]
-            if frame.is_unfinished and not self._is_written(frame.number):
-                return None
             frame, bulk = self._arrived.popleft()
         except IndexError:
             return None
-        number, _, _, description, _, _ = frame
+        number, description = frame.number, frame.description
         try:
             parcel = self._decode_array(frame, bulk)
             if parcel is not None:
@@ -185,14 +179,6 @@ class Receiver(End):
                 self._break(error)
             self._after_lock()
             return None
-
-    def _is_written(self, number: int) -> bool:
-        """Return whether a frame is complete; if not, the sender will tell."""
-        board = self._machine.board
-        if board is None:  # the link was closed
-            return False
-        with self._lock:
-            return board.wait_for(number)
 
     def give_credits(self, count: int) -> None:
         """Tell the sender that the consumer took so many messages, so that as many places are free."""
@@ -276,17 +262,6 @@ class Receiver(End):
         """Let go of frames that nobody can reach any more, and of their memory."""
         gc.collect()
         self._return_memory()
-
-    def _note(self, kind: int) -> bool:
-        with suppress(IndexError):  # all were taken
-            frame = self._arrived[-1][0]
-            board = self._machine.board
-            if frame.is_unfinished and board is not None:
-                if kind == Kind.BEAT:
-                    return True
-                if kind == Kind.END and not board.is_written(frame.number):
-                    raise ProtocolError(f"an END came before frame {frame.number} was complete")
-        return super()._note(kind)
 
     def _map_device(self, number: int, descriptor: int, size: int, description: bytes) -> None:
         """Map memory of a device, and answer whether that was possible."""

@@ -37,7 +37,6 @@ from headrace.link.protocol import (
 )
 from headrace.link.ring import ALIGNMENT, Bytes, Slot
 from headrace.link.sender_memory import Holder, SenderMemory, too_large
-from headrace.link.tail import SHORTEST, Rest, Tail
 from headrace.link.terms import Parcel, Terms
 from headrace.link.wire import MAX_INLINE, Kind
 from headrace.tensor import Tensor
@@ -98,7 +97,6 @@ class Sender(End):
         self._is_ending = False
         self._copies: DeviceCopies | None = None
         self._host_memory: HostMemory | None = None
-        self._tail = Tail()
         # Whether a message waits for memory; when to ask the receiver for some, and after how long once more.
         self._is_stalled = False
         self._collect_at = self._pause = 0.0
@@ -107,10 +105,10 @@ class Sender(End):
         self._memory = SenderMemory(terms, machine, self._post, sends_in_place)
         super().__init__(carrier, terms, on_event, machine, loop or default_loop())
         if carrier.is_local:
-            board, descriptors = Board.create()
+            board, descriptor = Board.create()
             with self._lock:
-                self._post(machine.offer_board(board), descriptors=descriptors)
-            os.close(descriptors[0])
+                self._post(machine.offer_board(board), descriptors=(descriptor,))
+            os.close(descriptor)
 
     @property
     def sent(self) -> int:
@@ -215,7 +213,6 @@ class Sender(End):
         Nothing waits in the outbox. If it may not copy a large one, it returns False for that.
         """
         machine = self._machine
-        rest: Rest | None = None
         holders: list[Holder] = []
         content = b""
         if length <= MAX_INLINE:
@@ -235,19 +232,15 @@ class Sender(End):
                 return False
             place = found
             if type(holders[0][0]) is Slot:
-                if length >= SHORTEST:
-                    rest = self._split(holders)
-                self._copy(holders, rest)
+                self._copy(holders)
         with self._lock:
             if self.failure is None and not machine.has_ended:
                 carrier = self._carrier
                 if holders:
                     machine.lend((machine.frames, holders[0][0]))
-                carrier.send(machine.small_frame(place, description, extra, content, rest is not None))
+                carrier.send(machine.small_frame(place, description, extra, content))
                 if carrier.wants_write is not self._is_writing:
                     self._watch()
-        if rest is not None:
-            self._complete(rest)
         if self._let_go:
             self._after_lock()
         return True
@@ -264,20 +257,17 @@ class Sender(End):
         places: list[Place] = []
         bulk: list[Any] = []
         holders: list[Holder] = []
-        rest: Rest | None = None
         if self._is_local:
             placed = self._place(pieces, places, bulk, holders)
             if placed is None:
                 return False
             inline = placed
-            if holders and not is_on_device:
-                rest = self._split(holders)
         else:
             inline = self._place_in_bulk(pieces, places, bulk, holders)
         # All is made before the copy, which evicts this code and its data from the caches of the processor.
-        outgoing = _Outgoing(frame_body(places, description, b"", rest is not None), bulk, inline, holders)
+        outgoing = _Outgoing(frame_body(places, description, b""), bulk, inline, holders)
         if self._is_local:
-            self._copy(holders, rest)
+            self._copy(holders)
         if is_on_device and self._start_copies(outgoing):
             return True
         with self._lock:
@@ -285,8 +275,6 @@ class Sender(End):
                 self._keep(outgoing)
             else:
                 self._post_frame(outgoing)
-        if rest is not None:
-            self._complete(rest)
         return True
 
     def _place(
@@ -374,21 +362,12 @@ class Sender(End):
 
     # Copies of the host.
 
-    def _split(self, holders: list[Holder]) -> Rest | None:
-        """Return the end of the last array of a frame, if it is to be copied after the frame was sent."""
-        slot, piece = holders[-1]
-        if type(slot) is not Slot or piece.nbytes < SHORTEST or self._machine.board is None or self._outbox:
-            return None
-        return self._tail.split(slot, piece)
-
-    def _copy(self, holders: list[Holder], rest: Rest | None) -> None:
-        """Copy the arrays of a frame to their slots, the last one without the rest."""
-        left = 0 if rest is None else len(rest[0])
+    def _copy(self, holders: list[Holder]) -> None:
+        """Copy the arrays of a frame to their slots."""
         try:
-            for slot, piece in reversed(holders):
+            for slot, piece in holders:
                 if type(slot) is Slot and type(piece) is not DevicePiece:
-                    _copy(slot.memory, piece, piece.nbytes - left)
-                left = 0
+                    _copy(slot.memory, piece)
         except BaseException:  # as Ctrl-C in the middle of a long copy
             self._give_back(holders)
             raise
@@ -398,29 +377,6 @@ class Sender(End):
         with self._lock:
             for keeper, _ in holders:
                 self._memory.give_back(keeper)
-
-    def _complete(self, rest: Rest) -> None:
-        """Copy the rest of the last frame that was sent."""
-        memory, content = rest
-        is_whole = False
-        try:
-            memory[:] = content
-            is_whole = True
-        finally:
-            if not is_whole:  # as after Ctrl-C: the frame is on its way, and `content` may change from now on
-                memory[:] = content
-            self._note_written()
-
-    def _note_written(self) -> None:
-        machine = self._machine
-        board = machine.board
-        if board is None:  # the link was closed meanwhile
-            return
-        with self._lock:
-            is_awaited = board.note_written(machine.frames)
-            self._tail.adapt(is_awaited)
-            if is_awaited and not (self._is_released or self._is_peer_gone or machine.has_ended):
-                self._post(machine.beat())
 
     # Copies of devices, and what waits for them.
 
@@ -562,9 +518,9 @@ def _as_bytes(piece: Any) -> Any:
     return np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
 
 
-def _copy(memory: Bytes, piece: Any, length: int) -> None:
-    """Copy the elements of an array to memory, in row-major order; so many bytes, if they lie in this order."""
+def _copy(memory: Bytes, piece: Any) -> None:
+    """Copy the elements of an array to memory, in row-major order."""
     if piece.flags.c_contiguous:
-        memory[:length] = piece.reshape(-1).view(np.uint8)[:length]
+        memory[: piece.nbytes] = piece.reshape(-1).view(np.uint8)
     else:
         np.copyto(memory[: piece.nbytes].view(piece.dtype).reshape(piece.shape), piece)

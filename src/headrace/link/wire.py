@@ -56,7 +56,7 @@ class Kind(IntEnum):
     MAPPED = 8
     """Whether the receiver can use the memory of a device that was offered to it."""
     BOARD = 9
-    """The page and the counter that both ends share on one host, whose descriptors come with it (`board.py`)."""
+    """The page that both ends share on one host, whose descriptor comes with it."""
     COLLECT = 10
     """The sender has waited for memory: frames that nobody can reach any more may hold it, in circles."""
     DEFER = 11
@@ -93,13 +93,12 @@ def pack_frame(
     description: bytes,
     extra: bytes,
     content: bytes,
-    flags: int = 0,
 ) -> bytes:
     """Return the bytes of a frame with one place, as most have: its header, its body, and its bulk bytes."""
     length = len(description)
     body = _FRAME_AND_PLACE_SIZE + length + len(extra)
     packed = _FRAME_AT.pack(
-        _MAGIC, _FRAME_KIND, epoch, number, body, len(content), flags, 1, length, place[0], place[1], place[2]
+        _MAGIC, _FRAME_KIND, epoch, number, body, len(content), 0, 1, length, place[0], place[1], place[2]
     )
     return packed + description + extra + content
 

@@ -110,7 +110,7 @@ LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
 
 
-def main(descriptor: int, part: str, shared: tuple[int, int]) -> None:
+def main(descriptor: int, part: str, shared: int) -> None:
     """Run a part of a program for the driver at the other end of a socket, who looks at a board now and then."""
     # What the driver put there to find headrace, and the folder that `python -c` adds.
     del sys.path[: 1 if sys.flags.safe_path else 2]
@@ -118,9 +118,8 @@ def main(descriptor: int, part: str, shared: tuple[int, int]) -> None:
     assignment: Assignment | None = channel.receive_one()
     if assignment is not None:
         _end_with(assignment.driver)
-        board = Board.from_peer(*shared)
-        for each in shared:
-            os.close(each)
+        board = Board.from_peer(shared)
+        os.close(shared)
         _serve(channel, assignment, None, board=board)
 
 
