@@ -14,14 +14,13 @@ import pytest
 
 from headrace.core.errors import PeerAborted, PeerLost
 from headrace.link import lingering
-from headrace.link.board import Board
 from headrace.link.carrier import Carrier
-from headrace.link.protocol import ReceivingEnd, SendingEnd
+from headrace.link.memory import Board
+from headrace.link.protocol import ReceivingEnd, SendingEnd, unpack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
 from headrace.link.terms import Parcel, Terms
-from headrace.link.wire import unpack_header
 from tests.harness.processes import environment_of_programs, forking
 from tests.harness.threads import PATIENCE, wait_until
 from tests.link.connections import CARRIERS, descriptors, tcp_sockets, wait_for_descriptors

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import PeerLost
+from headrace.link.protocol import Kind
 from headrace.link.terms import Parcel
-from headrace.link.wire import Kind
 from tests.link.pipes import Pair
 
 

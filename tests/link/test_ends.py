@@ -26,12 +26,11 @@ from headrace.gpu.backend import is_chosen
 from headrace.link import sender as senders
 from headrace.link.carrier import Received
 from headrace.link.loop import LinkLoop
-from headrace.link.protocol import IN_BULK
+from headrace.link.protocol import IN_BULK, Kind, pack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.terms import Parcel, Terms
 from headrace.link.unix import UnixCarrier
-from headrace.link.wire import Kind, pack_header
 from headrace.resources import RingAllocator
 from tests.harness.files import open_files
 from tests.harness.threads import PATIENCE, wait_until

@@ -12,11 +12,10 @@ import pytest
 
 from headrace.core.errors import ProtocolError
 from headrace.link.carrier import Carrier
-from headrace.link.protocol import IN_BULK, Message, ReceivingEnd, SendingEnd
+from headrace.link.protocol import IN_BULK, Kind, Message, ReceivingEnd, SendingEnd, pack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.terms import Parcel, Terms
-from headrace.link.wire import Kind, pack_header
 from headrace.tensor import DLDataType
 from tests.harness.threads import wait_until
 from tests.link.connections import CARRIERS, descriptors, wait_for_descriptors

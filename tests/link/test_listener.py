@@ -22,8 +22,8 @@ from headrace.link.carrier import Carrier
 from headrace.link.connect import connect, connect_unix
 from headrace.link.handshake import ClientHandshake, Purpose
 from headrace.link.listener import Listener, listen
+from headrace.link.protocol import Kind, pack_header
 from headrace.link.tls import ServerIdentity
-from headrace.link.wire import Kind, pack_header
 from tests.harness.threads import PATIENCE, wait_until
 from tests.link.connections import descriptors, identity, receive, tcp_sockets, wait_for_descriptors
 

@@ -12,10 +12,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.core.errors import GivenUp, LinkError, PeerAborted, PeerLost, ProtocolError
-from headrace.link.protocol import _DESCRIPTION_IN_PLACE, IN_BULK, ReceivingEnd, SendingEnd
+from headrace.link.protocol import (
+    _DESCRIPTION_IN_PLACE,
+    IN_BULK,
+    Header,
+    Kind,
+    ReceivingEnd,
+    SendingEnd,
+    pack_header,
+    unpack_header,
+)
 from headrace.link.sender import Sender
 from headrace.link.terms import Parcel
-from headrace.link.wire import Header, Kind, pack_header, unpack_header
 from tests.limits import examples
 from tests.link.pipes import ByteCarrier, Bytes, frame_of
 

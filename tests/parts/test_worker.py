@@ -22,8 +22,8 @@ from headrace import Application, Operator, OperatorSpec
 from headrace.core.errors import GivenUp, GraphError, PeerAborted, PeerLost
 from headrace.core.ports import IOSpec
 from headrace.core.time_base import TimeBase
-from headrace.link.board import Board
 from headrace.link.handshake import make_token
+from headrace.link.memory import Board
 from headrace.link.terms import Terms
 from headrace.parts import link_port
 from headrace.parts import worker as worker_module

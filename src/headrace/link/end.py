@@ -17,10 +17,9 @@ from headrace.core.errors import LinkError, PeerLost
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
 from headrace.link.failures import decode_failure, encode_failure, encode_loss
 from headrace.link.loop import LinkLoop
-from headrace.link.protocol import LinkEnd, Message
+from headrace.link.protocol import MAX_INLINE, Kind, LinkEnd, Message
 from headrace.link.reachability import CUT_OFF
 from headrace.link.terms import Terms
-from headrace.link.wire import MAX_INLINE, Kind
 
 _NEVER = 3600.0
 BOARD, COLLECT = Kind.BOARD, Kind.COLLECT  # members of an enumeration are slow to find

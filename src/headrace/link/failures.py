@@ -16,7 +16,7 @@ from typing import Any
 from headrace.brief import brief
 from headrace.core.errors import GivenUp, LinkError, PeerAborted, ProtocolError
 from headrace.core.notes import message_of
-from headrace.link.wire import MAX_BODY
+from headrace.link.protocol import MAX_BODY
 
 _LONGEST_TEXT = 4 << 10
 _LONGEST_TRACE = 16 << 10

@@ -37,7 +37,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headrace.core.errors import AuthenticationError, LinkError, ProtocolError
-from headrace.link.wire import VERSION
+from headrace.link.protocol import VERSION
 
 SHORTEST_TOKEN = 16
 """The least bytes of a token: whoever sees a proof can try short tokens until one fits."""

@@ -24,14 +24,13 @@ import numpy as np
 from headrace import waits
 from headrace.core.errors import ProtocolError
 from headrace.gpu.backend import active
-from headrace.link.board import Board
 from headrace.link.carrier import Buffer, Carrier
 from headrace.link.codec import array_at, as_data, decode, decode_array
 from headrace.link.device import DeviceSegment, ReceivedFrames, Uploads
 from headrace.link.end import BOARD, COLLECT, End
 from headrace.link.loop import LinkLoop, default_loop
+from headrace.link.memory import Board, Bytes, Lease, Segment
 from headrace.link.protocol import IN_BULK, Frame, ReceivingEnd
-from headrace.link.ring import Bytes, Lease, Segment
 from headrace.link.terms import Parcel, Terms
 from headrace.tensor import Tensor
 

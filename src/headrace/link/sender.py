@@ -20,25 +20,24 @@ from typing import Any
 import numpy as np
 
 from headrace.core.errors import LinkError
-from headrace.link.board import Board
 from headrace.link.carrier import Buffer, Carrier
 from headrace.link.codec import Encoded, encode, encode_array, memory_of
 from headrace.link.device import DeviceBytes, DeviceCopies, DevicePiece, DeviceSegment
 from headrace.link.end import End
 from headrace.link.loop import LinkLoop, default_loop
+from headrace.link.memory import ALIGNMENT, Board, Bytes, Holder, SenderMemory, Slot, too_large
 from headrace.link.protocol import (
     BEAT,
     IN_BULK,
+    MAX_INLINE,
     Answer,
+    Kind,
     Place,
     SendingEnd,
     description_fits,
     frame_body,
 )
-from headrace.link.ring import ALIGNMENT, Bytes, Slot
-from headrace.link.sender_memory import Holder, SenderMemory, too_large
 from headrace.link.terms import Parcel, Terms
-from headrace.link.wire import MAX_INLINE, Kind
 from headrace.tensor import Tensor
 from headrace.tensor.copies import HostMemory
 

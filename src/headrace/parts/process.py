@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from headrace.link.board import Board
+from headrace.link.memory import Board
 from headrace.parts.control import Channel
 from headrace.parts.lines import Lines
 

@@ -44,8 +44,8 @@ from headrace.core.places import GO_ON, RESTART, STOP
 from headrace.core.progress import Progress, stuck_operators
 from headrace.core.time_base import TimeBase, clock_name
 from headrace.link import lingering
-from headrace.link.board import Board
 from headrace.link.loop import default_loop
+from headrace.link.memory import Board
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.terms import Terms
