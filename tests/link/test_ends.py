@@ -246,53 +246,6 @@ class TestFrames:
         assert parcel.data["a"].ctypes.data % 16 == parcel.data["b"].ctypes.data % 16
 
 
-class TestAtOnce:
-    """What is sent and taken in a moment; the rest is left to `send` and `take`."""
-
-    def test_a_small_array_is(self) -> None:
-        with Pair() as link:
-            assert link.sender.send_at_once(frame(3, 64), 7, None)
-            link.loop.serve()
-            assert not link.receiver.is_quiet
-            parcel = link.receiver.take_at_once()
-            assert parcel is not None
-            assert (parcel.data == 3).all()
-            assert parcel.acq_timestamp == 7
-            assert link.receiver.is_quiet
-
-    def test_an_array_in_shared_memory_is(self) -> None:
-        with Pair() as link:
-            made = RingAllocator().allocate_tensor(LARGE, np.uint8)
-            assert link.sender.send_at_once(made, None, None)
-            link.loop.serve()
-            assert link.receiver.take_at_once() is not None
-
-    def test_no_other_message_is(self) -> None:
-        with Pair() as link:
-            for data, metadata in ((frame(1), None), ({"n": 1}, None), (frame(1, 64), {"m": 1})):
-                assert not link.sender.send_at_once(data, None, metadata)
-            assert link.sender.send(Parcel({"n": 1}))
-            assert link.sender.send_at_once(frame(2, 64), None, None)
-            link.loop.serve()
-            assert link.receiver.take_at_once() is None  # since it is not its turn
-            assert link.receiver.take() is not None
-            assert link.receiver.take_at_once() is not None
-
-    def test_nothing_is_without_a_credit_or_after_the_end(self) -> None:
-        with Pair(size=1) as link:
-            assert link.sender.send_at_once(frame(1, 64), None, None)
-            assert not link.sender.send_at_once(frame(2, 64), None, None)
-            link.take()
-            link.loop.serve()
-            assert link.sender.send_at_once(frame(2, 64), None, None)
-            link.take()
-            link.loop.serve()
-            link.sender.end()
-            assert not link.sender.send_at_once(frame(3, 64), None, None)
-            link.loop.serve()
-            assert not link.receiver.is_quiet
-
-
 class TestCredits:
     def test_are_the_places_in_the_queue(self) -> None:
         with Pair(size=3) as link:

@@ -116,26 +116,6 @@ class Receiver(End):
                 uploaded.append(True)
             uploading.append((parcel, uploaded))
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether there is nothing to take, and no end or failure to note."""
-        is_over = self._machine.peer_ended or self.failure is not None
-        return not (self._arrived or self._uploading or is_over)
-
-    def take_at_once(self) -> Parcel | None:
-        """Return the next message that arrived, if it is one array of the host, which takes a moment; or None."""
-        if self._uploading or not self._arrived:
-            return None
-        try:
-            frame, bulk = self._arrived[0]
-            parcel = self._decode_array(frame, bulk)
-            if parcel is not None:
-                self._arrived.popleft()
-        # Another thread closes the link; or `take` meets the error again.
-        except (IndexError, KeyError, ProtocolError):
-            return None
-        return parcel
-
     def _decode_array(self, frame: Frame, bulk: Buffer | None) -> Parcel | None:
         """Return a message that is one array of the host; None if it is another."""
         number, places, loan, description, extra = frame

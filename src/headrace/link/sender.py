@@ -180,21 +180,6 @@ class Sender(End):
         finally:
             self._after_lock()
 
-    def send_at_once(self, data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> bool:
-        """Send a message if that takes a moment: an array of the host that is small, or lies in shared memory.
-
-        Return whether it was sent. If not, `send` may still send it.
-        """
-        machine = self._machine
-        if metadata or self.failure is not None or machine.has_ended or machine.peer_ended:
-            return False
-        if self._is_ending or self._is_closing or self._outbox or not machine.credits:
-            return False
-        usual = encode_array(data, acq_timestamp)
-        if usual is None or not (self._is_local or usual[3] <= MAX_INLINE):
-            return False
-        return self._send_array(*usual, may_copy=False)
-
     def end(self) -> None:
         """Tell the receiver that everything was sent."""
         with self._lock:
@@ -204,12 +189,10 @@ class Sender(End):
 
     # A message that is one array.
 
-    def _send_array(
-        self, description: bytes, extra: bytes, piece: Any, length: int, may_copy: bool = True
-    ) -> bool:
+    def _send_array(self, description: bytes, extra: bytes, piece: Any, length: int) -> bool:
         """Send a message that is one array, as `_send_encoded` does every other, in one pass.
 
-        Nothing waits in the outbox. If it may not copy a large one, it returns False for that.
+        Nothing waits in the outbox.
         """
         machine = self._machine
         holders: list[Holder] = []
@@ -221,7 +204,7 @@ class Sender(End):
             memory = self._memory
             with self._lock:
                 found = memory.find_in_place(piece, length, holders)
-                if found is None and may_copy:
+                if found is None:
                     found = memory.take_slot(memory_of(piece) if type(piece) is Tensor else piece, holders)
                     if found is None:
                         self._note_stall(length)
