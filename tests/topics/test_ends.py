@@ -22,7 +22,7 @@ from headrace.link.handshake import Purpose
 from headrace.resources import RingAllocator
 from headrace.topics import Publication, Subscription, TopicFolder
 from headrace.topics.listing import list_topics
-from headrace.topics.wish import Wish
+from headrace.topics.subscribe_request import SubscribeRequest
 from tests.harness import PATIENCE, wait_until
 from tests.topics.ends import (
     FAULT,
@@ -322,7 +322,7 @@ def test_a_subscriber_that_connects_and_never_answers_does_not_count(
     monkeypatch.setattr("headrace.topics.publication._PATIENCE", 0.1)
     folder = TopicFolder()
     with published(policy=FAULT) as publication:
-        mute = folder.connect(max(folder.publishers("a")), Wish("a").purpose())
+        mute = folder.connect(max(folder.publishers("a")), SubscribeRequest("a").purpose())
         for value in range(3):
             publication.publish(value)
             assert publication.has_room
@@ -376,7 +376,7 @@ def test_a_publisher_with_another_user_is_refused(monkeypatch: pytest.MonkeyPatc
     with published():
         monkeypatch.setattr(handshake, "user_of", lambda connection: os.geteuid() + 1)
         with pytest.raises(AuthenticationError):
-            folder.connect(max(folder.publishers("a")), Wish("a").purpose())
+            folder.connect(max(folder.publishers("a")), SubscribeRequest("a").purpose())
 
 
 def test_descriptors_and_threads_go_with_the_topic() -> None:

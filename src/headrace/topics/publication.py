@@ -29,7 +29,7 @@ from headrace.link.sender import Sender
 from headrace.link.terms import Parcel
 from headrace.topics.discovery import check_topic, discoveries
 from headrace.topics.service_thread import ServiceThread
-from headrace.topics.wish import Wish
+from headrace.topics.subscribe_request import SubscribeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -211,7 +211,12 @@ class Publication:
             "published": self.published,
             "time": None if self._time_base is None else tuple(self._time_base),
             "subscribers": [
-                {"pid": each.wish.pid, "program": each.wish.program, "sent": each.sent, "lost": each.lost}
+                {
+                    "pid": each.request.pid,
+                    "program": each.request.program,
+                    "sent": each.sent,
+                    "lost": each.lost,
+                }
                 for each in self.subscribers
             ],
         }
@@ -243,13 +248,13 @@ class Publication:
 
     def _taker_of(self, purpose: Purpose) -> Callable[[Carrier], None] | None:
         """Return what makes a subscriber of a connection; None if it is for another topic."""
-        wish = Wish.of(purpose)
-        return partial(self._join, wish) if wish.topic == self.topic else None
+        request = SubscribeRequest.of(purpose)
+        return partial(self._join, request) if request.topic == self.topic else None
 
-    def _join(self, wish: Wish, carrier: Carrier) -> None:
+    def _join(self, request: SubscribeRequest, carrier: Carrier) -> None:
         # The message has other receivers, and each subscriber may write to what it got.
-        sender = Sender(carrier, wish.terms(), self._thread.wake, sends_in_place=False)
-        subscriber = Subscriber(wish, sender, self.size, self.policy)
+        sender = Sender(carrier, request.terms(), self._thread.wake, sends_in_place=False)
+        subscriber = Subscriber(request, sender, self.size, self.policy)
         with self._lock:
             self._arriving.append(subscriber)
         self._thread.wake()
@@ -303,7 +308,7 @@ class Publication:
             with self._lock:
                 self._arriving.remove(subscriber)
                 self._subscribers.append(subscriber)
-                if self._last is not None and subscriber.wish.wants_last:
+                if self._last is not None and subscriber.request.wants_last:
                     subscriber.offer(self._last)
         elif time.monotonic() >= subscriber.until:
             self._report(PeerLost("it has not answered"), subscriber)
@@ -360,7 +365,9 @@ class Publication:
             return
         self._reported.add(kind)
         who = (
-            "" if subscriber is None else f", subscriber {subscriber.wish.program!r} ({subscriber.wish.pid})"
+            ""
+            if subscriber is None
+            else f", subscriber {subscriber.request.program!r} ({subscriber.request.pid})"
         )
         _log.warning(
             "topic %r%s: %s: %s (the program goes on; this is logged once)",
@@ -448,8 +455,10 @@ def _taker_of(reference: weakref.ref[Publication], purpose: Purpose) -> Callable
 class Subscriber:
     """One subscriber of a publication, and its outbox. Whoever changes it holds the lock of the publication."""
 
-    def __init__(self, wish: Wish, sender: Sender, size: int, policy: IOSpec.QueuePolicy) -> None:
-        self.wish = wish
+    def __init__(
+        self, request: SubscribeRequest, sender: Sender, size: int, policy: IOSpec.QueuePolicy
+    ) -> None:
+        self.request = request
         self.sender = sender
         self.sent = 0
         self.lost = 0

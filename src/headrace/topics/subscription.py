@@ -27,7 +27,7 @@ from headrace.link.receiver import Receiver
 from headrace.topics.discovery import PublisherGone, check_topic, discoveries
 from headrace.topics.publication import check_queue
 from headrace.topics.service_thread import ServiceThread
-from headrace.topics.wish import MOST_PLACES, Wish
+from headrace.topics.subscribe_request import MOST_PLACES, SubscribeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,7 +109,7 @@ class Subscription:
         """Whether the publisher that it followed said that the topic has ended; another one may begin it again."""
         self.description: dict[str, Any] = {}
         """What the publisher says of itself."""
-        self._wish = Wish(topic, size, wants_last, program=program)
+        self._request = SubscribeRequest(topic, size, wants_last, program=program)
         self._policy = policy
         self._on_change = on_change
         self._lock = threading.Lock()
@@ -226,7 +226,7 @@ class Subscription:
         if self._policy is _FAULT:
             self._inbox.append((link, message))
             return True
-        if len(self._inbox) >= self._wish.size:
+        if len(self._inbox) >= self._request.size:
             if self._policy is _REJECT:
                 return False
             self._inbox.popleft()
@@ -278,7 +278,7 @@ class Subscription:
 
     def _connect(self, publisher: Publisher) -> bool:
         try:
-            carrier = publisher.discovery.connect(publisher, self._wish.purpose())
+            carrier = publisher.discovery.connect(publisher, self._request.purpose())
         except PublisherGone:
             return False
         except PeerLost:
@@ -295,7 +295,7 @@ class Subscription:
             after = self._last_from if known is None else known[0].publisher
             number = self._last_number if known is None else known[1].number
         link = _Link(self, publisher, after, number)
-        link.receiver = Receiver(carrier, self._wish.terms(), link.tell)
+        link.receiver = Receiver(carrier, self._request.terms(), link.tell)
         self.connections += 1
         self.has_ended = False
         self._open.link = link
