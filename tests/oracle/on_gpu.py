@@ -35,10 +35,11 @@ def cases() -> list[Any]:
 def run_in_sdk(number: int) -> np.ndarray:
     """Return what the SDK makes of a case."""
     import cupy
-    from holoscan import operators
     from holoscan.conditions import CountCondition
     from holoscan.core import Application, Operator
     from holoscan.resources import UnboundedAllocator
+
+    from holoscan import operators
 
     case = cases()[number]
     taken: list[np.ndarray] = []
