@@ -32,7 +32,7 @@ from headrace.core.graph_queries import GraphQueries, Link
 from headrace.core.inner import Inner
 from headrace.core.log_output import configure_log
 from headrace.core.node import Node
-from headrace.core.operator import InnerOperator, NamedPart
+from headrace.core.operator import InnerOperator
 from headrace.core.parameter import REQUIRED
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, PortCondition
 from headrace.core.resource import InnerComponent
@@ -62,7 +62,6 @@ __all__ = [
     "InnerScheduler",
     "InnerSubgraph",
     "Link",
-    "NamedPart",
     "Node",
     "PortCondition",
     "absent",

@@ -11,6 +11,7 @@ from headrace_holoscan.core.operator import adopt
 from headrace_holoscan.signatures import taking
 
 # The arguments after the fragment and its conditions and resources; None where any are taken.
+_READY = ("InferenceProcessorOp", "VideoStreamRecorderOp", "VideoStreamReplayerOp")
 _HERE: dict[str, str | None] = {
     "BayerDemosaicOp": "pool, cuda_stream_pool=None, in_tensor_name='', out_tensor_name='', interpolation_mode=0, "
     "bayer_grid_pos=2, generate_alpha=False, alpha_value=255, name='bayer_demosaic'",
@@ -86,7 +87,9 @@ def __getattr__(name: str) -> Any:
 
 def _adopted(name: str) -> Any:
     """Return an operator of headrace that takes what the SDK's takes."""
-    theirs, arguments = getattr(headrace, name), _HERE[name]
+    from headrace_holoscan import ready
+
+    theirs, arguments = getattr(ready if name in _READY else headrace, name), _HERE[name]
     # One that the SDK has in Python, too, ignores what it does not declare.
     cls = adopt(_with_activation(theirs) if name == "InferenceOp" else theirs, is_ready=arguments is not None)
     names = {"AUTO": theirs.ColorSpace.AUTO} if name == "HolovizOp" else {}

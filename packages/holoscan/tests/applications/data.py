@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.operators import VideoStreamRecorderOp
 from headrace.testing import Message, run_operator
+from headrace_holoscan.ready import VideoStreamRecorderOp
 
 ROWS, COLUMNS, FRAMES, SIDE = 24, 32, 6, 8
 

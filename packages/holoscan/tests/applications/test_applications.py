@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from headrace import gpu
-from headrace.video import EntityReader
+from headrace_holoscan.recordings import EntityReader
 from packages.holoscan.tests.applications import data
 from packages.holoscan.tests.applications.running import PROGRAMS, Ended, run_program
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
 from headrace.core import Composition, Condition, ErrorPolicy, GraphError, Resource
 from headrace.core import Operator as _Operator
-from headrace.vocabulary import Inner, NamedPart, map_of_arrays
+from headrace.vocabulary import Inner, map_of_arrays
 from headrace.vocabulary import InnerOperator as _InnerOperator
 from headrace_holoscan.absent import NotHereError
 from headrace_holoscan.core.arguments import Arg, described
@@ -121,7 +121,7 @@ class InnerOperator(_InnerOperator):
         """Return whether a named value is a condition or a resource."""
         return isinstance(value, (Condition, Resource)) and (not self.is_ready or super().is_part(key, value))
 
-    def add_named_part(self, key: str, part: NamedPart) -> None:
+    def add_named_part(self, key: str, part: Any) -> None:
         """Add a condition or a resource that was given by keyword."""
         part.name = key
         if key in self.operator.spec.params:

@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headrace.core.contexts import ExecutionContext, InputContext
-from headrace.core.operator import NamedPart, Part
-from headrace.core.run_files import number_of_start
-from headrace.core.spec import OperatorSpec
-from headrace.operators.frame_memory import FrameSink
-from headrace.operators.messages import tensors_of
-from headrace.operators.tensor_operator import declare_fields
+from headrace.core import ExecutionContext, InputContext, OperatorSpec
+from headrace.operators.bases import FrameSink, NamedPart, Part, declare_fields, number_of_start, tensors_of
 from headrace.resources import MemoryStorageType
-from headrace.video import EntityWriter
-from headrace.video.entities import entity_files
+from headrace_holoscan.recordings import EntityWriter
+from headrace_holoscan.recordings.entities import entity_files
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
+    from headrace.core import Composition
+    from headrace.operators.bases import OnError
 
 
 def _numbered(basename: str, number: int) -> str:

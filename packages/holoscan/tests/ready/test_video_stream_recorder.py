@@ -10,10 +10,11 @@ import pytest
 
 from headrace import PeriodicCondition
 from headrace.gpu import sim
-from headrace.operators import VideoStreamRecorderOp, VideoStreamReplayerOp
 from headrace.tensor.copies import copy
 from headrace.testing import Message, run_operator
-from headrace.video import EntityReader, VideoFileError
+from headrace.video import VideoFileError
+from headrace_holoscan.ready import VideoStreamRecorderOp, VideoStreamReplayerOp
+from headrace_holoscan.recordings import EntityReader
 from tests.harness import App, MakeScheduler, Step, launch, run, source
 from tests.harness.processes import run_forked, run_python
 from tests.operators.allocators import CountingAllocator
@@ -117,7 +118,7 @@ def test_an_error_elsewhere_leaves_the_frames_before(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 import numpy as np
-from headrace.operators import VideoStreamRecorderOp
+from headrace_holoscan.ready import VideoStreamRecorderOp
 from headrace.testing import run_operator
 
 class Killer(np.ndarray):
@@ -171,7 +172,7 @@ def test_frames_go_to_the_device_and_back_in_the_order_of_streams(
 
 @pytest.mark.usefixtures("machine")
 def test_a_recorded_storage_type_is_used_if_asked_for(tmp_path: Path) -> None:
-    from headrace.video import EntityWriter
+    from headrace_holoscan.recordings import EntityWriter
 
     with EntityWriter(tmp_path, "clip") as writer:
         writer.write({"gpu": FRAMES[0], "cpu": FRAMES[1], "pinned": FRAMES[2]}, 0, {"gpu": 1, "pinned": 0})
@@ -201,7 +202,7 @@ def test_system_memory_needs_no_allocator(tmp_path: Path) -> None:
 def test_an_application_without_a_device_is_told_what_to_do(tmp_path: Path) -> None:
     program = (
         "import sys, numpy as np\n"
-        "from headrace.operators import VideoStreamRecorderOp, VideoStreamReplayerOp\n"
+        "from headrace_holoscan.ready import VideoStreamRecorderOp, VideoStreamReplayerOp\n"
         "from headrace.testing import run_operator\n"
         "run_operator(VideoStreamRecorderOp, inputs=[np.ones(3)], directory=sys.argv[1], basename='clip')\n"
         "run_operator(VideoStreamReplayerOp, directory=sys.argv[1], basename='clip', storage_type=1)\n"

@@ -10,25 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.core.construction import named_values, needs_fragment
-from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-from headrace.core.errors import choices
-from headrace.core.ports import IOSpec
-from headrace.core.spec import OperatorSpec
+from headrace.core import ExecutionContext, InputContext, IOSpec, OperatorSpec, OutputContext
 from headrace.gpu import StreamHandle
-from headrace.operators._routines import host_results
-from headrace.operators._routines.network_outputs import FIND_MAXIMA, THREADS_PER_CHANNEL
-from headrace.operators.arrays import Workplace, check_contiguous, workplace
-from headrace.operators.custom_kernels import CustomKernel, read_kernels
-from headrace.operators.messages import gather
-from headrace.operators.tensor_operator import TensorOperator, declare_fields
+from headrace.operators.bases import (
+    TensorOperator,
+    Workplace,
+    check_contiguous,
+    declare_fields,
+    gather,
+    named_values,
+    needs_fragment,
+    read_on_host,
+    workplace,
+)
 from headrace.tensor import Tensor, TensorMap, as_tensor
-from headrace.tensor.copies import read_on_host
+from headrace.vocabulary import choices
+from headrace_holoscan.ready import host_results
+from headrace_holoscan.ready.custom_kernels import CustomKernel, read_kernels
+from headrace_holoscan.ready.find_maxima import FIND_MAXIMA, THREADS_PER_CHANNEL
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
-    from headrace.core.operator import NamedPart, Part
+    from headrace.core import Composition
+    from headrace.operators.bases import NamedPart, OnError, Part
     from headrace.resources import Allocator
 
 _CUSTOM = "custom_cuda_kernel"

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from headrace.video.entity_format import INDEX_ENTRY, Entity, encode_entity, parse_entity
-from headrace.video.errors import VideoFileError
+from headrace.video import Clip, VideoFileError
+from headrace_holoscan.recordings.entity_format import INDEX_ENTRY, Entity, encode_entity, parse_entity
 
-# The distance of frames where a recording says nothing about it: 30 a second.
-UNKNOWN_INTERVAL = 33_333_333
+# The distance of frames where a recording says nothing about it.
+UNKNOWN_INTERVAL = Clip.interval
 
 
 def entity_files(directory: str | Path, basename: str) -> tuple[Path, Path]:

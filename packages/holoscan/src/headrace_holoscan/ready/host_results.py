@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from headrace.core.errors import choices
+from headrace.vocabulary import choices
 
 Array = np.ndarray[Any, Any]
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.operators import InferenceProcessorOp
 from headrace.testing import OperatorResult, run_operator
+from headrace_holoscan.ready import InferenceProcessorOp
 from tests.limits import examples
 from tests.operators.cases import Array, random
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from headrace import gpu
-from headrace.core.errors import choices
-from headrace.operators.arrays import Workplace, launch
+from headrace.operators.bases import Workplace, launch
 from headrace.tensor import Tensor
+from headrace.vocabulary import choices
 
 _ELEMENTS = {
     "kFloat32": np.float32,

@@ -36,7 +36,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from headrace.video.errors import VideoFileError
+from headrace.video import VideoFileError
 
 INDEX_ENTRY = struct.Struct("<QQQ")
 _ENTITY = struct.Struct("<QIQIQQ")

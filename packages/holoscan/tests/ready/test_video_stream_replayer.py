@@ -14,10 +14,11 @@ import pytest
 
 from headrace import CountCondition
 from headrace.core import GraphError, ParameterError
-from headrace.operators import VideoStreamReplayerOp
 from headrace.resources import RealtimeClock, SyntheticClock
 from headrace.testing import run_operator
-from headrace.video import EntityWriter, VideoFileError, write_video
+from headrace.video import VideoFileError, write_video
+from headrace_holoscan.ready import VideoStreamReplayerOp
+from headrace_holoscan.recordings import EntityWriter
 from tests.harness import App, MakeScheduler, Step, greedy, multi_thread, run, sink, wait_until
 
 MS = 1_000_000

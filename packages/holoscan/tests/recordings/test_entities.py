@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.video import EntityReader, EntityWriter, VideoFileError
+from headrace.video import VideoFileError
+from headrace_holoscan.recordings import EntityReader, EntityWriter
+from packages.holoscan.tests.recordings import recorded_by_sdk
 from tests.harness.processes import run_forked
 from tests.oracle.programs.operators import BY_HEADRACE, BY_HEADRACE_INDEX, RECORDED
-from tests.video import recorded_by_sdk
 
 TYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
 # Written out by hand from the table of the format; nothing here is computed.
@@ -298,7 +299,7 @@ def test_entities_without_a_line_go_on_at_the_pace_of_those_before(tmp_path: Pat
 KILLED = """
 import os, sys
 import numpy as np
-from headrace.video import EntityWriter
+from headrace_holoscan.recordings import EntityWriter
 writer = EntityWriter(sys.argv[1], "clip")
 for n in range(3):
     writer.write({"": np.full((64, 64), n, np.uint8)}, n)

@@ -7,18 +7,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.contexts import ExecutionContext, OutputContext
-from headrace.core.notes import noting
-from headrace.core.spec import OperatorSpec
-from headrace.operators.frame_memory import FrameMemory
-from headrace.operators.paced_source import PacedSource
-from headrace.operators.tensor_operator import declare_fields
-from headrace.video import Clip, ClipFrame, open_clip, play
+from headrace.core import ExecutionContext, OperatorSpec, OutputContext
+from headrace.operators.bases import FrameMemory, PacedSource, declare_fields, noting
+from headrace.video import Clip, ClipFrame, play
+from headrace_holoscan.recordings import open_clip
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
-    from headrace.core.operator import NamedPart, Part
+    from headrace.core import Composition
+    from headrace.operators.bases import NamedPart, OnError, Part
     from headrace.resources import Allocator
 
 
