@@ -191,13 +191,6 @@ DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
         },
         "an operator whose output is not connected runs",
     ),
-    "tensors.facts_of_a_tensor": (
-        {
-            "printed": ["True [2, 3] [12, 4] 2 6", "24 4 True"],
-            "raised": ["AttributeError", "Exception", "BaseException"],
-        },
-        "the dtype of a tensor is that of NumPy",
-    ),
     "errors.an_unconnected_output": (
         {
             "messages": {"other.out": [1], "rx.in": [1], "tx.out": [1, 1]},

@@ -97,7 +97,8 @@ def _probe(messages: dict[str, list[Any]], computes: Counter[str]) -> Iterator[N
 
             @functools.wraps(compute)
             def probed(self: Any, op_input: Any, op_output: Any, context: Any) -> Any:
-                if isinstance(op_input, _Inputs):  # a derived class calls its base's compute
+                # A derived class calls its base's compute, perhaps with a view of its input.
+                if isinstance(getattr(op_input, "_context", op_input), _Inputs):
                     return compute(self, op_input, op_output, context)
                 computes[self.name] += 1
                 if computes[self.name] > MANY:

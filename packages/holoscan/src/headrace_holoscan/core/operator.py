@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar
@@ -19,6 +20,7 @@ from headrace_holoscan.core.errors import raises_runtime_errors
 from headrace_holoscan.core.flows import ChoosesFlows
 from headrace_holoscan.core.hidden import Hidden
 from headrace_holoscan.core.spec import OperatorSpec, described_spec, refused
+from headrace_holoscan.core.tensors import InputView, OutputView, in_their_terms
 from headrace_holoscan.core.yaml_values import dump, value_of_argument
 from headrace_holoscan.lenience import tell
 
@@ -60,6 +62,8 @@ class InnerOperator(_InnerOperator):
         self.once = SimpleNamespace()
         # The arguments of a ready operator.
         self.given: dict[str, Any] = {}
+        # The views of the input and the output of a compute.
+        self.views: tuple[InputView, OutputView] | None = None
 
     def construct(self, fragment: Any, args: tuple[Any, ...], name: str, keywords: dict[str, Any]) -> None:
         """Do the work of ``__init__``, with the keywords as a dict, in which any word may be a name."""
@@ -161,6 +165,12 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
     fragment = set_once("fragment")
     conditions = set_once("conditions")
     resources = set_once("resources")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = vars(cls).get("compute")
+        if inspect.isfunction(own):
+            cls.compute = in_their_terms(own)  # type: ignore[method-assign]
 
     @raises_runtime_errors
     def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:

@@ -1,8 +1,16 @@
-"""Tensors: the constructors that the SDK's class has, and the names of DLPack's devices."""
+"""Tensors as the SDK's programs know them: objects, not arrays, whose element type is DLPack's.
+
+Messages have headrace's tensors, which operators of both vocabularies share. So the `compute` of a program gets
+views of its contexts (`in_their_terms`): what it receives is shown as tensors of the class below, on the same
+memory, and what it emits is headrace's again.
+"""
 
 from __future__ import annotations
 
 import enum
+import functools
+from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from headrace import tensor as _tensor
@@ -28,7 +36,7 @@ def as_tensor(obj: Any) -> Any:
     if getattr(flags, "c_contiguous", False) and getattr(flags, "f_contiguous", False):
         obj = obj.ravel().reshape(obj.shape)  # of the strides that it may have, those of C
     try:
-        return _tensor.as_tensor(obj)
+        return shown(_tensor.as_tensor(obj))
     except _tensor.TensorError as error:
         raise RuntimeError(str(error)) from error
 
@@ -39,9 +47,21 @@ class _AnyTensor(type):
 
 
 class Tensor(_tensor.Tensor, metaclass=_AnyTensor):
-    """An array of any library. Its instances are headrace's tensors."""
+    """An array of any library, which is true, and equal to itself alone; so are all of headrace's."""
 
     __slots__ = ()
+
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def dtype(self) -> Any:
+        """The element type, as DLPack describes it: `code`, `bits` and `lanes`."""
+        return self.dl_dtype
 
     as_tensor = staticmethod(as_tensor)
 
@@ -59,3 +79,75 @@ class Tensor(_tensor.Tensor, metaclass=_AnyTensor):
 
             obj = obj.copy() if hasattr(obj, "copy") else copies.deepcopy(obj)
         return as_tensor(obj)
+
+
+def shown(data: Any) -> Any:
+    """Return what a program receives, with the tensors in it as it knows them; a map is the receiver's own."""
+    kind = type(data)
+    if kind is _tensor.Tensor:
+        tensor = copy(data)
+        tensor.__class__ = Tensor
+        return tensor
+    if kind is dict or kind is _tensor.TensorMap:
+        for name, value in data.items():
+            if type(value) is _tensor.Tensor:
+                dict.__setitem__(data, name, shown(value))
+    elif kind is tuple:  # of messages
+        return tuple([shown(each) for each in data])
+    return data
+
+
+def plain(data: Any) -> Any:
+    """Return what a program emits, with headrace's tensors in it."""
+    if type(data) is Tensor:
+        return _tensor.as_tensor(data)
+    if type(data) is dict and any(type(value) is Tensor for value in data.values()):
+        return {name: plain(value) if type(value) is Tensor else value for name, value in data.items()}
+    return data
+
+
+class _View:
+    """A context, of which some answers differ."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+class InputView(_View):
+    """What a program receives from."""
+
+    __slots__ = ()
+
+    def receive(self, *args: Any, **kwargs: Any) -> Any:
+        """Take the waiting message or messages from an input, and return them."""
+        return shown(self._context.receive(*args, **kwargs))
+
+
+class OutputView(_View):
+    """What a program emits to."""
+
+    __slots__ = ()
+
+    def emit(self, data: Any, *args: Any, **kwargs: Any) -> None:
+        """Send a message."""
+        self._context.emit(plain(data), *args, **kwargs)
+
+
+def in_their_terms(compute: Callable[..., None]) -> Callable[..., None]:
+    """Return the `compute` of a program, which is called with views of its contexts."""
+
+    @functools.wraps(compute)
+    def called(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        if type(op_input) is not InputView:  # not by the compute of a derived class
+            views = self._headrace.views
+            if views is None or views[0]._context is not op_input or views[1]._context is not op_output:
+                views = self._headrace.views = InputView(op_input), OutputView(op_output)
+            op_input, op_output = views
+        compute(self, op_input, op_output, context)
+
+    return called
