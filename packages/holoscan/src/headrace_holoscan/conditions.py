@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from headrace import conditions as headrace
-from headrace.conditions import AsynchronousEventState, PeriodicConditionPolicy  # noqa: F401
+from headrace.conditions import (
+    AsynchronousEventState,  # noqa: F401
+    MissingTimestampError,
+    PeriodicConditionPolicy,
+)
 from headrace.core import Condition as _Condition
+from headrace.core import SchedulingStatusType
+from headrace.resources import BlockMemoryPool
 from headrace_holoscan.absent import NotHereError
 from headrace_holoscan.core.components import ConditionBase, GXFCondition
 from headrace_holoscan.lenience import tell
@@ -57,7 +64,19 @@ class DownstreamMessageAffordableCondition(GXFCondition, headrace.DownstreamMess
     hidden=("max_batch_size", "max_delay_ns"),
 )
 class ExpiringMessageAvailableCondition(GXFCondition, headrace.ExpiringMessageAvailableCondition):
-    """Waits for a batch of messages, up to a time limit."""
+    """Waits for a batch of messages, up to a time limit; a message without a timestamp ends the run."""
+
+    counts_from_arrival = False
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY when the batch is complete or its oldest message is old enough."""
+        try:
+            return super().check(timestamp)
+        except MissingTimestampError as error:
+            logging.getLogger("headrace.holoscan").error("%s; the run ends", error)
+            assert self.fragment is not None
+            self.fragment._headrace.whole.stop_execution()
+            return SchedulingStatusType.NEVER, None
 
 
 def _check_memory(arguments: dict[str, Any]) -> None:
@@ -67,11 +86,40 @@ def _check_memory(arguments: dict[str, Any]) -> None:
         raise ValueError("Either `min_bytes` or `min_blocks` must be provided.")
 
 
+class _MemoryOfBlocks(headrace.MemoryAvailableCondition):
+    """Counts the bytes of several blocks together, and waits for ever for more than there are."""
+
+    def __init__(
+        self,
+        fragment: Any,
+        allocator: Any = None,
+        min_bytes: int | None = None,
+        min_blocks: int | None = None,
+        *,
+        name: str = "memory_available_condition",
+    ) -> None:
+        self._is_impossible = False
+        if not isinstance(allocator, BlockMemoryPool):
+            super().__init__(fragment, allocator, min_bytes, min_blocks, name=name)
+            return
+        blocks = -(-min_bytes // allocator.block_size) if min_bytes is not None else min_blocks
+        if blocks is not None and blocks > allocator.num_blocks:
+            what = f"condition {name!r} waits for {blocks} blocks of {allocator.name!r}, which has"
+            tell(f"{what} {allocator.num_blocks}; its operator never runs", f"{what} {allocator.num_blocks}")
+            self._is_impossible, blocks = True, 1
+        super().__init__(fragment, allocator, min_blocks=blocks, name=name)
+        self.min_bytes, self.min_blocks = min_bytes, min_blocks
+
+    def is_there(self) -> bool:
+        """Return whether there is enough memory."""
+        return not self._is_impossible and super().is_there()
+
+
 @taking(
     "fragment, allocator, min_bytes=None, min_blocks=None, name='memory_available_condition'",
     check=_check_memory,
 )
-class MemoryAvailableCondition(GXFCondition, headrace.MemoryAvailableCondition):
+class MemoryAvailableCondition(GXFCondition, _MemoryOfBlocks):
     """Waits for memory of an allocator."""
 
 

@@ -12,6 +12,7 @@ from headrace_holoscan.absent import absent
 from headrace_holoscan.core.components import (
     GXFComponent,
     GXFCondition,
+    GXFNetworkContext,
     GXFResource,
     GXFSystemResourceBase,
 )
@@ -44,7 +45,6 @@ _CONTEXT = "a run makes the contexts; compute is given them"
 GXFExecutionContext = absent("GXFExecutionContext", _CONTEXT)
 GXFInputContext = absent("GXFInputContext", _CONTEXT)
 GXFOutputContext = absent("GXFOutputContext", _CONTEXT)
-GXFNetworkContext = absent("GXFNetworkContext", "operators of one application run in one process")
 GXFOperator = absent("GXFOperator", "it wraps a compiled GXF codelet; derive from holoscan.core.Operator")
 
 __all__ = [name for name in dir() if name.startswith("GXF") or name in ("Entity", "load_extensions")]

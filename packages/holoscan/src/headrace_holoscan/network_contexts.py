@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from headrace_holoscan.absent import absent
+from headrace_holoscan.core.components import GXFNetworkContext
+from headrace_holoscan.signatures import taking
 
 __all__ = ["UcxContext"]
 
-UcxContext = absent(
-    "UcxContext", "the fragments of an application run in one process; remove the network context"
-)
+
+@taking("fragment, serializer=None, name='ucx_context'")
+class UcxContext(GXFNetworkContext):
+    """What connects the fragments of an application on the SDK. Here it can be made, and has no effect."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace import operators as headrace
 from headrace_holoscan.absent import absent
-from headrace_holoscan.core.operator import adopt
+from headrace_holoscan.core.operator import Operator, adopt
 from headrace_holoscan.signatures import taking
 
 # The arguments after the fragment and its conditions and resources; None where any are taken.
@@ -58,7 +58,6 @@ _NOT_HERE = {
     "PoseTreeManagerLookupOp": _TEST,
     "RawImageProcessorOp": "it unpacks the raw frames of one family of cameras with compiled code; unpack them in "
     "an operator of your own, in front of BayerDemosaicOp",
-    "V4L2CameraPassthroughOp": "frames are tensors here, which any operator passes on; connect the camera directly",
 }
 _OPERATORS = ("GXFCodeletOp", "RawImageProcessorOp", *_HERE)
 SUBMODULES = (
@@ -70,6 +69,24 @@ SUBMODULES = (
 __all__ = [*_OPERATORS, *SUBMODULES[:-2]]
 
 
+class V4L2CameraPassthroughOp(Operator):
+    """Passes on the frames of a camera; frames are tensors here, which any operator passes on."""
+
+    def __init__(
+        self, fragment: Any, *args: Any, name: str = "v4l2_camera_passthrough", **kwargs: Any
+    ) -> None:
+        super().__init__(fragment, *args, name=name, **kwargs)
+
+    def setup(self, spec: Any) -> None:
+        """Declare the ports."""
+        spec.input("input")
+        spec.output("output")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Pass on a frame."""
+        op_output.emit(op_input.receive("input"), "output")
+
+
 def __dir__() -> list[str]:
     return __all__
 
@@ -79,6 +96,13 @@ def __getattr__(name: str) -> Any:
         return sys.modules[__name__]
     if name == "Pose3D":
         return headrace.HolovizOp.Pose3D
+    if name == "V4L2CameraPassthroughOp":
+        return V4L2CameraPassthroughOp
+    if name.startswith("_holoviz_str_to_"):
+        from headrace_holoscan.holoviz import table
+
+        if (found := table(name)) is not None:
+            return found
     if name not in _HERE and name not in _NOT_HERE:
         raise AttributeError(f"module 'holoscan.operators' has no attribute {name!r}")
     found = globals()[name] = absent(name, _NOT_HERE[name]) if name in _NOT_HERE else _adopted(name)
@@ -91,7 +115,13 @@ def _adopted(name: str) -> Any:
 
     theirs, arguments = getattr(ready if name in _READY else headrace, name), _HERE[name]
     # One that the SDK has in Python, too, ignores what it does not declare.
-    cls = adopt(_with_activation(theirs) if name == "InferenceOp" else theirs, is_ready=arguments is not None)
+    if name == "InferenceOp":
+        theirs = _with_activation(theirs)
+    elif name == "HolovizOp":
+        from headrace_holoscan.holoviz import InputSpec
+
+        theirs = type(name, (theirs,), {"__doc__": theirs.__doc__, "InputSpec": InputSpec})
+    cls = adopt(theirs, is_ready=arguments is not None)
     names = {"AUTO": theirs.ColorSpace.AUTO} if name == "HolovizOp" else {}
     return cls if arguments is None else taking(f"fragment, *args, {arguments}", **names)(cls)
 
@@ -112,4 +142,5 @@ def _with_activation(theirs: Any) -> Any:
             """Let it run, or not."""
             self.active = active
 
-    return type(theirs.__name__, (theirs,), {"__doc__": theirs.__doc__, "ActivationSpec": ActivationSpec})
+    members = {"__doc__": theirs.__doc__, "ActivationSpec": ActivationSpec, "sends_zeros_first": True}
+    return type(theirs.__name__, (theirs,), members)

@@ -65,6 +65,7 @@ from headrace_holoscan.core.subgraph import (
 from headrace_holoscan.core.tensors import DLDevice, DLDeviceType, Tensor
 from headrace_holoscan.core.tracking import Tracker
 from headrace_holoscan.flow_graphs import FlowGraph, FragmentFlowGraph, OperatorFlowGraph
+from headrace_holoscan.graphs import FragmentGraph, Graph, OperatorGraph
 
 # What a program reaches under the name of the SDK's extension module.
 SUBMODULES = ("_core",)

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Number
-from typing import Any
+from typing import Any, NoReturn
 
 from headrace.core import Arg as _Arg
 from headrace.core import ArgList as _ArgList
@@ -109,12 +109,21 @@ class Arg(_Arg):
         return self.description
 
 
+def refuse_assignment(owner: object, name: str) -> NoReturn:
+    """Raise for a name that the SDK's objects have as a property without a setter."""
+    raise AttributeError(f"property {name!r} of {type(owner).__name__!r} object has no setter")
+
+
 class Sealed:
     """An object that takes no attributes but its own, once it is made: `_sealed` is True then."""
 
     _sealed = False
+    _read_only: tuple[str, ...] = ()
+    """Those of its attributes that do not change either."""
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if self._sealed and name in self._read_only:
+            refuse_assignment(self, name)
         if self._sealed and not hasattr(self, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         super().__setattr__(name, value)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+import functools
+import inspect
+from collections.abc import Callable
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -10,6 +13,7 @@ from typing import Any, ClassVar
 from headrace.core import ComponentSpec as _ComponentSpec
 from headrace.core import Condition as _Condition
 from headrace.core import Resource as _Resource
+from headrace.core import SchedulingStatusType
 from headrace.vocabulary import Inner, InnerCondition, Node
 from headrace.vocabulary import InnerComponent as _InnerComponent
 from headrace.vocabulary import InnerScheduler as _InnerScheduler
@@ -20,11 +24,11 @@ from headrace_holoscan.lenience import tell
 
 
 def set_once(name: str) -> Any:
-    """Return a property that is set when a component is created, and never again."""
+    """Return a property that is set when a component is created, and never changed again; None is no value."""
 
     def assign(self: Any, value: Any) -> None:
         once = vars(self._headrace.once)
-        if name in once:
+        if once.get(name) not in (None, value):
             raise AttributeError(f'cannot override read-only property "{name}"')
         once[name] = value
 
@@ -62,15 +66,16 @@ class InnerComponent(_InnerComponent):
 class Component:
     """What every component has: its name, arguments and description."""
 
-    id = -1
+    id = property(lambda self: -1, doc="Its number in a run; -1, as before one.")
     name: str
-    fragment: Any
+    fragment: Any = set_once("fragment")
     spec: Any
     _headrace: Any = Inner(InnerComponent)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if type(self).__mro__[-2] is Component:
             unmade(self, kwargs)  # one of the bases, made by itself
+            self.fragment = args[0] if args else None
         else:
             super().__init__(*args, **kwargs)
 
@@ -188,6 +193,10 @@ _TERMS = {
 }
 
 
+class GXFNetworkContext(GXFComponent, NetworkContext):
+    """The base of the ready network contexts."""
+
+
 class GXFCondition(ConditionBase, GXFComponent):
     """The base of the ready conditions."""
 
@@ -205,7 +214,6 @@ class _Native:
 
     name: str
     spec: Any
-    fragment = set_once("fragment")
     _headrace: Any
 
     def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
@@ -238,6 +246,29 @@ class _Native:
                 tell(what, f"{kind} does not take {key!r}")
 
 
+def _checked(check: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+    """Return the `check` of a program, whose answer is compared with what the SDK takes."""
+
+    @functools.wraps(check)
+    def checked(self: Any, timestamp: int) -> Any:
+        answer = check(self, timestamp)
+        where = f"condition {self.name!r}: the check method must return a tuple"
+        if not isinstance(answer, tuple):
+            raise RuntimeError(f"{where}, not {answer!r}")
+        if len(answer) != 2:
+            raise RuntimeError(f"{where} of size 2, not {answer!r}")
+        status, until = answer
+        if not isinstance(status, SchedulingStatusType):
+            raise RuntimeError(f"{where} whose first element is a SchedulingStatusType, not {status!r}")
+        if not isinstance(until, int | None):
+            raise RuntimeError(f"{where} whose second element is an int or None, not {until!r}")
+        if status is SchedulingStatusType.WAIT_TIME and until is None:
+            return status, timestamp  # it is asked again at once
+        return answer
+
+    return checked
+
+
 class Condition(_Native, ConditionBase, _Condition):
     """A condition that a program writes.
 
@@ -246,6 +277,12 @@ class Condition(_Native, ConditionBase, _Condition):
     """
 
     matters_while_blocked = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = vars(cls).get("check")
+        if inspect.isfunction(own):
+            cls.check = _checked(own)  # type: ignore[assignment, method-assign]
 
     @property
     def port_names(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.application import Fragment as _Fragment
-from headrace.core import GraphError
+from headrace.core import GraphError, OperatorStatus
 from headrace.vocabulary import Inner, are_ends, is_optional
 from headrace_holoscan.core.composing import ComposedFragment, InnerComposedFragment, connect
 from headrace_holoscan.core.configuration import Config
@@ -62,6 +62,7 @@ class InnerFragment(InnerComposedFragment):
         # The operators that computed when the run was stopped.
         self.stopped_in: tuple[AnyOperator, ...] = ()
         self.chosen_file = ""
+        self.network_context: Any = None
         # The operators of a graph that was composed, and has not run yet.
         self.composed: list[AnyOperator] | None = None
         self.keeps_graph = False
@@ -84,6 +85,8 @@ class InnerFragment(InnerComposedFragment):
         # graph, and so does the greedy scheduler after an error. Without one, it begins at the end of the graph or,
         # if an operator stopped the run, behind that operator.
         failed = [operator for operator in started if _raised(operator, errors)]
+        # It does not stop one whose start has raised.
+        started = [each for each in started if each._headrace.run_phase is not OperatorStatus.START_PENDING]
         first = [operator for operator in (*ended, *failed) if operator in started]
         rest = [operator for operator in started if operator not in first]
         if errors or self.fragment.scheduler().workers:
@@ -206,6 +209,16 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
         else:
             raise TypeError(f"config() takes the path of a file, not {config_file!r}")
         return None
+
+    def network_context(self, context: Any = None) -> Any:
+        """Set the network context, if one is given, which has no effect; return the one that was set."""
+        if context is not None:
+            self._headrace.network_context = context
+            tell(
+                "messages between fragments do not pass through a network context",
+                "nothing: headrace connects fragments by itself",
+            )
+        return self._headrace.network_context
 
     # Composing.
 

@@ -79,7 +79,7 @@ class InnerOperator(_InnerOperator):
             super().take_policies(given)
             return
         values = {name: given[name] for name in given if not self.is_part(name, given[name])}
-        self.operator.args += [Arg(name, value_of_argument(value)) for name, value in values.items()]
+        self.operator.args.extend(Arg(name, value_of_argument(value)) for name, value in values.items())
         for name in values:
             if name not in self.operator.spec.params:
                 refused(f"operator {self.operator.name!r}", name, self.operator.spec.params)
@@ -165,6 +165,7 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
     fragment = set_once("fragment")
     conditions = set_once("conditions")
     resources = set_once("resources")
+    args = set_once("args")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

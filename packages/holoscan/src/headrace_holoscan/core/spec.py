@@ -12,7 +12,7 @@ from headrace.core import ConditionType
 from headrace.core import IOSpec as _IOSpec
 from headrace.core import OperatorSpec as _OperatorSpec
 from headrace.vocabulary import CONDITIONS, REQUIRED, PortCondition, absent, known_keywords
-from headrace_holoscan.core.arguments import Arg, ArgList, Sealed
+from headrace_holoscan.core.arguments import Arg, ArgList, Sealed, refuse_assignment
 from headrace_holoscan.core.flows import ConnectedPort, ConnectorType
 from headrace_holoscan.core.yaml_values import dump, value_of_argument
 from headrace_holoscan.lenience import tell
@@ -75,6 +75,11 @@ class IOSpec(ConnectedPort):
     """One input or output of an operator."""
 
     __slots__ = ()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("name", "io_type", "conditions") and hasattr(self, name):
+            refuse_assignment(self, name)
+        super().__setattr__(name, value)
 
     def __init__(self, *args: Any, op_spec: Any = None, **kwargs: Any) -> None:
         # A program gives the spec of the operator first.
@@ -152,6 +157,8 @@ def _fragment_name(fragment: Any) -> str:
 
 class ComponentSpec(Sealed, _ComponentSpec):
     """The parameters of a component."""
+
+    _read_only = ("fragment", "inputs", "outputs")
 
     def __init__(self, fragment: Any = None, component: Any = None) -> None:
         super().__init__(fragment)  # a parameter may have any name

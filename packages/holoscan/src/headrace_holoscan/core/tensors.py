@@ -58,6 +58,11 @@ class Tensor(_tensor.Tensor, metaclass=_AnyTensor):
     def __bool__(self) -> bool:
         return True
 
+    # Those of headrace's class, without their setters.
+    data, device, shape, strides = (
+        property(vars(_tensor.Tensor)[name].__get__) for name in ("data", "device", "shape", "strides")
+    )
+
     @property
     def dtype(self) -> Any:
         """The element type, as DLPack describes it: `code`, `bits` and `lanes`."""
