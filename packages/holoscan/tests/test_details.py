@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,10 @@ from headrace_holoscan.core import (
 )
 from headrace_holoscan.gxf import GXFNetworkContext
 from headrace_holoscan.network_contexts import UcxContext
-from headrace_holoscan.operators import HolovizOp, PingTxOp, V4L2CameraPassthroughOp
+from headrace_holoscan.operators import HolovizOp, InferenceOp, PingTxOp, V4L2CameraPassthroughOp
 from headrace_holoscan.resources import BlockMemoryPool, UcxEntitySerializer, UnboundedAllocator
 from headrace_holoscan.schedulers import EventBasedScheduler, GreedyScheduler
+from tests.inference import models
 
 READY, NEVER = SchedulingStatusType.READY, SchedulingStatusType.NEVER
 
@@ -301,3 +303,44 @@ def test_a_spec_is_made_of_a_name_and_a_type() -> None:
         HolovizOp.InputSpec("it")
     with pytest.raises(RuntimeError, match="nope"):
         HolovizOp.InputSpec("it", "nope")
+
+
+def test_a_model_that_has_not_run_yet_sends_zeros(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+
+    class Frames(Rx):
+        def setup(self, spec: Any) -> None:
+            spec.output("out")
+            spec.output("models")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            op_output.emit({"a": np.ones(3, np.float32), "b": np.ones(3, np.float32)}, "out")
+            op_output.emit([InferenceOp.ActivationSpec("second", 0)], "models")
+
+    def make(app: Any) -> None:
+        app.rx = Rx(app, name="rx")
+        path = models.scaling(tmp_path, 2, shape=(1, 3))
+        inference = InferenceOp(
+            app,
+            backend="onnxrt",
+            allocator=UnboundedAllocator(app, name="allocator"),
+            model_path_map={"first": path, "second": path},
+            pre_processor_map={"first": ["a"], "second": ["b"]},
+            inference_map={"first": ["c"], "second": ["d"]},
+            activation_map={"first": "1", "second": "1"},
+            infer_on_cpu=True,
+            input_on_cuda=False,
+            output_on_cuda=False,
+            transmit_on_cuda=False,
+        )
+        source = Frames(app, CountCondition(app, 1), name="source")
+        app.add_flow(source, inference, {("out", "receivers"), ("models", "model_activation_specs")})
+        app.add_flow(inference, app.rx, {("transmitter", "in")})
+
+    app = App(make)
+    app.run()
+    (message,) = app.rx.taken
+    assert np.asarray(message.get("c")).any()
+    assert not np.asarray(message.get("d")).any()
+    assert np.asarray(message.get("d")).shape == np.asarray(message.get("c")).shape
