@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable
-from copy import copy
 from typing import Any
 
 from headrace import tensor as _tensor
@@ -90,7 +89,7 @@ def shown(data: Any) -> Any:
     """Return what a program receives, with the tensors in it as it knows them; a map is the receiver's own."""
     kind = type(data)
     if kind is _tensor.Tensor:
-        tensor = copy(data)
+        tensor = data.__copy__()
         tensor.__class__ = Tensor
         return tensor
     if kind is dict or kind is _tensor.TensorMap:
@@ -111,13 +110,19 @@ def plain(data: Any) -> Any:
     return data
 
 
+# The types of messages in which a tensor may be; others pass as they are.
+_RECEIVED = frozenset((_tensor.Tensor, _tensor.TensorMap, dict, tuple))
+_EMITTED = frozenset((Tensor, dict))
+
+
 class _View:
     """A context, of which some answers differ."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("_context", "_do")
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, method: str) -> None:
         self._context = context
+        self._do = getattr(context, method)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -128,9 +133,10 @@ class InputView(_View):
 
     __slots__ = ()
 
-    def receive(self, *args: Any, **kwargs: Any) -> Any:
+    def receive(self, name: str = "", kind: str = "") -> Any:
         """Take the waiting message or messages from an input, and return them."""
-        return shown(self._context.receive(*args, **kwargs))
+        data = self._do(name, kind) if kind else self._do(name)
+        return shown(data) if type(data) in _RECEIVED else data
 
 
 class OutputView(_View):
@@ -138,9 +144,14 @@ class OutputView(_View):
 
     __slots__ = ()
 
-    def emit(self, data: Any, *args: Any, **kwargs: Any) -> None:
+    def emit(self, data: Any, name: str = "", *more: Any, **options: Any) -> None:
         """Send a message."""
-        self._context.emit(plain(data), *args, **kwargs)
+        if type(data) in _EMITTED:
+            data = plain(data)
+        if more or options:
+            self._do(data, name, *more, **options)
+        else:
+            self._do(data, name)
 
 
 def in_their_terms(compute: Callable[..., None]) -> Callable[..., None]:
@@ -151,7 +162,8 @@ def in_their_terms(compute: Callable[..., None]) -> Callable[..., None]:
         if type(op_input) is not InputView:  # not by the compute of a derived class
             views = self._headrace.views
             if views is None or views[0]._context is not op_input or views[1]._context is not op_output:
-                views = self._headrace.views = InputView(op_input), OutputView(op_output)
+                views = InputView(op_input, "receive"), OutputView(op_output, "emit")
+                self._headrace.views = views
             op_input, op_output = views
         compute(self, op_input, op_output, context)
 
