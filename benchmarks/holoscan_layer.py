@@ -21,6 +21,8 @@ import numpy as np
 
 from benchmarks.common import load, machine, table
 
+MESSAGES = 20_000
+
 
 @contextmanager
 def names_of(package: str) -> Iterator[SimpleNamespace]:
