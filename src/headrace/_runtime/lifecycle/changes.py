@@ -304,6 +304,9 @@ def connect(engine: Engine, changed: list[Node]) -> None:
     expect_undeclared_flows(engine)
     if engine.observer is not None:
         engine.observer.follow(engine)
+    for node in changed:
+        if node.faults is not None and not node.retired:
+            node.faults.follow()  # it holds back what goes to the queues that the observer has put there
     for node in near:
         if not node.retired:
             node.streams.follow_graph()
@@ -331,8 +334,6 @@ def _attach(node: Node, engine: Engine) -> None:
         if not queue.feeders and len(node.input_queues[queue.port]) > 1:
             queue.min_size = 0
     node.go_on_resuming()
-    if node.faults is not None:
-        node.faults.follow()
     if node.ending is not None and node.ending.is_on:
         engine.ends.free(node)
 

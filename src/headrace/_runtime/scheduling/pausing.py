@@ -176,7 +176,9 @@ class Pausing:
         alone = self._engine.alone
         if alone.node is not None:
             return alone.allows(ready_queue)
-        if not self.is_paused or self.steps:
+        if not self.is_paused:
+            return not self.changes  # which are made when nothing computes, before anything begins
+        if self.steps:
             return True
         return any(map(self._may_begin, (*ready_queue.now, *ready_queue.later)))
 
