@@ -848,3 +848,44 @@ def test_an_operator_that_retries_is_tracked_through_a_change(is_removed: bool) 
     assert sent == {"out": 5}
     assert received == ([0, 1] if is_removed else [0, 1, 2, 3, 4])
     assert outcome.dropped == ({"numbers.out": 3} if is_removed else {})
+
+
+def test_producers_share_the_room_of_an_operator_that_has_ended_after_a_change() -> None:
+    def compose(app: Any) -> None:
+        last = Step(
+            app, CountCondition(app, 1), inputs=["in"], body=lambda op, i, o: i.receive("in"), name="last"
+        )
+        producers = [source(app, range(4), name=name) for name in ("left", "right")]
+        for producer in producers:
+            app.add_flow(producer, last, size=3)
+        app.add_operator(
+            Step(app, PeriodicCondition(app, 10), CountCondition(app, 3), body=change, name="changes")
+        )
+
+    def change(op: Step, i: Any, o: Any) -> None:
+        if op.ticks == 1:
+            more = source(op.fragment, range(2), PeriodicCondition(op.fragment, 5), name="more")
+            op.fragment.add_flow(more, sink(op.fragment, []))
+
+    outcome = run(compose).outcome
+    assert outcome is not None
+    assert outcome.ended_by == "finished"
+    assert outcome.undelivered == {"last.in": 3}
+
+
+@pytest.mark.parametrize("is_tracked", [False, True])
+def test_an_operator_that_was_about_to_join_when_the_run_was_stopped_sent_nothing(is_tracked: bool) -> None:
+    def change(op: Step, i: Any, o: Any) -> None:
+        op.fragment.add_operator(source(op.fragment, [1], name="late"))
+        op.fragment.stop_execution()
+
+    def compose(app: Any) -> None:
+        app.add_flow(source(app, [1]), sink(app, []))
+        app.add_operator(Step(app, body=change, name="changes"))
+
+    app = App(compose)
+    app.count_messages = True
+    with Tracker(app) if is_tracked else nullcontext():
+        outcome = app.run()
+    assert outcome.ended_by == "stopped"
+    assert outcome.operators["late"].sent == {"out": 0}

@@ -150,7 +150,9 @@ class _Making:
             program.block = "leave" if program.block == "drain" else program.block
         if "stop" in self.of_run:
             program.stop = (
-                random.choice([stage.name for stage in program.stages if stage.kind == "step"]),
+                random.choice(
+                    [stage.name for stage in program.stages if stage.kind == "step" and stage.workers == 1]
+                ),
                 random.randrange(1, 9),
             )
         return program

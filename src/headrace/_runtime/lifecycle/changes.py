@@ -295,12 +295,15 @@ def connect(engine: Engine, changed: list[Node]) -> None:
         if not node.retired:
             _attach(node, engine)
     left = [node for node in engine.nodes if not node.retired]
+    # Producers of a queue share its room when its consumer has ended, too.
+    sharing = dict.fromkeys((*left, *(queue.consumer for node in left for queue in node.outputs)))
     for node in left:
         node.blockers = node.awaited.blocks
+    for node in sharing:
         node.shared_room = None
     for state in dict.fromkeys(queue.state for node in left for queue in (*node.inputs, *node.outputs)):
         state.start_over()
-    share_rooms(left)
+    share_rooms(sharing)
     expect_undeclared_flows(engine)
     if engine.observer is not None:
         engine.observer.follow(engine)
