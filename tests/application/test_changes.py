@@ -771,6 +771,27 @@ def test_a_limit_of_messages_counts_for_a_new_source_too(scheduler: MakeSchedule
     assert taken == [0, 1, 2, 3]
 
 
+def test_a_limit_of_messages_is_none_for_an_operator_that_is_added_and_then_connected() -> None:
+    taken: list[int] = []
+
+    def add(app: Any) -> None:
+        late = sink(app, taken, name="late")
+        app.add_operator(late)
+        app.add_flow(app.twice, late, size=4)
+
+    def compose(app: Any) -> None:
+        app.twice = Step(app, inputs=["in"], outputs=[("out", {"size": 2})], body=twice, name="twice")
+        app.add_flow(counting(app, 9, {1: add}), app.twice)
+
+    def twice(op: Step, i: Any, o: Any) -> None:
+        value = i.receive("in")
+        o.emit(value, "out")
+        o.emit(value, "out")
+
+    App(compose).run(max_messages=4)
+    assert taken == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
 def test_an_operator_whose_conditions_are_wrong_joins_no_run_and_changes_nothing(
     scheduler: MakeScheduler,
 ) -> None:

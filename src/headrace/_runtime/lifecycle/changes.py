@@ -23,6 +23,7 @@ from headrace._runtime.lifecycle.accounts import MessageCounter, keeping_counts
 from headrace._runtime.lifecycle.assembly import (
     expect_undeclared_flows,
     join_node,
+    limit_source,
     make_input_queue,
     make_queue,
     share_rooms,
@@ -268,6 +269,7 @@ class Changes:
             engine.operator_nodes.append(node)
             engine.queues.update(queues)
             engine.alive += 1
+            limit_source(node, self._supplies)
 
 
 def _give_up(operators: list[Operator], started: list[Operator]) -> None:
