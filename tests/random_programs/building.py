@@ -332,6 +332,7 @@ class Group(Subgraph):
         inside = [stage for stage in app.program.stages if stage.group == app.composing]
         for stage in inside:
             app.made[stage.name] = app.make(stage, self)
+            self.add_operator(app.made[stage.name])
         for source, stage, port in app.program.flows():
             ends = app.program.stage(source.partition(".")[0]), stage
             if ends[0] in inside and ends[1] in inside:

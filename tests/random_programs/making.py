@@ -146,8 +146,14 @@ class _Making:
             if port.limit < emits and port.policy != "LATEST":
                 port.places = emits
         self._add_changes()
+        if program.block:  # such a run takes no limits
+            program.max_messages = program.duration = 0
         if program.block and not any(stage.kind in ("feed", "results") for stage in program.stages):
             program.block = "leave" if program.block == "drain" else program.block
+        if not self.of_stage and Random(f"error {program.seed}").random() < 0.05:
+            stage = random.choice([stage for stage in program.stages if stage.kind in ("step", "source")])
+            if stage.workers == 1 and not (stage.is_source or stage.retries or stage.on_error):
+                stage.fails = 1  # which ends the run
         if "stop" in self.of_run:
             program.stop = (
                 random.choice(
@@ -231,10 +237,14 @@ class _Making:
         if {"feed", "results"} & wanted:
             stage.kind = "feed" if "feed" in wanted else "results"
             program.block = program.block or "drain"
-        if "join by time" in wanted:
+        if (
+            "join by time" in wanted
+            and stage.kind == "step"
+            and not wanted & {"loop", "several flows, one queue"}
+        ):
             self._join(stage)
         elif stage.kind != "feed":
-            names = "ab" if {"timeout", "optional input", "LATEST"} & wanted else "a" * 1
+            names = "ab" if {"timeout", "optional input", "LATEST"} & wanted and stage.kind == "step" else "a"
             if stage.kind == "step" and not wanted & {"window", "order", "dead letter", "loop"}:
                 names = random.choice([names, "ab"])
             stage.ports = [Port(name, self._sources()) for name in names]
@@ -243,7 +253,7 @@ class _Making:
                     [stage.ports[0].sources, [self.add_source(10, emits=1)]]
                 )[:]
         ports = stage.ports
-        if "window" in wanted and ports:
+        if "window" in wanted and ports and "loop" not in wanted:
             length = random.choice([2, 3])
             stage.join = Join("window", length=length, step=random.choice([0, 1]))
         if "several flows, several queues" in wanted and ports:
@@ -261,6 +271,15 @@ class _Making:
         if ports and ports[0].size > 1:
             for port in ports[1:]:  # one source may feed both
                 port.places = ports[0].size
+        if stage.join is not None and "REJECT" in wanted and "join by time" in wanted:
+            # The messages of one input are there at once.
+            stage.join = Join("aligned")
+            stage.takes, stage.ports = 0, ports[:2]
+            ports = stage.ports
+            ports[1].policy, ports[1].places = "REJECT", random.choice([2, 3])
+            first, other = (program.stage(port.sources[0]) for port in ports)
+            first.stamp = other.stamp = first.period = 5
+            first.delay = other.delay = other.period = 0
         if "optional input" in wanted and ports:
             ports[-1].least = 0
         if ports and ports[0].size and stage.kind != "results":
@@ -271,12 +290,17 @@ class _Making:
                     and not (stage.join is not None and random.random() < 0.5)
                 ):
                     port.places = random.choice([None, None, port.size + 2, 5])
-        stage.timeout = random.choice([15, 40]) if "timeout" in wanted else 0
+        stage.timeout = (
+            random.choice([15, 40])
+            if "timeout" in wanted and "loop" not in wanted and stage.kind == "step"
+            else 0
+        )
         if stage.timeout:
             for port in ports:  # it computes until its sources have ended, so nothing else may hold them up
                 port.places, port.sources = 4, [self.add_source(random.randrange(1, 16), emits=1)]
                 self.private.add(port.sources[0])
-        stage.count = random.randrange(1, 9) if "count" in wanted else 0
+        is_endless = bool(ports) and all(port.least == 0 for port in ports)
+        stage.count = random.randrange(1, 9) if "count" in wanted or is_endless else 0
         stage.period = random.choice([7, 12, 30]) if "period" in wanted else 0
         stage.workers = random.choice([2, 3]) if "replicas" in wanted else 1
         stage.retries = random.choice([1, 2]) if "retry" in wanted else 0
@@ -302,7 +326,7 @@ class _Making:
                     and not each.group
                 ),
             )
-            if random.random() < 0.5 and stage.kind == "step":
+            if random.random() < 0.5 and stage.kind == "step" and len(wanted) == 1:
                 stage.ports = []
         stage.by_port = "metadata by port" in wanted
         stage.emits = (
@@ -334,14 +358,14 @@ class _Making:
         rule = random.choice(["aligned", "aligned", "reference", "reuse", "latest", "rate"])
         names = []
         step = random.choice([5, 10])
-        is_even = random.random() < 0.5
+        is_even, delay = random.random() < 0.5, random.choice([0, 0, 4])
         for _ in range(random.choice([2, 2, 3]) if rule in ("aligned", "reference") else 2):
             name = self.add_source(count=random.randrange(4, 20), emits=1)
             source = self.program.stage(name)
             source.stamp, source.delay = random.choice([5, 10, 7]), random.choice([0, 0, 0, 12])
             source.period = random.choice([0, source.stamp])
             if is_even:
-                source.stamp, source.period, source.delay = step, step, 0
+                source.stamp, source.period, source.delay = step, step, delay
             names.append(name)
         wait = None
         if rule in ("aligned", "reference", "rate") and random.random() < 0.5:
@@ -351,10 +375,16 @@ class _Making:
             stage.join.step = random.choice([4, 10])
         if rule in ("aligned", "reference") and random.random() < 0.2:
             stage.join.lateness = 10
+        is_slow = is_even and wait is not None and rule == "aligned" and random.random() < 0.6
+        if is_slow:  # it holds up its producers, whose messages are in time
+            stage.join.tolerance = stage.join.lateness = 0
+        stage.takes = random.choice([13, 25]) if is_slow else 0
         stage.ports = [Port("abc"[place], [name]) for place, name in enumerate(names)]
         if random.random() < 0.7:
             self.private.update(names)
-        stage.takes = random.choice([0, 0, 0, 13]) if is_even else 0
+        if is_slow:
+            for port in stage.ports:
+                port.places = random.choice([None, 1, 2])
 
     def _close_loop(self, head: Stage) -> None:
         """Add the head of a loop, and stages from which messages come back to it."""

@@ -20,6 +20,7 @@ from typing import Any
 from tests.random_programs.building import Compute, Record, fails_on, number_of, results_of
 from tests.random_programs.join_sets import latest, nearest, tightest
 from tests.random_programs.program import Port, Program, Stage
+from tests.random_programs.running import run_program
 
 
 @dataclass
@@ -35,6 +36,14 @@ class Message:
 def faults(program: Program, record: Record) -> list[str]:
     """Return what is wrong with a run."""
     return list(_Model(program, record).check())
+
+
+def is_wrong(program: Program) -> bool:
+    """Return whether the run of a program goes wrong; an error of the program itself counts."""
+    try:
+        return bool(faults(program, run_program(program)))
+    except Exception:
+        return True
 
 
 class _Model:
@@ -67,6 +76,13 @@ class _Model:
 
     def _end_of_run(self) -> Iterator[str]:
         program = self.program
+        failing = [stage for stage in program.stages if stage.fails and not (stage.retries or stage.on_error)]
+        raised = [stage for stage in failing if any(each.has_failed for each in self.computes(stage))]
+        if raised:
+            notes = [f"raised in compute of operator '{self.path(stage)}' (Working)" for stage in raised]
+            if self.ended_by != "failed" or getattr(self.record.error, "__notes__", None) != notes:
+                yield f"the run ended by {self.ended_by} with {self.record.error!r}, not by an error in {notes}"
+            return
         allowed = {"finished"}
         if self._is_starved() or (self.ended_by == "starved" and program.block == "leave"):
             allowed = {"starved"}
@@ -114,6 +130,7 @@ class _Model:
             if ends != [len(computes) - 1]:
                 yield f"ended {len(ends)} times in {len(computes)} computes"
         yield from self._times(stage, computes)
+        yield from self._count_of_sent(stage)
         if self.is_whole:
             yield from self._could_go_on(stage, computes)
 
@@ -162,6 +179,11 @@ class _Model:
 
     def _attempts(self, stage: Stage, computes: list[Compute]) -> Iterator[str]:
         """Check how often each message was tried."""
+        before = [
+            self.program.stage(source.partition(".")[0]) for port in stage.ports for source in port.sources
+        ]
+        if any(each.ends and each.workers > 1 for each in before):
+            return  # their ends send the same message
         groups = [list(each) for _, each in itertools.groupby(computes, key=lambda one: repr(one.received))]
         if not self.is_whole or stage.count or stage.name in self.stopped:
             groups = groups[: -1 - stage.ends]
@@ -182,6 +204,15 @@ class _Model:
         failed = sum(compute.has_failed for compute in computes)
         if counts.retries != failed - len(given_up):
             yield f"counted {counts.retries} retries of {failed - len(given_up)}"
+
+    def _count_of_sent(self, stage: Stage) -> Iterator[str]:
+        """Check the number of messages that the outcome says a stage sent, where it counts them."""
+        counts = self.outcome.operators[self.path(stage)].sent if stage.workers == 1 else None
+        messages = self.sent(stage.name)
+        if counts is None or messages is None or stage.kind not in ("source", "step") or stage.routes:
+            return
+        if counts["out"] != len(messages) and self.is_whole:
+            yield f"sent {len(messages)} messages, of which {counts['out']} were counted"
 
     def _given_up(self, stage: Stage) -> list[Compute]:
         """Return the failed computes that were not tried again."""
@@ -259,6 +290,8 @@ class _Model:
     def _may_be_slow(self, stage: Stage, port: Port) -> bool:
         if port.policy != "FAULT":
             return False
+        if stage.name in self.stopped:
+            return True
         is_plain = stage.kind == "step" and not self.program.behind(stage.name) and not stage.join
         return not is_plain or bool(
             stage.period or stage.count or stage.after or len(stage.ports) > 1 or stage.retries
@@ -280,6 +313,10 @@ class _Model:
                 return
             yield f"a source computed {turns} of {stage.count} times"
             return
+        if stage.timeout and self.ended_by == "finished" and self._is_free(stage):
+            left = sum(self._left(stage, port) for port in stage.ports)
+            if left:
+                yield f"ended with {left} messages left"
         if stage.join is not None or stage.timeout or stage.after or stage.workers > 1 or not stage.ports:
             return
         if any(port.size == 0 for port in stage.ports) or all(port.least == 0 for port in stage.ports):
@@ -575,10 +612,7 @@ class _Model:
         return None
 
     def _are_in_time(self, stage: Stage, known: dict[str, list[Message]]) -> bool:
-        """Return whether all messages of one timestamp are due within the wait, so that none can be late.
-
-        A source may send later than it is due only because this join holds it up, which makes no message late.
-        """
+        """Return whether the messages of one timestamp are sent at one time, so that none can be late."""
         join = stage.join
         assert join is not None
         assert join.wait is not None
@@ -590,11 +624,9 @@ class _Model:
             and period == stamp > 0
             and self.is_virtual
             and self.program.scheduler == "greedy"
-            and (stage.takes == 0 or (join.rule == "aligned" and join.tolerance == 0))
-            and not any(each.takes for each in self.program.stages if each is not stage)
-            and join.tolerance < period
+            and not any(each.takes for each in self.program.stages)
             and join.lateness == 0
-            and join.rule == "aligned"
+            and ((join.rule == "aligned" and join.tolerance < period) or join.rule == "rate")
             and all(len(self.program.behind(each.name)) == 1 for each in sources)
             and not self.program.changes
         )
@@ -678,5 +710,9 @@ def differences(program: Program, record: Record, other: Program, other_record: 
     for stage, same in zip(program.stages, other.stages, strict=True):
         for port, same_port in zip(stage.ports, same.ports, strict=True):
             received: Sequence[Any] = [models[0].arrived(stage, port), models[1].arrived(same, same_port)]
+            if record.outcome.undelivered or other_record.outcome.undelivered:
+                # A stage that had ended held up its producers, sooner or later.
+                length = min(map(len, received))
+                received = [each[:length] for each in received]
             if received[0] != received[1]:
                 yield f"{stage.name}.{port.name}: received {received[0]} and {received[1]}"

@@ -79,7 +79,7 @@ class Stage:
     stamp, delay
         The time between two timestamps of a source, and how many periods it waits before it sends anything.
     fails
-        How often the computes of some messages fail.
+        How often the computes of some messages fail. Without `retries` and `on_error`, an error ends the run.
     after
         The stages that it runs after, without data.
     named
@@ -222,7 +222,8 @@ def is_orderly(program: Program) -> bool:
         or any(
             (stage.join is not None and (stage.join.wait is not None or stage.join.rule == "reuse"))
             or stage.timeout
-            or stage.on_error == "stop"
+            or (stage.fails and not (stage.retries or stage.on_error))
+            or (stage.ends and len(stage.ports) > 1)  # what is left where it ends
             for stage in program.stages
         )
         or any(

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.core.errors import FeedClosedError
 from tests.harness import PATIENCE
-from tests.random_programs.building import RandomApp, Record, number_of
+from tests.random_programs.building import PlannedError, RandomApp, Record, number_of
 from tests.random_programs.program import Program
 
 FRAMES = 9  # put into each feed
@@ -23,11 +23,16 @@ def run_program(program: Program) -> Record:
     if program.duration:
         limits["duration"] = f"{program.duration}ns"
     with app.track() if program.track else nullcontext() as tracker:
-        if program.block:
-            _run_block(app, limits)
-        else:
-            app.run(**limits)
+        error = None
+        try:
+            if program.block:
+                _run_block(app, limits)
+            else:
+                app.run(**limits)
+        except PlannedError as planned:
+            error = planned
         record = app.record
+        record.error = error
         if tracker is not None:
             record.statistics = tracker.statistics
     record.outcome = app.outcome
@@ -40,15 +45,16 @@ def _run_block(app: RandomApp, limits: dict[str, Any]) -> None:
     results = [stage.name for stage in program.stages if stage.kind == "results"]
 
     def put(name: str) -> None:
-        with suppress(FeedClosedError), app.feed(name) as feed:
+        with suppress(FeedClosedError, PlannedError), app.feed(name) as feed:
             for turn in range(FRAMES):
                 feed.put(number_of(name, turn))
                 app.record.put[name.rpartition(".")[2]].append(number_of(name, turn))
 
     def take(name: str) -> None:
         taken = app.results(name)
-        for value in taken:
-            app.record.results[name.rpartition(".")[2]].append(value)
+        with suppress(PlannedError):
+            for value in taken:
+                app.record.results[name.rpartition(".")[2]].append(value)
 
     threads: list[threading.Thread] = []
     with suppress(KeyboardInterrupt), ExitStack() as stack:

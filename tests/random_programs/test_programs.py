@@ -6,21 +6,13 @@ import pytest
 
 from tests.limits import THOROUGH
 from tests.random_programs.making import make
-from tests.random_programs.model import differences, faults
+from tests.random_programs.model import differences, faults, is_wrong
 from tests.random_programs.program import Program, is_orderly
 from tests.random_programs.running import run_program
 from tests.random_programs.shrinking import shrink
 
 SEEDS = 5000 if THOROUGH else 300
 IN_A_TEST = 50
-
-
-def is_wrong(program: Program) -> bool:
-    """Return whether the run of a program goes wrong; an error of the program itself counts."""
-    try:
-        return bool(faults(program, run_program(program)))
-    except Exception:
-        return True
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, IN_A_TEST))
