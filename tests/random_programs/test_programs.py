@@ -11,7 +11,7 @@ from tests.random_programs.program import Program, is_orderly
 from tests.random_programs.running import run_program
 from tests.random_programs.shrinking import shrink
 
-SEEDS = 5000 if THOROUGH else 300
+SEEDS = 5000 if THOROUGH else 200
 IN_A_TEST = 50
 
 
