@@ -1,3 +1,4 @@
+from headrace.operators.batches import split_batch as split_batch
 from headrace.operators.bayer_demosaic import BayerDemosaicOp as BayerDemosaicOp
 from headrace.operators.camera_sim import CameraSimOp as CameraSimOp
 from headrace.operators.feed import FeedOp as FeedOp
