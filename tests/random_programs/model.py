@@ -282,10 +282,9 @@ class _Model:
 
     def _is_held_up(self, stage: Stage) -> bool:
         """Return whether a stage may wait for room."""
-        behind = self.program.behind(stage.name)
-        return (
-            bool(behind) and any(self._may_be_slow(other, port) for other, port in behind)
-        ) or stage.routes
+        is_followed = any(stage.name in other.after for other in self.program.stages)
+        is_slow = any(self._may_be_slow(other, port) for other, port in self.program.behind(stage.name))
+        return is_followed or is_slow or stage.routes
 
     def _may_be_slow(self, stage: Stage, port: Port) -> bool:
         if port.policy != "FAULT":
