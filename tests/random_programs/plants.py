@@ -48,8 +48,8 @@ CAUSES = [
     _cause(
         "a source is an operator that declares no input",
         "core.graph",
-        "return not operator._headrace.incoming and not operator._headrace.is_link",
-        "return not operator.spec.every_input and not operator._headrace.is_link",
+        "return not operator._headrace.incoming and operator._headrace.beyond is None",
+        "return not operator.spec.every_input and operator._headrace.beyond is None",
         of_run="max_messages",
     ),
     _cause(
