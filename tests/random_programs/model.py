@@ -202,7 +202,8 @@ class _Model:
         if stage.on_error == "skip" and counts.skipped != len(given_up):
             yield f"counted {counts.skipped} skipped of {len(given_up)}"
         failed = sum(compute.has_failed for compute in computes)
-        if counts.retries != failed - len(given_up):
+        is_cut = bool(stage.count) or stage.name in self.stopped  # the last attempt may be no retry any more
+        if not failed - len(given_up) - is_cut <= counts.retries <= failed - len(given_up):
             yield f"counted {counts.retries} retries of {failed - len(given_up)}"
 
     def _count_of_sent(self, stage: Stage) -> Iterator[str]:

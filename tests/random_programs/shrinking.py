@@ -21,7 +21,7 @@ def shrink(program: Program, goes_wrong: Callable[[Program], bool]) -> Program:
 
 
 def _smaller(program: Program) -> Iterator[Program]:
-    for stage in program.stages:
+    for stage in program.stages if len(program.stages) > 1 else ():
         yield _without(program, stage.name)
     for n in range(len(program.changes)):
         smaller = deepcopy(program)
