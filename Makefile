@@ -98,7 +98,7 @@ gpu-sanitize:  ## tensors and segments on a real GPU under compute-sanitizer; PL
 	PYTHONPATH=src compute-sanitizer --tool memcheck --report-api-errors no --show-backtrace no --error-exitcode 1 \
 		$(PYTHON) -m tests.gpu.sanitize_segments $(if $(PLANT),--plant)
 
-soak: $(READY)  ## minutes of random graphs with faults injected; not part of the checks
+soak: $(READY)  ## minutes of random programs; not part of the checks
 	$(BIN)/python -m tests.random_programs --minutes $(or $(MINUTES),5)
 
 bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holoscan SDK beside it

@@ -22,7 +22,7 @@ from headrace.core.errors import GraphError
 from headrace.gpu import sim
 from headrace.observe import Tracker
 from headrace.schedulers.default import DefaultScheduler
-from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
+from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, run, sink, source, wait_until
 
 
 def counting(app: Any, count: int, at: dict[int, Any], *args: Any, name: str = "numbers") -> Step:
@@ -802,6 +802,27 @@ def test_a_limit_of_messages_counts_for_a_new_source_too(scheduler: MakeSchedule
     assert taken == [0, 1, 2, 3]
 
 
+def test_a_limit_of_messages_is_none_for_an_operator_that_is_added_and_then_connected() -> None:
+    taken: list[int] = []
+
+    def add(app: Any) -> None:
+        late = sink(app, taken, name="late")
+        app.add_operator(late)
+        app.add_flow(app.twice, late, size=4)
+
+    def compose(app: Any) -> None:
+        app.twice = Step(app, inputs=["in"], outputs=[("out", {"size": 2})], body=twice, name="twice")
+        app.add_flow(counting(app, 9, {1: add}), app.twice)
+
+    def twice(op: Step, i: Any, o: Any) -> None:
+        value = i.receive("in")
+        o.emit(value, "out")
+        o.emit(value, "out")
+
+    App(compose).run(max_messages=4)
+    assert taken == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
 def test_an_operator_whose_conditions_are_wrong_joins_no_run_and_changes_nothing(
     scheduler: MakeScheduler,
 ) -> None:
@@ -819,3 +840,104 @@ def test_an_operator_whose_conditions_are_wrong_joins_no_run_and_changes_nothing
 
     run(compose, scheduler)
     assert taken == [1, 2, 3, 4, 5]
+
+
+def test_a_change_waits_for_an_operator_that_computes_beside_the_others() -> None:
+    begun, received = Event(), []
+
+    def work(op: Step, i: Any, o: Any) -> None:
+        i.receive("in")
+        begun.set()
+        wait_until(lambda: app.asked and "asks" not in app.progress().computing, "the compute that asks ends")
+
+    def ask(op: Step, i: Any, o: Any) -> None:
+        assert begun.wait(PATIENCE)
+        late = sink(app, received, name="late")
+        app.add_operator(late)
+        app.add_flow(app.others, late)
+        app.asked = True
+
+    def compose(app: Any) -> None:
+        app.asked = False
+        slow = Step(app, inputs=["in"], body=work, name="slow")
+        slow.parallel = True
+        app.add_flow(source(app, [1], name="first"), slow)
+        app.add_operator(Step(app, CountCondition(app, 1), body=ask, name="asks"))
+        app.others = source(app, range(3), name="others")
+        app.add_operator(app.others)
+        for number in range(3):  # which are ready while the change is waited for
+            app.add_operator(source(app, range(9), name=f"ready{number}"))
+
+    app: Any = App(compose, event_based, workers=3)
+    assert app.run().ended_by == "finished"
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_an_operator_that_retries_is_tracked_through_a_change(is_removed: bool) -> None:
+    received: list[int] = []
+
+    def change(op: Step, i: Any, o: Any) -> None:
+        app = op.fragment
+        if op.ticks == 2:
+            app.remove_flow(app.numbers, app.behind)
+            if not is_removed:
+                app.add_flow(app.numbers, app.behind)
+
+    def compose(app: Any) -> None:
+        app.numbers = source(
+            app, range(5), PeriodicCondition(app, 10), on_error=retry(times=1), name="numbers"
+        )
+        app.behind = sink(app, received)
+        app.add_flow(app.numbers, app.behind)
+        app.add_operator(
+            Step(app, CountCondition(app, 2), PeriodicCondition(app, 15), body=change, name="changes")
+        )
+
+    app: Any = App(compose)
+    with Tracker(app):
+        outcome = app.run()
+    sent = outcome.operators["numbers"].sent
+    assert sent == {"out": 5}
+    assert received == ([0, 1] if is_removed else [0, 1, 2, 3, 4])
+    assert outcome.dropped == ({"numbers.out": 3} if is_removed else {})
+
+
+def test_producers_share_the_room_of_an_operator_that_has_ended_after_a_change() -> None:
+    def compose(app: Any) -> None:
+        last = Step(
+            app, CountCondition(app, 1), inputs=["in"], body=lambda op, i, o: i.receive("in"), name="last"
+        )
+        producers = [source(app, range(4), name=name) for name in ("left", "right")]
+        for producer in producers:
+            app.add_flow(producer, last, size=3)
+        app.add_operator(
+            Step(app, PeriodicCondition(app, 10), CountCondition(app, 3), body=change, name="changes")
+        )
+
+    def change(op: Step, i: Any, o: Any) -> None:
+        if op.ticks == 1:
+            more = source(op.fragment, range(2), PeriodicCondition(op.fragment, 5), name="more")
+            op.fragment.add_flow(more, sink(op.fragment, []))
+
+    outcome = run(compose).outcome
+    assert outcome is not None
+    assert outcome.ended_by == "finished"
+    assert outcome.undelivered == {"last.in": 3}
+
+
+@pytest.mark.parametrize("is_tracked", [False, True])
+def test_an_operator_that_was_about_to_join_when_the_run_was_stopped_sent_nothing(is_tracked: bool) -> None:
+    def change(op: Step, i: Any, o: Any) -> None:
+        op.fragment.add_operator(source(op.fragment, [1], name="late"))
+        op.fragment.stop_execution()
+
+    def compose(app: Any) -> None:
+        app.add_flow(source(app, [1]), sink(app, []))
+        app.add_operator(Step(app, body=change, name="changes"))
+
+    app = App(compose)
+    app.count_messages = True
+    with Tracker(app) if is_tracked else nullcontext():
+        outcome = app.run()
+    assert outcome.ended_by == "stopped"
+    assert outcome.operators["late"].sent == {"out": 0}

@@ -11,7 +11,7 @@ from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import EndedBy, GraphError, MetadataPolicy, Operator
 from headrace.observe import Tracker
 from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
-from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source, through
 
 IN, OUT = Operator.INPUT_EXEC_PORT_NAME, Operator.OUTPUT_EXEC_PORT_NAME
 
@@ -506,3 +506,25 @@ def test_what_is_sent_besides_chosen_flows_is_counted() -> None:
     app.run()
     assert app.outcome.operators["routing"].sent == {"out": 2, "failed": 1, OUT: 2}
     assert app.outcome.operators["routing"].dropped == {"out": 2}
+
+
+def test_a_flow_to_replicas_is_chosen_by_the_operator_that_has_them(scheduler: MakeScheduler) -> None:
+    taken: dict[str, list[int]] = {"left": [], "right": []}
+
+    def compose(app: App) -> None:
+        numbers = source(app, range(4))
+        targets = [
+            through(app, name="left"),
+            Step(app, inputs=["in"], outputs=["out"], body=pass_on, name="right", workers=2),
+        ]
+        for target in targets:
+            app.add_flow(numbers, target)
+            app.add_flow(target, sink(app, taken[target.name], name=f"{target.name} sink"))
+        turns = iter(range(4))
+        app.set_dynamic_flows(numbers, lambda operator: operator.add_dynamic_flow(targets[next(turns) % 2]))
+
+    def pass_on(op: Step, i: Any, o: Any) -> None:
+        o.emit(i.receive("in"), "out")
+
+    run(compose, scheduler)
+    assert taken == {"left": [0, 2], "right": [1, 3]}

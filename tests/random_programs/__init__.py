@@ -1,7 +1,12 @@
 """Random programs, of which each is made from a seed and checked for what holds of every program.
 
-`graphs` are graphs of operators without a device: every message is delivered once and in order, or is counted as
-dropped or left. `frames` are programs that hold, change, drop and pass on frames of a device: no frame is wrong.
+`program` is one as plain data: operators, flows, changes, and how it is run. `making` makes it from a seed,
+`building` makes an application of it, `running` runs that, and `model` says what is wrong with what was seen.
+`shrinking` makes a program that goes wrong smaller. `plants` are faults that must be found, `combinations` writes
+the page of what was combined.
+
+`graphs` are graphs for parts in processes. `frames` are programs that hold, change, drop and pass on frames of a
+device: no frame is wrong. `computing_graphs` compute on frames.
 
 ``pytest tests/random_programs`` runs a fixed part of them, ``python -m tests.random_programs`` new ones.
 """

@@ -1,4 +1,4 @@
-"""Random graphs, run and watched: for the property tests and for the soak.
+"""Random graphs whose stages are put into parts, by the tests of these.
 
 A plan is data: stages, their inputs, and the flows between them. `orderly` plans are made so that every
 connection must carry the same messages whatever the scheduler does: queues with one producer, producers
@@ -25,8 +25,6 @@ from headrace import (
 )
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from headrace.core import SchedulingStatusType
-from tests.harness import App, MakeScheduler
-from tests.harness.internals import input_queues, output_queues
 
 POLICIES = {name: getattr(IOSpec.QueuePolicy, name) for name in ("POP", "REJECT", "FAULT")}
 
@@ -287,74 +285,3 @@ class EndingStage(Stage):
 
 def make_stage(fragment: Any, number: int, plan: Plan) -> Stage:
     return (EndingStage if plan.stages[number].says_end else Stage)(fragment, number, plan)
-
-
-@dataclass
-class Outcome:
-    stages: list[Stage]
-    app: App
-
-    def received(self) -> list[dict[str, list[tuple[int, int]]]]:
-        return [stage.received for stage in self.stages]
-
-
-def run_plan(plan: Plan, scheduler: MakeScheduler) -> Outcome:
-    """Run a plan to its end and return what was seen."""
-    stages: list[Stage] = []
-
-    def compose(app: App) -> None:
-        stages[:] = [make_stage(app, number, plan) for number in range(len(plan.stages))]
-        for stage in stages:
-            app.add_operator(stage)
-        for target, stage in enumerate(plan.stages):
-            for n, port in enumerate(stage.inputs):
-                for source in port.sources:
-                    app.add_flow(stages[source], stages[target], {("out", f"in{n}")}, size=port.places)
-
-    app = App(compose, scheduler)
-    try:
-        app.run()
-    finally:
-        for stage in stages:
-            for thread in stage.outside:
-                thread.join()
-    return Outcome(stages, app)
-
-
-def check_conserved(plan: Plan, outcome: Outcome) -> None:
-    """Every message was delivered once and in order, or is counted as dropped or as still waiting."""
-    dropped, undelivered = outcome.app.dropped(), outcome.app.undelivered()
-    for stage in outcome.stages:
-        assert not stage.overlapped, f"{stage.name} ran twice at once"
-        for n, port in enumerate(plan.stages[stage.number].inputs):
-            name = f"in{n}"
-            kept = stage.received[name]
-            assert len(set(kept)) == len(kept), f"{stage.name}.{name} received a message twice"
-            for source in port.sources:
-                numbers = [number for origin, number in kept if origin == source]
-                assert numbers == sorted(numbers), f"s{source} -> {stage.name}.{name} is out of order"
-            sent = sum(len(outcome.stages[source].emitted) for source in port.sources)
-            lost = dropped.get(f"{stage.name}.{name}", 0)
-            left = undelivered.get(f"{stage.name}.{name}", 0)
-            assert sent == len(kept) + lost + left, (
-                f"{stage.name}.{name}: {sent} sent, {len(kept)} received, {lost} dropped, {left} left"
-            )
-
-
-def check_nothing_ready(plan: Plan, outcome: Outcome) -> None:
-    """The run of an orderly plan ended because nothing could go on: no stage had what it waits for."""
-    for stage in outcome.stages:
-        declared = plan.stages[stage.number]
-        if declared.kind != "middle" and stage.ticks == declared.count:
-            continue
-        fed = all(
-            queue.undelivered >= (port.least or max(port.size, 1))
-            for n, port in enumerate(declared.inputs)
-            for queue in input_queues(stage, f"in{n}")
-        )
-        room = all(
-            queue.limit - queue.undelivered >= stage.spec.outputs["out"].size
-            for queue in output_queues(stage, "out")
-            if stage._headrace.outgoing
-        )
-        assert not (fed and room), f"{stage.name} could still run"

@@ -80,10 +80,11 @@ class DynamicFlows:
                 f"operator {operator.name!r}: add_dynamic_flow takes an operator, a flow, or the names of the "
                 f"ports and the operator: ('out', operator, 'in'); not {', '.join(map(repr, given))}"
             )
+        in_graph = getattr(getattr(target, "_headrace", None), "receiver", target)  # of one with workers=
         found = [
             flow
             for flow in flows
-            if flow.target is target
+            if flow.target in (target, in_graph)
             and (not output or flow.output == output)
             and (not input_ or flow.input == input_)
         ]

@@ -51,6 +51,7 @@ def assemble(fragment: Composition, supplies: Supplies, make_queue: Callable[...
             _take_conditions(node)
         for node in engine.nodes:
             _give_conditions(node, supplies)
+            limit_source(node, supplies)
         _complete(fragment, engine)
     except BaseException:
         _give_conditions_back(engine)
@@ -114,10 +115,14 @@ def captured_in(engine: Engine) -> list[Operator]:
 
 
 def _give_conditions(node: Node, supplies: Supplies) -> None:
-    """Attach the conditions of a node, and limit the computes of a source if the run is limited."""
+    """Attach the conditions of a node."""
     node.declared = NodeConditions(node, supplies)
     node.declared.attach()
     node.take_on_conditions()
+
+
+def limit_source(node: Node, supplies: Supplies) -> None:
+    """Limit the computes of a source if the run is limited; when its flows are known."""
     limit = read_run_options().over(supplies.limits).count
     if limit is not None and is_source(node.operator):
         node.limit_count(limit)

@@ -23,6 +23,7 @@ from headrace._runtime.lifecycle.accounts import MessageCounter, keeping_counts
 from headrace._runtime.lifecycle.assembly import (
     expect_undeclared_flows,
     join_node,
+    limit_source,
     make_input_queue,
     make_queue,
     share_rooms,
@@ -267,6 +268,7 @@ class Changes:
             engine.operator_nodes.append(node)
             engine.queues.update(queues)
             engine.alive += 1
+            limit_source(node, self._supplies)
 
 
 def _give_up(operators: list[Operator], started: list[Operator]) -> None:
@@ -294,15 +296,21 @@ def connect(engine: Engine, changed: list[Node]) -> None:
         if not node.retired:
             _attach(node, engine)
     left = [node for node in engine.nodes if not node.retired]
+    # Producers of a queue share its room when its consumer has ended, too.
+    sharing = dict.fromkeys((*left, *(queue.consumer for node in left for queue in node.outputs)))
     for node in left:
         node.blockers = node.awaited.blocks
+    for node in sharing:
         node.shared_room = None
     for state in dict.fromkeys(queue.state for node in left for queue in (*node.inputs, *node.outputs)):
         state.start_over()
-    share_rooms(left)
+    share_rooms(sharing)
     expect_undeclared_flows(engine)
     if engine.observer is not None:
         engine.observer.follow(engine)
+    for node in changed:
+        if node.faults is not None and not node.retired:
+            node.faults.follow()  # it holds back what goes to the queues that the observer has put there
     for node in near:
         if not node.retired:
             node.streams.follow_graph()
@@ -330,8 +338,6 @@ def _attach(node: Node, engine: Engine) -> None:
         if not queue.feeders and len(node.input_queues[queue.port]) > 1:
             queue.min_size = 0
     node.go_on_resuming()
-    if node.faults is not None:
-        node.faults.follow()
     if node.ending is not None and node.ending.is_on:
         engine.ends.free(node)
 

@@ -214,7 +214,9 @@ class Gate:
         alone = self._engine.alone
         if alone.node is not None:
             return alone.allows(ready_queue)
-        if self.is_open or self.steps:
+        if self.is_open:
+            return not self.calls  # which are made when nothing computes, before anything begins
+        if self.steps:
             return True
         return any(map(self._may_begin, (*ready_queue.now, *ready_queue.later)))
 

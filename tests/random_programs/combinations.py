@@ -1,0 +1,132 @@
+"""The page of combinations: for each pair of features, that they work together, or the error that refuses them.
+
+``python -m tests.random_programs.combinations`` writes it. A pair that the generator makes at random works: the
+page has the number of programs among the first seeds that have it, which the suite compares with the model. Any
+other pair is tried: one operator is given both, and a program is refused, or the model agrees with all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+from headrace.core.errors import GraphError, ParameterError
+from tests.random_programs.making import CHANCES, RUN_CHANCES, make
+from tests.random_programs.model import faults
+from tests.random_programs.program import pairs_of
+from tests.random_programs.running import run_program
+
+PAGE = Path(__file__).with_name("combinations.md")
+OF_STAGE = (*CHANCES, "feed", "results")
+FEATURES = (*OF_STAGE, *RUN_CHANCES)
+SEEDS = 2000
+TRIED = 4
+HEAD = """# Combinations
+
+`python -m tests.random_programs.combinations` writes this page, and a test fails if it is out of date. A program
+combines two features if one operator has both, or if the run has one of them and an operator or the run the other.
+A number says how many of the first {seeds} random programs combine the two; `tests/random_programs/model.py` says
+what they do, and the suite runs them. The other pairs were tried one by one:
+
+- `+`: made to have both, they do what the model says.
+- `=`: they are two kinds of one thing, of which an operator, an input or a run has one.
+- `.`: the generator makes no operator with both; feeds and results are ready operators with one plain port.
+- `~`: they run, and the model has no rule yet for what they do together.
+- a letter: refused, with the error below.
+"""
+# Two kinds of one thing.
+KINDS = (
+    {"generator", "async function", "feed", "results"},
+    {"POP", "REJECT", "LATEST"},
+    {"join by time", "window"},
+    {"skip", "restart"},
+    {"event-based scheduler", "default scheduler"},
+    {"several flows, several queues", "several flows, one queue", "batch"},
+)
+
+
+def counted() -> Counter[frozenset[str]]:
+    """Return how many of the first programs have each pair."""
+    counts: Counter[frozenset[str]] = Counter()
+    for seed in range(SEEDS):
+        counts.update(pairs_of(make(seed)))
+    return counts
+
+
+def tried(one: str, other: str) -> str:
+    """Return what happens if one operator, or an operator and its run, have two features."""
+    pair = {one, other}
+    if pair & {"feed", "results"} and pair <= set(OF_STAGE):
+        return "."
+    of_stage, of_run = pair & set(OF_STAGE), pair & set(RUN_CHANCES)
+    found = ""
+    for seed in range(TRIED):
+        program = make(seed, of_stage, of_run, is_strict=False)
+        if frozenset(pair) not in pairs_of(program):
+            continue
+        if "timeout" in pair:  # it computes as long as anything is under way
+            program.duration, program.block = 500, ""
+        try:
+            if faults(program, run_program(program)):
+                return "~"
+        except (GraphError, ParameterError, TypeError, ValueError) as error:
+            return _general(str(error).partition("\n")[0])
+        found = "+"
+    return found or "."
+
+
+def _general(error: str) -> str:
+    """Return an error without what only its program has."""
+    error = re.sub(r"'(?:[gh]\.)?(?:s|new)\d+(\[\w+\])?'", "'…'", error)
+    return re.sub(r"'(?:a|b|c|message|out|failed|back)'", "'…'", error)
+
+
+def results() -> Iterator[tuple[str, str, str]]:
+    """Yield each pair and what is known of it."""
+    counts = counted()
+    for one, other in combinations(FEATURES, 2):
+        count = counts[frozenset({one, other})]
+        if count:
+            yield one, other, str(count)
+        elif any({one, other} <= kinds for kinds in KINDS):
+            yield one, other, "="
+        else:
+            yield one, other, tried(one, other)
+
+
+def page() -> str:
+    """Return the page."""
+    logging.disable(logging.CRITICAL)
+    try:
+        found = {frozenset({one, other}): result for one, other, result in results()}
+    finally:
+        logging.disable(logging.NOTSET)
+    letters: dict[str, str] = {}
+    for result in found.values():
+        if not result.isdigit() and result not in ("+", "=", ".", "~"):
+            letters.setdefault(result, _letter(len(letters)))
+    numbered = [f"{number}. {name}" for number, name in enumerate(FEATURES, 1)]
+    lines = [
+        HEAD.format(seeds=SEEDS),
+        f"| | {' | '.join(map(str, range(1, len(FEATURES))))} |",
+        f"| --- |{' --- |' * (len(FEATURES) - 1)}",
+    ]
+    for place, name in enumerate(FEATURES[1:], 1):
+        cells = [found[frozenset({name, other})] for other in FEATURES[:place]]
+        shown = " | ".join(letters.get(cell, cell) for cell in cells)
+        lines.append(f"| {numbered[place]} | {shown} |{' |' * (len(FEATURES) - 1 - place)}")
+    lines.insert(3, f"| {numbered[0]} |{' |' * (len(FEATURES) - 1)}")
+    lines += ["", *(f"- `{letter}`: {text}" for text, letter in letters.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _letter(number: int) -> str:
+    return "abcdefghijklmnopqrstuvwxyz"[number] if number < 26 else f"a{_letter(number - 26)}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,718 @@
+"""What a program must do, written independently of the runtime.
+
+The model goes through a program operator by operator and flow by flow. What an operator sends follows from what it
+received; what an input receives follows from what was sent to it. By these two, the messages of an orderly program
+are the same in every run. Where the rules leave freedom (which of two producers comes first, what was dropped by a
+full queue, what has arrived at a time), the model says what is allowed, and goes on with what was seen. At the end,
+every message is in one count, and no operator is left that could go on.
+
+Each function yields the sentences that are not true of a run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.random_programs.building import Compute, Record, fails_on, number_of, results_of
+from tests.random_programs.join_sets import latest, nearest, tightest
+from tests.random_programs.program import Port, Program, Stage
+from tests.random_programs.running import run_program
+
+
+@dataclass
+class Message:
+    """A message that was sent."""
+
+    value: Any
+    stamp: int | None
+    metadata: Any
+    time: int
+
+
+def faults(program: Program, record: Record) -> list[str]:
+    """Return what is wrong with a run."""
+    return list(_Model(program, record).check())
+
+
+def is_wrong(program: Program) -> bool:
+    """Return whether the run of a program goes wrong; an error of the program itself counts."""
+    try:
+        return bool(faults(program, run_program(program)))
+    except Exception:
+        return True
+
+
+class _Model:
+    def __init__(self, program: Program, record: Record) -> None:
+        self.program, self.record, self.outcome = program, record, record.outcome
+        self.ended_by = str(record.outcome.ended_by)
+        self.is_whole = self.ended_by in ("finished", "starved")
+        self.changed = {change.stage for change in program.changes if change.what in ("detach", "again")}
+        self.stopped = {change.stage for change in program.changes if change.what == "stop"}
+        self.is_virtual = program.clock == "virtual"
+        self.is_timeless = self.is_virtual and not any(stage.takes for stage in program.stages)
+
+    def path(self, stage: Stage) -> str:
+        """Return the name of the operator of a stage in its application."""
+        return f"{stage.group}.{stage.name}" if stage.group else stage.name
+
+    def computes(self, stage: Stage) -> list[Compute]:
+        """Return what a stage did."""
+        return self.record.computes.get(stage.name, [])
+
+    def check(self) -> Iterator[str]:
+        yield from self._end_of_run()
+        for stage in self.program.stages:
+            yield from (f"{stage.name}: {fault}" for fault in self._stage(stage))
+            for port in stage.ports:
+                yield from (f"{stage.name}.{port.name}: {fault}" for fault in self._port(stage, port))
+        yield from self._tracked()
+
+    # How the run ends.
+
+    def _end_of_run(self) -> Iterator[str]:
+        program = self.program
+        failing = [stage for stage in program.stages if stage.fails and not (stage.retries or stage.on_error)]
+        raised = [stage for stage in failing if any(each.has_failed for each in self.computes(stage))]
+        if raised:
+            notes = [f"raised in compute of operator '{self.path(stage)}' (Working)" for stage in raised]
+            if self.ended_by != "failed" or getattr(self.record.error, "__notes__", None) != notes:
+                yield f"the run ended by {self.ended_by} with {self.record.error!r}, not by an error in {notes}"
+            return
+        allowed = {"finished"}
+        if self._is_starved() or (self.ended_by == "starved" and program.block == "leave"):
+            allowed = {"starved"}
+        if program.stop is not None:
+            name, turn = program.stop
+            reached = len(self.record.computes.get(name, ())) >= turn
+            allowed = {"stopped"} if reached else allowed
+        if program.duration:
+            allowed.add("duration")
+        if program.block == "raise":
+            allowed.add("stopped")
+        if self.ended_by not in allowed:
+            yield f"the run ended by {self.ended_by}, not {' or '.join(sorted(allowed))}"
+
+    def _is_starved(self) -> bool:
+        """Return whether the run was starved; `_could_go_on` checks that nothing could go on then."""
+        return self.ended_by == "starved" and bool(self.outcome.undelivered)
+
+    # What an operator does.
+
+    def _stage(self, stage: Stage) -> Iterator[str]:
+        computes = self.computes(stage)
+        if stage.kind in ("feed", "results"):
+            return
+        yield from self._turns(stage, computes)
+        turn = 0
+        for compute in computes:
+            turn += 1
+            if compute.is_end:
+                continue
+            for port in stage.ports:
+                if fault := self._amount(stage, port, compute):
+                    yield f"compute {turn} {fault}"
+            expected = self._expected(stage, compute, turn)
+            if expected is not None and compute.sent and compute.sent != expected:
+                yield f"compute {turn} sent {compute.sent} of {compute.received}"
+        if stage.retries or stage.on_error:
+            yield from self._attempts(stage, computes)
+        if (
+            stage.ends
+            and self.ended_by == "finished"
+            and not (stage.workers > 1 or stage.name in self.stopped)
+        ):
+            ends = [n for n, compute in enumerate(computes) if compute.is_end]
+            if ends != [len(computes) - 1]:
+                yield f"ended {len(ends)} times in {len(computes)} computes"
+        yield from self._times(stage, computes)
+        yield from self._count_of_sent(stage)
+        if self.is_whole:
+            yield from self._could_go_on(stage, computes)
+
+    def _expected(self, stage: Stage, compute: Compute, turn: int) -> list[Any] | None:
+        if stage.is_source or (stage.workers > 1 and not stage.is_pure):
+            return None
+        return results_of(stage, compute.received, turn)[: stage.emits]
+
+    def _turns(self, stage: Stage, computes: list[Compute]) -> Iterator[str]:
+        """Check the number of computes."""
+        done = [compute for compute in computes if not compute.is_end]
+        if stage.count and len(done) > stage.count and stage.kind != "yields":
+            yield f"computed {len(done)} times, {stage.count} at most"
+        ahead = stage.kind == "async"  # one value is made ahead
+        if stage.is_source and self.program.max_messages and len(done) > self.program.max_messages + ahead:
+            yield f"a source computed {len(done)} times, {self.program.max_messages} at most"
+        for before in stage.after:
+            turns = [each for each in self.record.computes.get(before, ()) if not each.is_end]
+            if len(done) > len(turns):
+                yield f"computed {len(done)} times after {len(turns)} computes of {before}"
+
+    def _amount(self, stage: Stage, port: Port, compute: Compute) -> str:
+        """Check how many messages an input gave to a compute."""
+        if not port.sources:
+            return ""
+        found, join = len(compute.received.get(port.name, [])), stage.join
+        if stage.timeout:
+            return ""
+        if join is not None:
+            least, most = (1, join.length) if join.rule == "window" else (1, 1)
+        elif port.least == 0:
+            least, most = 0, 1 if port.size == 1 else port.limit
+        elif port.size == 0:
+            least = most = len(port.sources)
+            if stage.name in self.changed:
+                least, most = 1, most
+        elif port.size > 1:
+            least, most = port.needs, port.limit
+        else:
+            least = most = 1
+        if least <= found <= most:
+            return ""
+        if port.name == "back" and found == 1:
+            return ""
+        return f"received {found} messages at {port.name}, not {least} to {most}"
+
+    def _attempts(self, stage: Stage, computes: list[Compute]) -> Iterator[str]:
+        """Check how often each message was tried."""
+        before = [
+            self.program.stage(source.partition(".")[0]) for port in stage.ports for source in port.sources
+        ]
+        if any(each.ends and each.workers > 1 for each in before):
+            return  # their ends send the same message
+        groups = [list(each) for _, each in itertools.groupby(computes, key=lambda one: repr(one.received))]
+        if not self.is_whole or stage.count or stage.name in self.stopped:
+            groups = groups[: -1 - stage.ends]
+        for group in groups:
+            expected = 1
+            if fails_on(stage, group[0].received):
+                expected = min(stage.fails, stage.retries) + 1
+            if len(group) != expected and stage.workers == 1 and not group[0].is_end:
+                yield f"tried {group[0].received} {len(group)} times, not {expected}"
+        given_up = self._given_up(stage)
+        counts = self.outcome.operators.get(self.path(stage))
+        if counts is None or stage.workers > 1 or not self.is_whole:
+            return
+        if stage.on_error == "dead_letter" and counts.dead_letters != len(given_up):
+            yield f"counted {counts.dead_letters} dead letters of {len(given_up)}"
+        if stage.on_error == "skip" and counts.skipped != len(given_up):
+            yield f"counted {counts.skipped} skipped of {len(given_up)}"
+        failed = sum(compute.has_failed for compute in computes)
+        is_cut = bool(stage.count) or stage.name in self.stopped  # the last attempt may be no retry any more
+        if not failed - len(given_up) - is_cut <= counts.retries <= failed - len(given_up):
+            yield f"counted {counts.retries} retries of {failed - len(given_up)}"
+
+    def _count_of_sent(self, stage: Stage) -> Iterator[str]:
+        """Check the number of messages that the outcome says a stage sent, where it counts them."""
+        counts = self.outcome.operators[self.path(stage)].sent if stage.workers == 1 else None
+        messages = self.sent(stage.name)
+        if counts is None or messages is None or stage.kind not in ("source", "step") or stage.routes:
+            return
+        if counts["out"] != len(messages) and self.is_whole:
+            yield f"sent {len(messages)} messages, of which {counts['out']} were counted"
+
+    def _given_up(self, stage: Stage) -> list[Compute]:
+        """Return the failed computes that were not tried again."""
+        computes = self.computes(stage)
+        found, in_a_row = [], 0
+        for compute in computes:
+            if not compute.has_failed:
+                in_a_row = 0
+                continue
+            in_a_row += 1
+            if in_a_row > stage.retries:
+                found.append(compute)
+                in_a_row = 0
+        return found
+
+    def _times(self, stage: Stage, computes: list[Compute]) -> Iterator[str]:
+        times = [compute.time for compute in computes if not compute.is_end]
+        if times != sorted(times) and stage.workers == 1:
+            yield f"went back in time: {times}"
+        if not self.is_virtual:
+            return
+        if stage.period and stage.kind == "source":
+            early = [n for n, time in enumerate(times) if time < n * stage.period]
+            if early:
+                yield f"computed before its period: {times}"
+            if self.is_timeless and self.program.scheduler == "greedy" and not self._is_held_up(stage):
+                due = [n * stage.period for n in range(len(times))]
+                if times != due:
+                    yield f"computed at {times}, not every {stage.period}"
+        if stage.timeout and self.is_timeless:
+            late = [
+                n for n, (one, two) in enumerate(itertools.pairwise([0, *times])) if two - one > stage.timeout
+            ]
+            if late and self._is_free(stage):
+                yield f"computed at {times}, with a timeout of {stage.timeout}"
+            last = max(
+                (each.time for name in self._names() for each in self.record.computes[name]), default=0
+            )
+            is_due = last > stage.timeout and self._feeders_live_at(stage, stage.timeout + 1)
+            if not times and is_due and self._is_free(stage):
+                yield f"never computed until {last}, with a timeout of {stage.timeout}"
+            elif (
+                times
+                and last - times[-1] > stage.timeout
+                and self._feeders_live_at(stage, last)
+                and self._is_free(stage)
+            ):
+                yield f"computed last at {times[-1]} of {last}, with a timeout of {stage.timeout}"
+        if stage.kind == "async" and not stage.is_source and self.is_timeless:
+            for compute in computes:
+                if compute.is_done and compute.ended != compute.time:
+                    yield f"virtual time went from {compute.time} to {compute.ended} while it awaited"
+
+    def _names(self) -> list[str]:
+        return [*self.record.computes]
+
+    def _feeders_live_at(self, stage: Stage, time: int) -> bool:
+        """Return whether a stage that sends to this one computed at a time or later."""
+        sources = [source.partition(".")[0] for port in stage.ports for source in port.sources]
+        return any(
+            each.time >= time for source in sources for each in self.record.computes.get(source, ())[-1:]
+        )
+
+    def _is_free(self, stage: Stage) -> bool:
+        """Return whether nothing but its own conditions holds a stage back."""
+        return not self._is_held_up(stage) and stage.name not in self.stopped | self.changed
+
+    def _is_held_up(self, stage: Stage) -> bool:
+        """Return whether a stage may wait for room."""
+        is_followed = any(stage.name in other.after for other in self.program.stages)
+        is_slow = any(self._may_be_slow(other, port) for other, port in self.program.behind(stage.name))
+        return is_followed or is_slow or stage.routes
+
+    def _may_be_slow(self, stage: Stage, port: Port) -> bool:
+        if port.policy != "FAULT":
+            return False
+        if stage.name in self.stopped:
+            return True
+        is_plain = stage.kind == "step" and not self.program.behind(stage.name) and not stage.join
+        return not is_plain or bool(
+            stage.period or stage.count or stage.after or len(stage.ports) > 1 or stage.retries
+        )
+
+    def _could_go_on(self, stage: Stage, computes: list[Compute]) -> Iterator[str]:
+        """Check that a stage had no reason to go on when the run ended."""
+        turns = len([each for each in computes if not each.is_end])
+        if stage.name in self.stopped or stage.name in self.changed or stage.routes:
+            return
+        if stage.count and turns >= stage.count:
+            return
+        if stage.is_source:
+            if stage.kind == "feed" or (self.program.max_messages and turns >= self.program.max_messages):
+                return
+            if self.program.block:  # it ends with the block
+                return
+            if not self._has_room(stage):
+                return
+            yield f"a source computed {turns} of {stage.count} times"
+            return
+        if stage.timeout and self.ended_by == "finished" and self._is_free(stage):
+            left = sum(self._left(stage, port) for port in stage.ports)
+            if left:
+                yield f"ended with {left} messages left"
+        if stage.join is not None or stage.timeout or stage.after or stage.workers > 1 or not stage.ports:
+            return
+        if any(port.size == 0 for port in stage.ports) or all(port.least == 0 for port in stage.ports):
+            return
+        if all(self._left(stage, port) >= port.needs for port in stage.ports) and self._has_room(stage):
+            yield f"could go on with {[self._left(stage, port) for port in stage.ports]} messages"
+
+    def _left(self, stage: Stage, port: Port) -> int:
+        return int(self.outcome.undelivered.get(f"{self.path(stage)}.{_name_in(stage, port)}", 0))
+
+    def _has_room(self, stage: Stage) -> bool:
+        if any(stage.name in other.after for other in self.program.stages):
+            return False  # perhaps: the one behind it may not have run
+        outputs = [stage.name] + [f"{stage.name}.failed"] * (stage.on_error == "dead_letter")
+        return all(
+            port.policy != "FAULT"
+            or (
+                port.limit * (len(port.sources) if port.size == 0 else 1) - self._left(other, port)
+                >= stage.emits
+                and not other.workers > 1
+                and other.join is None
+                and port.size != 0
+                and other.name not in self.changed
+            )
+            for output in outputs
+            for other, port in self.program.behind(output)
+        )
+
+    # What a flow carries.
+
+    def sent(self, source: str, target: str = "") -> list[Message] | None:
+        """Return what an output sent, in order, to one of the stages behind it; None if the order is not known."""
+        name, _, output = source.partition(".")
+        stage = self.program.stage(name)
+        if stage.kind == "feed":
+            emitted = self.outcome.operators[self.path(stage)].computes
+            return [Message(number_of(self.path(stage), turn), None, None, 0) for turn in range(emitted)]
+        computes = self.computes(stage)
+        given_up = {id(compute) for compute in self._given_up(stage)}
+        found: list[Message] = []
+        if stage.workers > 1:
+            in_order = self._in_order(stage)
+            if in_order is None:
+                return None
+            computes = in_order
+        for compute in computes:
+            if output:
+                if id(compute) in given_up:
+                    found.append(Message(_flat_message(stage, compute), None, None, compute.time))
+                continue
+            if compute.has_failed and (stage.retries or not compute.sent or not stage.sends_first):
+                continue
+            if stage.routes and target and compute.route != target:
+                continue
+            metadata = {"v": compute.sent[0]} if compute.sent and stage.kind in ("source", "step") else None
+            found += [Message(value, compute.stamp, metadata, compute.time) for value in compute.sent]
+        return found
+
+    def _in_order(self, stage: Stage) -> list[Compute] | None:
+        """Return the computes of replicas in the order of what they received."""
+        port = stage.ports[0]
+        sent = self.sent(port.sources[0]) if len(port.sources) == 1 or port.size == 0 else None
+        if sent is None or stage.name in self.changed:
+            return None
+        place = {repr(message.value): n for n, message in enumerate(sent)}
+        computes = self.computes(stage)
+        key = port.name
+        if any(not each.received[key] and not each.is_end for each in computes):
+            return None
+        return sorted(
+            computes,
+            key=lambda each: len(place) if each.is_end else place.get(repr(each.received[key][0]), -1),
+        )
+
+    def arrived(self, stage: Stage, port: Port) -> list[Any]:
+        """Return what an input gave to the computes of its stage, in order; that of attempts once."""
+        if stage.kind == "results":
+            return self.record.results[stage.name]
+        computes = self.computes(stage)
+        if stage.workers > 1:
+            computes = self._in_order(stage) or computes
+        found: list[Any] = []
+        in_a_row = 0
+        for compute in computes:
+            in_a_row = in_a_row + 1 if compute.has_failed else 0
+            if compute.has_failed and in_a_row <= stage.retries and compute is not computes[-1]:
+                continue
+            if compute.has_failed:
+                in_a_row = 0
+            found += compute.received.get(port.name, [])
+        return found
+
+    def _port(self, stage: Stage, port: Port) -> Iterator[str]:
+        if not port.sources:
+            return
+        arrived = self.arrived(stage, port)
+        if stage.join is not None:
+            yield from self._joined(stage, port, arrived)
+            return
+        sent = {source: self.sent(source, stage.name) for source in port.sources}
+        known = {source: messages for source, messages in sent.items() if messages is not None}
+        if len(known) < len(sent):
+            return
+        total = 0
+        rest = Counter(map(repr, arrived))
+        for source, messages in known.items():
+            values = [message.value for message in messages]
+            total += len(values)
+            own = Counter(map(repr, values))
+            mine = [value for value in arrived if repr(value) in own]
+            rest -= Counter(map(repr, mine))
+            yield from self._one_flow(stage, port, source, values, mine)
+        if rest:
+            yield f"received {dict(rest)}, which nobody sent"
+        if stage.name not in self.changed and port.policy != "LATEST" and stage.kind != "results":
+            yield from self._balance(stage, port, total, len(arrived))
+        yield from self._metadata(stage, port, known)
+
+    def _one_flow(
+        self, stage: Stage, port: Port, source: str, sent: list[Any], arrived: list[Any]
+    ) -> Iterator[str]:
+        if port.policy == "LATEST":
+            arrived = [value for value, _ in itertools.groupby(arrived)]
+        # Replicas that are stopped leave what they were given.
+        is_exact = port.policy == "FAULT" and (stage.workers == 1 or self.is_whole)
+        if is_exact and stage.name not in self.changed:
+            if arrived != sent[: len(arrived)]:
+                yield f"received {arrived} of {source}, which sent {sent}"
+            return
+        rest = iter(sent)
+        if not all(value in rest for value in arrived):
+            yield f"received {arrived} of {source} out of order or twice; it sent {sent}"
+        if len(port.sources) > 1 or stage.name in self.changed:
+            return
+        left = self._left(stage, port)
+        if port.policy == "REJECT" and arrived[: port.limit] != sent[: min(port.limit, len(arrived))]:
+            yield f"received {arrived} of {sent}, although it refuses the newest"
+        is_sent = not self._made_ahead(port)
+        if port.policy == "POP" and self.is_whole and is_sent and not left and arrived[-1:] != sent[-1:]:
+            yield f"received {arrived} of {sent}, without the newest"
+
+    def _balance(self, stage: Stage, port: Port, sent: int, arrived: int) -> Iterator[str]:
+        """Check that every message is in one count."""
+        name = f"{self.path(stage)}.{_name_in(stage, port)}"
+        dropped = self.outcome.dropped.get(name, 0)
+        discarded = 0
+        if dropped and port.policy == "FAULT" and self.is_whole and not self._has_cut_short(port):
+            yield f"dropped {dropped} of {sent}"
+        left = self._left(stage, port)
+        if stage.workers > 1:
+            return
+        for source in port.sources:  # results of replicas that waited for room behind them
+            before = self.program.stage(source.partition(".")[0])
+            results = f"{self.path(before)}[results].out"
+            dropped += self.outcome.dropped.get(results, 0)
+            left += self.outcome.undelivered.get(results, 0)
+        counted = arrived + dropped + left + discarded
+        if counted > sent or (self.is_whole and sent - counted > self._made_ahead(port)):
+            yield f"{sent} sent, {arrived} received, {dropped} dropped, {left} left"
+
+    def _made_ahead(self, port: Port) -> int:
+        """Return how many messages may have been made and not sent when the run ended."""
+        stages = [self.program.stage(source.partition(".")[0]) for source in port.sources]
+        return sum(stage.emits for stage in stages if stage.kind in ("yields", "async") or stage.workers > 1)
+
+    def _has_cut_short(self, port: Port) -> bool:
+        """Return whether messages may be sent to a stage that has ended: by an end, or by replicas."""
+        stages = [self.program.stage(source.partition(".")[0]) for source in port.sources]
+        return any(stage.ends or stage.workers > 1 for stage in stages)
+
+    def _metadata(self, stage: Stage, port: Port, sent: dict[str, list[Message]]) -> Iterator[str]:
+        """Check the metadata by port."""
+        if not stage.by_port or stage.kind != "step" or port.policy == "LATEST":
+            return
+        of = {repr(message.value): message.metadata for messages in sent.values() for message in messages}
+        for compute in self.computes(stage):
+            values = compute.received.get(port.name, [])
+            expected = [of.get(repr(value)) or {} for value in values]
+            found = (compute.metadata or {}).get(port.name)
+            if (
+                not any(expected)
+                or compute.is_end
+                or any(each != {} and "v" not in each for each in expected)
+            ):
+                continue
+            single = port.size == 1
+            if found != (expected[0] if single else expected):
+                yield f"has the metadata {found}, not {expected}"
+
+    # Joins.
+
+    def _joined(self, stage: Stage, port: Port, arrived: list[Any]) -> Iterator[str]:
+        join = stage.join
+        assert join is not None
+        sent = {each.name: self.sent(each.sources[0]) for each in stage.ports if len(each.sources) == 1}
+        if len(sent) < len(stage.ports) or any(messages is None for messages in sent.values()):
+            return
+        known: dict[str, list[Message]] = {name: messages or [] for name, messages in sent.items()}
+        of = {repr(message.value): n for n, message in enumerate(known[port.name])}
+        numbers = [of.get(repr(value), -1) for value in arrived]
+        if -1 in numbers:
+            yield f"received {arrived}, some of which nobody sent"
+            return
+        if join.rule not in ("latest", "reuse", "rate", "reference", "window") and numbers != sorted(
+            set(numbers)
+        ):
+            yield f"received messages {numbers}, out of order or twice"
+        if not self.is_whole or self.stopped or stage.count or self.program.duration:
+            return
+        places = {
+            name: {repr(m.value): n for n, m in enumerate(messages)} for name, messages in known.items()
+        }
+        sets = [
+            {name: [places[name].get(repr(v), -1) for v in compute.received.get(name, [])] for name in known}
+            for compute in self.computes(stage)
+            if not compute.is_end
+        ]
+        if port is not stage.ports[0]:
+            return
+        if self.program.max_messages or any(each.policy != "FAULT" for each in stage.ports):
+            yield from self._rejecting(stage, known, sets)
+            return
+        if any(self._made_ahead(each) for each in stage.ports):
+            return  # the last messages may have been made and not sent
+        expected = self._sets(stage, known)
+        if expected is not None and (
+            self.ended_by == "starved" or self._left(stage, port) or not self._has_room(stage)
+        ):
+            expected = expected[: len(sets)]  # the stages behind it have ended
+        if expected is not None and expected != sets:
+            yield f"formed the sets {sets}, not {expected}"
+
+    def _rejecting(
+        self, stage: Stage, known: dict[str, list[Message]], sets: list[dict[str, list[int]]]
+    ) -> Iterator[str]:
+        """Check that inputs which refuse the newest keep the oldest."""
+        join = stage.join
+        assert join is not None
+        if join.rule != "aligned" or join.tolerance or join.wait is not None or len(stage.ports) != 2:
+            return
+        first, other = stage.ports
+        if first.policy == "FAULT":
+            first, other = other, first
+        if (first.policy, other.policy) != ("REJECT", "FAULT"):
+            return
+        keys = [message.stamp for message in known[first.name]][: first.places or 64]
+        common = [key for key in keys if key in {message.stamp for message in known[other.name]}]
+        found = [known[first.name][each[first.name][0]].stamp for each in sets]
+        if not (self._has_room(stage) and self.ended_by == "finished"):
+            common = common[: len(found)]
+        if found[: len(common)] != common:
+            yield f"formed sets of the timestamps {found}; those of {common} came first"
+
+    def _sets(self, stage: Stage, known: dict[str, list[Message]]) -> list[dict[str, list[int]]] | None:
+        """Return the sets that a join forms, as the numbers of messages; None if that depends on time."""
+        join = stage.join
+        assert join is not None
+        names = [port.name for port in stage.ports]
+        if join.rule == "window":
+            length, step = join.length, join.step or join.length
+            count = len(known[names[0]])
+            full = [list(range(n, n + length)) for n in range(0, count - length + 1, step)]
+            rest = list(range(len(full) * step, count))
+            if rest and (not full or full[-1][-1] < count - 1):
+                full.append(rest)
+            return [{names[0]: each} for each in full]
+        kept = {name: [(m.stamp or 0, n) for n, m in enumerate(messages)] for name, messages in known.items()}
+        if join.wait is not None and not self._are_in_time(stage, known):
+            return None
+        if join.rule == "aligned":
+            return [{name: [each[name]] for name in names} for each in tightest(kept, join.tolerance)]
+        if join.rule == "reference":
+            first = names[0]
+            chosen = [
+                {first: [n], **{name: [nearest(kept[name], key, join.tolerance)] for name in names[1:]}}
+                for key, n in kept[first]
+            ]
+            return [each for each in chosen if [None] not in each.values()]  # type: ignore[misc]
+        if join.rule == "latest":
+            one, two = names
+            chosen = [{one: [n], two: [latest(kept[two], key, join.tolerance)]} for key, n in kept[one]]
+            return [each for each in chosen if [None] not in each.values()]  # type: ignore[misc]
+        if join.rule == "rate":
+            if not all(kept.values()):
+                return []
+            first_key = -(-max(each[0][0] for each in kept.values()) // join.step) * join.step
+            end = max(each[-1][0] for each in kept.values())
+            ticks = [
+                {name: [latest(each, tick, join.tolerance)] for name, each in kept.items()}
+                for tick in range(first_key, end + 1, join.step)
+            ]
+            return [each for each in ticks if [None] not in each.values()]  # type: ignore[misc]
+        return None
+
+    def _are_in_time(self, stage: Stage, known: dict[str, list[Message]]) -> bool:
+        """Return whether the messages of one timestamp are sent at one time, so that none can be late."""
+        join = stage.join
+        assert join is not None
+        assert join.wait is not None
+        sources = [self.program.stage(port.sources[0]) for port in stage.ports]
+        periods = {(each.period, each.stamp, each.delay) for each in sources}
+        period, stamp, _ = periods.pop()
+        return (
+            not periods
+            and period == stamp > 0
+            and self.is_virtual
+            and self.program.scheduler == "greedy"
+            and not any(each.takes for each in self.program.stages)
+            and join.lateness == 0
+            and ((join.rule == "aligned" and join.tolerance < period) or join.rule == "rate")
+            and all(len(self.program.behind(each.name)) == 1 for each in sources)
+            and not self.program.changes
+        )
+
+    # What a tracker saw.
+
+    def _tracked(self) -> Iterator[str]:
+        statistics = self.record.statistics
+        if statistics is None or not self.is_whole or self.program.block or self.program.changes:
+            return
+        for stage in self.program.stages:
+            if stage.kind != "step" or stage.workers > 1:
+                continue
+            with_figures = _or_none(statistics.operator, self.path(stage))
+            computes = self.computes(stage)
+            if computes and (with_figures is None or with_figures.count != len(computes)):
+                yield f"{stage.name}: tracked {with_figures and with_figures.count} of {len(computes)} computes"
+            yield from self._paths(stage)
+
+    def _paths(self, stage: Stage) -> Iterator[str]:
+        """Check that the tracker has a path of each message of a chain."""
+        names: list[str] = [self.path(stage)]
+        if self.program.behind(stage.name) or stage.ends:
+            return
+        before = stage
+        while before.ports:
+            if len(before.ports) != 1 or before.join or before.after or before.timeout:
+                return
+            (port,) = before.ports
+            if len(port.sources) != 1 or port.size != 1 or port.policy != "FAULT" or "." in port.sources[0]:
+                return
+            if not port.sources:
+                break
+            before = self.program.stage(port.sources[0])
+            if (
+                before.workers > 1
+                or before.ends
+                or before.kind in ("yields", "async")
+                or before.emits > 1
+                or before.on_error
+                or before.delay
+            ):
+                return
+            names.insert(0, self.path(before))
+        if before is stage or before.after or stage.on_error or any(port.least == 0 for port in before.ports):
+            return
+        path = _or_none(self.record.statistics.path, ",".join(names))
+        expected = len(self.arrived(stage, stage.ports[0]))
+        if expected and (path is None or path.count != expected):
+            yield f"{stage.name}: {path and path.count} of {expected} messages have the path {','.join(names)}"
+
+
+def _or_none(get: Any, name: str) -> Any:
+    try:
+        return get(name)
+    except KeyError:
+        return None
+
+
+def _name_in(stage: Stage, port: Port) -> str:
+    """Return the name that an input has in the application."""
+    return {"yields": "message", "async": "message", "results": "in"}.get(stage.kind, port.name)
+
+
+def _flat_message(stage: Stage, compute: Compute) -> Any:
+    """Return the dead letter of a compute."""
+    if len(stage.ports) > 1:
+        return {name: _one(stage, name, values) for name, values in compute.received.items() if values}
+    (name,) = compute.received
+    return _one(stage, name, compute.received[name])
+
+
+def _one(stage: Stage, name: str, values: list[Any]) -> Any:
+    port = stage.ports[0] if stage.kind in ("yields", "async") else stage.port(name)
+    return values[0] if port.size == 1 and stage.join is None else tuple(values)
+
+
+def differences(program: Program, record: Record, other: Program, other_record: Record) -> Iterator[str]:
+    """Yield what an orderly program received differently when it was run in another way."""
+    models = _Model(program, record), _Model(other, other_record)
+    for stage, same in zip(program.stages, other.stages, strict=True):
+        for port, same_port in zip(stage.ports, same.ports, strict=True):
+            received: Sequence[Any] = [models[0].arrived(stage, port), models[1].arrived(same, same_port)]
+            if record.outcome.undelivered or other_record.outcome.undelivered:
+                # A stage that had ended held up its producers, sooner or later.
+                length = min(map(len, received))
+                received = [each[:length] for each in received]
+            if received[0] != received[1]:
+                yield f"{stage.name}.{port.name}: received {received[0]} and {received[1]}"

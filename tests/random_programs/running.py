@@ -1,0 +1,77 @@
+"""Run a random program, and return what was seen."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, nullcontext, suppress
+from typing import Any
+
+from headrace.core.errors import FeedClosedError
+from tests.harness import PATIENCE
+from tests.random_programs.building import PlannedError, RandomApp, Record, number_of
+from tests.random_programs.program import Program
+
+FRAMES = 9  # put into each feed
+
+
+def run_program(program: Program) -> Record:
+    """Run a program to its end."""
+    app = RandomApp(program)
+    limits: dict[str, Any] = {}
+    if program.max_messages:
+        limits["max_messages"] = program.max_messages
+    if program.duration:
+        limits["duration"] = f"{program.duration}ns"
+    with app.track() if program.track else nullcontext() as tracker:
+        error = None
+        try:
+            if program.block:
+                _run_block(app, limits)
+            else:
+                app.run(**limits)
+        except PlannedError as planned:
+            error = planned
+        record = app.record
+        record.error = error
+        if tracker is not None:
+            record.statistics = tracker.statistics
+    record.outcome = app.outcome
+    return record
+
+
+def _run_block(app: RandomApp, limits: dict[str, Any]) -> None:
+    program = app.program
+    feeds = [stage.name for stage in program.stages if stage.kind == "feed"]
+    results = [stage.name for stage in program.stages if stage.kind == "results"]
+
+    def put(name: str) -> None:
+        with suppress(FeedClosedError, PlannedError), app.feed(name) as feed:
+            for turn in range(FRAMES):
+                feed.put(number_of(name, turn))
+                app.record.put[name.rpartition(".")[2]].append(number_of(name, turn))
+
+    def take(name: str) -> None:
+        taken = app.results(name)
+        with suppress(PlannedError):
+            for value in taken:
+                app.record.results[name.rpartition(".")[2]].append(value)
+
+    threads: list[threading.Thread] = []
+    with suppress(KeyboardInterrupt), ExitStack() as stack:
+        stack.enter_context(app.running())
+        threads += [threading.Thread(target=put, args=(_path(app, name),), daemon=True) for name in feeds]
+        threads += [threading.Thread(target=take, args=(_path(app, name),), daemon=True) for name in results]
+        for thread in threads:
+            thread.start()
+        if program.block == "raise":
+            raise KeyboardInterrupt
+        if program.block == "drain":
+            for thread in threads:
+                thread.join(PATIENCE)
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "a feed or a result is waited for after the run"
+
+
+def _path(app: RandomApp, name: str) -> str:
+    return app.made[name].name
