@@ -7,6 +7,7 @@ import pytest
 import headrace.operators
 from tests.harness.processes import output_of
 
+MAKERS = {"split_batch"}  # functions that make an operator, by `op`
 HEAVY = ("cupy", "torch", "cv2", "av", "onnxruntime", "aiohttp", "PIL", "cuda", "rerun")
 
 
@@ -15,11 +16,11 @@ def test_every_exported_name_is_an_operator() -> None:
 
     assert headrace.operators.__all__ == sorted(headrace.operators.__all__)
     for name in headrace.operators.__all__:
-        assert issubclass(getattr(headrace.operators, name), Operator)
+        assert name in MAKERS or issubclass(getattr(headrace.operators, name), Operator)
         assert name in dir(headrace.operators)
 
 
-@pytest.mark.parametrize("name", headrace.operators.__all__)
+@pytest.mark.parametrize("name", sorted({*headrace.operators.__all__} - MAKERS))
 def test_an_operator_without_an_application_says_how_it_is_made(name: str) -> None:
     with pytest.raises(
         TypeError, match=rf"the first argument of {name} .*inside compose: {name}\(self, name='x'\)"

@@ -9,7 +9,7 @@ import pytest
 
 from headrace import Application, CountCondition, Operator, PeriodicCondition
 from headrace.operators import FeedOp, ResultsOp
-from tests.harness import SCHEDULERS, MakeScheduler, greedy, wait_until
+from tests.harness import PATIENCE, SCHEDULERS, MakeScheduler, greedy, wait_until
 
 
 class Numbers(Operator):
@@ -78,10 +78,10 @@ def test_what_is_under_way_is_computed(scheduler: MakeScheduler) -> None:
 def test_a_paused_run_goes_on_to_its_end() -> None:
     app = Service(at={10: lambda: app.pause()})
     future = app.run_async()
-    assert app.wait_until_started(30)
-    assert app.wait_until_paused(30)
+    assert app.wait_until_started(PATIENCE)
+    assert app.wait_until_paused(PATIENCE)
     app.drain()
-    assert future.result(30).ended_by == "finished"
+    assert future.result(PATIENCE).ended_by == "finished"
     assert app.arrived == list(range(app.numbers.sent))
 
 
