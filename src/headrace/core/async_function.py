@@ -30,6 +30,7 @@ from headrace.core.construction import needs_fragment
 from headrace.core.function import FunctionOperator, InnerFunctionOperator, OperatorFunction
 from headrace.core.inner import Inner
 from headrace.core.loop_thread import LoopThread, acquire_loop, release_loop
+from headrace.gpu.ambient import entered_stream
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
@@ -282,7 +283,7 @@ class _Call:
     def __init__(self, operator: AsyncFunctionOperator, arguments: list[Any] | None = None) -> None:
         self._operator = operator
         self._arguments = arguments or []
-        self._stream = gpu.current_stream()
+        self._stream = entered_stream()
         self._value: Any = None
         self._task: asyncio.Task[None] | None = None
         self.keywords: dict[str, Any] = {}

@@ -222,6 +222,7 @@ def test_everything_else_arrives_as_the_object_it_is(data: Any) -> None:
     assert got is data
 
 
+@pytest.mark.usefixtures("no_device_yet")
 def test_a_tensor_and_a_map_of_tensors_can_be_emitted() -> None:
     tensor, library = as_tensor(np.zeros(3)), as_tensor(Library())
     [[first, second, third]] = passing([tensor, TensorMap(a=tensor, b=library), library])

@@ -400,6 +400,7 @@ def test_operators_that_join_a_run_may_share_a_stream_with_each_other_but_not_wi
     assert len(late[0].streams) == 1
 
 
+@pytest.mark.usefixtures("no_device_yet")
 def test_the_check_says_nothing_of_programs_without_streams(
     monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
 ) -> None:

@@ -50,13 +50,11 @@ class InputContext:
         The input ports.
     announces
         Whether a receive announces the room that it makes (`announce_room`).
-    notes_items
-        Whether an operator without a stream notes what it receives, since it may ask for one in this compute.
     details
         The metadata and timestamps of this compute's messages, by port.
     """
 
-    __slots__ = ("_announce", "_by_name", "_node", "announces", "details", "notes_items", "ports")
+    __slots__ = ("_announce", "_by_name", "_node", "announces", "details", "ports")
 
     def __init__(self, node: RunningOperator) -> None:
         self._node = node
@@ -68,7 +66,6 @@ class InputContext:
             self._by_name[""] = usual[0]
         self._announce: Callable[[Any, tuple[Queue, ...]], None] | None = None
         self.announces = False
-        self.notes_items = False
         self.details: dict[str, list[Details]] = {}
 
     def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
@@ -118,7 +115,7 @@ class InputContext:
             self._announce(self._node, port.queues)  # type: ignore[misc]
         own = port.own
         if own is None:
-            if type(item) is not Envelope and type(item) is not Batch and not self.notes_items:
+            if type(item) is not Envelope and type(item) is not Batch:
                 port.received_in = self._node.remaining
                 return _own_map(item)
             if not any(message.has_fences for message in messages_in(item)):
@@ -143,11 +140,8 @@ class InputContext:
         return self._keep(port, item, None)
 
     def _receive_without_stream(self, port: InputPort, item: Any) -> Any:
-        """Return received data while no device library is there."""
-        if not self.notes_items:
-            port.received_in = self._node.remaining
-        else:  # of a compute that may ask for a stream
-            port.add(item)
+        """Return received data while no device is in use."""
+        port.received_in = self._node.remaining
         if type(item) is Envelope:
             if item.sent is not None:
                 item.sent.note_received(self._node)
@@ -241,7 +235,7 @@ class InputContext:
 
     def _receive_nothing(self, port: InputPort) -> None:
         """Record that `receive` found nothing at an input."""
-        if port.own is None and not self.notes_items:
+        if port.own is None:
             port.empty_in = self._node.remaining
         elif port.item is NOTHING:
             port.item = EMPTY

@@ -229,7 +229,7 @@ class Engine:
         if self.scheduler.max_duration_ms >= 0:
             self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
             self.timed = True
-        self.streams.look_for_library()
+        self.streams.look_for_device()
         for node in self.operator_nodes:
             self.prepare(node)
         for group in self.groups:
