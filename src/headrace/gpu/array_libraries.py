@@ -49,8 +49,8 @@ make_stream: Callable[[str, StreamHandle], Any] = _unknown
 """Return the object of a library, given by name, for a stream."""
 
 when_imported: Callable[[Callable[[], None]], Callable[[], None]] = _never
-"""Call a function whenever a library with a current stream begins to be imported, or the process chooses its device;
-return what ends this."""
+"""Call a function whenever a library with a current stream begins to be imported, or the process chooses its
+device; return what ends this."""
 
 tell: Callable[[], object] = bool
 """Call these functions."""

@@ -334,7 +334,7 @@ class NodeStreams:
     # The operator's stream.
 
     def open(self) -> ManagedStream:
-        """Work on the operator's stream from now on, and return it; it is made current in the middle of a compute."""
+        """Work on the operator's stream from now on, and return it; in a compute, it is made current."""
         if self.own is None:
             assert self._planned is not None
             self.run.activate()
@@ -459,15 +459,12 @@ class NodeStreams:
         """Return the operator's stream of this name, from its pool at the first call; None if none is left.
 
         The first name of an operator without inputs is that of its own stream: it has no other way to ask for it.
-        Where the pool had no stream left for it, none is left for a name.
         """
         if not self.run.has_device:
             return None
         own = self.open()
         if name not in self._named:
-            assert self._planned is not None
-            is_declared = self._planned.kind == "default" or not is_default(own.handle)
-            is_own = is_declared and not (self._named or self._ports)
+            is_own = not (self._named or self._ports)
             self._named[name] = own if is_own else self.run.take_for(self.node.operator)
         found = self._named[name]
         if found is None:

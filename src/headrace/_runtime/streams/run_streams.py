@@ -17,8 +17,9 @@ from headrace._runtime.streams.lifetimes import StreamFrames
 from headrace._runtime.streams.sources import source_of
 from headrace._runtime.streams.stream_source import StreamLease, StreamSource, attempt_all
 from headrace._runtime.streams.watch import Watch
+from headrace.core.errors import StreamError
 from headrace.gpu import array_libraries
-from headrace.gpu.ambient import library_is_in_use, remember_stream
+from headrace.gpu.ambient import library_is_in_use, remember_stream, thread
 from headrace.gpu.backend import active, is_chosen
 from headrace.gpu.current_device import remember_current
 
@@ -35,7 +36,7 @@ class OperatorStream:
     Attributes
     ----------
     managed
-        The stream; the default stream of the device if the pool had none left.
+        The stream.
     frames
         What the operators received, and the stream may still read.
     is_shared
@@ -157,9 +158,13 @@ class RunStreams:
     def _make(self, planned: PlannedStream) -> OperatorStream:
         first = planned.operators[0]
         device_id = self.device_of(first)
-        managed = None if planned.kind == "default" else self.take_for(first)
-        if managed is None:
-            managed = self.default_stream(device_id)
+        managed = self.default_stream(device_id) if planned.kind == "default" else self.take_for(first)
+        if managed is None:  # the layout takes no more than there are
+            name = planned.source.name if planned.source is not None else "of the fragment"
+            raise StreamError(
+                f"operator {first.name!r}: pool {name!r} has no stream left, since another run, or another "
+                "operator by name, has taken it; raise max_size"
+            )
         made = self._made[planned] = self.adopt(managed, planned.is_shared)
         return made
 
@@ -175,6 +180,9 @@ class RunStreams:
         )
 
     def _expect_device(self) -> None:
+        ask = thread.current.ask
+        if ask is not None and is_chosen() and not self.is_active:
+            ask()  # the operator that computes on this thread has chosen the device
         for node in tuple(self.nodes):
             node.expect_device()
 
