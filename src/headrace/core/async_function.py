@@ -46,6 +46,11 @@ class InnerAsyncFunctionOperator(InnerFunctionOperator):
     operator: AsyncFunctionOperator
     awaits = True
 
+    @property
+    def computes_in_use(self) -> int:
+        """How many of the last computes received what the operator still works on, between two computes."""
+        return self.operator.computes_since_oldest_call
+
     def limit_calls(self, count: int) -> bool:
         """Begin at most `count` calls: a call takes two computes, or more."""
         self.calls_left = count if self.calls_left is None else min(count, self.calls_left)
@@ -100,9 +105,16 @@ class AsyncFunctionOperator(FunctionOperator):
         """Whether a compute may go on with messages that an earlier one received."""
         return bool(self.declared.inputs)
 
+    @property
+    def computes_since_oldest_call(self) -> int:
+        """The number of computes since the one that began the oldest call, with that one; 0 if there is none."""
+        for call in tuple(self._calls):
+            return self._computes - call.began
+        return 0
+
     def base_of(self, number: int, base: int) -> int:
         """Return the compute that began the oldest call, whose result is emitted next."""
-        return number - (self._computes - self._calls[0].began if self._calls else 0)
+        return number - self.computes_since_oldest_call
 
     @property
     def never_emits(self) -> bool:

@@ -366,6 +366,11 @@ class InnerFunctionOperator(InnerOperator):
         self.calls_left: int | None = None
 
     @property
+    def computes_in_use(self) -> int:
+        """How many of the last computes received what the operator still works on, between two computes."""
+        return int(self.operator.has_more)
+
+    @property
     def has_gone_on(self) -> bool:
         """Whether its last compute went on with messages that an earlier one had received."""
         return self.resume is not None and not self.resume.received

@@ -341,6 +341,11 @@ def active() -> Backend:
     return _active
 
 
+def is_in_use() -> bool:
+    """Return whether the program uses a device, by headrace or by cuda.core."""
+    return _active is not None or "cuda.core" in sys.modules
+
+
 def is_chosen() -> bool:
     """Return whether the process has chosen its backend."""
     return _active is not None

@@ -50,11 +50,13 @@ class InputContext:
         The input ports.
     announces
         Whether a receive announces the room that it makes (`announce_room`).
+    notes_items
+        Whether an operator without a stream notes what it receives, since it may ask for one in this compute.
     details
         The metadata and timestamps of this compute's messages, by port.
     """
 
-    __slots__ = ("_announce", "_by_name", "_node", "announces", "details", "ports")
+    __slots__ = ("_announce", "_by_name", "_node", "announces", "details", "notes_items", "ports")
 
     def __init__(self, node: RunningOperator) -> None:
         self._node = node
@@ -65,7 +67,7 @@ class InputContext:
         if len(usual) == 1:
             self._by_name[""] = usual[0]
         self._announce: Callable[[Any, tuple[Queue, ...]], None] | None = None
-        self.announces = False
+        self.announces = self.notes_items = False
         self.details: dict[str, list[Details]] = {}
 
     def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
@@ -115,7 +117,7 @@ class InputContext:
             self._announce(self._node, port.queues)  # type: ignore[misc]
         own = port.own
         if own is None:
-            if type(item) is not Envelope and type(item) is not Batch:
+            if type(item) is not Envelope and type(item) is not Batch and not self.notes_items:
                 port.received_in = self._node.remaining
                 return _own_map(item)
             if not any(message.has_fences for message in messages_in(item)):
@@ -142,6 +144,8 @@ class InputContext:
     def _receive_without_stream(self, port: InputPort, item: Any) -> Any:
         """Return received data while no device is in use."""
         port.received_in = self._node.remaining
+        if self.notes_items:
+            port.add(item)
         if type(item) is Envelope:
             if item.sent is not None:
                 item.sent.note_received(self._node)

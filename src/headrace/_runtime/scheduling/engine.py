@@ -629,6 +629,11 @@ class Engine:
         node.update_extra_work()
         self.set_awaited(node, NOTHING)
 
+    def let_go(self, node: Node) -> None:
+        """Release the frames of a node that does not compute any more, as soon as the device has passed them."""
+        if node.lifetimes is not None and not self.stopping:
+            node.lifetimes.settle_when_passed(node.announce)
+
     # Conditions that are evaluated.
 
     def admit(self, node: Node) -> bool:
@@ -715,6 +720,8 @@ class Engine:
             node = inbox.popleft()
             if node is None:
                 continue
+            if node.lifetimes is not None and node.lifetimes.is_settling and not node.busy:
+                self.let_go(node)
             if node.throttled:
                 self.unthrottle(node)
             if node.joining:

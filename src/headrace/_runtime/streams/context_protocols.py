@@ -18,6 +18,7 @@ class Inputs(InputContext, Protocol):
 
     ports: list[InputPort]
     announces: bool
+    notes_items: bool
 
     def keep(self, port: InputPort, item: Any) -> None:
         """Keep what was taken from an input elsewhere, and order the operator's stream after it."""

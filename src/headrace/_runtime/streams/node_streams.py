@@ -8,7 +8,7 @@ The operator has one stream (`layout`), made when the program first uses a devic
 - each message carries a fence, unless all who receive it work on the same stream.
 
 A program that uses no device pays nothing: its computes run as they are, but for the first one of each operator,
-which may ask for a stream. What such a program has received by then is memory of the host, which no device reads.
+which may ask for a stream. If a later one is the first of all to ask, what it has received is memory of the host.
 
 Further streams of the operator (`allocate_cuda_stream`, `set_cuda_stream`) are joined to its stream when the
 compute ends, and to the stream of an output when it emits there.
@@ -29,7 +29,7 @@ from headrace._runtime.messages.managed_stream import ManagedStream, is_default
 from headrace._runtime.messages.ports import NOTHING, InputPort, has_other_receivers, no_such_port, parts_of
 from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
 from headrace._runtime.streams.lifetimes import Lifetimes, limit_of
-from headrace._runtime.streams.resends import Resends
+from headrace._runtime.streams.resends import Resends, holds_memory
 from headrace.core.errors import StreamError
 from headrace.gpu.ambient import remember_stream, thread
 from headrace.gpu.lasting_stream import Current, LastingStream
@@ -167,10 +167,12 @@ class NodeStreams:
         here = thread.current
         before, here.ask = here.ask, self._open_if_possible
         restore = remember_stream()
+        self.node.input.notes_items = True
         try:
             call()
         finally:
             here.ask = before
+            self.node.input.notes_items = False
             if self.own is not None:
                 restore()
 
@@ -366,6 +368,9 @@ class NodeStreams:
                 port.bring(others.bring)
         self._note_use(own)
         self.update_outputs()
+        for port in self._ports:  # of a compute that has begun without
+            if port.item is not NOTHING:
+                node.input.keep(port, port.item)
         if node.compute == self._compute and self._planned is not None:
             node.compute = self._make_compute()
 
@@ -397,13 +402,15 @@ class NodeStreams:
         if self.lifetimes is not None:
             self.lifetimes.fence_next()
 
-    def has_passed(self, turn: int, sender: ManagedStream | None) -> bool:
-        """Return whether a compute has ended and its work is complete, or in the order of the sender's stream.
+    def has_passed(self, turn: int, sender: ManagedStream | None, key: int) -> bool:
+        """Return whether what a compute received is passed: by its work, and by what the operator keeps.
 
-        May be called from any thread; `fence_this_compute` was called in that compute.
+        The compute has ended, and its work is complete or in the order of the sender's stream; no later compute
+        goes on with it; and no attribute of the operator holds memory of that key. May be called from any thread;
+        `fence_this_compute` was called in that compute.
         """
         ago = turn - self.node.remaining
-        if ago <= 0:
+        if ago <= self.node.operator._headrace.computes_in_use or holds_memory(self.node.operator, key):
             return False
         lifetimes = self.lifetimes
         if lifetimes is None or self.own is sender:

@@ -20,7 +20,7 @@ from headrace._runtime.streams.watch import Watch
 from headrace.core.errors import StreamError
 from headrace.gpu import array_libraries
 from headrace.gpu.ambient import library_is_in_use, remember_stream, thread
-from headrace.gpu.backend import active, is_chosen
+from headrace.gpu.backend import active, is_chosen, is_in_use
 from headrace.gpu.current_device import remember_current
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class RunStreams:
 
     def look_for_device(self) -> bool:
         """Make the streams if the program uses a device; return whether the operators work on streams."""
-        if not self.is_active and (library_is_in_use() or is_chosen() or self._are_declared()):
+        if not self.is_active and (library_is_in_use() or is_in_use() or self._are_declared()):
             self.activate()
         return self.is_active
 
