@@ -385,11 +385,6 @@ class NodeStreams:
         if get_ident() != self.current_on and self.run.make_current(device_id):
             self.current_on = get_ident()
 
-    @property
-    def stays_current(self) -> bool:
-        """Whether the operator's device is current in all of its further computes: there is no other thread."""
-        return self.current_on != -1 and self.run.is_on_one_thread
-
     def fences_on(self, stream: ManagedStream) -> Fences:
         """Return the operator's fences on a stream."""
         found = self._fences.get(stream)
