@@ -191,9 +191,9 @@ def test_a_part_reports_and_steps_without_waiting_for_its_driver() -> None:
     channel, theirs = Channel.pair()
     worker: Worker = _worker(channel)
     channel.post(LONG)
-    engine: Any = SimpleNamespace(pausing=SimpleNamespace(on_step=None))
+    engine: Any = SimpleNamespace(gate=SimpleNamespace(on_step=None))
     PartControl(worker).begin(engine)
-    engine.pausing.on_step("wanted")
+    engine.gate.on_step("wanted")
     worker._on_idle(IdleReport())
     assert channel.wants_write
     os.close(worker._beating)

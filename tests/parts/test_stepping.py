@@ -192,7 +192,7 @@ class Run:
         self.told: queue.Queue[tuple[str, str]] = queue.Queue()
         for part, app in self.apps.items():
             assert app.wait_until_paused(PATIENCE)
-            app._headrace.engine.pausing.on_step = lambda what, part=part: self.told.put((part, what))
+            app._headrace.engine.gate.on_step = lambda what, part=part: self.told.put((part, what))
 
     def send(self, messages: list[tuple[str, Request]]) -> None:
         for part, each in messages:

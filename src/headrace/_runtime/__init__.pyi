@@ -40,14 +40,14 @@ from headrace._runtime.scheduling.ends import NONE_LEFT as NONE_LEFT
 from headrace._runtime.scheduling.ends import STARVED as STARVED
 from headrace._runtime.scheduling.ends import STUCK as STUCK
 from headrace._runtime.scheduling.engine import Engine as Engine
+from headrace._runtime.scheduling.gate import TAKEN as TAKEN
+from headrace._runtime.scheduling.gate import UNUSED as UNUSED
+from headrace._runtime.scheduling.gate import WANTED as WANTED
 from headrace._runtime.scheduling.group import Boundary as Boundary
 from headrace._runtime.scheduling.group import Group as Group
 from headrace._runtime.scheduling.group import GroupPlan as GroupPlan
 from headrace._runtime.scheduling.host_attributes import HostAttributes as HostAttributes
 from headrace._runtime.scheduling.node import Node as Node
-from headrace._runtime.scheduling.pausing import TAKEN as TAKEN
-from headrace._runtime.scheduling.pausing import UNUSED as UNUSED
-from headrace._runtime.scheduling.pausing import WANTED as WANTED
 from headrace._runtime.scheduling.unreceived import has_more as has_more
 from headrace._runtime.streams.default_stream import default_stream_of as default_stream_of
 from headrace._runtime.streams.knobs import Knobs as Knobs

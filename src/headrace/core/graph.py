@@ -304,7 +304,34 @@ def is_source(operator: Operator) -> bool:
 
     The end of a flow from another process is none.
     """
-    return not operator._headrace.incoming and not operator._headrace.is_link
+    return not operator._headrace.incoming and operator._headrace.beyond is None
+
+
+def is_sink(operator: Operator) -> bool:
+    """Return whether an operator is a sink: no flow leads from it, whatever outputs it declares.
+
+    The end of a flow to another process is none.
+    """
+    return not operator._headrace.outgoing and operator._headrace.beyond is None
+
+
+@dataclass(slots=True)
+class Beyond:
+    """What is behind the end of a flow to another process: what comes back from there, as far as is known.
+
+    Attributes
+    ----------
+    leads_to
+        The ends of the flows by which what it sends comes back.
+    full
+        The queues of this process in which what it sends waits for room.
+    has_run
+        Whether an operator of another process has computed in the loop that the flow is part of.
+    """
+
+    leads_to: tuple[Operator, ...] = ()
+    full: tuple[Any, ...] = ()
+    has_run: bool = True
 
 
 def check_member(fragment: Composition, operator: Any, *, or_subgraph: bool = False) -> None:

@@ -40,6 +40,7 @@ from headrace._runtime import Envelope, Queue, open_message, seal_message
 from headrace.conditions.cuda_stream import CudaStreamCondition
 from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.errors import LinkError, RunStopped
+from headrace.core.graph import Beyond
 from headrace.core.inner import Inner
 from headrace.core.operator import InnerOperator, Operator
 from headrace.core.ports import IOSpec
@@ -172,8 +173,11 @@ class AbsentLink:
 
 
 class _InnerLinkOperator(InnerOperator):
-    is_link = True
     moves_messages = True
+
+    def __init__(self, operator: Operator) -> None:
+        super().__init__(operator)
+        self.beyond: Beyond = Beyond()
 
 
 class LinkOperator(Operator):
@@ -190,8 +194,6 @@ class LinkOperator(Operator):
         Whether nothing more will be sent or arrive.
     is_given_up
         Whether the link has failed, and this part goes on without the other one.
-    is_run_behind
-        Whether an operator of another part has computed in the loop that this flow is part of, as far as is known.
     """
 
     parallel = True  # a message is copied, and sent or received
@@ -210,7 +212,6 @@ class LinkOperator(Operator):
         self.idleness = idleness
         self.has_news = True
         self.is_done = False
-        self.is_run_behind = True
         self._port = port
         self._on_failure = on_failure
         self._lock = threading.Lock()
@@ -370,11 +371,10 @@ class LinkOperator(Operator):
 
     def note_ties(self, room: Mapping[str, Sequence[str]], not_run: Container[str]) -> None:
         """Note what starves together with operators of other parts (`EndIdle`)."""
-        self.is_run_behind = self.flow.name not in not_run
-        returning: list[Any] = [
-            each for each in self._headrace.leads_to if each.name in room.get(self.flow.name, ())
-        ]
-        self._headrace.full_behind = tuple([each._queue for each in returning])
+        beyond = self._headrace.beyond
+        beyond.has_run = self.flow.name not in not_run
+        returning: list[Any] = [each for each in beyond.leads_to if each.name in room.get(self.flow.name, ())]
+        beyond.full = tuple([each._queue for each in returning])
 
     @property
     def waits_beside_others(self) -> bool:

@@ -665,7 +665,7 @@ class Worker:
         """Set a value of an operator, and answer."""
         failure = None
         try:
-            operators = (each._headrace.stands_for or each for each in self.cut.application.graph)
+            operators = (each._headrace.declared for each in self.cut.application.graph)
             operator = next(each for each in operators if each.name == wanted.operator)
             getattr(operator, wanted.method)(wanted.name, pickle.loads(wanted.value))
         except Exception as error:
@@ -705,7 +705,7 @@ class PartControl(RunControl):
 
     def begin(self, engine: ControlledEngine) -> None:
         """Set the engine of the run, whose steps are those of the whole program."""
-        engine.pausing.on_step = lambda what: self._worker.channel.post(Step(what))
+        engine.gate.on_step = lambda what: self._worker.channel.post(Step(what))
         super().begin(engine)
 
     def start(self) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def find_starved(engine: Engine) -> tuple[Starved, ...]:
     """Return the starved operators; called when nothing can run any more."""
     # The end of a flow from or to another process waits for that process.
-    waiting = [node for node in engine.nodes if not node.retired and not node.operator._headrace.is_link]
+    waiting = [node for node in engine.nodes if not node.retired and node.beyond is None]
     loops = _loops(engine.nodes) if waiting else {}
     found = [_examine(node, loops.get(node, frozenset())) for node in waiting]
     found += [_examine_member(node) for group in engine.groups for node in group.members]
@@ -68,14 +68,14 @@ def find_ties(engine: Engine) -> tuple[dict[str, tuple[str, ...]], tuple[LoopPar
     """
     room: dict[str, tuple[str, ...]] = {}
     for node in engine.nodes:
-        if node.operator._headrace.is_link and node.outputs:
+        if node.beyond is not None and node.outputs:
             found = _waiting_for_room([node.outputs[0].consumer])
-            full = sorted(each.name for each in found if each.operator._headrace.is_link)
+            full = sorted(each.name for each in found if each.beyond is not None)
             room |= {node.name: tuple(full)} if full else {}
     loops = []
     for loop in dict.fromkeys(_loops(engine.nodes).values()):
-        links = frozenset(node.name for node in loop if node.operator._headrace.is_link)
-        own = [node for node in loop if not node.operator._headrace.is_link]
+        links = frozenset(node.name for node in loop if node.beyond is not None)
+        own = [node for node in loop if node.beyond is None]
         if links:
             is_waiting = any(not node.retired and _too_short(node) for node in own)
             loops.append(LoopPart(links, any(node.computes for node in own), is_waiting))
@@ -116,8 +116,7 @@ def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
 
 def _has_run(node: Node) -> bool:
     """Return whether a node of a loop has computed; for a link, whether one of the loop in another process has."""
-    operator: Any = node.operator
-    return bool(operator.is_run_behind if operator._headrace.is_link else node.computes)
+    return bool(node.computes) if node.beyond is None else node.beyond.has_run
 
 
 def _too_short(node: Node) -> dict[str, list[Queue]]:
@@ -177,9 +176,9 @@ def _downstream_of(node: Node) -> set[Node]:
 def _consumers(node: Node) -> set[Node]:
     """Return the nodes that receive what a node sends; through other processes, too."""
     found: set[Node] = {queue.consumer for queue in node.outputs}
-    for operator in node.operator._headrace.leads_to:
-        returning: Any = operator._headrace.node
-        found.add(returning)
+    if node.beyond is not None:
+        returning: Any = [operator._headrace.node for operator in node.beyond.leads_to]
+        found.update(returning)
     return found
 
 
@@ -188,7 +187,7 @@ def _loops(nodes: list[Node]) -> dict[Node, frozenset[Node]]:
     after = {node: _consumers(node) for node in nodes}
     before = {node: {feeder for queue in node.inputs for feeder in queue.feeders} for node in nodes}
     for node in nodes:
-        for consumer in after[node] if node.operator._headrace.leads_to else ():
+        for consumer in after[node] if node.beyond is not None else ():
             before[consumer].add(node)
     # First leave out what is behind or before all loops, so that the cost of a graph without any grows linearly.
     left = set(nodes)
@@ -235,7 +234,7 @@ def _waiting_for_room(open_: list[Node]) -> set[Node]:
 
 def _full_behind(node: Node) -> list[Queue]:
     full = [queue for queue in node.outputs if _places_wanted(node, queue)]
-    return [*full, *node.operator._headrace.full_behind]
+    return full if node.beyond is None else [*full, *node.beyond.full]
 
 
 def _places_wanted(node: Node, queue: Queue) -> int:
