@@ -906,20 +906,4 @@ PLANTS = [
         "link-in-uneven-2",
         (_WRONG, Kind.LIVELOCK),
     ),
-    Plant(
-        "a message is put in the queue of its receiver, who is not told",
-        _LINK,
-        "            engine.announce(consumer)  # with the lock: the part is not idle before\n",
-        "",
-        "link-in-ended-1",
-        (_LOST, _HANG),
-    ),
-    Plant(
-        "a node does not look for messages from another process",
-        _ENGINE,
-        "                self._look_for_messages(node)\n",
-        "                pass\n",
-        "link-in-ended-1",
-        (_LOST, _HANG),
-    ),
 ]

@@ -22,8 +22,8 @@ from headrace.link.carrier import Carrier
 from headrace.link.connect import connect, connect_unix
 from headrace.link.handshake import ClientHandshake, Purpose
 from headrace.link.listener import Listener, listen
+from headrace.link.protocol import Kind, pack_header
 from headrace.link.tls import ServerIdentity
-from headrace.link.wire import Kind, pack_header
 from tests.harness.threads import PATIENCE, wait_until
 from tests.link.connections import descriptors, identity, receive, tcp_sockets, wait_for_descriptors
 
@@ -253,6 +253,39 @@ def test_thousands_of_connections_that_say_nothing_keep_nobody_out(caplog):
     assert len(caplog.records) <= 1 + time.monotonic() - began
     close(near, far)
     listener.close()
+
+
+def test_strangers_push_out_each_other_and_not_one_that_is_in_its_handshake():
+    listener = Listener(listen(), token=TOKEN)
+    expected = listener.expect(PURPOSE)
+    client = ClientHandshake(PURPOSE, TOKEN)
+    slow = socket.create_connection(listener.address, PATIENCE)
+    slow.sendall(client.begin())
+    answer = slow.recv(client.wanted)
+    strangers = [socket.create_connection(listener.address) for _ in range(3 * arrivals.MOST_ARRIVALS)]
+    wait_until(lambda: listener.refused >= 2 * arrivals.MOST_ARRIVALS, "the refusal of strangers")
+    while not client.is_welcome:
+        slow.sendall(client.receive(answer))
+        answer = b"" if client.is_welcome else slow.recv(client.wanted)
+    expected.result(PATIENCE).close()
+    for each in slow, *strangers:
+        each.close()
+    listener.close()
+
+
+def test_too_many_of_one_host_do_not_push_out_another_one():
+    waiting = Arrivals(lambda purpose: None, TOKEN)
+    ends = [tcp_sockets() for _ in range(arrivals.MOST_ARRIVALS + 9)]
+    kept = ends[0][1].fileno()
+    waiting.add(ends[0][1], 0.0)
+    waiting._arrivals[kept].host = "another host"
+    for _, far in ends[1:]:
+        waiting.add(far, 0.0)
+    assert len(waiting) == arrivals.MOST_ARRIVALS
+    assert kept in waiting._arrivals
+    waiting.close()
+    for near, _ in ends:
+        near.close()
 
 
 def test_a_process_without_descriptors_goes_on_when_it_has_some_again():

@@ -464,26 +464,6 @@ def test_a_stop_of_one_part_stops_the_others(scheduler: MakeScheduler, links: An
     assert counts.sent >= counts.arrived
 
 
-def test_an_interrupt_while_a_message_is_sent_does_not_keep_the_run_from_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The handler of a signal may raise after the lock of the link was taken, and before what releases it."""
-    monkeypatch.setattr(link_operators, "_MOMENT", 0.01)
-
-    def interrupt(sender: Any, message: Any) -> None:
-        assert sender._lock.acquire(blocking=False)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(link_operators.SendToPart, "send_at_once", interrupt)
-    links = MemoryLinks()
-    application = Cut(plant(camera([1]), detector([])), "edge", links.connect).application
-    with pytest.raises(KeyboardInterrupt):
-        application.run()
-    (link,) = links.made.values()
-    assert link.receiver.failure is not None
-    assert isinstance(link.receiver.failure.__cause__, KeyboardInterrupt)
-
-
 def test_a_lost_peer_ends_the_run_with_that_error(scheduler: MakeScheduler) -> None:
     links = MemoryLinks()
 
@@ -899,9 +879,6 @@ def test_a_sender_that_is_given_up_drops_a_message_that_comes_as_it_looks() -> N
     assert (sender.is_done, sender._lost) == (True, 1)
 
 
-# Messages that are sent and received at once, without a compute of a link operator.
-
-
 def edge_alone(emit: Callable[[Any, Any, MemoryLink], None], computes: int = 4, **terms: Any) -> list[Any]:
     """Run a camera whose four messages nobody takes before the last was sent; return what was sent."""
     links = MemoryLinks()
@@ -925,31 +902,6 @@ def edge_alone(emit: Callable[[Any, Any, MemoryLink], None], computes: int = 4, 
     return [parcel.data for parcel in links.made[FLOW].frames]
 
 
-@pytest.mark.parametrize("terms", [{}, {"policy": POP}])
-def test_a_message_is_sent_in_the_compute_that_emits_it(terms: Any) -> None:
-    under_way: list[int] = []
-
-    def emit(self: Any, op_output: Any, link: MemoryLink) -> None:
-        op_output.emit(self.ticks)
-        under_way.append(len(link.frames))
-
-    assert edge_alone(emit, **terms) == [1, 2, 3, 4]
-    assert under_way[1:] == [2, 3, 4]  # the first may come before the sender has looked at its link
-
-
-@pytest.mark.parametrize("terms", [{}, {"policy": POP}])
-def test_a_message_that_is_not_sent_at_once_keeps_its_turn(terms: Any) -> None:
-    def emit(self: Any, op_output: Any, link: MemoryLink) -> None:
-        def send(*message: Any) -> bool:
-            return message[0] != 2 and MemorySender.send_at_once(link.sender, *message)
-
-        link.sender.send_at_once = send  # type: ignore[method-assign]
-        op_output.emit(2 * self.ticks - 1)
-        op_output.emit(2 * self.ticks)
-
-    assert edge_alone(emit, computes=2, **terms) == [1, 2, 3, 4]
-
-
 def test_the_compute_that_emits_does_not_meet_the_errors_of_a_link() -> None:
     """The sender raises them, and its name is with them."""
     survived: list[int] = []
@@ -958,7 +910,7 @@ def test_the_compute_that_emits_does_not_meet_the_errors_of_a_link() -> None:
         def refuse(*message: Any) -> bool:
             raise CrossingError("it cannot be sent")
 
-        link.sender.send = link.sender.send_at_once = refuse  # type: ignore[method-assign]
+        link.sender.send = refuse  # type: ignore[method-assign]
         op_output.emit(self.ticks)
         survived.append(self.ticks)
 
@@ -969,82 +921,11 @@ def test_the_compute_that_emits_does_not_meet_the_errors_of_a_link() -> None:
 
 
 def test_arrays_and_objects_keep_their_order(scheduler: MakeScheduler, links: Any) -> None:
-    """Arrays are received by the thread that reads them, and objects by a compute."""
     values = [np.full(8, number) if number % 3 else (number, "object") for number in range(60)]
     taken: list[Any] = []
     result = run_plant(lambda: plant(camera(values), detector(taken), scheduler=scheduler, size=3), links)
     assert not result.errors
     assert [int(value[0]) for value in taken] == list(range(60))
-
-
-def test_a_part_that_looked_idle_but_for_a_delivery_is_looked_at_afterwards(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The thread that delivers a message is held up with the lock, until the part has looked at it in vain."""
-    reports: list[Any] = []
-    looks: list[bool] = []
-    links = MemoryLinks()
-
-    def server(part: Any) -> None:
-        def declare(spec: Any) -> None:
-            spec.input("in", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=2)
-
-        part.add_operator(Step(part, setup=declare, name="detector"))
-
-    class HeldUp(MemoryReceiver):
-        @property
-        def is_quiet(self) -> bool:
-            if self.taken == 1:
-                wait_until(lambda: looks, "a look at the part")
-            return super().is_quiet
-
-    monkeypatch.setattr("tests.parts.memory_link.MemoryReceiver", HeldUp)
-    cut = Cut(plant(camera([]), server, size=4), "server", links.connect)
-    cut.idleness.on_idle = reports.append
-    application: Any = cut.application
-    run = application.run_async()
-    wait_until(lambda: reports, "the part is idle")
-    on_idle = application._headrace.engine.on_idle
-
-    def look(waits_for_events: bool) -> None:
-        on_idle(waits_for_events)
-        if links.made[FLOW].receiver.taken:
-            looks.append(True)
-
-    application._headrace.engine.on_idle = look
-    assert links.made[FLOW].sender.send(Parcel(1))
-    wait_until(lambda: reports[-1].passed[FLOW][0] == 1, "a report of the message")
-    application.stop_execution()
-    run.result(PATIENCE)
-
-
-def test_nothing_is_received_at_once_in_a_pause(scheduler: MakeScheduler) -> None:
-    """The link operator computes in a pause, too: the message comes as far as its queue."""
-    taken: list[Any] = []
-    at_once: list[Any] = []
-    links = MemoryLinks()
-
-    def take_at_once() -> Any:
-        at_once.append(link.receiver.take())
-        return at_once[-1]
-
-    cut = Cut(plant(camera([]), detector(taken), scheduler=scheduler, size=4), "server", links.connect)
-    application = cut.application
-    run = application.run_async()
-    wait_until(lambda: FLOW in links.made, "the part is connected")
-    link = links.made[FLOW]
-    assert link.sender.send(Parcel(1))
-    wait_until(lambda: taken == [1], "the first message is taken")
-    application.pause()
-    assert application.wait_until_paused(PATIENCE)
-    link.receiver.take_at_once = take_at_once  # type: ignore[method-assign]
-    assert link.sender.send(Parcel(2))
-    wait_until(lambda: not link.frames, "the second message is received")
-    assert (taken, at_once) == ([1], [])
-    application.resume()
-    wait_until(lambda: taken == [1, 2], "the second message is taken")
-    link.sender.end()
-    run.result(PATIENCE)
 
 
 # Graphs.
@@ -1494,54 +1375,3 @@ def test_the_room_that_senders_wait_for_is_known() -> None:
 
     assert room() == 1
     assert room(DownstreamMessageAffordableCondition(min_size=3, transmitter="out")) == 4
-
-
-@pytest.mark.parametrize("has_lock", [True, False])
-def test_a_message_that_is_being_delivered_when_the_run_ends_is_counted(has_lock: bool) -> None:
-    """The run waits for a thread that delivers it; a thread that comes later leaves it where it is."""
-    taken: list[int] = []
-    link = MemoryLink(FLOW, 4)
-    link.sender.send(Parcel(1))
-    cut = Cut(plant(camera([]), detector(taken)), "server", lambda cut: cut.connect(FLOW, link.receiver))
-    may_go_on = threading.Event()
-
-    def end_run() -> None:
-        cut.application.stop_execution()
-        assert may_go_on.wait(PATIENCE)
-
-    class Lock:
-        """Lets the run end before the reading thread has it, or when the run waits for it."""
-
-        def __init__(self) -> None:
-            self._lock = threading.Lock()
-            self.locked, self.release = self._lock.locked, self._lock.release
-
-        def acquire(self, blocking: bool = True, timeout: float = -1.0) -> bool:
-            if not blocking and not has_lock:
-                end_run()
-            if blocking and has_lock:
-                may_go_on.set()
-            return self._lock.acquire(blocking, timeout)
-
-        def __enter__(self) -> None:
-            self.acquire()
-
-        def __exit__(self, *_: object) -> None:
-            self.release()
-
-    def take_at_once() -> Parcel | None:
-        if has_lock:
-            end_run()
-        return link.receiver.take()
-
-    run = cut.application.run_async()
-    assert cut.application.wait_until_started(PATIENCE)
-    operator: Any = cut._operators[FLOW]
-    wait_until(lambda: taken == [1] and not operator.has_news, "the first message")
-    operator._lock, link.receiver.take_at_once = Lock(), take_at_once
-    run.add_done_callback(lambda _: may_go_on.set())
-    link.sender.send(Parcel(2))
-    operator.on_event()
-    run.result(PATIENCE)
-    undelivered = cut.application.outcome.undelivered.get("server.detector.in", 0)
-    assert (undelivered, cut.counts()[FLOW].arrived - 1) == ((1, 1) if has_lock else (0, 0))

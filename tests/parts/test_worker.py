@@ -21,8 +21,9 @@ import pytest
 from headrace import Application, Operator, OperatorSpec
 from headrace.core.errors import GivenUp, GraphError, PeerAborted, PeerLost
 from headrace.core.ports import IOSpec
-from headrace.link.board import Board
+from headrace.core.time_base import TimeBase
 from headrace.link.handshake import make_token
+from headrace.link.memory import Board
 from headrace.link.terms import Terms
 from headrace.parts import link_port
 from headrace.parts import worker as worker_module
@@ -68,7 +69,11 @@ class _Channel:
 
 def _worker(channel: Any, board: Board | None = None) -> Worker:
     return Worker(
-        channel, Assignment("edge", Launch("plant.py", "", (), False), (), 1, "run"), None, None, board
+        channel,
+        Assignment("edge", Launch("plant.py", "", (), False), (), 1, "run", TimeBase.of(0)),
+        None,
+        None,
+        board,
     )
 
 
@@ -76,8 +81,8 @@ def test_a_process_on_the_host_of_its_driver_notes_twice_a_second_that_it_lives(
     """A message would wake the driver for each process, each time."""
     board, shared = Board.create()
     channel = _Channel()
-    made = _worker(channel, Board.from_peer(*shared))
-    os.close(shared[0])
+    made = _worker(channel, Board.from_peer(shared))
+    os.close(shared)
     assert made.tick(10.0) == 10.5
     assert board.peer_beat[0] == 10.0
     assert made.tick(10.2) == 10.5  # for links
@@ -90,8 +95,8 @@ def test_a_process_on_the_host_of_its_driver_notes_twice_a_second_that_it_lives(
 def test_a_frozen_process_is_lost_within_three_seconds_and_never_before_two_point_three() -> None:
     """Whenever it is frozen, and however late the links wake it up for its beats."""
     board, shared = Board.create()
-    made = _worker(_Channel(), Board.from_peer(*shared))
-    os.close(shared[0])
+    made = _worker(_Channel(), Board.from_peer(shared))
+    os.close(shared)
     supervisor = Supervisor({"edge": Part("edge", state=State.RUNNING)}, (), {})
     for phase in range(20):
         now = frozen = 100.0 * (1 + phase)
@@ -129,8 +134,8 @@ def test_a_driver_is_told_when_something_is_wrong_and_when_it_is_not_any_more(
 ) -> None:
     _, shared = Board.create()
     channel = _Channel()
-    made: Any = _worker(channel, Board.from_peer(*shared))
-    os.close(shared[0])
+    made: Any = _worker(channel, Board.from_peer(shared))
+    os.close(shared)
     made.control = SimpleNamespace(engine=SimpleNamespace(watchdog=object()))
     made.cut = SimpleNamespace(
         application=None, idleness=SimpleNamespace(relieve=lambda: None, was_idle=False)

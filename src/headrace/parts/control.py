@@ -29,6 +29,7 @@ from headrace.link.reachability import Reachability
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
+    from headrace.core.time_base import TimeBase
     from headrace.parts.cut_flow import FlowCounts
     from headrace.parts.failures import Failure
     from headrace.parts.forwarding import PartGraph, Wishes
@@ -64,6 +65,8 @@ class Assignment:
     driver: int
     """The process id of the driver."""
     run_id: str
+    began: TimeBase
+    """When the clock of the run began, by the clock of the driver."""
     cpus: tuple[int, ...] = ()
     """The cores that it may use; empty for all."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -205,7 +208,7 @@ class SetValue:
 
 @dataclass(frozen=True, slots=True)
 class AskTime:
-    """Say at once what time it is; to a process on another host."""
+    """Say at once what time it is; to a process on another host, or to the driver."""
 
     asked: int
 
@@ -494,13 +497,19 @@ class Channel:
         """Return whether something has arrived."""
         return bool(self._ready(select.POLLIN, 0.0))
 
-    def receive_one(self) -> Any:
-        """Wait for a message without descriptors and return it; None when the other end was closed."""
-        while not (messages := self.receive()):
-            if messages is None:
-                return None
-        (message, _), *self._later = messages
-        return message
+    def receive_one(self, kind: type | None = None) -> Any:
+        """Wait for a message without descriptors and return it; None when the other end was closed.
+
+        Others that come before the first one of a kind are received after it.
+        """
+        others: list[tuple[Any, list[int]]] = []
+        while (messages := self.receive()) is not None:
+            for at, (message, _) in enumerate(messages):
+                if kind is None or isinstance(message, kind):
+                    self._later = [*others, *messages[:at], *messages[at + 1 :]]
+                    return message
+            others += messages
+        return None
 
     def receive(self) -> list[tuple[Any, list[int]]] | None:
         """Wait for data; return the messages that are complete, or None when the other end was closed.

@@ -14,6 +14,7 @@ import os
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -30,11 +31,13 @@ from headrace.core.log_output import configure_log
 from headrace.core.notes import add_note, message_of, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
 from headrace.core.places import RESTART
+from headrace.core.time_base import TimeBase
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
 from headrace.observe.progress_line import is_wanted, shown_progress
 from headrace.parts.control import (
     AskProgress,
+    AskTime,
     Assignment,
     AtRisk,
     Beat,
@@ -224,6 +227,7 @@ class Driver:
         self._control = control
         self._launch = launch
         self._earlier = tuple(earlier)
+        self._began = TimeBase.of(time.monotonic_ns())
         self._gpus, self._cpus = self._assign(parts)
         self._ports: dict[str, list[tuple[str, str]]] = {part.name: [] for part in parts}
         for operator in application.graph:
@@ -451,7 +455,8 @@ class Driver:
 
     def _assignment(self, part: str) -> Assignment:
         cpus = tuple(self._cpus[part] or ())
-        assignment = Assignment(part, self._launch, self._earlier, os.getpid(), self._control.run_id, cpus)
+        run_id, began = self._control.run_id, self._began
+        assignment = Assignment(part, self._launch, self._earlier, os.getpid(), run_id, began, cpus)
         if self._joined is None:
             return assignment
         from headrace.parts.forwarding import Wishes
@@ -557,6 +562,8 @@ class Driver:
                 self._see(part, content)
             case TellTime():
                 self._compare_clocks(process, message)
+            case AskTime(asked):
+                process.channel.post(TellTime(asked, time.monotonic_ns(), self._began.clock))
 
     def _on_link_lost(self, process: Any, lost: LinkLost) -> None:
         """Do what is left to do if a part is lost to another one: the two have done what its policy says."""

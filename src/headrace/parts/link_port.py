@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.link import ucx
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose
 from headrace.link.listener import Listener, listen
@@ -48,9 +47,6 @@ class LinkPort:
         self._encrypted = encrypted
         self._lock = threading.Lock()
         self._links: dict[Purpose, Future[Carrier]] = {}
-        if not encrypted:
-            # Imports the library, if it is: that takes a second, which no handshake should wait for.
-            ucx.is_wanted(_LINK)
         self._listener = Listener(listen(host), token=token, identity=identity, find_taker=self._find_taker)
 
     @property

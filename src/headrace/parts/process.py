@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from headrace.link.board import Board
+from headrace.link.memory import Board
 from headrace.parts.control import Channel
 from headrace.parts.lines import Lines
 
@@ -46,7 +46,7 @@ class Process:
                 stdout=out[1],
                 stderr=err[1],
                 env=environment,
-                pass_fds=(theirs.fileno(), *shared),
+                pass_fds=(theirs.fileno(), shared),
             )
         except BaseException:
             self.channel.close()
@@ -55,7 +55,7 @@ class Process:
             raise
         finally:
             theirs.close()
-            os.close(shared[0])
+            os.close(shared)
             os.close(out[1])
             os.close(err[1])
         self.stdout = Lines(out[0], lambda: sys.stdout, on_error)

@@ -21,7 +21,8 @@ from headrace import waits
 from headrace.core.errors import GraphError
 from headrace.core.log_fields import fields_of
 from headrace.core.places import RESTART, STOP
-from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement, clock_name
+from headrace.core.time_base import clock_name
+from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement
 from headrace.parts.agent import ALL, ANY, parse_address, serve, worker_host
 from headrace.parts.control import (
     WORKER_ADDRESS,

@@ -42,14 +42,15 @@ from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART, STOP
 from headrace.core.progress import Progress, stuck_operators
+from headrace.core.time_base import TimeBase, clock_name
 from headrace.link import lingering
-from headrace.link.board import Board
 from headrace.link.loop import default_loop
+from headrace.link.memory import Board
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.terms import Terms
 from headrace.link.unix import UnixCarrier
-from headrace.observe.events.clock_offsets import clock_name
+from headrace.observe.events.clock_offsets import Answer, OffsetMeasurement
 from headrace.parts.control import (
     TOKEN,
     WORKER_ADDRESS,
@@ -109,7 +110,7 @@ LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
 
 
-def main(descriptor: int, part: str, shared: tuple[int, int]) -> None:
+def main(descriptor: int, part: str, shared: int) -> None:
     """Run a part of a program for the driver at the other end of a socket, who looks at a board now and then."""
     # What the driver put there to find headrace, and the folder that `python -c` adds.
     del sys.path[: 1 if sys.flags.safe_path else 2]
@@ -117,9 +118,8 @@ def main(descriptor: int, part: str, shared: tuple[int, int]) -> None:
     assignment: Assignment | None = channel.receive_one()
     if assignment is not None:
         _end_with(assignment.driver)
-        board = Board.from_peer(*shared)
-        for each in shared:
-            os.close(each)
+        board = Board.from_peer(shared)
+        os.close(shared)
         _serve(channel, assignment, None, board=board)
 
 
@@ -155,7 +155,8 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
         if name.endswith(".py") and not os.path.exists(name):  # it was sent to where this host keeps it
             name = os.path.basename(name)
         is_module = launch.is_module and not program
-        assignment = replace(assignment, program=replace(launch, name=name, is_module=is_module))
+        launch = replace(launch, name=name, is_module=is_module)
+        assignment = replace(assignment, program=launch, began=_began_here(channel, assignment))
         _serve(
             channel,
             assignment,
@@ -171,6 +172,23 @@ def _told_of_interrupts(channel: Channel) -> Iterator[None]:
         yield
     except KeyboardInterrupt as error:
         channel.send(Ended(None, Failure.of(error)))
+
+
+def _began_here(channel: Channel, assignment: Assignment) -> TimeBase:
+    """Return when the clock of the run began, by the clock of this process, which asks the driver for the time."""
+    began, name = assignment.began, clock_name()
+    if name and name == began.clock:
+        return began
+    measured, offset = OffsetMeasurement(), None
+    while not measured.is_sure:
+        channel.send(AskTime(time.monotonic_ns()))
+        answer = channel.receive_one(TellTime)
+        if answer is None:  # the driver is gone, which the worker notices
+            return began
+        offset = measured.add(Answer(answer.asked, answer.answered, time.monotonic_ns()))
+    assert offset is not None
+    _log.info("part %r: the clock of the driver is that of this host, and %s", assignment.part, offset)
+    return began._replace(clock=name, zero=began.zero + offset.offset)
 
 
 class Speech:
@@ -338,10 +356,6 @@ class Worker:
     def run(self) -> None:
         """Execute the program."""
         launch = self.assignment.program
-        if launch.as_holoscan:
-            from headrace.compat.holoscan.alias import install
-
-            install()
         Fragment._headrace.runner = PartRunner(self)
         try:
             program = Program(launch.name, launch.class_name, launch.is_module)
@@ -364,7 +378,7 @@ class Worker:
         failure: BaseException | None = None
         try:
             control = self.control = PartControl(self)
-            control.run_id = self.assignment.run_id
+            control.run_id, control.began = self.assignment.run_id, self.assignment.began
             self.cut = Cut(application, self.assignment.part, self._join)
             self.cut.on_failure = self._on_failure
             self.cut.idleness.on_risk = lambda *what: self.channel.post(AtRisk(*what))
