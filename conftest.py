@@ -83,6 +83,12 @@ def machine() -> Iterator[sim.Machine]:
         yield machine
 
 
+@pytest.fixture
+def no_device_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has not used a device: operators get their streams when one does."""
+    monkeypatch.setattr(sys.modules["headrace.gpu.backend"], "_active", None)
+
+
 @pytest.fixture(params=SCHEDULERS)
 def scheduler(request: pytest.FixtureRequest) -> MakeScheduler:
     """Run a test under each scheduler."""

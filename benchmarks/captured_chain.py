@@ -185,7 +185,7 @@ def noted_replays(driver: Timed | None) -> Iterator[None]:
 
     It is that of the segment's compute, with what it takes from its queue and the look for a slot.
     """
-    replay, steady = Replay.replay, segment.steady_replay
+    replay, compute = Replay.replay, segment.CapturedSegment.compute
     known: set[int] = set()
 
     def time_driver(self: Any, graph: Any) -> None:
@@ -202,21 +202,17 @@ def noted_replays(driver: Timed | None) -> Iterator[None]:
             time_driver(self, graph)
         replay(self, graph, *frame)
 
-    def steady_timed(*parts: Any) -> Any:
-        compute = steady(*parts)
-
-        def noting(*args: Any) -> None:
-            began = time.perf_counter_ns()
-            compute(*args)
+    def compute_timed(self: Any, *args: Any) -> None:
+        replayed, began = self.replayed, time.perf_counter_ns()
+        compute(self, *args)
+        if self.replayed > replayed:
             replays.append(time.perf_counter_ns() - began)
 
-        return noting
-
-    Replay.replay, segment.steady_replay = replay_timed, steady_timed  # type: ignore[method-assign]
+    Replay.replay, segment.CapturedSegment.compute = replay_timed, compute_timed  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Replay.replay, segment.steady_replay = replay, steady  # type: ignore[method-assign]
+        Replay.replay, segment.CapturedSegment.compute = replay, compute  # type: ignore[method-assign]
 
 
 def spread(nanoseconds: list[int]) -> tuple[float, float]:

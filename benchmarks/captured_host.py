@@ -27,13 +27,12 @@ os.environ["HEADRACE_DEVICE"] = "sim"
 
 from headrace import Application, CountCondition, GreedyScheduler, Operator, gpu
 from headrace.capture.segment import CapturedSegment
-from headrace.capture.steady_replay import steady_replay
 from headrace.gpu import sim
 from headrace.gpu.sim.backend import SimBackend
 from headrace.resources import CudaStreamPool, RealtimeClock
 from headrace.tensor import register_library
 from headrace.tensor.device_arrays import DeviceLibrary, Layout
-from headrace.tensor.libraries import NEVER_ALLOCATED, owner_sizes
+from headrace.tensor.libraries import NEVER_ALLOCATED
 
 LENGTH, SIZE, BUFFERS, WARM_UP, COUNTED = 5, 4_096, 4, 200, 120
 
@@ -125,7 +124,6 @@ class Block(Memory):
 
 
 NEVER_ALLOCATED.add(Block)
-owner_sizes[Block] = lambda block: 4 * SIZE
 
 
 def _allocate() -> tuple[Any, int]:
@@ -222,11 +220,6 @@ class Driver:
             )
         )
         found.append(mock.patch.object(CapturedSegment, "compute", self._timed(CapturedSegment.compute)))
-        found.append(
-            mock.patch(
-                "headrace.capture.segment.steady_replay", lambda *args: self._timed(steady_replay(*args))
-            )
-        )
         return found
 
     def _timed(self, compute: Any) -> Any:

@@ -14,7 +14,6 @@ import pytest
 
 from headrace._runtime.compiled import is_compiled
 from headrace.capture.segment import CapturedSegment
-from headrace.capture.steady_replay import steady_replay
 from headrace.gpu import sim
 from headrace.gpu.sim.backend import SimBackend
 from tests.harness import App
@@ -43,9 +42,6 @@ def counted(found: list[Counter[str]]) -> Iterator[None]:
         return counted_call
 
     def watched(segment: CapturedSegment, compute: Any, *args: Any) -> None:
-        if inside:  # the steady compute goes the general way
-            compute(*args)
-            return
         replayed = segment.replayed
         inside.append(Counter())
         try:
@@ -60,11 +56,7 @@ def counted(found: list[Counter[str]]) -> Iterator[None]:
     def compute_watched(self: CapturedSegment, *args: Any) -> None:
         watched(self, partial(compute, self), *args)
 
-    def steadily(segment: CapturedSegment, *args: Any) -> Any:
-        return partial(watched, segment, steady_replay(segment, *args))
-
     patches = [mock.patch.object(kind, name, counting(name, getattr(kind, name))) for kind, name in CALLS]
-    patches.append(mock.patch("headrace.capture.segment.steady_replay", steadily))
     with mock.patch.object(CapturedSegment, "compute", compute_watched):
         for patch in patches:
             patch.start()

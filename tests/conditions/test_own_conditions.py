@@ -189,6 +189,7 @@ def test_never_wins_over_every_other_state() -> None:
     assert all(operator.ticks == 0 for operator in app.graph)  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("no_device_yet")
 def test_a_users_condition_can_look_at_the_ports() -> None:
     seen: list[Any] = []
 

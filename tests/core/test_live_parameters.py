@@ -266,6 +266,7 @@ def test_an_operator_that_skips_errors_takes_changes(scheduler: MakeScheduler) -
     assert seen == [0, 1, 2]
 
 
+@pytest.mark.usefixtures("no_device_yet")
 def test_an_operator_without_live_parameters_runs_as_it_is() -> None:
     found: list[Any] = []
 

@@ -455,7 +455,7 @@ class Throttle:
     def __init__(self, operator: Any, control: Controller, watch: Watch) -> None:
         self._control = control
         self._watch = watch
-        self.is_full = False
+        self.is_full = self.is_settling = False
         self._announce: Callable[[], None] | None = None
         self._node = operator._headrace.node
         self._node.lifetimes = self

@@ -1,4 +1,4 @@
-"""The compiled modules have no lines to switch at."""
+"""The compiled modules have no lines to switch at; and the same schedule takes the same steps in every process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from headrace._runtime.compiled import is_compiled
 
 
 @pytest.fixture(autouse=True)
-def _lines() -> None:
+def _lines(no_device_yet: None) -> None:
     if is_compiled():
         pytest.skip("compiled modules have no lines")

@@ -172,7 +172,7 @@ def test_received_tensors_are_logged_and_counted(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize(
     ("is_asynchronous", "as_map", "kind"),
-    [(True, True, "non-default"), (False, True, "default"), (True, False, "non-default")],
+    [(True, True, "non-default"), (False, True, "non-default"), (True, False, "non-default")],
 )
 @pytest.mark.usefixtures("machine")
 def test_the_stream_of_tensors_on_a_device_is_logged(

@@ -95,6 +95,7 @@ def test_an_exhausted_pool_names_the_operator() -> None:
 
 
 def test_a_message_without_a_device_can_only_be_system_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()  # memory of other tests belongs to their device
     use_device(monkeypatch, "none")
     with pytest.raises(gpu.DeviceUnavailable, match="'tx_allocator': there is no DEVICE memory.*use SYSTEM"):
         run_operator(PingTensorTxOp, storage_type="device", name="tx", steps=1)

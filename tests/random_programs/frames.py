@@ -11,21 +11,28 @@ PyTorch in `benchmarks/gpu_frames.py`.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from headrace import Application, CountCondition, Operator
+from headrace import Application, CountCondition, Operator, gpu, retry
 from headrace.core import ConditionType
 
 
 class Library(Protocol):
     """What makes frames, and looks at them late."""
 
+    asked: int
+    """How many frames were read."""
+
     def fresh(self, stream: Any, number: int) -> Any:
         """Return a new frame that is being filled with a number on a stream."""
+
+    def side_stream(self) -> Any:
+        """Return a stream that headrace does not know, for any thread."""
 
     def read(self, stream: Any, frame: Any, number: int) -> None:
         """Read a frame on a stream, a while later, and compare it with its number."""
@@ -93,6 +100,7 @@ STREAMS = (
     *(
         "own",
         "current",
+        "hidden",
         "named",
         "default too",
         "kept handle",
@@ -103,6 +111,9 @@ STREAMS = (
     *("none", "none"),
 )
 HOLDING = ("drop", "drop", "previous", "batch", "bag")
+# Where a source makes its frames: on a stream that it asked for, on the current one, on one that nobody knows and
+# that it joins, or on that of a thread, which hands them over with an event.
+MAKING = ("named", "current", "hidden", "thread")
 PASSING = ("same", "same", "fresh", "wrapped", "held", "never")
 
 
@@ -116,6 +127,8 @@ class Stage:
     wrapper: str
     reads: bool
     size: int
+    workers: int
+    fails: bool
 
 
 @dataclass
@@ -127,6 +140,7 @@ class Plan:
 
     frames: int
     sources: int
+    making: str
     wrapper: str
     stages: list[Stage]
     branches: int
@@ -144,7 +158,10 @@ def random_plan(random: Random, frames: int) -> Plan:
             "never" if is_last else random.choice(PASSING[:-1]),
             random.choice(list(WRAPPERS)),
             is_last or random.random() < 0.7,
-            random.choice([1, 1, 1, 3]),
+            size := random.choice([1, 1, 1, 3]),
+            # A replica receives one message at a time, and does not retry.
+            workers := random.choice([1, 1, 1, 2, 3]) if size == 1 else 1,
+            workers == 1 and random.random() < 0.2,
         )
 
     branches = random.choice([1, 1, 2, 3])
@@ -161,6 +178,7 @@ def random_plan(random: Random, frames: int) -> Plan:
     return Plan(
         frames,
         random.choice([1, 1, 2]),
+        random.choice(MAKING),
         wrapper,
         [*stages, *last],
         branches,
@@ -170,22 +188,51 @@ def random_plan(random: Random, frames: int) -> Plan:
     )
 
 
+def join(earlier: Any, later: Any) -> None:
+    """Order a stream after another, as libraries do."""
+    later.stream.wait(earlier.stream.record())
+
+
 class Source(Operator):
     def __init__(
         self, fragment: Any, *args: Any, plan: Plan, library: Library, first: int, **kwargs: Any
     ) -> None:
         self.plan, self.library, self.number = plan, library, first
+        self.side: Any = None
         super().__init__(fragment, *args, **kwargs)
 
     def setup(self, spec: Any) -> None:
         spec.output("out")
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        stream = context.allocate_cuda_stream("source")
-        op_output.set_cuda_stream(stream, "out")
-        frame = self.library.fresh(stream, self.number)
-        op_output.emit(WRAPPERS[self.plan.wrapper][0](self.number, frame), "out")
+        frame, after = self._make(op_output, context)
+        op_output.emit(WRAPPERS[self.plan.wrapper][0](self.number, frame), "out", after=after)
         self.number += self.plan.sources
+
+    def _make(self, op_output: Any, context: Any) -> tuple[Any, Any]:
+        """Return a frame, and the event after the work behind it if its stream is not known."""
+        fresh, making = self.library.fresh, self.plan.making
+        if making == "named":
+            stream = context.allocate_cuda_stream("source")
+            op_output.set_cuda_stream(stream, "out")
+            return fresh(stream, self.number), None
+        if making == "current":
+            return fresh(gpu.current_stream(), self.number), None
+        if self.side is None:
+            self.side = self.library.side_stream()
+        if making == "hidden":
+            frame = fresh(self.side, self.number)
+            join(self.side, gpu.current_stream())
+            return frame, None
+        made: list[Any] = []
+
+        def make() -> None:
+            made.extend((fresh(self.side, self.number), self.side.stream.record()))
+
+        thread = threading.Thread(target=make)
+        thread.start()
+        thread.join()
+        return made[0], made[1]
 
 
 class Worker(Operator):
@@ -207,8 +254,8 @@ class Worker(Operator):
         self.random = Random(seed)
         self.held: list[tuple[int, Any]] = []
         self.handle: Any = None
+        self.side: Any = None
         self.turns = 0
-        self.reads = 0
         super().__init__(fragment, *args, **kwargs)
 
     def setup(self, spec: Any) -> None:
@@ -220,6 +267,8 @@ class Worker(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         self.turns += 1
         messages = op_input.receive("in")
+        if self.stage.fails and self.turns % 5 == 0:
+            raise ValueError("not this time")
         stream = self._stream(op_input, op_output, context)
         for message in messages if self.stage.size > 1 else [messages]:
             self._take(message, stream)
@@ -229,7 +278,8 @@ class Worker(Operator):
             for number, frame in self.held + let_go:
                 if self.random.random() < 0.7:
                     self.library.read(stream, frame, number)
-                    self.reads += 1
+        if self.stage.streams == "hidden":
+            join(stream, gpu.current_stream())
         if self.stage.passing != "never":
             self._pass_on(op_output, let_go, stream)
 
@@ -238,9 +288,12 @@ class Worker(Operator):
         if kind == "none" or (kind == "late" and self.turns < 4):
             return None
         if kind == "current":
-            from headrace import gpu
-
             return gpu.current_stream()
+        if kind == "hidden":
+            if self.side is None:
+                self.side = self.library.side_stream()
+            join(gpu.current_stream(), self.side)
+            return self.side
         if kind == "named":
             mine = context.allocate_cuda_stream("mine")
             context.synchronize_streams(op_input.receive_cuda_streams("in"), mine)
@@ -294,6 +347,8 @@ class Worker(Operator):
         number, frame = self.random.choice(several)
         if kind == "fresh" and stream is not None:
             frame = self.library.fresh(stream, number)
+            if self.stage.streams == "hidden":
+                join(stream, gpu.current_stream())
         op_output.emit(self.wrap(number, frame), "out")
 
 
@@ -333,6 +388,8 @@ class RandomFrames(Application):
                         wrapper=wrapper,
                         library=self.library,
                         seed=self.seed + len(self.workers),
+                        **({"workers": stage.workers} if stage.workers > 1 else {}),
+                        **({"on_error": retry(2)} if stage.fails else {}),
                         name=f"worker{len(self.workers)}",
                     )
                 )
@@ -342,8 +399,3 @@ class RandomFrames(Application):
             before, wrapper = made, group[0].wrapper
         if plan.shares:
             self.share_stream(*Random(self.seed).sample([*sources, *self.workers], 2))
-
-    @property
-    def reads(self) -> int:
-        """How many frames were looked at."""
-        return sum(worker.reads for worker in self.workers)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace import gpu
 from headrace.gpu import sim
 
 MS = 1e-3
@@ -19,7 +20,7 @@ class SimulatedFrames:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.mistakes: list[tuple[int, int]] = []
-        self.looked_at = 0
+        self.asked = self.looked_at = 0
         self.slowness = 1.0
 
     def fresh(self, stream: Any, number: int) -> Any:
@@ -33,7 +34,12 @@ class SimulatedFrames:
         self._launch(stream, fill, frame)
         return frame
 
+    def side_stream(self) -> Any:
+        return gpu.StreamHandle(gpu.Device(0).create_stream())
+
     def read(self, stream: Any, frame: Any, number: int) -> None:
+        self.asked += 1
+
         def look(source: np.ndarray[Any, Any]) -> None:
             self.looked_at += 1
             found = int(source.view(np.int64)[0])

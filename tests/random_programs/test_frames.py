@@ -21,5 +21,5 @@ def test_whatever_a_program_does_with_frames_every_one_is_right(
     scheduler = SCHEDULERS[seed % len(SCHEDULERS)]
     app = RandomFrames(seed, 40, library, scheduler)
     app.run()
-    assert library.looked_at == app.reads
+    assert library.looked_at == library.asked
     assert library.mistakes == [], app.plan

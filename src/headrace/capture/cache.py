@@ -43,11 +43,11 @@ class Entry:
         Its graph; with ``outputs="ring"``, its graphs.
     copied_back
         The arrays that the operators change in place, by their number.
-    matches, steady
-        Of frames that are one array: tells whether another is like them, and the compute of the segment for these.
+    matches
+        Of frames that are one array: tells whether another is like them.
     """
 
-    __slots__ = ("copied_back", "frames", "graph", "kind", "last", "matches", "slots", "steady")
+    __slots__ = ("copied_back", "frames", "graph", "kind", "last", "matches", "slots")
 
     matches: Callable[[Any], bool]
 
@@ -57,7 +57,6 @@ class Entry:
         self.graph: Graph | None = None
         self.slots: Slots | None = None
         self.copied_back: set[int] = set()
-        self.steady: Callable[..., None] | None = None
 
     @property
     def has_graph(self) -> bool:

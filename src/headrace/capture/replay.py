@@ -55,8 +55,8 @@ class Replay:
     ----------
     replayed, times, compute_times
         The number of frames that were replayed; the time of recent replays and computes on the host, in ns.
-    timed_at, period, polled_knobs
-        The number of the next replay that is timed, the time between comparisons, the knobs to look at every time.
+    period, polled_knobs
+        The time between comparisons, the knobs to look at every time.
     findings
         What the last comparison found, or None: how the replay differed from the compute, in words, or an empty
         text; and the numbers of the arrays that the compute changed in place and the graph does not copy back.
@@ -68,7 +68,7 @@ class Replay:
         self.replayed = 0
         self.times: deque[int] = deque(maxlen=256)
         self.compute_times: deque[int] = deque(maxlen=32)
-        self.timed_at = 0
+        self._timed_at = 0
         self.findings: tuple[str, set[int]] | None = None
         self._group = group
         self._node = group.node
@@ -118,7 +118,7 @@ class Replay:
             that nothing holds an array when its reference count is looked at.
         """
         replayed = self.replayed
-        is_timed = replayed >= self.timed_at
+        is_timed = replayed >= self._timed_at
         began = time.perf_counter_ns() if is_timed else 0
         node, own = self._node, self._own
         assert own is not None
@@ -153,12 +153,12 @@ class Replay:
         self.replayed = replayed + 1
         graph.launches += 1
         if is_timed:
-            self.note_time(time.perf_counter_ns() - began)
+            self._note_time(time.perf_counter_ns() - began)
 
-    def note_time(self, nanoseconds: int) -> None:
+    def _note_time(self, nanoseconds: int) -> None:
         """Note how long the last replay took."""
         self.times.append(nanoseconds)
-        self.timed_at = self.replayed + (0 if self.replayed <= _TIMED else _TIMED - 1)
+        self._timed_at = self.replayed + (0 if self.replayed <= _TIMED else _TIMED - 1)
         if not self._are_settled:
             kept = [each.lifetimes for each in self._group.members if each.lifetimes is not None]
             self._are_settled = not [each for each in kept if not each.settle()]

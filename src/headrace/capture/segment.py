@@ -26,7 +26,6 @@ from headrace.capture.refusal import Refusal, refusal_of
 from headrace.capture.replay import Replay
 from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState
-from headrace.capture.steady_replay import steady_replay
 from headrace.core.lint import lint
 from headrace.core.parameter import ParameterVersion, holder_of
 from headrace.gpu.capture import RecordedCopy
@@ -82,8 +81,7 @@ class CapturedSegment:
         # `Replay.replay`, or what an observer puts around it.
         self._replay_frame: Callable[[Graph, list[Any], Leaves, Leaves], None] = self._replay.replay
         self._replays: Replays | None = None
-        self._takes: list[Callable[[], Any]] = []
-        self._usual_compute: Any = self.compute
+        self._ports = group.node.input.ports
         self._waits: Any = None
         self._is_refused = False
         self._is_changing = False
@@ -120,21 +118,20 @@ class CapturedSegment:
         for node in self.members:
             node.operator._headrace.knobs.version = self.version
             node.replayed = lambda: self._replay.replayed
-        self._takes = [port.take for port in self.node.input.ports]
         observer = self.node.engine.observer
         if observer is not None:
             self._replays = observer.watch_replays(self)
             self._replay_frame = self._replays.around(self._replay.replay)
-        self.node.compute = self._usual_compute
+        self.node.compute = self.compute
 
     # Each frame.
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Let one frame pass; the compute of the segment's node, unless it is steady (`steady_replay`)."""
+        """Let one frame pass; the compute of the segment's node."""
         if self.last is None and self._group.has_left:
             self._go_on()
         else:
-            self.compute_frame([take() for take in self._takes], None)
+            self.compute_frame([port.take() for port in self._ports], None)
         if self._slot_available is not None:
             self.look_for_slot()
 
@@ -243,22 +240,10 @@ class CapturedSegment:
         is_full = entry.slots is None or entry.slots.made >= entry.slots.most
         if type(structure) is Layout and is_full:
             self.last = entry
-            self._expect_like(entry, structure, graph)
+            entry.matches = structure.kind.matching(structure)
         self._replay_frame(graph, items, frame.leaves, frame.values)
         if self._replay.findings is not None:
             self._look_at(self._replay.findings, entry, graph)
-
-    def _expect_like(self, entry: Entry, layout: Layout, graph: Graph) -> None:
-        """Expect further frames of an entry, each a single array, whose computes are steady where they can be."""
-        if entry.steady is None:
-            entry.matches = layout.kind.matching(layout)
-            is_usual = graph.is_single and len(self.node.output_queues) == 1 and self._replays is None
-            make: Any = steady_replay  # compiled code would call the function itself, whatever is there
-            entry.steady = make(self, self._replay, self._state, entry) if is_usual else self.compute
-        is_general = bool(self._live or self._replay.polled_knobs)
-        self._usual_compute = self.compute if is_general else entry.steady
-        if not self.node.wants_alone:
-            self.node.compute = self._usual_compute
 
     # As without capture.
 
@@ -313,7 +298,7 @@ class CapturedSegment:
     def end(self, op_input: Any, op_output: Any, context: Any) -> Iterator[None]:
         """Let the operators end, each after those that it receives from."""
         self._replay.end()
-        for _ in self._group.end(self._takes):
+        for _ in self._group.end([port.take for port in self._ports]):
             self._end_compute()
             yield
         self._end_compute()
@@ -337,7 +322,7 @@ class CapturedSegment:
         waiting = self._group.waiting
         self._computed += 1
         self._replay.end()
-        if not self._group.go_on(self._takes):
+        if not self._group.go_on([port.take for port in self._ports]):
             # Nothing can run here any more, as without capture; there it would not be asked again.
             self.members[0].request_stop()
         self._end_compute()
@@ -470,11 +455,11 @@ class CapturedSegment:
         node, alone = self.node, self._alone
         assert alone is not None
         node.wants_alone = False
-        node.compute = self._usual_compute
+        node.compute = self.compute
         self._is_alone = alone.node is node
         self._alone_left -= 1
         try:
-            self._usual_compute(op_input, op_output, context)
+            self.compute(op_input, op_output, context)
         finally:
             if self._is_alone:
                 self._is_alone = False

@@ -30,6 +30,7 @@ from headrace.core.construction import needs_fragment
 from headrace.core.function import FunctionOperator, InnerFunctionOperator, OperatorFunction
 from headrace.core.inner import Inner
 from headrace.core.loop_thread import LoopThread, acquire_loop, release_loop
+from headrace.gpu.ambient import entered_stream
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
@@ -44,6 +45,11 @@ class InnerAsyncFunctionOperator(InnerFunctionOperator):
 
     operator: AsyncFunctionOperator
     awaits = True
+
+    @property
+    def computes_in_use(self) -> int:
+        """How many of the last computes received what the operator still works on, between two computes."""
+        return self.operator.computes_since_oldest_call
 
     def limit_calls(self, count: int) -> bool:
         """Begin at most `count` calls: a call takes two computes, or more."""
@@ -99,9 +105,16 @@ class AsyncFunctionOperator(FunctionOperator):
         """Whether a compute may go on with messages that an earlier one received."""
         return bool(self.declared.inputs)
 
+    @property
+    def computes_since_oldest_call(self) -> int:
+        """The number of computes since the one that began the oldest call, with that one; 0 if there is none."""
+        for call in tuple(self._calls):
+            return self._computes - call.began
+        return 0
+
     def base_of(self, number: int, base: int) -> int:
         """Return the compute that began the oldest call, whose result is emitted next."""
-        return number - (self._computes - self._calls[0].began if self._calls else 0)
+        return number - self.computes_since_oldest_call
 
     @property
     def never_emits(self) -> bool:
@@ -277,7 +290,7 @@ class _Call:
     def __init__(self, operator: AsyncFunctionOperator, arguments: list[Any] | None = None) -> None:
         self._operator = operator
         self._arguments = arguments or []
-        self._stream = gpu.current_stream()
+        self._stream = entered_stream()
         self._value: Any = None
         self._task: asyncio.Task[None] | None = None
         self.keywords: dict[str, Any] = {}

@@ -362,6 +362,11 @@ class InnerFunctionOperator(InnerOperator):
         # The number of calls that may still begin, in a function that is not called in every compute.
         self.calls_left: int | None = None
 
+    @property
+    def computes_in_use(self) -> int:
+        """How many of the last computes received what the operator still works on, between two computes."""
+        return int(self.operator.has_more)
+
     def limit_calls(self, count: int) -> bool:
         """Begin at most `count` calls: a function that yields computes once for each value."""
         if not self.operator.goes_on or not count:

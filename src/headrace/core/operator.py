@@ -68,6 +68,11 @@ class InnerOperator(InnerConnectable):
     moves_messages: ClassVar[bool] = False
     """Whether it moves messages as they come from a queue, with the work behind them."""
 
+    @property
+    def computes_in_use(self) -> int:
+        """How many of the last computes received what the operator still works on, between two computes."""
+        return 0
+
     def __init__(self, operator: Operator) -> None:
         super().__init__(operator)
         self.operator = operator

@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.gpu import array_libraries
 from headrace.gpu.array_libraries import StreamLibrary
+from headrace.gpu.backend import active
 from headrace.gpu.lasting_stream import Current, states_of
 from headrace.gpu.stream_handle import StreamHandle, SupportsStream
 
@@ -90,7 +91,18 @@ def library_is_in_use() -> bool:
 
 
 def current_stream() -> StreamHandle | None:
-    """Return the stream that :class:`use_stream` or the running operator made current on this thread, or None."""
+    """Return the stream that :class:`use_stream` or the running operator made current on this thread, or None.
+
+    In an operator it is the operator's stream; None only if there is no device.
+    """
+    here = thread.current
+    if here.innermost is None:
+        (here.ask or active)()  # runs in progress make their streams when the device is chosen
+    return entered_stream()
+
+
+def entered_stream() -> StreamHandle | None:
+    """Return the same; None in a program that has not used a device yet."""
     innermost = thread.current.innermost
     return None if innermost is None else innermost.handle
 

@@ -52,7 +52,11 @@ use_library: Callable[[str], object] = str
 """Note that a library of headrace's own, given by name, is in use on streams of a simulated device."""
 
 when_imported: Callable[[Callable[[], None]], Callable[[], None]] = _never
-"""Call a function whenever a library with a current stream begins to be imported; return what ends this."""
+"""Call a function whenever a library with a current stream begins to be imported, or the process chooses its
+device; return what ends this."""
+
+tell: Callable[[], object] = bool
+"""Call these functions."""
 
 is_being_imported: Callable[[], bool] = bool
 """Return whether the import of such a library has begun and is not known to be over."""

@@ -25,6 +25,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+from headrace.gpu import array_libraries
+
 # Objects of cuda.core, or of another device. Naming their classes here would make a circle of all backends.
 Device: TypeAlias = Any
 Event: TypeAlias = Any
@@ -339,7 +341,13 @@ def active() -> Backend:
         with _choosing:  # two threads must not both announce the simulation
             if _active is None:
                 _active = _choose()
+        array_libraries.tell()  # runs in progress make their streams
     return _active
+
+
+def is_in_use() -> bool:
+    """Return whether the program uses a device, by headrace or by cuda.core."""
+    return _active is not None or "cuda.core" in sys.modules
 
 
 def is_chosen() -> bool:

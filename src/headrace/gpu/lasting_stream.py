@@ -30,14 +30,17 @@ class Current:
         What was current before the first lasting stream, in each library and in headrace; None outside of a run.
     remembered
         The libraries that `before` is complete for.
+    ask
+        Makes the stream of the running operator current, if the program has not used a device yet.
     """
 
-    __slots__ = ("before", "innermost", "remembered")
+    __slots__ = ("ask", "before", "innermost", "remembered")
 
     def __init__(self) -> None:
         self.innermost: Any = None
         self.before: tuple[dict[StreamLibrary, Any], Any] | None = None
         self.remembered: Sequence[StreamLibrary] | None = None
+        self.ask: Callable[[], object] | None = None
 
 
 class LastingStream:

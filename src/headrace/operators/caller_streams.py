@@ -12,6 +12,7 @@ from typing import Any
 from headrace import gpu
 from headrace._runtime import ManagedStream, create_event, default_stream_of, is_default
 from headrace.gpu import array_libraries
+from headrace.gpu.ambient import entered_stream
 from headrace.gpu.backend import active, is_chosen
 
 
@@ -57,7 +58,7 @@ def caller_streams(given: Any = None) -> list[CallerStream]:
     if given is not None:
         return [CallerStream(given)]
     found: dict[int, CallerStream] = {}
-    here = gpu.current_stream()
+    here = entered_stream()
     if here is not None:
         found[int(here)] = CallerStream(here)
     # Nothing is imported, and no device is chosen, to look.

@@ -341,7 +341,8 @@ class InferenceOp(Operator):
         if self._sent is not None:
             message = {name: message[name] for name in self._sent if name in message}
         if message:  # a model that never ran has nothing to send
-            op_output.emit(TensorMap(message), _TRANSMITTER)
+            # The results of models that were not due are sent again, as they are.
+            op_output.emit(TensorMap(message), _TRANSMITTER, constant=len(due) < len(self._models))
 
     def _activate(self, specs: Any) -> None:
         """Apply activation specs."""

@@ -90,6 +90,11 @@ class CudaStreamPool(StreamSource):
         """The slice of the device that its streams belong to."""
         return self.cuda_green_context
 
+    @property
+    def limit(self) -> int:
+        """The largest number of its streams; 0 if there is none."""
+        return self.max_size
+
     def check(self) -> None:
         """Raise if there is no such device."""
         if self.dev_id and active().has_devices:  # device 0 exists if any device does

@@ -223,13 +223,14 @@ def test_everything_else_arrives_as_the_object_it_is(data: Any) -> None:
 
 
 def test_a_tensor_and_a_map_of_tensors_can_be_emitted() -> None:
-    tensor, library = as_tensor(np.zeros(3)), as_tensor(Library())
-    [[first, second, third]] = passing([tensor, TensorMap(a=tensor, b=library), library])
+    tensor, other = as_tensor(np.zeros(3)), as_tensor(np.zeros(3))
+    library, another = as_tensor(Library()), as_tensor(Library())
+    [[first, second, third]] = passing([tensor, TensorMap(a=other, b=library), another])
     assert first is tensor
     assert type(second) is TensorMap
-    assert second["a"] is tensor
-    assert second["b"] is library  # without a stream of the sender it says itself what it comes after
-    assert third is library
+    assert second["a"] is other
+    assert (second["b"].data, third.data) == (library.data, another.data)
+    assert second["b"].stream is third.stream is None  # who received it is ordered after the work behind it
 
 
 def test_through_five_operators_it_is_the_same_memory(scheduler: MakeScheduler) -> None:

@@ -259,6 +259,7 @@ def test_timestamps_of_a_receivers_port_come_one_for_each_message() -> None:
     assert seen == [((0, 1), [100, 101])]
 
 
+@pytest.mark.usefixtures("no_device_yet")
 def test_nothing_that_was_received_is_kept_after_compute() -> None:
     import gc
     import weakref

@@ -256,6 +256,7 @@ def test_what_the_run_gives_is_no_parameter_and_may_be_given_by_hand() -> None:
         run(lambda app: app.add_flow(source(app, [1]), show(app, metadata={})))
 
 
+@pytest.mark.usefixtures("no_device_yet")
 def test_a_message_without_a_timestamp_or_metadata_is_the_object_itself() -> None:
     kinds: list[Any] = []
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, gpu, op
-from headrace.gpu.ambient import leave, remember_stream, thread
+from headrace.gpu.ambient import entered_stream, leave, remember_stream, thread
+from headrace.gpu.backend import active, is_chosen
 from headrace.gpu.lasting_stream import LastingStream
 from headrace.resources import CudaStreamPool
 from headrace.tensor import register_library
@@ -194,6 +195,7 @@ def test_a_library_that_is_registered_in_a_run_has_the_stream_from_the_next_comp
     assert all(known[FRAMES // 2 :])
 
 
+@pytest.mark.usefixtures("no_device_yet")
 @pytest.mark.parametrize("how", ["imported", "registered"])
 def test_the_first_library_of_a_run_has_the_stream_of_every_operator_from_its_next_compute_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheduler: MakeScheduler, how: str
@@ -216,7 +218,7 @@ def test_the_first_library_of_a_run_has_the_stream_of_every_operator_from_its_ne
     changed: list[int] = []
 
     def note(name: str) -> None:
-        found[name].append(gpu.current_stream())
+        found[name].append(entered_stream())
         changed.append(notice in sys.meta_path)
 
     def middle(frame: int) -> int:
@@ -238,19 +240,71 @@ def test_the_first_library_of_a_run_has_the_stream_of_every_operator_from_its_ne
     assert last_streams[-1] not in (None, middle_streams[-1])
 
 
-def test_a_program_without_a_library_pays_nothing_for_streams_after_its_first_computes(
+@pytest.mark.usefixtures("no_device_yet")
+def test_a_program_without_a_device_pays_nothing_for_streams_after_its_first_computes(
     scheduler: MakeScheduler,
 ) -> None:
     streams: list[Any] = []
     app = chain(
-        lambda frame: streams.append(gpu.current_stream()) or frame, lambda frame: None, scheduler, lambda: 1
+        lambda frame: streams.append(entered_stream()) or frame, lambda frame: None, scheduler, lambda: 1
     )
+    assert not is_chosen()
     assert streams == [None] * FRAMES
     for operator in app.made:
         node = node_of(operator)
         assert node.compute == operator.compute
         assert node.lifetimes is None
         assert not any(port.stamp for port in node.output.ports.values())
+
+
+@pytest.mark.usefixtures("no_device_yet")
+@pytest.mark.parametrize("asks", ["start", 1, FRAMES // 2])
+@pytest.mark.parametrize("how", ["current_stream", "receive_cuda_stream", "a device"])
+def test_whatever_first_asks_for_a_device_gives_every_operator_its_stream(
+    scheduler: MakeScheduler, how: str, asks: Any
+) -> None:
+    """In the compute that asks, if it is the first of its operator, and from the next one on in any case."""
+    found: dict[str, list[Any]] = {"asking": [], "last": []}
+
+    def ask(op_input: Any) -> None:
+        if how == "receive_cuda_stream" and op_input is not None:
+            op_input.receive_cuda_stream("in")
+        elif how == "a device":
+            active()
+        else:
+            gpu.current_stream()
+
+    class Asking(Step):
+        def start(self) -> None:
+            super().start()
+            if asks == "start":
+                ask(None)
+                found["asking"].append(entered_stream())
+
+    def asking(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        if self.ticks == asks:
+            ask(op_input)
+        found["asking"].append(entered_stream())
+        op_output.emit(1, "out")
+
+    def last(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        found["last"].append(entered_stream())
+
+    def compose(app: Any) -> None:
+        first = Step(
+            app, CountCondition(app, FRAMES), outputs=["out"], body=lambda s, i, o: o.emit(1), name="first"
+        )
+        middle = Asking(app, inputs=["in"], outputs=["out"], body=asking, name="asking")
+        app.add_flow(first, middle, Step(app, inputs=["in"], body=last, name="last"))
+
+    run(compose, scheduler)
+    begins = asks if asks == FRAMES // 2 else 0
+    streams = found["asking"]
+    assert streams[:begins] == [None] * begins
+    assert len(set(map(int, streams[begins:]))) == 1
+    assert found["last"][-1] not in (None, streams[-1])
 
 
 def test_a_run_that_does_not_begin_leaves_nothing_among_the_finders_of_modules() -> None:

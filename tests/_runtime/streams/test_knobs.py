@@ -211,6 +211,7 @@ def test_an_operator_that_fails_leaves_no_knob() -> None:
     assert pool.in_use == before
 
 
+@pytest.mark.usefixtures("no_device_yet")
 def test_operators_without_knobs_run_as_they_are() -> None:
     computes: list[Any] = []
 

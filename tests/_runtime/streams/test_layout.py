@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import Application, ConditionType, CountCondition, Fragment, Subgraph, gpu
+from headrace import Application, ConditionType, CountCondition, Fragment, Subgraph
 from headrace._runtime.streams.layout import StreamLayout
-from headrace.core.errors import GraphError
+from headrace.core.errors import GraphError, StreamError
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests.harness import App, MakeScheduler, Step, run
 from tests.harness.libraries import here, use_arrays
@@ -286,18 +286,53 @@ def test_an_operator_that_joins_a_run_has_a_stream_of_its_own_or_that_of_the_pro
     )
 
 
-def test_an_operator_for_which_its_pool_has_no_stream_left_has_the_default_stream(
-    monkeypatch: pytest.MonkeyPatch,
+def test_operators_take_the_streams_of_a_pool_with_too_few_in_turn(
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
 ) -> None:
     use_arrays(monkeypatch)
 
     def compose(app: Any) -> None:
-        row(app, ">a b c>", CudaStreamPool(app, max_size=2))
+        row(app, ">a b c d>", CudaStreamPool(app, max_size=2))
 
-    app = run(compose)
-    *own, default = [int(next(iter(operator.streams))) for operator in app.graph]
-    assert default == int(gpu.LEGACY_DEFAULT_STREAM.handle) % 2 == 0 or default in (0, 1)
-    assert len({*own, default}) == 3
+    assert streams_of(compose, scheduler) == [["a", "c"], ["b", "d"]]
+
+
+def test_an_operator_that_joins_shares_a_stream_of_its_pool_too(
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
+) -> None:
+    use_arrays(monkeypatch)
+    late: list[Noting] = []
+
+    def join(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == 2:
+            late[:] = operators(self.fragment, "late>", self.pool)
+            self.fragment.add_flow(self, late[0])
+        op_output.emit(1, "out")
+
+    def compose(app: Any) -> None:
+        pool = CudaStreamPool(app, max_size=2)
+        first = Step(app, CountCondition(app, 2 * FRAMES), pool, outputs=["out"], body=join, name="first")
+        first.pool = pool
+        app.last = operators(app, "last>", pool)
+        app.add_flow(first, *app.last)
+
+    app = run(compose, scheduler)
+    first = app.graph.find("first")._headrace.node
+    assert late[0].streams == {int(first.streams.own.handle)} != app.last[0].streams
+
+
+def test_a_pool_that_another_run_has_emptied_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_arrays(monkeypatch)
+    pool = CudaStreamPool(None, max_size=1, name="small")
+    errors: list[str] = []
+
+    def inside(self: Any, op_input: Any, op_output: Any) -> None:
+        with pytest.raises(StreamError) as raised:
+            run(lambda app: app.add_operator(*operators(app, ">b>", pool)))
+        errors.append(str(raised.value))
+
+    run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), pool, body=inside, name="a")))
+    assert errors[0].startswith("operator 'b': pool 'small' has no stream left, since another run")
 
 
 # -- errors ------------------------------------------------------------------------------------------
@@ -400,6 +435,7 @@ def test_operators_that_join_a_run_may_share_a_stream_with_each_other_but_not_wi
     assert len(late[0].streams) == 1
 
 
+@pytest.mark.usefixtures("no_device_yet")
 def test_the_check_says_nothing_of_programs_without_streams(
     monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition
+from headrace import CountCondition, IOSpec, PeriodicCondition
 from headrace._runtime.streams.watch import Watched, still_held
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
@@ -309,3 +309,35 @@ def test_of_the_frames_of_several_receivers_those_that_are_held_are_found(places
     assert still_held(records[2:]) == ([records[2]] if 2 in places else [])
     del held
     assert still_held(records) == []
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("per", ["operator", "program"])
+def test_an_operator_whose_flow_is_removed_releases_its_frames_when_its_stream_has_passed_them(
+    ends: bool, per: str, scheduler: MakeScheduler, machine: sim.Machine
+) -> None:
+    """Not before: its kernels still read them. And not at the end of the run, which goes on."""
+    deaths: list[float] = []
+
+    def send(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == 5:
+            self.fragment.remove_flow(self, self.fragment.reader)
+        op_output.emit(track(machine, deaths) if self.ticks < 5 else None, "out")
+
+    def read(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        launch(op_input.receive_cuda_stream("in"), 3 * MS, lambda: None)
+
+    def compose(app: Any) -> None:
+        app.stream_per = per
+        ticks = CountCondition(app, 40), PeriodicCondition(app, "1 ms")
+        camera = Step(app, *ticks, outputs=["out"], body=send, name="camera")
+        count = [CountCondition(app, 4)] if ends else []
+        app.reader = Step(app, *count, inputs=["in"], body=read, name="reader")
+        other = Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in") and None, name="other")
+        app.add_flow(camera, app.reader, policy=IOSpec.QueuePolicy.POP)
+        app.add_flow(camera, other)
+
+    run(compose, scheduler)
+    assert len(deaths) == 4
+    assert 12 * MS <= max(deaths) < 20 * MS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import sys
 import sysconfig
@@ -14,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from headrace import ConditionType, CountCondition, Operator, PeriodicCondition, gpu, retry
+from headrace import ConditionType, CountCondition, Operator, PeriodicCondition, as_tensor, gpu, op, retry
 from headrace.core.errors import ResentMemoryWarning, StreamError
 from headrace.resources import RingAllocator, UnboundedAllocator
 from tests.harness import MS, MakeScheduler, Step, greedy, launch, run
@@ -456,6 +457,81 @@ def test_a_reader_that_tries_again_does_not_count_for_another_one(
         app.add_flow(source, slow, size=9)
 
     with pytest.raises(StreamError, match="that a receiver that has not received it yet may still read"):
+        run(compose, scheduler)
+
+
+@pytest.mark.parametrize("how", ["awaits", "yields"])
+def test_a_function_that_goes_on_with_a_frame_has_not_passed_it(
+    how: str, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its compute has ended, and no work is under way; the second buffer waits in the queue."""
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
+    waiting: list[Any] = []
+
+    @op
+    async def awaiting(frame: Any) -> None:
+        waiting.append((asyncio.get_running_loop(), asyncio.Event()))
+        await waiting[-1][1].wait()
+        frame.read([])
+
+    @op
+    def yielding(frame: Any) -> Any:
+        yield frame
+        yield frame
+
+    class Counted(Buffers):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            try:
+                super().compute(op_input, op_output, context)
+            finally:
+                if self.number == 3:
+                    for loop, event in waiting:
+                        loop.call_soon_threadsafe(event.set)
+
+        def next(self) -> Any:
+            return self.buffers[self.number % 2]
+
+    def compose(app: Any) -> None:
+        source = Counted(app, CountCondition(app, 3), name="camera")
+        reader = (awaiting if how == "awaits" else yielding)(app, name="reader")
+        app.add_flow(source, reader, size=9)
+        if how == "yields":
+            app.add_flow(reader, Step(app, PeriodicCondition(app, "1 s"), inputs=["in"], name="slow"))
+
+    with pytest.raises(
+        StreamError, match="'camera' sends memory again .* that operator 'reader' may still read"
+    ):
+        run(compose, scheduler)
+
+
+@pytest.mark.parametrize("how", ["a frame", "a view in a container", "an earlier one"])
+def test_a_reader_that_keeps_a_frame_has_not_passed_it(
+    how: str, scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
+
+    class Periodic(Buffers):
+        def next(self) -> Any:
+            return self.buffers[self.number % 2]
+
+    class Keeping(Sink):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            frame = op_input.receive("in")
+            if how == "a view in a container":
+                self.kept = {"views": [as_tensor(frame.memory)], "frame": frame}
+            elif how == "a frame" or not hasattr(self, "kept"):
+                self.kept = frame
+
+    def compose(app: Any) -> None:
+        source = Periodic(app, CountCondition(app, 6), PeriodicCondition(app, "10 ms"), name="camera")
+        app.add_flow(source, Keeping(app, name="reader"))
+
+    if how != "an earlier one":  # which is replaced before its memory is sent again
+        run(compose, scheduler)
+        return
+    with pytest.raises(
+        StreamError, match="'camera' sends memory again .* that operator 'reader' may still read"
+    ):
         run(compose, scheduler)
 
 

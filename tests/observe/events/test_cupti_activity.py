@@ -105,6 +105,8 @@ def cupti(monkeypatch: pytest.MonkeyPatch) -> Cupti:
     monkeypatch.setitem(sys.modules, "cupti", ModuleType("cupti"))
     monkeypatch.setitem(sys.modules, "cupti.cupti", stand_in)
     use_device(monkeypatch, "cuda")
+    # There is no CUDA to make streams with.
+    monkeypatch.setattr("headrace._runtime.streams.run_streams.is_in_use", lambda: False)
     monkeypatch.setattr(cupti_activity, "time", stand_in)
     return stand_in
 

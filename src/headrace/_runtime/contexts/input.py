@@ -68,8 +68,7 @@ class InputContext:
         if len(usual) == 1:
             self._by_name[""] = usual[0]
         self._announce: Callable[[Any, tuple[Queue, ...]], None] | None = None
-        self.announces = False
-        self.notes_items = False
+        self.announces = self.notes_items = False
         self.details: dict[str, list[Details]] = {}
 
     def connect(self, name: str, queues: tuple[Queue, ...]) -> None:
@@ -144,10 +143,9 @@ class InputContext:
         return self._keep(port, item, None)
 
     def _receive_without_stream(self, port: InputPort, item: Any) -> Any:
-        """Return received data while no device library is there."""
-        if not self.notes_items:
-            port.received_in = self._node.remaining
-        else:  # of a compute that may ask for a stream
+        """Return received data while no device is in use."""
+        port.received_in = self._node.remaining
+        if self.notes_items:
             port.add(item)
         if type(item) is Envelope:
             if item.sent is not None:
@@ -244,7 +242,7 @@ class InputContext:
 
     def _receive_nothing(self, port: InputPort) -> None:
         """Record that `receive` found nothing at an input."""
-        if port.own is None and not self.notes_items:
+        if port.own is None:
             port.empty_in = self._node.remaining
         elif port.item is NOTHING:
             port.item = EMPTY

@@ -13,7 +13,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace._runtime.messages.emitted_work import EmittedWork
-from headrace._runtime.messages.envelope import Details, Envelope, copy_envelope, make_envelope
+from headrace._runtime.messages.envelope import Details, Envelope, make_envelope
 from headrace._runtime.messages.ports import OutputPort, no_such_port
 from headrace.core.calls import NO_CALLS, Calls
 from headrace.core.notes import add_note
@@ -118,9 +118,6 @@ class OutputContext:
                 data = self._convert_dict(data)
             if type(data) in _TENSOR_TYPES or (type(data) is dict and Tensor in map(type, data.values())):
                 data = self._as_tensors(data, name, port)
-                if port.stream is not None and len(port.queues) > 1:
-                    self._send_to_each(data, port, acq_timestamp)
-                    return
                 stamp = None
         if stamp is not None:
             data = stamp(data)
@@ -173,26 +170,14 @@ class OutputContext:
             work.attach(data)
         return data
 
-    def _send_to_each(self, message: Envelope, port: OutputPort, acq_timestamp: Any) -> None:
-        """Send tensors to several receivers, each with its own record of the work behind them."""
-        if acq_timestamp != -1 or self.has_details:
-            self._with_details(message, acq_timestamp)
-        messages = [_copy_for_receiver(message) for _ in port.queues]
-        for queue, copied in zip(port.queues, messages, strict=True):
-            queue.offer(copied)
-
     def pass_message(self, message: Any, name: str) -> None:
         """Send a message as it came from a queue, with its fences, timestamp and metadata."""
         self.pass_to(message, self.ports[name].queues)
 
     def pass_to(self, message: Any, queues: tuple[Queue, ...]) -> None:
-        """Put a message into queues as it is, a copy for each receiver if its tensors present their work."""
-        is_copied = len(queues) > 1 and type(message) is Envelope and message.work is not None
+        """Put a message into queues as it is."""
         for queue in queues:
-            if len(queue) < queue.capacity and not is_copied:
-                queue.append(message)  # as `emit`
-                continue
-            queue.offer(_copy_for_receiver(message) if is_copied else message)
+            queue.offer(message)
 
     def _with_details(self, data: Any, acq_timestamp: Any) -> Any:
         """Return a message with a timestamp, metadata and calls, or `data` itself if there are none."""
@@ -208,15 +193,6 @@ class OutputContext:
             return make_envelope(data, details)
         data.add_details(details)
         return data
-
-
-def _copy_for_receiver(message: Envelope) -> Envelope:
-    """Return a message for one of several receivers, with its own record of the work behind its tensors."""
-    assert message.work is not None
-    work = message.work.for_other_receiver()
-    copied = copy_envelope(message, as_message(message.data, work))
-    work.attach(copied)
-    return copied
 
 
 def whole_timestamp(acq_timestamp: Any) -> int:

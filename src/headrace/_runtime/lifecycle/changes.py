@@ -316,6 +316,9 @@ def connect(engine: Engine, changed: list[Node]) -> None:
             node.streams.follow_graph()
     engine.count_blockers()
     engine.ends.look_again()
+    for node in engine.nodes:
+        if node.retired:  # others may have released what it received
+            engine.let_go(node)
     engine.progress = True
     engine.waiting.wake_all()
 

@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 class EmittedWork:
     """The work on a stream up to the fence that `emit` inserts after it has converted the data.
 
-    Each of several receivers has its own, because one receiver may be ordered while the others are not. The sender
-    fills it in before the message is queued; from then on only the receiver changes it, in its computes. Only
-    `_ordered_streams` is shared by several receivers, which append to it.
+    The sender fills it in before the message is queued. Several receivers of a message share it, and add their
+    streams.
     """
 
     __slots__ = (
         "_event",
         "_fences",
-        "_is_receiver_ordered",
         "_number",
         "_ordered_streams",
         "_stream",
@@ -40,8 +38,7 @@ class EmittedWork:
         self._fences: Fences | None = None
         self._number = 0
         self._event: Any = None
-        # Whether this receiver was ordered after the fence, and the streams of all receivers that were.
-        self._is_receiver_ordered = False
+        # The streams of the receivers that were ordered after the fence.
         self._ordered_streams: list[ManagedStream] = []
 
     def attach(self, message: Envelope) -> None:
@@ -49,18 +46,10 @@ class EmittedWork:
         self._fences, self._number, self._event = message.fences, message.number, message.event
         message.work = self
 
-    def for_other_receiver(self) -> EmittedWork:
-        """Return the same work, for one of several receivers."""
-        other = EmittedWork(self._stream)
-        other._ordered_streams = self._ordered_streams
-        return other
-
     def note_ordered(self, stream: ManagedStream) -> None:
         """Record that a stream of the receiver has been ordered after the fences."""
-        # A message that is received again is noted again.
-        if not self._is_receiver_ordered or stream not in self._ordered_streams:
+        if stream not in self._ordered_streams:
             self._ordered_streams.append(stream)
-        self._is_receiver_ordered = True
 
     # The interface for tensors (`headrace.tensor`).
 
@@ -71,8 +60,8 @@ class EmittedWork:
 
     @property
     def stream(self) -> int | None:
-        """The sender's stream, or None once the receiver is ordered after the fences or they are complete."""
-        return None if self._is_receiver_ordered or self._is_complete else self._stream.handle
+        """None: a receiver's stream is ordered after the work when it receives."""
+        return None
 
     def order(self, stream: int) -> None:
         """Make a stream wait for the work, unless it already does."""

@@ -93,8 +93,10 @@ class Ends:
         for node in left:
             for queue in node.inputs:
                 queue.has_ended = bool(queue.feeders) and all(feeder.retired for feeder in queue.feeders)
-                if queue.has_ended:
+                if queue.has_ended or not node.is_fed:
                     node.is_closing = node.has_extra_work = True
+            if not (node.is_fed or node.busy):
+                self._engine.let_go(node)
         for node in left:
             if node.is_closing and not node.busy and node.may_compute:
                 self._look(node)
@@ -110,6 +112,8 @@ class Ends:
         self._look(node)
         if node.awaited is OVER:
             self.begin(node)
+        elif not node.is_fed:
+            self._engine.let_go(node)
 
     def after_drop(self, node: Node) -> None:
         """Look for the end of a node that was ready and did not run."""

@@ -229,7 +229,7 @@ class Engine:
         if self.scheduler.max_duration_ms >= 0:
             self.limit = self.clock.timestamp() + self.scheduler.max_duration_ms * 1_000_000
             self.timed = True
-        self.streams.look_for_library()
+        self.streams.look_for_device()
         for node in self.operator_nodes:
             self.prepare(node)
         for group in self.groups:
@@ -557,6 +557,11 @@ class Engine:
         node.update_extra_work()
         self.set_awaited(node, NOTHING)
 
+    def let_go(self, node: Node) -> None:
+        """Release the frames of a node that does not compute any more, as soon as the device has passed them."""
+        if node.lifetimes is not None and not self.stopping:
+            node.lifetimes.settle_when_passed(node.announce)
+
     # Conditions that are evaluated.
 
     def admit(self, node: Node) -> bool:
@@ -643,6 +648,8 @@ class Engine:
             node = inbox.popleft()
             if node is None:
                 continue
+            if node.lifetimes is not None and node.lifetimes.is_settling and not node.busy:
+                self.let_go(node)
             if node.throttled:
                 self.unthrottle(node)
             if node.joining:

@@ -157,6 +157,11 @@ class Node(RunningOperator):
         return self.awaited is ENDED
 
     @property
+    def is_fed(self) -> bool:
+        """Whether it receives from others; False once all of its flows were removed."""
+        return any(queue.feeders for queue in self.inputs) or not self.inputs
+
+    @property
     def may_compute(self) -> bool:
         """Whether it may compute again, as far as is known; its `end` is no compute."""
         return self.awaited.status is not _NEVER and not (self.ending is not None and self.ending.is_on)

@@ -97,8 +97,11 @@ class HeldFrames:
             if collect is not None:
                 collect()
 
-    def check(self) -> list[Any] | None:
-        """Return the owners that must live until the stream has completed its work so far."""
+    def check(self, is_last: bool = False) -> list[Any] | None:
+        """Return the owners that must live until the stream has completed its work so far.
+
+        Where no compute follows (`is_last`), all that are watched are looked at.
+        """
         released: list[Any] | None = None
         if self.unsorted:
             self.sort()
@@ -109,7 +112,7 @@ class HeldFrames:
             released = self._sort_shared(released)
         if self.watched:
             self._countdown -= 1
-            if self._countdown < 0:
+            if self._countdown < 0 or is_last:
                 released = self._check_watched(released)
         return released
 

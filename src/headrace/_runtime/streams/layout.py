@@ -12,6 +12,9 @@ An operator has, in this order:
 4. what ``stream_per`` of its fragment says: a stream of its own (``"operator"``), that of its branch, or that of
    all operators of the program that take their streams from the same pool or slice (``"program"``).
 
+A pool with a limit (`CudaStreamPool.max_size`) lends that many streams: further operators take them in turn, and
+share.
+
 A branch is a chain in which every operator receives from one operator alone, which sends to it alone: every fork
 and every join begins another.
 """
@@ -78,7 +81,8 @@ class PlannedStream:
     @property
     def is_shared(self) -> bool:
         """Whether several operators work on it, or may if others join the run."""
-        return len(self.operators) > 1 or self.kind in ("share", "program", "default")
+        is_limited = self.source is not None and self.source.limit > 0
+        return len(self.operators) > 1 or is_limited or self.kind in ("share", "program", "default")
 
 
 class StreamLayout:
@@ -88,12 +92,13 @@ class StreamLayout:
         self._captured = captured
         self._by_key: dict[Any, PlannedStream] = {}
         self._by_operator: dict[Operator, PlannedStream] = {}
+        self._count = 0
         before = _continued(graph)
         for operator in graph:
             self._add(operator, before)
 
     def __iter__(self) -> Iterator[PlannedStream]:
-        return iter(self._by_key.values())
+        return iter(dict.fromkeys(self._by_key.values()))
 
     def of(self, operator: Operator) -> PlannedStream:
         """Return the stream of an operator; one that has joined the run is added."""
@@ -105,11 +110,19 @@ class StreamLayout:
             key = ("branch", self._head(operator, before))
         planned = self._by_key.get(key)
         if planned is None:
-            planned = PlannedStream(len(self._by_key) + 1, streams_from(operator), key[0])
-            self._by_key[key] = planned
+            planned = self._by_key[key] = self._plan(key[0], streams_from(operator))
         planned.operators.append(operator)
         self._by_operator[operator] = planned
         return planned
+
+    def _plan(self, kind: str, source: StreamSource | None) -> PlannedStream:
+        """Return another stream, or one that a limited pool lends in turn."""
+        limit = 0 if source is None or kind == "default" else source.limit
+        lent = [each for each in self._by_key.values() if each.source is source and each.kind != "default"]
+        if limit and len(lent) >= limit:
+            return lent[len(lent) % limit]
+        self._count += 1
+        return PlannedStream(self._count, source, kind)
 
     def _key(self, operator: Operator) -> tuple[Any, ...]:
         """Return what an operator has in common with those that share its stream."""

@@ -69,6 +69,8 @@ class Lifetimes:
         The number of unfinished computes at which to call `check`.
     is_full
         Whether the maximum number of computes is unfinished; the engine then throttles the operator.
+    is_settling
+        Whether it is to settle when the device has passed the last compute.
     """
 
     __slots__ = (
@@ -81,6 +83,7 @@ class Lifetimes:
         "frames",
         "held",
         "is_full",
+        "is_settling",
         "numbers",
     )
 
@@ -90,7 +93,7 @@ class Lifetimes:
         self.held = HeldFrames(frames.watch, frames.stream)
         self.fences = frames.fences
         self.numbers: list[int] = []
-        self.is_full = False
+        self.is_full = self.is_settling = False
         self._limit = limit
         self.check_at = 1
         self._fence_next = False
@@ -163,11 +166,20 @@ class Lifetimes:
     def settle(self) -> bool:
         """Release what the stream no longer reads, where no compute follows; return whether nothing is left."""
         frames = self.frames
-        frames.check(self)
+        frames.check(self, is_last=True)
         for number in self.numbers[-1:]:
             frames.insert_after(number)
         frames.check(self)
-        return not (self.numbers or frames.are_in_flight)
+        # The others who share the stream release what is left.
+        return not self.numbers and (len(frames.members) > 1 or not frames.are_in_flight)
+
+    def settle_when_passed(self, callback: Callable[[], None]) -> None:
+        """Settle; call a function, from another thread, when there is more to be released."""
+        self.is_settling = not self.settle()
+        if self.is_settling:
+            fences = self.fences
+            self.frames.insert_after(max(self.numbers[-1:], default=fences.last - 1))
+            gpu.when_done(fences.stream.stream, lambda error: callback(), event=fences.event(fences.last))
 
     def is_still_full(self) -> bool:
         """Release completed computes, and return whether the maximum number is still unfinished."""
@@ -249,13 +261,13 @@ class StreamFrames:
     # A signal that raises would leave the lock held, so the handler waits (`waits.shielded`).
 
     @waits.shielded
-    def check(self, member: Lifetimes) -> None:
+    def check(self, member: Lifetimes, is_last: bool = False) -> None:
         """Keep what was released until the next fence, and release what the stream has passed."""
         if self._lock is None:
-            self._check(member)
+            self._check(member, is_last)
             return
         with self._lock:
-            self._check(member)
+            self._check(member, is_last)
 
     @waits.shielded
     def insert_after(self, number: int) -> None:
@@ -268,9 +280,9 @@ class StreamFrames:
             if self.fences.last <= number:
                 self.fences.insert()
 
-    def _check(self, member: Lifetimes) -> None:
+    def _check(self, member: Lifetimes, is_last: bool) -> None:
         fences, in_flight, numbers = self.fences, self._in_flight, member.numbers
-        released = member.held.check()
+        released = member.held.check(is_last)
         waiting = [*(number + 1 for number in numbers[:1]), *(number for number, _ in tuple(in_flight)[:1])]
         if waiting:
             fences.update(min(waiting))
@@ -291,7 +303,7 @@ class StreamFrames:
         """Release all frames but those that the program holds, because the stream has finished."""
         self._in_flight.clear()
         for each in self.members:
-            each.held.check()
+            each.held.check(is_last=True)
             each.forget()
 
     def remove(self, member: Lifetimes) -> None:

@@ -1,15 +1,14 @@
 """NodeStreams: the stream of an operator in a run, from receive to emit.
 
-The operator has one stream (`layout`), made when a device library is first there, or when an operator first asks
-for one. From then on, in every compute:
+The operator has one stream (`layout`), made when the program first uses a device. From then on, in every compute:
 
 - the stream is the current one of every library, made sure of when the compute begins (`_make_compute`);
 - it is ordered after each message as it is received (`contexts.input`);
 - what was received is kept until the stream has passed a fence after the program released it (`lifetimes`);
 - each message carries a fence, unless all who receive it work on the same stream.
 
-A program without a device library pays nothing: its computes run as they are, but for the first one of each
-operator, which may ask for a stream.
+A program that uses no device pays nothing: its computes run as they are, but for the first one of each operator,
+which may ask for a stream. If a later one is the first of all to ask, what it has received is memory of the host.
 
 Further streams of the operator (`allocate_cuda_stream`, `set_cuda_stream`) are joined to its stream when the
 compute ends, and to the stream of an output when it emits there.
@@ -19,6 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +29,7 @@ from headrace._runtime.messages.managed_stream import ManagedStream, is_default
 from headrace._runtime.messages.ports import NOTHING, InputPort, has_other_receivers, no_such_port, parts_of
 from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
 from headrace._runtime.streams.lifetimes import Lifetimes, limit_of
-from headrace._runtime.streams.resends import Resends
+from headrace._runtime.streams.resends import Resends, holds_memory
 from headrace.core.errors import StreamError
 from headrace.gpu.ambient import remember_stream, thread
 from headrace.gpu.lasting_stream import Current, LastingStream
@@ -132,40 +132,53 @@ class NodeStreams:
         self._compute = compute
         return self._first_compute
 
-    def expect_library(self) -> None:
-        """Look for a device library when the next compute begins; may be called from any thread."""
+    def expect_device(self) -> None:
+        """Look for a device when the next compute begins; may be called from any thread."""
         if self.own is None and self.node.compute == self._compute:
             self.node.compute = self._first_compute
 
     def _first_compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Run the first compute, or the first one after a library may have been imported."""
-        self.run.look_for_library()
-        if self.run.is_active:
-            self.open()
+        """Run the first compute, or the first one after a device may have come into use."""
         node, operator = self.node, self.node.operator
+        if self.run.look_for_device():
+            self.open()
         self.first_values = (dict(vars(operator)), dict(operator._headrace.knobs.given))
         has_stream = self.own is not None
         try:
             if has_stream:
                 self._make_compute()(op_input, op_output, context)
             else:
-                node.input.notes_items = True
-                self._compute(op_input, op_output, context)
+                self._call_without_stream(partial(self._compute, op_input, op_output, context))
         finally:
             self.first_values = None
-            node.input.notes_items = False
             if not has_stream:
                 if self._further:
                     self._join()
                 self._forget_items()
                 if self.lifetimes is not None:
                     self.lifetimes.note_compute()
-                # It may have imported a library.
-                self.run.look_for_library()
-                if self.run.is_active:
+                if self.run.look_for_device():  # it may have imported a library
                     self.open()
             if node.compute == self._first_compute and not self.run.is_to_look_again:
                 node.compute = self._compute if self.own is None else self._make_compute()
+
+    def _call_without_stream(self, call: Callable[[], object]) -> None:
+        """Call a method of the operator before a device is in use: it gets its stream if it asks."""
+        here = thread.current
+        before, here.ask = here.ask, self._open_if_possible
+        restore = remember_stream()
+        self.node.input.notes_items = True
+        try:
+            call()
+        finally:
+            here.ask = before
+            self.node.input.notes_items = False
+            if self.own is not None:
+                restore()
+
+    def _open_if_possible(self) -> None:
+        if self.run.has_device:
+            self.open()
 
     def _make_compute(self) -> Callable[..., None]:
         """Return the compute of an operator on its stream.
@@ -257,16 +270,14 @@ class NodeStreams:
 
     def call(self, method: Callable[[], object]) -> None:
         """Call the `start` or `stop` of the operator, with its stream current."""
-        self.run.look_for_library()
-        if not self.run.is_active:
-            method()
+        if not self.run.look_for_device():
+            self._call_without_stream(method)
             return
-        self.open()
-        assert self._current is not None
-        assert self.own is not None
+        own = self.open()
         # It may be called in a compute of another operator, which adds this one to the run.
         restore = remember_stream()
-        with gpu.on_device(self.own.device_id):
+        assert self._current is not None
+        with gpu.on_device(own.device_id):
             self._current.enter(thread.current)
             try:
                 method()
@@ -329,11 +340,15 @@ class NodeStreams:
     # The operator's stream.
 
     def open(self) -> ManagedStream:
-        """Work on the operator's stream from now on, and return it."""
+        """Work on the operator's stream from now on, and return it; in a compute, it is made current."""
         if self.own is None:
             assert self._planned is not None
             self.run.activate()
             self.work_on(self.run.stream_of_plan(self._planned, self.node.operator))
+            if thread.current.ask is not None:
+                assert self._current is not None
+                self.make_current(self.device_id)
+                self._current.enter(thread.current)
         assert self.own is not None
         return self.own
 
@@ -358,7 +373,6 @@ class NodeStreams:
         self._note_use(own)
         self.update_outputs()
         for port in self._ports:  # of a compute that has begun without
-            port.recall(node.remaining)
             if port.item is not NOTHING:
                 node.input.keep(port, port.item)
         if node.compute == self._compute and self._planned is not None:
@@ -375,11 +389,6 @@ class NodeStreams:
         if get_ident() != self.current_on and self.run.make_current(device_id):
             self.current_on = get_ident()
 
-    @property
-    def stays_current(self) -> bool:
-        """Whether the operator's device is current in all of its further computes: there is no other thread."""
-        return self.current_on != -1 and self.run.is_on_one_thread
-
     def fences_on(self, stream: ManagedStream) -> Fences:
         """Return the operator's fences on a stream."""
         found = self._fences.get(stream)
@@ -392,13 +401,15 @@ class NodeStreams:
         if self.lifetimes is not None:
             self.lifetimes.fence_next()
 
-    def has_passed(self, turn: int, sender: ManagedStream | None) -> bool:
-        """Return whether a compute has ended and its work is complete, or in the order of the sender's stream.
+    def has_passed(self, turn: int, sender: ManagedStream | None, key: int) -> bool:
+        """Return whether what a compute received is passed: by its work, and by what the operator keeps.
 
-        May be called from any thread; `fence_this_compute` was called in that compute.
+        The compute has ended, and its work is complete or in the order of the sender's stream; no later compute
+        goes on with it; and no attribute of the operator holds memory of that key. May be called from any thread;
+        `fence_this_compute` was called in that compute.
         """
         ago = turn - self.node.remaining
-        if ago <= 0:
+        if ago <= self.node.operator._headrace.computes_in_use or holds_memory(self.node.operator, key):
             return False
         lifetimes = self.lifetimes
         if lifetimes is None or self.own is sender:
@@ -454,15 +465,12 @@ class NodeStreams:
         """Return the operator's stream of this name, from its pool at the first call; None if none is left.
 
         The first name of an operator without inputs is that of its own stream: it has no other way to ask for it.
-        Where the pool had no stream left for it, none is left for a name.
         """
         if not self.run.has_device:
             return None
         own = self.open()
         if name not in self._named:
-            assert self._planned is not None
-            is_declared = self._planned.kind == "default" or not is_default(own.handle)
-            is_own = is_declared and not (self._named or self._ports)
+            is_own = not (self._named or self._ports)
             self._named[name] = own if is_own else self.run.take_for(self.node.operator)
         found = self._named[name]
         if found is None:

@@ -8,7 +8,9 @@ owners of what they received anyway, so they notice an owner that comes twice, a
 sender begins again. With ``HEADRACE_CHECK=streams`` it never ends, and the warning is an error.
 
 A reader has passed a message when its compute has ended and the device has completed the fence after that. For a
-reader on the stream of the sender the end of the compute is enough, since the stream keeps the order.
+reader on the stream of the sender the end of the compute is enough, since the stream keeps the order. A function
+that awaits or yields has passed it when it goes on with it no more. And an operator that keeps it in one of its
+attributes may read it in a later compute.
 
 Memory that is never changed may be sent as often as one likes: ``emit(table, constant=True)``, or an array that is
 read-only. Memory that an operator received and passes on, at once or later, is another one's to change.
@@ -31,9 +33,12 @@ from headrace.tensor.tree import map as map_tree
 if TYPE_CHECKING:
     from headrace._runtime.messages.ports import OutputPort
     from headrace._runtime.streams.running_operator import RunningOperator
+    from headrace.core.operator import Operator
 
 # Messages in a row, all of other memory, after which a sender notes nothing any more.
 _QUIET: Final = 100
+# How often the attributes of an operator are walked that changes them meanwhile.
+_TRIES: Final = 3
 # The memory that is remembered, for senders that fill so many buffers in turn.
 _MOST: Final = 64
 
@@ -78,7 +83,7 @@ class _Sending:
         if len(self.reads) < self._receivers and self._sent() is not None:
             return "a receiver that has not received it yet"
         for node, turn in self.reads.copy().items():
-            if not node.streams.has_passed(turn, sender.streams.own):
+            if not node.streams.has_passed(turn, sender.streams.own, self._key):
                 return f"operator {node.name!r}"
             if node is not sender and node not in asked:
                 further = node.streams.reader_of(self._key, sender, (*asked, node))
@@ -192,6 +197,16 @@ class Resends:
         self.has_warned = True  # once for each operator
         self._end()
         warnings.warn(text, ResentMemoryWarning, stacklevel=5)
+
+
+def holds_memory(operator: Operator, key: int) -> bool:
+    """Return whether an attribute of an operator holds memory, in whatever container; from any thread."""
+    for _ in range(_TRIES):
+        try:
+            return any(id(owner) == key for owner in memory_in(dict(vars(operator))))
+        except RuntimeError:  # it computes on another thread, and changes what is walked
+            continue
+    return True
 
 
 def _is_read_only(data: Any) -> bool:

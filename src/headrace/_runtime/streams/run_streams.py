@@ -17,9 +17,10 @@ from headrace._runtime.streams.lifetimes import StreamFrames
 from headrace._runtime.streams.sources import source_of
 from headrace._runtime.streams.stream_source import StreamLease, StreamSource, attempt_all
 from headrace._runtime.streams.watch import Watch
+from headrace.core.errors import StreamError
 from headrace.gpu import array_libraries
-from headrace.gpu.ambient import library_is_in_use, remember_stream
-from headrace.gpu.backend import active
+from headrace.gpu.ambient import library_is_in_use, remember_stream, thread
+from headrace.gpu.backend import active, is_chosen, is_in_use
 from headrace.gpu.current_device import remember_current
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class OperatorStream:
     Attributes
     ----------
     managed
-        The stream; the default stream of the device if the pool had none left.
+        The stream.
     frames
         What the operators received, and the stream may still read.
     is_shared
@@ -53,9 +54,10 @@ class OperatorStream:
 class RunStreams:
     """The streams of one run, and the sources that they come from.
 
-    The streams of all operators are made together, in the order of the layout, when a device library is first
-    there or an operator first asks for its stream (`activate`). A library may be imported at any time: what
-    imports it is noticed (`when_imported`), and each operator then looks for it when its next compute begins.
+    The streams of all operators are made together, in the order of the layout, when the program first uses a device
+    (`activate`): a library of arrays is imported, the process chooses its device, an operator asks for its stream,
+    or the program declares one. The first two may happen at any time; they are noticed (`when_imported`), and each
+    operator then looks when its next compute begins.
 
     The leases and the streams are changed under `lock`, by the operators' computes on any thread. A stream is
     added to `_managed` by whichever compute first uses it: one assignment to a dict, which CPython makes atomic.
@@ -112,9 +114,9 @@ class RunStreams:
         return self._has_device
 
     def open(self, operators: Iterable[Operator]) -> None:
-        """Open the sources given to operators, which may create streams in advance, and notice libraries."""
+        """Open the sources given to operators, which may create streams in advance, and notice a device."""
         self._stop_noticing()  # of an earlier call, before operators joined the run
-        self._stop_noticing = array_libraries.when_imported(self._expect_library)
+        self._stop_noticing = array_libraries.when_imported(self._expect_device)
         for operator in operators:
             source = source_of(operator)
             if source is not None:
@@ -122,10 +124,11 @@ class RunStreams:
 
     # The streams of the operators.
 
-    def look_for_library(self) -> None:
-        """Make the streams if a library works with a device, or the program declares something of streams."""
-        if not self.is_active and (library_is_in_use() or self._are_declared()):
+    def look_for_device(self) -> bool:
+        """Make the streams if the program uses a device; return whether the operators work on streams."""
+        if not self.is_active and (library_is_in_use() or is_in_use() or self._are_declared()):
             self.activate()
+        return self.is_active
 
     @property
     def is_to_look_again(self) -> bool:
@@ -140,7 +143,7 @@ class RunStreams:
             for planned in self.layout:
                 self._make(planned)
             self.is_active = True
-        self._expect_library()
+        self._expect_device()
 
     def stream_of_plan(self, planned: PlannedStream, operator: Operator) -> OperatorStream:
         """Return the stream for a place in the layout, which is made if the operator has joined the run."""
@@ -155,9 +158,13 @@ class RunStreams:
     def _make(self, planned: PlannedStream) -> OperatorStream:
         first = planned.operators[0]
         device_id = self.device_of(first)
-        managed = None if planned.kind == "default" else self.take_for(first)
-        if managed is None:
-            managed = self.default_stream(device_id)
+        managed = self.default_stream(device_id) if planned.kind == "default" else self.take_for(first)
+        if managed is None:  # the layout takes no more than there are
+            name = planned.source.name if planned.source is not None else "of the fragment"
+            raise StreamError(
+                f"operator {first.name!r}: pool {name!r} has no stream left, since another run, or another "
+                "operator by name, has taken it; raise max_size"
+            )
         made = self._made[planned] = self.adopt(managed, planned.is_shared)
         return made
 
@@ -172,9 +179,12 @@ class RunStreams:
             source_of(operator) is not None for operator in graph
         )
 
-    def _expect_library(self) -> None:
+    def _expect_device(self) -> None:
+        ask = thread.current.ask
+        if ask is not None and is_chosen() and not self.is_active:
+            ask()  # the operator that computes on this thread has chosen the device
         for node in tuple(self.nodes):
-            node.expect_library()
+            node.expect_device()
 
     def use(self, source: StreamSource) -> StreamLease:
         """Return this run's lease of a source; the run closes it at its end."""

@@ -45,6 +45,11 @@ class StreamSource(Resource):
         return None
 
     @property
+    def limit(self) -> int:
+        """The largest number of its streams; 0 if there is none."""
+        return 0
+
+    @property
     def slice(self) -> gpu.Share | None:
         """The slice of the device that its streams work on; None if they may use all SMs."""
         return None if self.stands_on is None else self.stands_on.slice

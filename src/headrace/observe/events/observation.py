@@ -279,6 +279,8 @@ class Observation:
         self._machine = getattr(clock, "machine", None)
         if self._machine is not None or not clock.passes:
             self._now = clock.timestamp
+        if self._machine is None and not clock.passes:
+            self.gpu_times = False  # the device's time has nothing to do with that of the program
 
     def _compare_clocks(self, engine: Engine) -> None:
         """Note what the run's clock shows; not in `attach`, because it begins anew in between."""

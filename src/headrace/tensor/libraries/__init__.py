@@ -287,4 +287,5 @@ array_libraries.with_streams = _libraries_with_streams
 array_libraries.make_stream = _make_stream
 array_libraries.use_library = _use_library
 array_libraries.when_imported = _import_notice.add
+array_libraries.tell = _import_notice.tell
 array_libraries.is_being_imported = lambda: not _registry.being_imported.isdisjoint(_registry.not_imported)

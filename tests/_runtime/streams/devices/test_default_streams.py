@@ -239,7 +239,7 @@ def test_sync_to_default_means_the_default_stream_of_the_streams_device(device_i
     assert found == [[device_id != 0, device_id != 1]]
 
 
-def test_an_operator_for_which_its_pool_has_no_stream_works_on_the_default_stream_of_its_device(
+def test_an_operator_on_the_default_stream_works_on_that_of_its_device(
     scheduler: MakeScheduler,
 ) -> None:
     seen: list[tuple[int, int]] = []
@@ -255,10 +255,9 @@ def test_an_operator_for_which_its_pool_has_no_stream_works_on_the_default_strea
             launch(stream, seconds, lambda read: seen.append((device_id, int(read.view(np.int64)[0]))), data)
 
         for n in (0, 1):
-            pool = CudaStreamPool(app, n, stream_flags=1, max_size=1, name=f"pool{n}")
-            # Its stream is made first, since it comes first in the graph.
-            app.add_operator(Step(app, CountCondition(app, 1), pool, body=lambda *_: None, name=f"first{n}"))
-            taker = Step(app, pool, inputs=("in",), body=take, name=f"t{n}")
+            pool = CudaStreamPool(app, n, stream_flags=1, name=f"pool{n}")
+            setup = lambda spec: spec.default_stream()  # noqa: E731
+            taker = Step(app, pool, inputs=("in",), body=take, setup=setup, name=f"t{n}")
             app.add_flow(source(app, 1 - n, 10, name=f"source{n}"), taker)
 
     run(compose, scheduler)
