@@ -12,10 +12,11 @@ import pytest
 
 from headrace.observe.events.clock_offsets import ClockOffset, clock_name
 from headrace.parts.control import AskTime, TellTime
-from headrace.parts.remote_driver import RemoteDriver
+from headrace.parts.driver import Driver as RealDriver
+from headrace.parts.process import Process as RealProcess
 
 
-class Driver(RemoteDriver):
+class Driver(RealDriver):
     """A driver without processes."""
 
     def __init__(self) -> None:
@@ -25,13 +26,14 @@ class Driver(RemoteDriver):
         self._clock = clock_name()
 
 
-class Process:
+class Process(RealProcess):
     """A process that keeps what it is asked."""
 
     def __init__(self) -> None:
-        self.part = "edge"
+        super().__init__("edge", 1, {})
         self.asked: list[AskTime] = []
-        self.channel = SimpleNamespace(post=self.asked.append)
+        channel: Any = SimpleNamespace(post=self.asked.append)
+        self.channel = channel
 
 
 def test_a_process_of_this_host_has_the_same_clock() -> None:

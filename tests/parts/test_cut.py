@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -290,7 +289,7 @@ def test_a_loop_through_several_parts_ends_as_in_one_process(
 ) -> None:
     """A loop that carries state has a message left; one that lacks its first message starves.
 
-    An operator that never ran does not starve if another one of its loop did, in whichever part.
+    An operator that never ran does not starve if another one of its loop did, or may have, in another part.
     """
     seen: list[Any] = []
 
@@ -324,15 +323,21 @@ def test_a_loop_through_several_parts_ends_as_in_one_process(
     result = run_plant(Loop, links)
     assert not result.errors
     starved = {each.operator for outcome in result.outcomes.values() for each in outcome.starved}
-    assert starved == {each.operator for each in whole.starved}
+    # A part tells of its own operators, and not what waits in another one.
+    assert starved <= {each.operator for each in whole.starved}
     assert bool(starved) is not begins
     assert bool(seen) is begins
     if not begins:
         assert result.by_port("undelivered") == whole.undelivered
 
 
-def test_a_loop_whose_messages_wait_for_each_other_starves(scheduler: MakeScheduler, links: Any) -> None:
-    """A source of the part has the only place that the message which comes back waits for."""
+def test_a_loop_of_several_parts_whose_messages_wait_for_each_other_finishes_and_counts_them(
+    scheduler: MakeScheduler, links: Any
+) -> None:
+    """A source of the part has the only place that the message which comes back waits for.
+
+    In one process that starves; no part alone can tell.
+    """
 
     def passing(self: Any, op_input: Any, op_output: Any) -> None:
         op_output.emit(op_input.receive("in"))
@@ -352,41 +357,12 @@ def test_a_loop_whose_messages_wait_for_each_other_starves(scheduler: MakeSchedu
             self.add_flow(*parts, [("delay.out", "middle.in")], size=1)
             self.add_flow(*parts[::-1], [("middle.out", "delay.in")], size=1)
 
-    whole = Loop().run()
+    assert Loop().run().starved
     result = run_plant(Loop, links)
     assert not result.errors
-    starved = {each.operator for outcome in result.outcomes.values() for each in outcome.starved}
-    assert starved == {each.operator for each in whole.starved} != set()
+    assert [outcome.ended_by for outcome in result.outcomes.values()] == ["finished"] * 2
     sent = result.outcomes["server"].operators["server.camera"].computes
     assert sum(result.by_port("undelivered").values()) == sent > 1
-
-
-def test_a_full_loop_that_passes_parts_several_times_starves(scheduler: MakeScheduler, links: Any) -> None:
-    """Each operator waits for room at the next one, in another part; the source before them does not starve."""
-
-    def compose(part: Any, *names: str) -> None:
-        for name in names:
-            passing = lambda self, op_input, op_output: op_output.emit(op_input.receive("in"))  # noqa: E731
-            part.add_operator(Step(part, inputs=["in"], outputs=["out"], body=passing, name=name))
-        if "one" in names:
-            part.add_flow(source(part, range(99), name="camera"), part.graph.find("a.one"), size=1)
-
-    class Loop(Application):
-        def compose(self) -> None:
-            self.scheduler(scheduler(self))
-            held = {"a": ("one", "four"), "b": ("two", "five"), "c": ("three",)}
-            parts = {name: Part(self, name, lambda part: compose(part, *held[part.name])) for name in held}
-            ring = ["a.one", "b.two", "c.three", "a.four", "b.five", "a.one"]
-            for here, there in pairwise(ring):
-                (first, sender), (second, receiver) = here.split("."), there.split(".")
-                self.add_flow(parts[first], parts[second], [(f"{sender}.out", f"{receiver}.in")], size=1)
-
-    whole = Loop().run()
-    result = run_parts(Loop, ["a", "b", "c"], links)
-    assert not result.errors
-    starved = {each.operator for outcome in result.outcomes.values() for each in outcome.starved}
-    assert starved == {each.operator for each in whole.starved}
-    assert starved == {"a.one", "b.two", "c.three", "a.four", "b.five"}
 
 
 class Part(Fragment):
@@ -462,26 +438,6 @@ def test_a_stop_of_one_part_stops_the_others(scheduler: MakeScheduler, links: An
     emitted = run.outcomes["edge"].operators["edge.camera"].computes
     assert emitted == len(taken) + run.by_port("undelivered").get("server.detector.in", 0)
     assert counts.sent >= counts.arrived
-
-
-def test_an_interrupt_while_a_message_is_sent_does_not_keep_the_run_from_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The handler of a signal may raise after the lock of the link was taken, and before what releases it."""
-    monkeypatch.setattr(link_operators, "_MOMENT", 0.01)
-
-    def interrupt(sender: Any, message: Any) -> None:
-        assert sender._lock.acquire(blocking=False)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(link_operators.SendToPart, "send_at_once", interrupt)
-    links = MemoryLinks()
-    application = Cut(plant(camera([1]), detector([])), "edge", links.connect).application
-    with pytest.raises(KeyboardInterrupt):
-        application.run()
-    (link,) = links.made.values()
-    assert link.receiver.failure is not None
-    assert isinstance(link.receiver.failure.__cause__, KeyboardInterrupt)
 
 
 def test_a_lost_peer_ends_the_run_with_that_error(scheduler: MakeScheduler) -> None:
@@ -923,18 +879,6 @@ def edge_alone(emit: Callable[[Any, Any, MemoryLink], None], computes: int = 4, 
     cut.application.run()
     assert cut.counts()[FLOW].sent == 4
     return [parcel.data for parcel in links.made[FLOW].frames]
-
-
-@pytest.mark.parametrize("terms", [{}, {"policy": POP}])
-def test_a_message_is_sent_in_the_compute_that_emits_it(terms: Any) -> None:
-    under_way: list[int] = []
-
-    def emit(self: Any, op_output: Any, link: MemoryLink) -> None:
-        op_output.emit(self.ticks)
-        under_way.append(len(link.frames))
-
-    assert edge_alone(emit, **terms) == [1, 2, 3, 4]
-    assert under_way[1:] == [2, 3, 4]  # the first may come before the sender has looked at its link
 
 
 @pytest.mark.parametrize("terms", [{}, {"policy": POP}])
@@ -1494,54 +1438,3 @@ def test_the_room_that_senders_wait_for_is_known() -> None:
 
     assert room() == 1
     assert room(DownstreamMessageAffordableCondition(min_size=3, transmitter="out")) == 4
-
-
-@pytest.mark.parametrize("has_lock", [True, False])
-def test_a_message_that_is_being_delivered_when_the_run_ends_is_counted(has_lock: bool) -> None:
-    """The run waits for a thread that delivers it; a thread that comes later leaves it where it is."""
-    taken: list[int] = []
-    link = MemoryLink(FLOW, 4)
-    link.sender.send(Parcel(1))
-    cut = Cut(plant(camera([]), detector(taken)), "server", lambda cut: cut.connect(FLOW, link.receiver))
-    may_go_on = threading.Event()
-
-    def end_run() -> None:
-        cut.application.stop_execution()
-        assert may_go_on.wait(PATIENCE)
-
-    class Lock:
-        """Lets the run end before the reading thread has it, or when the run waits for it."""
-
-        def __init__(self) -> None:
-            self._lock = threading.Lock()
-            self.locked, self.release = self._lock.locked, self._lock.release
-
-        def acquire(self, blocking: bool = True, timeout: float = -1.0) -> bool:
-            if not blocking and not has_lock:
-                end_run()
-            if blocking and has_lock:
-                may_go_on.set()
-            return self._lock.acquire(blocking, timeout)
-
-        def __enter__(self) -> None:
-            self.acquire()
-
-        def __exit__(self, *_: object) -> None:
-            self.release()
-
-    def take_at_once() -> Parcel | None:
-        if has_lock:
-            end_run()
-        return link.receiver.take()
-
-    run = cut.application.run_async()
-    assert cut.application.wait_until_started(PATIENCE)
-    operator: Any = cut._operators[FLOW]
-    wait_until(lambda: taken == [1] and not operator.has_news, "the first message")
-    operator._lock, link.receiver.take_at_once = Lock(), take_at_once
-    run.add_done_callback(lambda _: may_go_on.set())
-    link.sender.send(Parcel(2))
-    operator.on_event()
-    run.result(PATIENCE)
-    undelivered = cut.application.outcome.undelivered.get("server.detector.in", 0)
-    assert (undelivered, cut.counts()[FLOW].arrived - 1) == ((1, 1) if has_lock else (0, 0))

@@ -106,9 +106,8 @@ def test_a_machine_that_stands_still_while_the_driver_looks_loses_no_part(
             stood_still[0] = 3600.0
 
     monkeypatch.setattr(Supervisor, "beat", beat)
-    monkeypatch.setattr("headrace.parts.driver.monotonic", lambda: time.monotonic() + stood_still[0])
-    beats = property(lambda process: process.board.peer_beat[0] + stood_still[0])
-    monkeypatch.setattr("headrace.parts.process.Process.beat", beats)
+    for module in ("driver", "control"):
+        monkeypatch.setattr(f"headrace.parts.{module}.monotonic", lambda: time.monotonic() + stood_still[0])
     assert run() == 0
     assert stood_still[0]
     assert lines(capfd)[0][-1] == "finished 16 0 {} {}"

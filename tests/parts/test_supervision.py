@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime import IN_LOOP, NONE_LEFT, STARVED, STUCK, LoopPart
+from headrace._runtime import IN_LOOP, NONE_LEFT, STARVED, STUCK
 from headrace.core.errors import DigestError, PartLost, PeerLost
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.ports import IOSpec
-from headrace.parts.control import Ask, Ended, EndIdle, Stop
+from headrace.parts.control import Ask, Ended, EndIdle, Leave, Stop
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.failures import Failure
 from headrace.parts.idleness import IdleReport, PartIdleness, decide
@@ -57,19 +57,20 @@ def ended(by: EndedBy = EndedBy.FINISHED, error: BaseException | None = None) ->
     return Ended(Outcome("app", by, 1.0), None if error is None else Failure.of(error))
 
 
-@pytest.mark.parametrize("ran", ["a", "b"])
-def test_a_loop_in_which_one_part_has_computed_does_not_starve(ran: str) -> None:
-    flows = frozenset({"there", "back"})
-    reports = {part: IdleReport(loops=(LoopPart(flows, part == ran, True),)) for part in ("a", "b")}
-    assert decide(reports) == dict.fromkeys(reports, EndIdle(NONE_LEFT))
-    neither = {part: IdleReport(loops=(LoopPart(flows, False, part == ran),)) for part in ("a", "b")}
-    assert decide(neither) == dict.fromkeys(reports, EndIdle(STARVED, {}, flows))
-
-
-def test_who_waits_for_room_at_one_that_has_ended_goes_on_before_a_loop_starves() -> None:
-    loop = LoopPart(frozenset({"there"}), False, True)
-    reports = {"a": IdleReport(stage=STUCK), "b": IdleReport(loops=(loop,))}
+def test_who_waits_for_room_at_one_that_has_ended_goes_on_before_the_run_ends() -> None:
+    reports = {"a": IdleReport(stage=STUCK), "b": IdleReport(stage=NONE_LEFT)}
     assert decide(reports) == {"a": EndIdle(STUCK)}
+
+
+def test_processes_leave_when_all_have_reported() -> None:
+    """One that has ended its run may still be read from."""
+    made = started(b="go_on")
+    assert made.ended("a", ended(), 1) == []
+    assert made.next_time() is not None
+    assert made.tick(2.0) == []
+    made.exited("b", "was killed", 2)
+    assert made.ended("c", ended(), 3) == [Tell("a", Leave()), Tell("c", Leave())]
+    assert made.tick(3 + GRACE) == [Kill("a"), Kill("c")]
 
 
 def test_links_are_made_when_all_have_composed_the_same() -> None:
@@ -97,7 +98,7 @@ def test_an_error_stops_the_others_and_comes_before_its_consequences() -> None:
         Tell("c", Stop()),
     ]
     assert made.ended("b", ended(error=LookupError("why")), 1) == []
-    assert made.ended("c", ended(EndedBy.STOPPED), 1) == []
+    assert made.ended("c", ended(EndedBy.STOPPED), 1) == [Tell(name, Leave()) for name in "abc"]
     assert isinstance(made.failure, LookupError)
     assert made.failure.__notes__[0].startswith("raised in the process of part 'b'\n")
     for name in "abc":
@@ -273,19 +274,21 @@ def test_the_time_of_a_process_that_is_started_again_begins_when_it_is_started()
 
 def test_a_process_has_its_time_to_exit_once_more_if_the_driver_was_stopped() -> None:
     made = started()
-    made.ended("b", ended(), 1)
-    made.forgive(100.0)
+    for name in "abc":
+        made.ended(name, ended(), 1)
     for name in "ac":
-        made.beat(name, 100.0 + GRACE)
+        made.exited(name, "ended", 1)
+    made.forgive(100.0)
     assert made.tick(99.0 + GRACE) == []
     assert made.tick(100.0 + GRACE) == [Kill("b")]
 
 
 def test_a_process_that_does_not_exit_is_killed() -> None:
     made = started()
-    made.ended("b", ended(), 1)
+    for name in "abc":
+        made.ended(name, ended(), 1)
     for name in "ac":
-        made.beat(name, GRACE)
+        made.exited(name, "ended", 1)
     assert made.tick(1 + GRACE) == [Kill("b")]
     assert made.exited("b", "was killed", 2 + GRACE) == []
     assert made.failure is None

@@ -4,8 +4,6 @@ from headrace._runtime.lifecycle.interrupts import Interrupts as Interrupts
 from headrace._runtime.lifecycle.outcome_future import OutcomeFuture as OutcomeFuture
 from headrace._runtime.lifecycle.run import run as run
 from headrace._runtime.lifecycle.run import run_async as run_async
-from headrace._runtime.lifecycle.starvation import LoopPart as LoopPart
-from headrace._runtime.lifecycle.starvation import find_ties as find_ties
 from headrace._runtime.lifecycle.supplies import Supplies as Supplies
 from headrace._runtime.messages.envelope import Details as Details
 from headrace._runtime.messages.envelope import Envelope as Envelope
@@ -45,9 +43,6 @@ from headrace._runtime.scheduling.group import Group as Group
 from headrace._runtime.scheduling.group import GroupPlan as GroupPlan
 from headrace._runtime.scheduling.host_attributes import HostAttributes as HostAttributes
 from headrace._runtime.scheduling.node import Node as Node
-from headrace._runtime.scheduling.pausing import TAKEN as TAKEN
-from headrace._runtime.scheduling.pausing import UNUSED as UNUSED
-from headrace._runtime.scheduling.pausing import WANTED as WANTED
 from headrace._runtime.scheduling.unreceived import has_more as has_more
 from headrace._runtime.streams.default_stream import default_stream_of as default_stream_of
 from headrace._runtime.streams.knobs import Knobs as Knobs

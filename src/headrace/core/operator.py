@@ -92,8 +92,6 @@ class InnerOperator(InnerConnectable):
         self.metadata_enabled: bool | None = None
         # The ends of the flows by which what it sends comes back through other processes.
         self.leads_to: tuple[Operator, ...] = ()
-        # The queues of its process in which what it sends waits for room, through other processes.
-        self.full_behind: tuple[Any, ...] = ()
         self.live_state: LiveValues | None = None
         self.knobs = KnobValues(self.operator)
         # Raised when a parameter is set, if somebody wants to know: the segment that it is part of.

@@ -12,15 +12,6 @@ receiver, as every operator with a condition on the room behind it. A queue that
 was decided against: observers make queues of their own, and a credit in the middle of `receive` would be a system
 call in the receiver's compute.
 
-A message that is one array, and small or in shared memory, takes neither of these computes on its way. It is sent
-in the compute that emits it (`SendToPart.send_at_once`), and put in the queue of its receiver by the thread that
-read it (`ReceiveFromPart._handle_at_once`), which then announces the receiver. A hop of 64 bytes took 173 µs with
-the computes and takes about 155 without them; with the event-based scheduler 203 and about 130, because it woke a
-second worker before each compute of the sender. Everything else, and all that is not as usual, is left to the
-computes: objects to pickle, large copies, frames on a device, news of the link, a run that is held. So are the
-messages of a run that is observed, whose computes are noted. One thread at a time acts for an operator (`_lock`),
-and whoever finds another one there leaves the rest to a compute.
-
 The end of a stream travels as END, behind the last message. From then on nobody waits for places, so all credits
 come back at once. A receiver that has ended says END to its sender, which is then an operator that has ended: its
 producers wait in vain, as for every such operator. A run that fails says ABORT with its error. A run that was
@@ -31,12 +22,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace import waits
-from headrace._runtime import Envelope, Queue, open_message, seal_message
+from headrace._runtime import Envelope, open_message, seal_message
 from headrace.conditions.cuda_stream import CudaStreamCondition
 from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.errors import LinkError, RunStopped
@@ -90,9 +81,6 @@ class SendingLink(_Link, Protocol):
     def send(self, parcel: Parcel) -> bool:
         """Send a message; return False if there is no credit or no memory for it, which is told of later."""
 
-    def send_at_once(self, data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> bool:
-        """Send a message if that takes a moment and nothing is in the way; return whether it was sent."""
-
     @property
     def deferred(self) -> int:
         """The messages, from the first on, of which the receiver takes no more before others come."""
@@ -108,18 +96,11 @@ class ReceivingLink(_Link, Protocol):
     """The end of a link that messages arrive at."""
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether there is nothing to take, and no end or failure to note."""
-
-    @property
     def arrived(self) -> int:
         """How many messages arrived, taken or not, and the end of the stream."""
 
     def take(self) -> Parcel | None:
         """Return the next message that arrived, or None."""
-
-    def take_at_once(self) -> Parcel | None:
-        """Return the next message that arrived, if that takes a moment and no code of the program; or None."""
 
     def give_credits(self, count: int) -> None:
         """Tell the sender that so many places are free again."""
@@ -131,7 +112,6 @@ class ReceivingLink(_Link, Protocol):
 class AbsentLink:
     """What a flow has for a link if the part at its other end is gone: one that has ended, or that failed."""
 
-    is_quiet = False
     arrived = deferred = 0
 
     def __init__(self, failure: BaseException | None = None) -> None:
@@ -142,15 +122,9 @@ class AbsentLink:
         """Send nothing."""
         return False
 
-    def send_at_once(self, data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> bool:
-        """Send nothing."""
-        return False
-
     def take(self) -> Parcel | None:
         """Return None: nothing arrives."""
         return None
-
-    take_at_once = take
 
     def take_credits(self) -> int:
         """Return 0."""
@@ -179,8 +153,7 @@ class _InnerLinkOperator(InnerOperator):
 class LinkOperator(Operator):
     """What both ends of a flow have in common.
 
-    `has_news` is set by any thread. The rest is changed with `_lock` held, or before the run begins: in computes,
-    and at once where a compute would be a detour.
+    `has_news` is set by any thread. The rest is changed with `_lock` held, or before the run begins.
 
     Attributes
     ----------
@@ -190,8 +163,6 @@ class LinkOperator(Operator):
         Whether nothing more will be sent or arrive.
     is_given_up
         Whether the link has failed, and this part goes on without the other one.
-    is_run_behind
-        Whether an operator of another part has computed in the loop that this flow is part of, as far as is known.
     """
 
     parallel = True  # a message is copied, and sent or received
@@ -210,7 +181,6 @@ class LinkOperator(Operator):
         self.idleness = idleness
         self.has_news = True
         self.is_done = False
-        self.is_run_behind = True
         self._port = port
         self._on_failure = on_failure
         self._lock = threading.Lock()
@@ -268,9 +238,7 @@ class LinkOperator(Operator):
         """Handle that some time has passed; called now and then, from any thread."""
 
     def on_event(self) -> None:
-        """Handle what happened at the link, at once or in the next compute; called from any thread."""
-        if self._handle_at_once():
-            return
+        """Handle what happened at the link, in the next compute; called from any thread."""
         self.has_news = True
         link = self._latest if self._next_links else self._link
         failure = None if link is None else link.failure
@@ -284,10 +252,6 @@ class LinkOperator(Operator):
             else:
                 self._on_failure(failure)
         self._condition.notify_scheduler()
-
-    def _handle_at_once(self) -> bool:
-        """Handle what happened at the link without a compute; return whether nothing is left to do."""
-        return False
 
     @property
     def _latest(self) -> Any:
@@ -325,8 +289,7 @@ class LinkOperator(Operator):
     def leave(self, error: BaseException | None, ended_by: str) -> None:
         """Tell the other end that the run has ended with an error, or as `ended_by` says, and give up the link."""
         # A message that is being delivered is in its queue first, where it is counted. A handler that the program
-        # installed during the run may have raised in `send_at_once`, which is shielded from others: then the lock
-        # stays locked.
+        # installed during the run may have raised between the lock and its release.
         is_interrupted = error is not None and not isinstance(error, Exception)
         is_locked = waits.acquire(self._lock, _MOMENT if is_interrupted else None)
         link, earlier = self._latest, [self._link, *self._next_links]
@@ -367,14 +330,6 @@ class LinkOperator(Operator):
 
     def answer(self) -> None:
         """Answer what was received: there will be no answers to what came of it."""
-
-    def note_ties(self, room: Mapping[str, Sequence[str]], not_run: Container[str]) -> None:
-        """Note what starves together with operators of other parts (`EndIdle`)."""
-        self.is_run_behind = self.flow.name not in not_run
-        returning: list[Any] = [
-            each for each in self._headrace.leads_to if each.name in room.get(self.flow.name, ())
-        ]
-        self._headrace.full_behind = tuple([each._queue for each in returning])
 
     @property
     def waits_beside_others(self) -> bool:
@@ -476,7 +431,6 @@ class SendToPart(LinkOperator):
         self._taken_back = 0  # messages that their receivers have taken
         # A message that was taken from a queue that drops, and could not be sent yet.
         self._held: list[Any] = []
-        self._fed: Any = None  # its queue
         self._has_said_end = False
 
     def setup(self, spec: OperatorSpec) -> None:
@@ -544,43 +498,6 @@ class SendToPart(LinkOperator):
             self.is_done = self._has_said_end and not self._out
             if self.is_done:
                 self._refuse_links()
-
-    def start(self) -> None:
-        """Use the link that the flow was given, and send what is emitted at once from now on."""
-        super().start()
-        queue = self._fed = self._queue
-        at_once = _SentAtOnce(self, queue)
-        for feeder in queue.feeders:
-            for port in feeder.output.ports.values():
-                port.connect(tuple([at_once if each is queue else each for each in port.queues]))
-
-    @waits.shielded
-    def send_at_once(self, message: Any) -> bool:
-        """Send a message in the compute that emits it, if nothing is in the way; return whether it was sent.
-
-        If its places are kept, it is in the queue already. Whatever stays there is sent by a compute.
-        """
-        if self.has_news or self._engine.held or not self._lock.acquire(blocking=False):
-            return False
-        try:
-            queue, out = self._fed, self._out
-            if out >= self.flow.size or len(queue) != (out + 1 if self._keeps_places else 0):
-                return False
-            if self._is_stalled or self._has_failed or self._held or self.is_given_up or self.is_done:
-                return False
-            if self._keeps_places:
-                message = queue[out]  # another one, if several send to the queue
-            if type(message) is Envelope and message.has_fences:
-                return False
-            sent = 0 if self._now is None else self._now()
-            if not self._link.send_at_once(*open_message(message)):
-                return False
-            self._note_sent(sent)
-            return True
-        except Exception:
-            return False  # the compute meets the error again, and raises it
-        finally:
-            self._lock.release()
 
     def _note_sent(self, sent: int) -> None:
         self._sent += 1
@@ -728,33 +645,6 @@ class SendToPart(LinkOperator):
         )
 
 
-class _SentAtOnce(Queue):
-    """Stands between an output and the queue of a sender; with capacity 0, `offer` gets each message.
-
-    A queue that counts messages, or notes them for observers, has its place if there is one. Then messages are sent
-    by computes, which are counted and noted as well.
-    """
-
-    __slots__ = ("_behind", "_sender")
-
-    def __init__(self, sender: SendToPart, behind: Queue) -> None:
-        super().__init__(behind.consumer, behind.port, 0, _REJECT)
-        self._sender = sender
-        self._behind = behind
-
-    def offer(self, item: Any) -> None:
-        """Send a message at once, or leave it to the sender."""
-        sender, behind = self._sender, self._behind
-        if sender._keeps_places:
-            if len(behind) < behind.capacity:
-                behind.append(item)  # as `emit`
-            else:
-                behind.offer(item)
-            sender.send_at_once(item)
-        elif not sender.send_at_once(item):
-            behind.offer(item)
-
-
 class ReceiveFromPart(LinkOperator):
     """Passes on what the operators of another part emit."""
 
@@ -765,8 +655,6 @@ class ReceiveFromPart(LinkOperator):
         self._here = 0
         self._given = 0
         self._has_more = False
-        # Whether messages are passed on by computes alone, which are observed, or wait for room beside others.
-        self._only_computes = False
         self._fed: Any = None  # the queue of the receiver
         self._behind: Any = None  # the port, whose queue may be one that counts
         self._is_closed = False
@@ -796,10 +684,8 @@ class ReceiveFromPart(LinkOperator):
         super().start()
         queue = self._queue
         queue.state.is_awaited_elsewhere = self._keeps_places
-        queue.consumer.is_fed_elsewhere = True
         self._fed = queue
         self._behind = self._headrace.node.output.ports[self._port]  # type: ignore[union-attr]
-        self._only_computes = self._engine.observer is not None or self.flow.is_shared
 
     @property
     def _part(self) -> str:
@@ -945,32 +831,6 @@ class ReceiveFromPart(LinkOperator):
         """Pass on what arrived before the link failed, and end."""
         self.is_given_up = self.has_news = True
         self._condition.notify_scheduler()
-
-    @waits.shielded
-    def _handle_at_once(self) -> bool:
-        """Put what arrived in the queue of its receiver; return whether a compute has nothing to do."""
-        engine = self._engine
-        if self._link is None or self.has_news or self._only_computes or engine.held or self._next_links:
-            return False
-        if not self._lock.acquire(blocking=False):
-            return False
-        self._was_looked_at = False
-        try:
-            queue: Any = self._fed
-            consumer = queue.consumer
-            link = self._link  # None once the run has ended
-            if link is None or consumer.retired:
-                return False
-            here = self._here
-            self._was_idle = False
-            self._pass_on(link.take_at_once, queue)
-            if self._here == here:
-                return bool(link.is_quiet)
-            engine.announce(consumer)  # with the lock: the part is not idle before
-            # If places are not kept, there are credits to give back.
-            return self._keeps_places and not self._has_more and bool(link.is_quiet)
-        finally:
-            self._unlock()
 
     def _unlock(self) -> None:
         """Release the lock, and have the part looked at again if it was not idle because of that alone."""

@@ -719,23 +719,14 @@ class Engine:
                 self.unthrottle(node)
             if node.joining:
                 node.take_on_conditions()
-            if node.is_fed_elsewhere:
-                self._look_for_messages(node)
             if node.stop_requested and node.may_compute:
                 self.retire(node)
             elif not node.blockers:
                 self.progress = self.progress or not node.is_guarded
-                node.enqueue_if_ready(soon=node.is_fed_elsewhere)
+                node.enqueue_if_ready()
             elif node.evaluated is not None and not node.busy:
                 # A busy node is evaluated when it is taken, or after its compute.
                 self.evaluate(node)
-
-    def _look_for_messages(self, node: Node) -> None:
-        """Note the messages of a node that came from another process; `finish` does so after a compute."""
-        for state in node.input_states:
-            if not state.available and len(state.queue) >= state.min_size:
-                state.available = True
-                node.blockers -= 1
 
     # Time.
 

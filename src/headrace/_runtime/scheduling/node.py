@@ -68,7 +68,6 @@ class Node(RunningOperator):
             "announces_room",
             "input_states",
             "is_closing",
-            "is_fed_elsewhere",
             "is_guarded",
             "joined",
             "joining",
@@ -100,8 +99,6 @@ class Node(RunningOperator):
         # Whether its receives announce the room that they make, because producers of its messages do not wait for
         # the end of its computes: it computes beside others, or they do.
         self.announces_room = False
-        # Whether messages from other processes come into its queues outside of computes, and are announced.
-        self.is_fed_elsewhere = False
         # How often its computes failed or were stuck, and what handles its errors, if they do not stop the run.
         self.counts = FaultCounts()
         self.faults: Faults | None = None

@@ -163,7 +163,6 @@ class QueueState:
             and len(feeders[0].output_states) == 1
             and len(self.consumer.input_states) == 1
             and feeders[0].ready_queue is self.consumer.ready_queue
-            and not self.consumer.is_fed_elsewhere
         )
 
     def note_waiting(self) -> None:

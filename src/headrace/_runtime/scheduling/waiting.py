@@ -235,8 +235,6 @@ class WaitingWorkers:
         if engine.held:
             if not engine.pausing.handle():
                 return True
-            if engine.pausing.is_offered:
-                engine.pausing.look_for_steps()
             is_paused = engine.pausing.is_still
         until: int | None
         if is_paused:
