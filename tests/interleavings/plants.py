@@ -712,7 +712,7 @@ PLANTS = [
     Plant(
         "a worker stands still although a step is left",
         _PAUSING,
-        "        return self.is_paused and not (self.steps or self.node_steps or is_looking)\n",
+        "        return self.is_paused and not (self.steps or self.node_steps)\n",
         "        return self.is_paused\n",
         "step-periodic-1",
         (_WRONG,),
@@ -906,21 +906,5 @@ PLANTS = [
         "        owed = self._owed(queue)\n",
         "link-in-uneven-2",
         (_WRONG, Kind.LIVELOCK),
-    ),
-    Plant(
-        "a message is put in the queue of its receiver, who is not told",
-        _LINK,
-        "            engine.announce(consumer)  # with the lock: the part is not idle before\n",
-        "",
-        "link-in-ended-1",
-        (_LOST, _HANG),
-    ),
-    Plant(
-        "a node does not look for messages from another process",
-        _ENGINE,
-        "                self._look_for_messages(node)\n",
-        "                pass\n",
-        "link-in-ended-1",
-        (_LOST, _HANG),
     ),
 ]

@@ -231,7 +231,7 @@ def test_a_replayed_handshake_is_refused():
 
 
 def test_thousands_of_connections_that_say_nothing_keep_nobody_out(caplog):
-    """They cost at most 64 descriptors and one line a second, and one that knows the token gets in."""
+    """They cost a bounded number of descriptors and one line a second, and one that knows the token gets in."""
     began = time.monotonic()
     listener = Listener(listen(), token=TOKEN)
     near, far = connected(listener)
@@ -426,6 +426,23 @@ def test_a_byte_now_and_then_does_not_lengthen_the_time():
             break
     assert (count, waiting.refused, taken) == (30, 1, [])
     near.close()
+
+
+def test_strangers_do_not_push_out_one_that_has_not_had_its_least_time(monkeypatch) -> None:
+    """As many as there is room for have come at once; the process among them gets the processor later."""
+    monkeypatch.setattr(arrivals, "MOST_ARRIVALS", 2)
+    waiting = Arrivals(lambda purpose: None, TOKEN)
+    pairs = [tcp_sockets() for _ in range(3)]
+    for _, far in pairs[:2]:
+        assert waiting.seconds_to_room(10.0) == 0.0
+        waiting.add(far, 10.0)
+    assert waiting.seconds_to_room(10.02) == pytest.approx(arrivals.LEAST - 0.02)
+    assert waiting.seconds_to_room(10.0 + arrivals.LEAST) == 0.0
+    waiting.add(pairs[2][1], 10.0 + arrivals.LEAST)
+    assert (len(waiting), waiting.refused) == (2, 1)
+    waiting.close()
+    for near, _ in pairs:
+        near.close()
 
 
 def test_one_that_leaves_without_a_word_is_not_logged(caplog):

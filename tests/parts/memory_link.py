@@ -87,9 +87,6 @@ class MemorySender(_End):
         self._tell()
         return True
 
-    def send_at_once(self, data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> bool:
-        return self.send(Parcel(data, acq_timestamp, metadata))
-
     def take_credits(self) -> int:
         with self.link.lock:
             taken, self.given = self.given, 0
@@ -116,10 +113,6 @@ class MemoryReceiver(_End):
     def has_ended(self) -> bool:
         return self.peer_ended and not self.link.frames
 
-    @property
-    def is_quiet(self) -> bool:
-        return not (self.peer_ended or self.failure or self.link.frames)
-
     def take(self) -> Parcel | None:
         link = self.link
         with link.lock:
@@ -131,8 +124,6 @@ class MemoryReceiver(_End):
         if had_no_memory:
             self._tell()
         return parcel
-
-    take_at_once = take
 
     def give_credits(self, count: int) -> None:
         link = self.link

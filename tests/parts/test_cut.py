@@ -881,19 +881,6 @@ def edge_alone(emit: Callable[[Any, Any, MemoryLink], None], computes: int = 4, 
     return [parcel.data for parcel in links.made[FLOW].frames]
 
 
-@pytest.mark.parametrize("terms", [{}, {"policy": POP}])
-def test_a_message_that_is_not_sent_at_once_keeps_its_turn(terms: Any) -> None:
-    def emit(self: Any, op_output: Any, link: MemoryLink) -> None:
-        def send(*message: Any) -> bool:
-            return message[0] != 2 and MemorySender.send_at_once(link.sender, *message)
-
-        link.sender.send_at_once = send  # type: ignore[method-assign]
-        op_output.emit(2 * self.ticks - 1)
-        op_output.emit(2 * self.ticks)
-
-    assert edge_alone(emit, computes=2, **terms) == [1, 2, 3, 4]
-
-
 def test_the_compute_that_emits_does_not_meet_the_errors_of_a_link() -> None:
     """The sender raises them, and its name is with them."""
     survived: list[int] = []
@@ -902,7 +889,7 @@ def test_the_compute_that_emits_does_not_meet_the_errors_of_a_link() -> None:
         def refuse(*message: Any) -> bool:
             raise CrossingError("it cannot be sent")
 
-        link.sender.send = link.sender.send_at_once = refuse  # type: ignore[method-assign]
+        link.sender.send = refuse  # type: ignore[method-assign]
         op_output.emit(self.ticks)
         survived.append(self.ticks)
 
@@ -913,53 +900,11 @@ def test_the_compute_that_emits_does_not_meet_the_errors_of_a_link() -> None:
 
 
 def test_arrays_and_objects_keep_their_order(scheduler: MakeScheduler, links: Any) -> None:
-    """Arrays are received by the thread that reads them, and objects by a compute."""
     values = [np.full(8, number) if number % 3 else (number, "object") for number in range(60)]
     taken: list[Any] = []
     result = run_plant(lambda: plant(camera(values), detector(taken), scheduler=scheduler, size=3), links)
     assert not result.errors
     assert [int(value[0]) for value in taken] == list(range(60))
-
-
-def test_a_part_that_looked_idle_but_for_a_delivery_is_looked_at_afterwards(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The thread that delivers a message is held up with the lock, until the part has looked at it in vain."""
-    reports: list[Any] = []
-    looks: list[bool] = []
-    links = MemoryLinks()
-
-    def server(part: Any) -> None:
-        def declare(spec: Any) -> None:
-            spec.input("in", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=2)
-
-        part.add_operator(Step(part, setup=declare, name="detector"))
-
-    class HeldUp(MemoryReceiver):
-        @property
-        def is_quiet(self) -> bool:
-            if self.taken == 1:
-                wait_until(lambda: looks, "a look at the part")
-            return super().is_quiet
-
-    monkeypatch.setattr("tests.parts.memory_link.MemoryReceiver", HeldUp)
-    cut = Cut(plant(camera([]), server, size=4), "server", links.connect)
-    cut.idleness.on_idle = reports.append
-    application: Any = cut.application
-    run = application.run_async()
-    wait_until(lambda: reports, "the part is idle")
-    on_idle = application._headrace.engine.on_idle
-
-    def look(waits_for_events: bool) -> None:
-        on_idle(waits_for_events)
-        if links.made[FLOW].receiver.taken:
-            looks.append(True)
-
-    application._headrace.engine.on_idle = look
-    assert links.made[FLOW].sender.send(Parcel(1))
-    wait_until(lambda: reports[-1].passed[FLOW][0] == 1, "a report of the message")
-    application.stop_execution()
-    run.result(PATIENCE)
 
 
 def test_nothing_is_received_at_once_in_a_pause(scheduler: MakeScheduler) -> None:

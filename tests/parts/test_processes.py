@@ -453,3 +453,62 @@ def test_a_recorder_whose_process_is_killed_goes_on_in_another_file() -> None:
             numbers.append([int(entity.tensors[""][0, 0]) for entity in reader])
     assert numbers[0] == [0, 1, 2, 3, 4]
     assert sorted({*numbers[0], *numbers[1]}) == list(range(12)), "nothing is lost"
+
+
+FORKS = """\
+import os
+import signal
+
+from headrace import Application, Fragment, op
+
+
+@op
+def numbers():
+    yield from range(300)
+
+
+@op
+def fork(value):
+    if value == 3:
+        child = os.fork()
+        if not child:
+            signal.pause()
+        open("child", "w").write(str(child))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class A(Fragment):
+    def compose(self):
+        self.add_operator(numbers(self, name="numbers"))
+
+
+class B(Fragment):
+    def compose(self):
+        self.add_operator(fork(self, name="fork"))
+
+
+class Plant(Application):
+    def compose(self):
+        self.add_flow(A(self, "a"), B(self, "b", on_loss="go_on"), {("numbers", "fork")}, size=4)
+
+
+if __name__ == "__main__":
+    outcome = Plant().run()
+    print(outcome.ended_by, outcome.operators["a.numbers"].computes, sum(outcome.lost.values()))
+"""
+
+
+@pytest.mark.parametrize("options", [("--processes",), ("--driver", "--worker", "--fragments", "all")])
+def test_the_others_go_on_without_a_killed_process_whose_child_holds_its_connections(
+    options: tuple[str, ...], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not end, so the driver says that the part is gone."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", os.getcwd())
+    monkeypatch.setenv("HEADRACE_ADDRESS", f"127.1.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}")
+    Path("forks.py").write_text(FORKS)
+    try:
+        assert main(["run", "forks.py", *options]) == 0
+    finally:
+        os.kill(int(Path("child").read_text()), signal.SIGKILL)
+    # Of what the part took, some was not acknowledged.
+    assert re.fullmatch("finished 301 (29[6789]|300)", lines(capfd)[0][-1])

@@ -27,6 +27,8 @@ from headrace.core.errors import AuthenticationError, GraphError, PartLost, Peer
 from headrace.core.outcome import EndedBy
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
+from headrace.parts import access as access_module
+from headrace.parts import agent as agent_module
 from headrace.parts import control
 from headrace.parts import driver as driver_module
 from headrace.parts.access import Access
@@ -36,6 +38,7 @@ from headrace.parts.control import (
     Channel,
     Ended,
     EndFlow,
+    EndPart,
     Gone,
     LinkLost,
     Lost,
@@ -50,7 +53,7 @@ from headrace.parts.driver import Driver
 from headrace.parts.failures import Failure
 from headrace.parts.hosting import Agents
 from headrace.parts.process import Process
-from headrace.parts.reception import AGENT, Reception
+from headrace.parts.reception import AGENT, PART, Reception
 from headrace.parts.supervision import SILENCE, Part, State, Supervisor
 from headrace.parts.token import token_for
 from tests.harness import PATIENCE, wait_until
@@ -458,6 +461,131 @@ def test_workers_that_name_no_fragment_wait_until_there_is_one_for_each() -> Non
     assert third.sent == [StartPart("b", 4, 2)]
     hosting.start("a", 5, {})
     assert (other.sent[1:], third.sent[1:]) == ([StartPart("a", 5)], [])
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_worker_that_was_named_takes_its_fragment_from_one_that_was_not_until_the_run_begins(
+    has_begun: bool,
+) -> None:
+    """Whoever arrives first: those without a name came for any fragment."""
+    hosting, one, other, named = agents(), FakeChannel(), FakeChannel(), FakeChannel()
+    hosting.start("a", 1, {})
+    hosting.start("b", 2, {})
+    add(hosting, "", one)
+    add(hosting, "", other)
+    assert (one.sent, other.sent) == ([StartPart("a", 1)], [StartPart("b", 2, 2)])
+    if has_begun:
+        with pytest.raises(GraphError, match="the worker at host one runs it"):
+            add(hosting, "a", named, has_begun=True)
+        return
+    assert add(hosting, "a", named) == ["a"]
+    assert one.sent[1:] == [EndPart("a")]
+    hosting.start("a", 3, {})
+    assert named.sent == [StartPart("a", 3)]
+    assert hosting.remove_agent(other, "is gone") == ["b"]  # type: ignore[arg-type]
+    hosting.start("b", 4, {})
+    assert one.sent[2:] == [StartPart("b", 4, 2)]  # it was left over
+
+
+def test_the_process_of_a_worker_that_gives_up_its_fragment_is_not_let_in() -> None:
+    hosting, one, named = agents(), FakeChannel(), FakeChannel()
+    driver = _WithoutProcesses(hosting, one)
+    add(hosting, "all", one)
+    hosting.start("b", 7, {})
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    hosting_agent = Channel.over
+    try:
+        Channel.over = lambda connection: named  # type: ignore[assignment, method-assign]
+        driver._add_agent("b", near)
+    finally:
+        Channel.over = hosting_agent  # type: ignore[method-assign]
+    assert named.sent == [StartPart("b", 8, 2)]
+    driver._add_process(Purpose(PART, "b", 7), near)
+    assert driver._processes["b"].channel is None
+    assert far.recv(1) == b""
+    far.close()
+
+
+def cut_off(is_wanted: bool) -> Callable[[AgentServer], None]:
+    """Return what an agent does that is cut off from its driver at once."""
+
+    def run(server: AgentServer) -> None:
+        server._channel.is_cut, server.is_wanted = True, is_wanted
+        raise PeerLost("the driver is gone")
+
+    return run
+
+
+def test_a_worker_that_was_cut_off_comes_back_if_its_fragment_may_be_restarted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until the driver has noticed that it was gone, it is refused."""
+    ends: list[Callable[[AgentServer], None]] = [cut_off(is_wanted=True), refuse, lambda server: None]
+    served: list[str] = []
+
+    def run(server: AgentServer) -> None:
+        served.append(server._agent.program)
+        server._channel.close()
+        server._selector.close()
+        ends.pop(0)(server)
+
+    def refuse_nothing(access: Access, address: Any, purpose: Purpose) -> Any:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        theirs.close()
+        return SimpleNamespace(detach=lambda: ours)
+
+    monkeypatch.setattr(AgentServer, "run", run)
+    monkeypatch.setattr(Access, "connect", refuse_nothing)
+    serve(ADDRESS, Access(make_token()), "a", "mine.py")
+    assert served == ["mine.py"] * 3
+    ends.append(cut_off(is_wanted=False))
+    with pytest.raises(PeerLost, match="the driver is gone"):
+        serve(ADDRESS, Access(make_token()), "a", "mine.py")
+
+
+def refuse(server: AgentServer) -> None:
+    raise GraphError("the driver refused this worker: the worker at host one runs it")
+
+
+def test_a_worker_that_was_cut_off_ends_if_the_driver_has_ended_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers: list[Any] = [OSError(EHOSTUNREACH, "no route"), ConnectionRefusedError()]
+
+    def connect_again(*_: Any) -> Any:
+        error = PeerLost("cannot connect")
+        raise error from answers.pop(0)
+
+    monkeypatch.setattr(Access, "connect", connect_again)
+    lost = PeerLost("the driver is gone")
+    with pytest.raises(PeerLost) as caught:
+        agent_module._connect(ADDRESS, Access(make_token()), "a", False, lost)
+    assert caught.value is lost
+    assert not answers
+
+
+@pytest.mark.parametrize(("closed", "attempts"), [(2, 3), (9, 5)])
+def test_a_connection_that_a_beset_listener_has_closed_is_tried_again(
+    closed: int, attempts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Any] = []
+    pauses: list[float] = []
+
+    def attempt(*given: Any, **options: Any) -> Any:
+        tried.append(given)
+        if len(tried) <= closed:
+            raise PeerLost("closed the connection in the handshake")
+        return "the carrier"
+
+    monkeypatch.setattr(access_module, "connect", attempt)
+    monkeypatch.setattr(access_module.waits, "wait", lambda event, seconds: pauses.append(seconds))
+    if closed < attempts:
+        assert Access(make_token()).connect(ADDRESS, Purpose(AGENT, "a")) == "the carrier"
+        assert pauses == [0.1, 0.2]
+    else:
+        with pytest.raises(PeerLost, match="closed the connection"):
+            Access(make_token()).connect(ADDRESS, Purpose(AGENT, "a"))
+    assert len(tried) == attempts
 
 
 class _WithoutProcesses(Driver):

@@ -2,7 +2,8 @@
 
 Everything here is about strangers, so everything is bounded: the number of arrivals, the bytes and the time of
 each, and the lines in the log. If there are too many, the oldest goes: whoever knows the token is done within
-milliseconds, so the oldest is the least likely to be one of ours.
+milliseconds, so the oldest is the least likely to be one of ours. But each has `LEAST` seconds, and the others wait
+meanwhile: strangers that connect as fast as they can would otherwise push out a process that has no time to answer.
 
 Nothing here blocks, starts a thread, or looks at a clock.
 """
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 Taker: TypeAlias = Callable[["Carrier"], None]
 """What takes a connection whose handshake is done."""
 
-MOST_ARRIVALS = 64
+MOST_ARRIVALS = 256
+LEAST = 0.1
+"""The seconds that each one has, however many others arrive."""
 PATIENCE = 3.0
 """The seconds within which a handshake must be done."""
 _SECONDS_PER_LINE = 1.0  # of the log
@@ -89,6 +92,13 @@ class Arrivals:
     def next_deadline(self) -> float | None:
         """Return when to call `expire`, None if nobody is here."""
         return next((arrival.deadline for arrival in self._arrivals.values()), None)
+
+    def seconds_to_room(self, now: float) -> float:
+        """Return for how long no other one may be added."""
+        if len(self._arrivals) < MOST_ARRIVALS:
+            return 0.0
+        oldest = next(iter(self._arrivals.values()))
+        return max(oldest.deadline - PATIENCE + LEAST - now, 0.0)
 
     def add(self, connection: socket.socket, now: float) -> None:
         """Begin the handshake with a new connection."""
