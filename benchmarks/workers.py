@@ -3,6 +3,7 @@
     python -m benchmarks.workers                 chains of short computes, branches of slow ones
     python -m benchmarks.workers chain           only the rows whose names contain a word
     python -m benchmarks.workers graphs          random wide graphs; with CuPy and PyTorch, if there is a GPU
+    python -m benchmarks.workers delays          how late an operator of 1 kHz is beside one of 10 ms
     python -m benchmarks.workers --cpu chain     CPU time of the process, for a machine with other load
     python -m benchmarks.workers --waits chain   how often threads wait, instead of times
 
@@ -18,6 +19,8 @@ they work, and say so (`parallel`); the table shows how many times faster the wo
 Graphs are random: 16 stages in four layers, each connected to one or two of the layer before, in six graphs for
 each kind of compute. These give up the interpreter lock often, and say nothing; the table shows the microseconds
 of a frame, and how much longer it takes than with the greedy scheduler.
+Delays are those of an operator that is due every millisecond, beside one whose compute takes 10 ms and says
+nothing: it sleeps, works outside the interpreter lock, or holds it. Alone, nothing is beside it.
 """
 
 from __future__ import annotations
@@ -34,7 +37,14 @@ from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 from benchmarks.common import machine, table
-from headrace import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
+from headrace import (
+    Application,
+    CountCondition,
+    EventBasedScheduler,
+    GreedyScheduler,
+    Operator,
+    PeriodicCondition,
+)
 
 WORKERS = (1, 2, 4, 8)
 STAGES = 5
@@ -385,6 +395,78 @@ def measure_graphs(rounds: int) -> None:
     table("random wide graphs, with so many workers", columns, rows)
 
 
+class Tick(Operator):
+    """Notes how late each of its computes begins."""
+
+    def setup(self, spec: Any) -> None:
+        self.late: list[int] = []
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        now = time.perf_counter_ns()
+        self.first = getattr(self, "first", now)
+        self.late.append(max(now - self.first - len(self.late) * 1_000_000, 0))
+
+
+class Slow(Operator):
+    """Computes for as long as its work takes, again and again."""
+
+    def start(self) -> None:
+        self.work = self.fragment.work
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.work(None)
+
+
+class Delays(Application):
+    """An operator of 1 kHz beside another one, on some workers."""
+
+    def __init__(self, work: Work | None, ticks: int, workers: int) -> None:
+        super().__init__([])
+        self.work, self.ticks, self.workers = work, ticks, workers
+
+    def compose(self) -> None:
+        self.scheduler(EventBasedScheduler(self, worker_thread_number=self.workers))
+        period = PeriodicCondition(self, 1_000_000)
+        self.tick = Tick(self, CountCondition(self, self.ticks), period, name="tick")
+        self.add_operator(self.tick)
+        if self.work is not None:
+            self.add_operator(Slow(self, CountCondition(self, self.ticks // 10), name="slow"))
+
+    def measure(self) -> list[float]:
+        """Return how many microseconds the ticks were late: the median, of 99 in 100, the most."""
+        self.run()
+        late = sorted(self.tick.late)
+        return [late[len(late) * share // 100] / 1e3 for share in (50, 99)] + [late[-1] / 1e3]
+
+
+def without_the_lock(microseconds: float) -> Work:
+    """Return one call that takes about so long and does not hold the interpreter lock."""
+    began = time.thread_time_ns()
+    zlib.crc32(bytes(10_000_000))
+    each = (time.thread_time_ns() - began) / 1e3 / 10_000_000
+    data = bytes(round(microseconds / each))
+    return lambda message: zlib.crc32(data)
+
+
+def measure_delays(rounds: int) -> None:
+    """Print how late an operator of 1 kHz is; of the rounds, the one with the least p99."""
+    kinds: list[tuple[str, Work | None]] = [
+        ("alone", None),
+        ("sleeps", lambda message: time.sleep(0.01)),
+        ("one call without the lock", without_the_lock(10_000)),
+        ("calls without the lock", many_calls(1_000)),
+        ("Python", python_for(10_000)),
+    ]
+    rows: list[list[Any]] = []
+    for name, work in kinds:
+        for workers in (2, 4):
+            measured = min(
+                (Delays(work, 2_000, workers).measure() for _ in range(rounds)), key=lambda each: each[1]
+            )
+            rows.append([name, workers, *measured])
+    table("µs by which an operator of 1 kHz is late", ["beside it", "workers", "p50", "p99", "max"], rows)
+
+
 def waits() -> int:
     """Return how often threads of this process have waited, times a million."""
     return getrusage(RUSAGE_SELF).ru_nvcsw * 1_000_000
@@ -414,6 +496,9 @@ def main() -> None:
     print(f"machine: {machine()}, {'CPU' if options.cpu else 'wall'} time", flush=True)
     if "graphs" in options.words:
         measure_graphs(options.rounds)
+        return
+    if "delays" in options.words:
+        measure_delays(options.rounds)
         return
     counts: list[list[Any]] = []
     chains: list[list[Any]] = []

@@ -1,7 +1,7 @@
-"""A pipeline inside a web server: each request puts an image in, and gets its result.
+"""A pipeline inside a web server: each request puts an image in, and gets its own answer.
 
-Requests run side by side, and share one pipeline. The metadata says which request a frame belongs to. If the
-pipeline is busy, `put_async` makes requests wait; if it fails, they fail.
+Requests run side by side, and share one pipeline, which computes those that wait together. The answer to a call is
+what stems from its image, so nothing in the data says who asked.
 
     python examples/embed_web_server.py
     curl --data-binary @picture.raw http://127.0.0.1:8080/mean
@@ -9,68 +9,60 @@ pipeline is busy, `put_async` makes requests wait; if it fails, they fail.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from itertools import count
 
 import numpy as np
 from aiohttp import web
 
-from headrace import Application, op
+from headrace import Application, ConditionType, Input, op
+from headrace.core import FeedClosedError, FeedFullError
 from headrace.operators import FeedOp, ResultsOp
 
 
-@op
-def mean(frame):
-    return float(frame.mean())
+@op(inputs={"images": Input(size=8).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)})
+def average(images):
+    return [float(image.mean()) if image.size else ValueError("the image has no pixels") for image in images]
 
 
 class Means(Application):
     def compose(self):
-        frames, means = FeedOp(self, name="frames"), mean(self)
-        self.add_flow(frames, means)
-        self.add_flow(means, ResultsOp(self, name="means"))
+        images, found = FeedOp(self, name="images", size=64), average(self)
+        self.add_flow(images, found)
+        self.add_flow(found, ResultsOp(self, name="means"))
+
+
+PIPELINE = web.AppKey("pipeline", Means)
 
 
 class Service:
-    """The pipeline, and the requests that wait for it."""
+    """The pipeline, and what its errors are in HTTP."""
 
     def __init__(self) -> None:
         self.pipeline = Means()
-        self.waiting: dict[int, asyncio.Future[float]] = {}
-        self.numbers = count()
 
     async def run(self, _: web.Application) -> AsyncIterator[None]:
         """Run the pipeline while the server runs."""
         async with self.pipeline.running():
-            answering = asyncio.create_task(self.answer())
             yield
-            self.pipeline.feed("frames").close()
-            await answering
-
-    async def answer(self) -> None:
-        results = self.pipeline.results("means")
-        try:
-            async for value in results:
-                request = self.waiting.pop(results.metadata["request"])
-                if not request.done():  # the client may have gone
-                    request.set_result(value)
-        finally:
-            for request in self.waiting.values():  # the pipeline failed
-                request.cancel()
 
     async def handle(self, request: web.Request) -> web.Response:
-        pixels = np.frombuffer(await request.read(), np.uint8)
-        if not pixels.size:
-            raise web.HTTPBadRequest(text="the request has no pixels")
-        number = next(self.numbers)
-        answer = self.waiting[number] = asyncio.get_running_loop().create_future()
-        await self.pipeline.feed("frames").put_async(pixels, metadata={"request": number})
-        return web.json_response({"mean": await answer})
+        image = np.frombuffer(await request.read(), np.uint8)
+        try:
+            mean = await self.pipeline.call("images", image, timeout="1s")
+        except ValueError as error:  # of this image; those in the same batch have their answers
+            raise web.HTTPBadRequest(text=str(error)) from None
+        except FeedFullError:
+            raise web.HTTPTooManyRequests(headers={"Retry-After": "1"}) from None
+        except TimeoutError:
+            raise web.HTTPGatewayTimeout from None
+        except FeedClosedError:  # the run has ended
+            raise web.HTTPServiceUnavailable from None
+        return web.json_response({"mean": mean})
 
 
 def server() -> web.Application:
     service, app = Service(), web.Application()
+    app[PIPELINE] = service.pipeline
     app.cleanup_ctx.append(service.run)
     app.router.add_post("/mean", service.handle)
     return app

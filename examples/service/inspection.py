@@ -41,6 +41,8 @@ def report(share):
 class Inspection(Application):
     """A camera, the inspection and a report."""
 
+    stop_timeout = "20s"  # SIGTERM computes what is under way in half of it
+
     def compose(self) -> None:
         """Connect the operators."""
         source = camera(

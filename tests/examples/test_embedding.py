@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from examples import embed_asyncio
+from tests.harness import PATIENCE
 from tests.harness.processes import signal_python
 
 
@@ -33,11 +34,39 @@ def test_the_web_server_answers_requests_side_by_side() -> None:
                 async with client.post("/mean", data=bytes([value] * 100)) as response:
                     return (await response.json())["mean"]
 
+            asking = asyncio.gather(*map(ask, range(40)))
             assert (await client.post("/mean")).status == 400
-            return await asyncio.gather(*map(ask, range(40)))
+            return await asking
 
     assert asyncio.run(main()) == [float(value) for value in range(40)]
     assert not [thread.name for thread in threading.enumerate() if "Means" in thread.name]
+
+
+def test_the_web_server_refuses_what_it_cannot_take() -> None:
+    pytest.importorskip("aiohttp")
+    from aiohttp.test_utils import TestClient, TestServer
+
+    from examples.embed_web_server import PIPELINE, server
+
+    async def main() -> tuple[list[int], int, int]:
+        app = server()
+        pipeline = app[PIPELINE]
+
+        async def post() -> int:
+            async with client.post("/mean", data=b"abc") as response:
+                return response.status
+
+        async with TestClient(TestServer(app)) as client:
+            pipeline.pause()
+            assert await asyncio.to_thread(pipeline.wait_until_paused, PATIENCE)
+            asking = [asyncio.create_task(post()) for _ in range(65)]
+            done, waiting = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+            refused = [task.result() for task in done]
+            pipeline.stop_execution()
+            unavailable = {await task for task in waiting}
+            return refused, *unavailable, await post()
+
+    assert asyncio.run(main()) == ([429], 503, 503)
 
 
 INTERRUPTED = """

@@ -30,7 +30,9 @@ def documented(kind: type) -> set[str]:
     for base in filter(_is_ours, kind.__mro__):
         definition = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
         assert isinstance(definition, ast.ClassDef)
-        methods = [each for each in definition.body if isinstance(each, ast.FunctionDef)]
+        methods = [
+            each for each in definition.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
         found.update(each.name for each in methods if ast.get_docstring(each))
         for body in (definition.body, *(method.body for method in methods)):
             found.update(_with_texts(body))

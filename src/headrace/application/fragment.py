@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace.application.draining import drain
 from headrace.application.inner_fragment import InnerFragment
 from headrace.brief import brief
 from headrace.core.checks import compose
@@ -361,11 +362,31 @@ class Fragment(Composition):
 
         return self._headrace.end_of("feed", name, FeedOp).feed
 
+    async def call(self, feed: str, data: Any, *, timeout: Duration | None = None, **options: Any) -> Any:
+        """Put a frame into a feed, and await the result that stems from it: :meth:`headrace.operators.Feed.call`.
+
+        Any number of tasks may call side by side. Each gets its own answer, whatever the order of the results.
+        """
+        return await self.feed(feed).call(data, timeout=timeout, **options)
+
     def results(self, name: str) -> Results:
         """Return the results of a :class:`headrace.operators.ResultsOp`, from which the program takes frames."""
         from headrace.operators import ResultsOp
 
         return self._headrace.end_of("results", name, ResultsOp).results
+
+    def drain(self) -> None:
+        """End the sources of the run: it ends when what is under way has been computed.
+
+        May be called from any thread, and returns at once. Feeds end after the frames that wait in them; a paused
+        run goes on. A run that has not begun, or whose operators compute in other processes, is stopped.
+        """
+        control = self._headrace.run_control
+        if control.engine is None:
+            self.stop_execution()
+            return
+        control.drain_wanted = True
+        drain(self)
 
     def pause(self) -> None:
         """Let no new compute begin in this run; may be called from any thread, and returns at once.

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.application.draining import drain
 from headrace.conditions.by_type import CONDITIONS
 from headrace.conditions.or_combiner import OrConditionCombiner
 from headrace.core.control import RUNNING, RunControl
@@ -132,7 +133,14 @@ def _supplies(limits: RunOptions) -> Supplies:
     from headrace.observe.attachment import observer_of
 
     return Supplies(
-        _scheduler_of, observer_of, _groups_of, _progress_of, CONDITIONS, limits, OrConditionCombiner
+        scheduler=_scheduler_of,
+        observer=observer_of,
+        groups=_groups_of,
+        progress=_progress_of,
+        conditions=CONDITIONS,
+        limits=limits,
+        drain=drain,
+        any_of=OrConditionCombiner,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headrace import waits
 from headrace._runtime import Interrupts
-from headrace.core.graph import is_source
+from headrace.application.draining import drain
 from headrace.core.notes import add_note, message_of
 
 if TYPE_CHECKING:
@@ -91,20 +91,10 @@ class Running:
 
     def _let_end(self, error: BaseException | None) -> None:
         """End the sources, so that what is under way flows to its end; after an exception, stop at once."""
-        from headrace.operators import FeedOp, ResultsOp
-
-        fragment = self._fragment
         if error is not None or self._control.engine is None:
-            fragment.stop_execution()
-            return
-        for operator in list(fragment.graph):
-            if isinstance(operator, FeedOp):
-                operator.feed.close()  # it emits what was put before it ends
-            elif isinstance(operator, ResultsOp):
-                operator.results.close()
-            elif is_source(operator):
-                operator.stop_execution()
-        fragment.resume()
+            self._fragment.stop_execution()
+        else:
+            drain(self._fragment, closes_results=True)
 
     async def _end(self, error: BaseException | None) -> asyncio.CancelledError | None:
         """Await the end of the run, even if this task is cancelled meanwhile; return the cancellation."""

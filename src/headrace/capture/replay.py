@@ -172,7 +172,9 @@ class Replay:
         timestamp: Details | None = None
         for port, item in zip(self._ports, items, strict=True):
             details = item.details if type(item) is Envelope else None
-            is_timestamp = graph.is_chain and details is not None and details.metadata is None
+            is_timestamp = (
+                graph.is_chain and details is not None and details.metadata is None and not details.calls
+            )
             self._node.input.keep(port, item)
             if is_timestamp:
                 timestamp = details
@@ -209,7 +211,7 @@ class Replay:
             output.clear()
             if details is not None:
                 output.has_details = True
-                output.acq_timestamp = details.acq_timestamp
+                output.acq_timestamp, output.calls = details.acq_timestamp, details.calls
                 if details.metadata is not None:
                     metadata.update(details.metadata)
             output.emit(data, each.name)

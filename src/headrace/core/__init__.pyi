@@ -20,6 +20,7 @@ from headrace.core.error_policy import skip as skip
 from headrace.core.errors import CrossingError as CrossingError
 from headrace.core.errors import DigestError as DigestError
 from headrace.core.errors import FeedClosedError as FeedClosedError
+from headrace.core.errors import FeedFullError as FeedFullError
 from headrace.core.errors import GraphError as GraphError
 from headrace.core.errors import JoinError as JoinError
 from headrace.core.errors import ParameterError as ParameterError
@@ -30,6 +31,7 @@ from headrace.core.errors import QueueFullError as QueueFullError
 from headrace.core.errors import ResentMemoryWarning as ResentMemoryWarning
 from headrace.core.errors import StuckError as StuckError
 from headrace.core.errors import TopicError as TopicError
+from headrace.core.errors import UnansweredError as UnansweredError
 from headrace.core.errors import UnreceivedMessageWarning as UnreceivedMessageWarning
 from headrace.core.errors import WorkerProcessError as WorkerProcessError
 from headrace.core.fault_counts import FaultCounts as FaultCounts

@@ -42,6 +42,8 @@ class RunControl:
     ----------
     has_started
         Whether every operator has started.
+    drain_wanted
+        Whether the sources of the run were told to end, so that it ends after them.
     requests
         What was requested and not carried out yet: the kind, and for steps their number and the operator, if one
         was named. Any thread appends.
@@ -63,6 +65,7 @@ class RunControl:
         # What changes the graph of the run, once it has begun (`_runtime/lifecycle/changes`).
         self.changes: Any = None
         self.stop_wanted = False
+        self.drain_wanted = False
         # Called after a stop was requested, on the thread that requested it.
         self.on_stop: Callable[[], None] | None = None
         self.pause_wanted = False

@@ -47,6 +47,21 @@ class FeedClosedError(RuntimeError):
     """A frame was put into a feed that takes no more: it was closed, or its run has ended."""
 
 
+class FeedFullError(RuntimeError):
+    """A call found its feed full: the pipeline has more requests than it can take."""
+
+
+class UnansweredError(RuntimeError):
+    """A call gets no answer, because no message that stems from it is left."""
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__(
+            why
+            or "the call has no answer: its message was dropped on its way, or an operator emitted nothing in the "
+            "compute that received it, or the run has ended"
+        )
+
+
 class JoinError(ValueError):
     """A message cannot be joined with others: it has no key, or it is missing or late where that is an error."""
 

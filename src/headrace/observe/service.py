@@ -195,7 +195,7 @@ class _ServedRuns(StatisticsWatcher):
         if not control.doing:
             return "ended" if self._fragment._headrace.run_id else "not started"
         engine: Any = control.engine
-        if control.stop_wanted or (engine is not None and engine.stopping):
+        if control.stop_wanted or control.drain_wanted or (engine is not None and engine.stopping):
             return "stopping"
         if not (control.has_begun and control.has_started):
             return "starting"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from headrace.core.calls import NO_CALLS, Call, Calls
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.contexts import ExecutionContext, OutputContext
-from headrace.core.errors import FeedClosedError
+from headrace.core.durations import Duration, nanoseconds
+from headrace.core.errors import FeedClosedError, FeedFullError, UnansweredError
 from headrace.operators.caller_streams import caller_streams
 from headrace.operators.channel import PENDING, ChannelEnd, ChannelOperator
 
 if TYPE_CHECKING:
+    from headrace._runtime import Node
     from headrace.core.spec import OperatorSpec
+    from headrace.operators.results import Answer
 
 
 class FeedOp(ChannelOperator):
@@ -43,6 +48,11 @@ class FeedOp(ChannelOperator):
     def compute(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:
         """Emit the next frame, ordered after the work that the program had launched when it put the frame."""
         frame = self.feed._take()
+        if frame is None:  # a call that was withdrawn
+            return
+        if frame.calls:
+            cast("Node", self._headrace.node).expect_details()
+            cast("Node", self._headrace.node).output.pass_calls_on(frame.calls)
         if frame.events:
             stream = context.allocate_cuda_stream("feed")
             if stream is None:
@@ -74,6 +84,7 @@ class Feed(ChannelEnd["_Frame"]):
         super().__init__(operator, condition)
         self.undelivered = 0
         """The number of frames that were put and that the run, which has ended, did not take."""
+        self._waiting: set[Future[Answer]] = set()
         self._control.call_at_end(self._end)
 
     def put(
@@ -133,6 +144,61 @@ class Feed(ChannelEnd["_Frame"]):
         await self._channel.wait_async(lambda: self._add(frame))
         self._announce()
 
+    async def call(
+        self,
+        data: Any,
+        *,
+        timeout: Duration | None = None,
+        metadata: dict[str, Any] | None = None,
+        acq_timestamp: int | None = None,
+        stream: Any = None,
+    ) -> Any:
+        """Put a frame in, and await the result that stems from it, from whichever results it comes.
+
+        Parameters
+        ----------
+        timeout
+            How long to wait for the answer, in real time.
+        data, metadata, acq_timestamp, stream
+            As for `put`. The answer is safe to use on `stream`, or else on the current streams.
+
+        Raises
+        ------
+        FeedFullError
+            If the feed has no room; nothing was put, and the caller may try again later.
+        FeedClosedError
+            If the feed was closed, or the run has ended or ends before the answer.
+        TimeoutError
+            If the answer did not come in time.
+        UnansweredError
+            If no message that stems from the frame is left.
+        BaseException
+            The exception of the operator that failed with the frame, or of the run.
+        """
+        import asyncio
+
+        seconds = None if timeout is None else nanoseconds(timeout, "timeout") / 1e9
+        future: Future[Answer] = Future()
+        self._channel.change(lambda: self._begin(future, _frame(data, metadata, acq_timestamp, stream)))
+        self._announce()
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                answer = await asyncio.wrap_future(future)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"feed {self.name!r}: a call had no answer after {seconds:g} s") from None
+        except UnansweredError:
+            failure = self._control.failure or self._control.error
+            if failure is not None:
+                raise failure from None
+            if self._control.stop_wanted or self._control.has_ended:
+                raise self._has_ended_before() from None
+            raise
+        finally:
+            self._channel.change(lambda: self._withdraw(future))
+        return answer.take(stream)
+
     def close(self) -> None:
         """Put no more: the source ends when the frames that wait have been emitted; may be called repeatedly."""
         self._channel.change(lambda: setattr(self._channel, "is_closed", True))
@@ -161,12 +227,38 @@ class Feed(ChannelEnd["_Frame"]):
         channel.items.append(frame)
         return None
 
-    def _take(self) -> _Frame:
-        frame: _Frame = self._channel.change(self._channel.items.popleft)
+    def _begin(self, future: Future[Answer], frame: _Frame) -> None:
+        """Put the frame of a call in, or raise if there is no room."""
+        if self._add(frame._replace(calls={Call(future): ()})) is PENDING:
+            raise FeedFullError(
+                f"feed {self.name!r} is full: {self._channel.size} frames wait (its `size`); call again later"
+            )
+        self._waiting.add(future)
+
+    def _has_ended_before(self) -> FeedClosedError:
+        return FeedClosedError(f"feed {self.name!r}: the run has ended before the answer to a call")
+
+    def _withdraw(self, future: Future[Answer]) -> None:
+        """Forget a call that is over, and its frame, if that still waits."""
+        self._waiting.discard(future)
+        for place, frame in enumerate(self._channel.items):
+            if any(call.future is future for call in frame.calls):
+                del self._channel.items[place]
+                return
+
+    def _take(self) -> _Frame | None:
+        """Take the next frame; None if that was withdrawn."""
+
+        def take() -> _Frame | None:
+            return self._channel.items.popleft() if self._channel.items else None
+
+        frame: _Frame | None = self._channel.change(take)
         return frame
 
     def _end(self) -> None:
         """Note that the run has ended; drop what it did not take, and wake whoever waits for room."""
+        for future in list(self._waiting):
+            Call(future).fail(self._control.failure or self._has_ended_before())
 
         def drop() -> None:
             self.undelivered = len(self._channel.items)
@@ -183,11 +275,12 @@ class _Frame(NamedTuple):
     events: list[Any]
     metadata: dict[str, Any] | None
     acq_timestamp: int | None
+    calls: Calls
 
 
 def _frame(data: Any, metadata: dict[str, Any] | None, acq_timestamp: int | None, stream: Any) -> _Frame:
     events = [each.record() for each in caller_streams(stream)]
-    return _Frame(data, events, None if metadata is None else dict(metadata), acq_timestamp)
+    return _Frame(data, events, None if metadata is None else dict(metadata), acq_timestamp, NO_CALLS)
 
 
 class _HasFrame(Condition):

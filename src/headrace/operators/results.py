@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from headrace.core.calls import Path, part_at
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ResultsOp(ChannelOperator):
-    """Holds what it receives until the program takes it out, in order.
+    """Holds what it receives until the program takes it out, in order; answers to calls go to their callers.
 
     ``app.results("its name")`` returns the :class:`Results`. While they are full, the operator receives nothing, so
     that the operators before it wait, too.
@@ -52,6 +53,10 @@ class ResultsOp(ChannelOperator):
         data = op_input.receive("in")
         node = cast("Node", self._headrace.node)
         event = node.streams.hand_out(node.input.ports[0], self.results._return_lent())
+        if node.output.calls:
+            for call, path in node.output.calls.items():
+                call.answer(Answer(self.results, data, event, path))
+            return
         timestamp = op_input.get_acquisition_timestamp("in")
         self.results._add(_Result(data, event, dict(self.metadata), timestamp))
 
@@ -147,6 +152,10 @@ class Results(ChannelEnd["_Result"]):
 
         self._channel.change(add)
 
+    def _lend(self, data: Any, streams: list[CallerStream]) -> None:
+        """Note that the program uses a frame on these streams."""
+        self._channel.change(lambda: self._lent.append((data, streams)))
+
     def _return_lent(self) -> list[Any]:
         """Forget the frames that were taken out, and return the handles of the streams that may read them."""
 
@@ -164,6 +173,27 @@ class Results(ChannelEnd["_Result"]):
             for _, streams in lent:
                 for stream in streams:
                     stream.synchronize()
+
+
+class Answer(NamedTuple):
+    """The result that answers a call, with the event of the work that makes it, if there is any."""
+
+    results: Results
+    data: Any
+    event: Any
+    path: Path
+
+    def take(self, stream: Any) -> Any:
+        """Return the answer, in order after the work behind it; raise it if it is an error."""
+        if self.event is not None:
+            streams = caller_streams(stream) or [CallerStream(0)]
+            self.results._lend(self.data, streams)
+            for each in streams:
+                each.wait(self.event)
+        answer = part_at(self.data, self.path)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
 
 class _Result(NamedTuple):

@@ -24,6 +24,7 @@ from headrace._runtime.messages.ports import (
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
 from headrace._runtime.streams.watch import Watched
+from headrace.core.calls import NO_CALLS, in_batch
 from headrace.core.ports import INPUT_EXEC
 from headrace.gpu.allocation import Allocation
 from headrace.gpu.allocation import in_use as allocations_in_use
@@ -249,7 +250,7 @@ class InputContext:
     def _open_rest(self, port: InputPort, message: Envelope, has_metadata: bool = True) -> None:
         """Store the timestamp and the metadata of a message, and order the stream after what few messages have.
 
-        Without `has_metadata`, that is stored already.
+        Without `has_metadata`, that and the calls are stored already.
         """
         own = port.own
         if own is not None:
@@ -270,6 +271,8 @@ class InputContext:
                 self._keep_other(port, details.metadata, None)
         if details.acq_timestamp is not None:
             node.output.pass_on(details.acq_timestamp)
+        if has_metadata and details.calls:
+            node.output.pass_calls_on(details.calls)
 
     def _open_all(self, port: InputPort, batch: Batch) -> Any:
         operator = self._node.operator
@@ -277,8 +280,22 @@ class InputContext:
             each = [part.metadata if type(part) is Envelope else None for part in batch]
             if any(each):
                 operator.metadata.receive_batch(port.name, each)
+        self._pass_calls_on(port, batch)
         found = tuple([self._open_one(port, part) for part in batch])
         return found if port.form is None else port.form(found)
+
+    def _pass_calls_on(self, port: InputPort, batch: Batch) -> None:
+        """Answer the calls of several messages; those of a batch each with its own part of what is emitted."""
+        details = [part.details if type(part) is Envelope else None for part in batch]
+        each = [NO_CALLS if some is None else some.calls for some in details]
+        if not any(each):
+            return
+        self._node.expect_details()
+        if self._node.operator.spec.every_input[port.name].is_receivers:
+            for calls in each:
+                self._node.output.pass_calls_on(calls)
+        else:
+            self._node.output.pass_calls_on(in_batch(each))
 
     def _open_one(self, port: InputPort, part: Any) -> Any:
         own = port.own

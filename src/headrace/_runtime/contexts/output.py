@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace._runtime.messages.emitted_work import EmittedWork
 from headrace._runtime.messages.envelope import Details, Envelope, copy_envelope, make_envelope
 from headrace._runtime.messages.ports import OutputPort, no_such_port
+from headrace.core.calls import NO_CALLS, Calls
 from headrace.core.notes import add_note
 from headrace.core.ports import OUTPUT_EXEC
 from headrace.tensor import Tensor, TensorError, TensorMap, as_message
@@ -44,11 +45,13 @@ class OutputContext:
     acq_timestamp
         The timestamp of messages emitted without an explicit one: the oldest received timestamp, unless `choose`
         set another.
+    calls
+        The calls that messages of this compute answer: those of everything received so far.
     """
 
     __slots__ = (
         *("_convert_dict", "_is_chosen", "_metadata", "_node"),
-        *("acq_timestamp", "has_details", "ports"),
+        *("acq_timestamp", "calls", "has_details", "ports"),
     )
 
     def __init__(self, node: RunningOperator) -> None:
@@ -62,6 +65,7 @@ class OutputContext:
         self._metadata: dict[str, Any] = operator.metadata if operator.is_metadata_enabled else {}
         self.has_details = False
         self.acq_timestamp: int | None = None
+        self.calls: Calls = NO_CALLS
         self._is_chosen = False
 
     def pass_on(self, acq_timestamp: int) -> None:
@@ -73,14 +77,20 @@ class OutputContext:
             self.acq_timestamp = acq_timestamp
         self.has_details = True
 
+    def pass_calls_on(self, calls: Calls) -> None:
+        """Answer the calls of a received message with the messages of this compute."""
+        self.calls = {**self.calls, **calls} if self.calls else calls
+        self.has_details = True
+
     def choose(self, acq_timestamp: int | None) -> None:
         """Send this timestamp with the messages of this compute, regardless of received timestamps."""
         self.acq_timestamp = acq_timestamp
         self._is_chosen = self.has_details = True
 
     def clear(self) -> None:
-        """Clear the timestamp, so that the next compute starts without one."""
+        """Clear the timestamp and the calls, so that the next compute starts without them."""
         self.acq_timestamp = None
+        self.calls = NO_CALLS
         self._is_chosen = self.has_details = False
 
     def emit(
@@ -185,15 +195,15 @@ class OutputContext:
             queue.offer(_copy_for_receiver(message) if is_copied else message)
 
     def _with_details(self, data: Any, acq_timestamp: Any) -> Any:
-        """Return a message with a timestamp and metadata, or `data` itself if there is neither."""
+        """Return a message with a timestamp, metadata and calls, or `data` itself if there are none."""
         if acq_timestamp is None:
             timestamp = None
         else:
             timestamp = self.acq_timestamp if acq_timestamp == -1 else whole_timestamp(acq_timestamp)
-        metadata = self._metadata
-        if timestamp is None and not metadata:
+        metadata, calls = self._metadata, self.calls
+        if timestamp is None and not metadata and not calls:
             return data
-        details = Details(timestamp, dict(metadata) if metadata else None)
+        details = Details(timestamp, dict(metadata) if metadata else None, calls)
         if type(data) is not Envelope:
             return make_envelope(data, details)
         data.add_details(details)

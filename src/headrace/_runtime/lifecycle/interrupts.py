@@ -55,6 +55,8 @@ class Interrupts:
         self._waits_for = waits_for
         self._since = 0.0
         self._previous: dict[int, Any] = {}
+        self.drain: Callable[[], None] | None = None
+        """Ends the sources, for a run whose first SIGTERM does that; called from a signal handler."""
 
     def install(self) -> None:
         """Wrap the signal handlers of this process, if this is the thread that runs them."""
@@ -84,8 +86,11 @@ class Interrupts:
             # If that is the handler of a run around this one, it leaves it to this one to hold back the exception.
             previous(number, None if is_shielded else frame)
         except BaseException as error:
-            self._stop()
             is_first, self.first = self.first is None, self.first or error
+            if is_first and number == signal.SIGTERM and self.drain is not None:
+                self.drain()
+            else:
+                self._stop()
             if is_first:
                 self._since = monotonic()
             if not (self.held or is_shielded):

@@ -174,8 +174,9 @@ class _Life:
     def live_apart(self, seconds: float) -> bool:
         """Run on a thread of its own; return False if the run took longer than `seconds` to stop, and goes on."""
         control = self.control
-        stop = self._stop = StopTimeout(seconds, self._is_stopping)
+        stop = self._stop = StopTimeout(seconds, self._is_stopping, self._drain, control.stop)
         control.on_stop = stop.look
+        self.interrupts.drain = stop.drain
 
         def work() -> None:
             try:
@@ -187,6 +188,14 @@ class _Life:
 
     def _is_stopping(self) -> bool:
         return self.control.stop_wanted or (self._engine is not None and self._engine.stopping)
+
+    def _drain(self) -> None:
+        """End the sources; a run that has not begun is stopped."""
+        if self.control.has_started:
+            self.control.drain_wanted = True
+            self.supplies.drain(self.fragment)
+        else:
+            self.control.stop()
 
     @property
     def is_given_up(self) -> bool:

@@ -61,11 +61,22 @@ class StopTimeout:
         How long it may take to stop.
     is_stopping
         Returns whether it has begun to stop; whoever makes it stop calls `look` afterwards.
+    drain, stop
+        End its sources, and stop it; called on the thread that waits for it.
     """
 
-    def __init__(self, seconds: float, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        is_stopping: Callable[[], bool],
+        drain: Callable[[], None],
+        stop: Callable[[], None],
+    ) -> None:
         self.seconds = seconds
         self._is_stopping = is_stopping
+        self._drain = drain
+        self._stop = stop
+        self._drains = False
         self._is_over = False
         self._deciding = threading.Lock()
         self._permit = threading.Lock()
@@ -73,6 +84,14 @@ class StopTimeout:
         self.thread = 0
         self.is_given_up = False
         """Whether nobody waits for it any more."""
+
+    def drain(self) -> None:
+        """Let it end by itself in half of its time, and stop it then; may be called from a signal handler.
+
+        The other half is left for the stop, which waits for computes that are under way.
+        """
+        self._drains = True
+        self.look()
 
     def look(self) -> None:
         """Make the waiting thread look; from any thread, and from a signal handler."""
@@ -98,14 +117,21 @@ class StopTimeout:
 
         context = copy_context()
         threading.Thread(target=context.run, args=(work_and_tell,), name=name, daemon=True).start()
-        until: float | None = None
+        until = drained_until = float("inf")
         while not self._is_over:
-            if until is None and self._is_stopping():
-                until = monotonic() + self.seconds
-            left = None if until is None else until - monotonic()
-            if left is not None and left <= 0:
+            now = monotonic()
+            if until == float("inf") and (self._drains or self._is_stopping()):
+                until = now + self.seconds
+                if not self._is_stopping():
+                    drained_until = now + self.seconds / 2
+                    self._drain()
+            if now >= drained_until:
+                drained_until = float("inf")
+                self._stop()
+            if now >= until:
                 with self._deciding:
                     self.is_given_up = not self._is_over
                 break
-            waits.acquire(self._permit, left)
+            left = min(until, drained_until) - now
+            waits.acquire(self._permit, None if left == float("inf") else left)
         return not self.is_given_up

@@ -33,5 +33,7 @@ class Supplies:
     """The classes of the conditions that a port selects by name."""
     limits: RunOptions
     """What the call of `run` asks for; the environment comes first."""
+    drain: Callable[[Composition], None]
+    """Ends the sources of the run, so that it ends when what is under way has been computed."""
     any_of: Callable[..., Condition]
     """Combines the conditions `terms` of a fragment, under a `name`, so that any one of them is enough."""

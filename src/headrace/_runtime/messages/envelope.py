@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace._runtime.messages.fences import is_complete
+from headrace.core.calls import NO_CALLS, Calls
+from headrace.core.errors import UnansweredError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,13 +123,16 @@ class Extra:
 
 
 class Details:
-    """A timestamp and metadata that travel with a message."""
+    """A timestamp and metadata that travel with a message, and the calls that it answers."""
 
-    __slots__ = ("acq_timestamp", "metadata")
+    __slots__ = ("acq_timestamp", "calls", "metadata")
 
-    def __init__(self, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> None:
+    def __init__(
+        self, acq_timestamp: int | None, metadata: dict[str, Any] | None, calls: Calls = NO_CALLS
+    ) -> None:
         self.acq_timestamp = acq_timestamp
         self.metadata = metadata
+        self.calls = calls
 
 
 def make_envelope(data: Any, details: Details | None = None) -> Envelope:
@@ -141,16 +146,18 @@ def make_envelope(data: Any, details: Details | None = None) -> Envelope:
 
 
 def open_message(message: Any) -> tuple[Any, int | None, dict[str, Any] | None]:
-    """Return the data, the timestamp and the metadata of a message as it is in a queue; its fences are left out."""
+    """Return what of a message goes to another process: its data, timestamp and metadata, but not its fences."""
     if type(message) is not Envelope:
         return message, None, None
     extra = message.extra
     details = None if extra is None else extra.details
-    return (
-        (message.data, None, None)
-        if details is None
-        else (message.data, details.acq_timestamp, details.metadata)
-    )
+    if details is None:
+        return message.data, None, None
+    for call in details.calls:
+        call.fail(
+            UnansweredError("the message of the call went to another process, from which no answer comes")
+        )
+    return message.data, details.acq_timestamp, details.metadata
 
 
 def seal_message(data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> Any:

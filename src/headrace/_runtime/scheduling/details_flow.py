@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headrace._runtime.messages.envelope import Details
+from headrace.core.calls import NO_CALLS, Calls
 from headrace.core.metadata import MetadataDictionary
 
 if TYPE_CHECKING:
@@ -56,10 +57,11 @@ class DetailsFlow:
             metadata = MetadataDictionary(operator.metadata_policy, operator.name)
             metadata.is_joined = operator.metadata.is_joined
             timestamp: int | None = None
+            calls: Calls = NO_CALLS
             for is_received, port in steps:
                 if not is_received:
-                    if timestamp is not None or metadata:
-                        details = Details(timestamp, dict(metadata) if metadata else None)
+                    if timestamp is not None or metadata or calls:
+                        details = Details(timestamp, dict(metadata) if metadata else None, calls)
                         emitted[node, port] = details
                         waiting.update(dict.fromkeys(self._inner.get((node, port), ()), details))
                     continue
@@ -71,4 +73,6 @@ class DetailsFlow:
                 latest = received.acq_timestamp
                 if latest is not None and (timestamp is None or latest < timestamp):
                     timestamp = latest
+                if received.calls:
+                    calls = {**calls, **received.calls}
         return emitted

@@ -184,6 +184,8 @@ class Faults:
         if self._errors_in_a_row < policy.retries:
             self._retry(error, went_on)
             return
+        for call in self.node.output.calls:
+            call.fail(error)
         self._receive_taken()
         if policy.retries:
             add_note(error, f"raised after {policy.retries} retries in a row")

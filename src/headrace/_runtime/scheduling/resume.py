@@ -23,6 +23,7 @@ from headrace.core.condition_types import SchedulingStatusType
 if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
     from headrace._runtime.scheduling.node import Node
+    from headrace.core.calls import Calls
     from headrace.core.condition import Condition
 
 _READY, _NEVER = SchedulingStatusType.READY, SchedulingStatusType.NEVER
@@ -64,7 +65,10 @@ class Resume:
         self.received = True
         node = self.node
         self.noted = _Noted(
-            dict(node.operator.metadata), node.output.acq_timestamp, node.streams.items_received()
+            dict(node.operator.metadata),
+            node.output.acq_timestamp,
+            node.output.calls,
+            node.streams.items_received(),
         )
 
     def go_on(self) -> None:
@@ -83,6 +87,9 @@ class Resume:
             if noted.acq_timestamp is not None:
                 self.node.expect_details()
                 self.node.output.pass_on(noted.acq_timestamp)
+            if noted.calls:
+                self.node.expect_details()
+                self.node.output.pass_calls_on(noted.calls)
             self.node.streams.receive_again(noted.items)
 
     def end(self) -> None:
@@ -143,6 +150,7 @@ class _Noted(NamedTuple):
 
     metadata: dict[str, Any]
     acq_timestamp: int | None
+    calls: Calls
     items: list[Any]
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from headrace._runtime.messages.ports import InputPort, OutputPort
     from headrace._runtime.messages.queue import Queue
+    from headrace.core.calls import Calls
 
 
 class Inputs(InputContext, Protocol):
@@ -38,10 +39,14 @@ class Outputs(OutputContext, Protocol):
 
     ports: dict[str, OutputPort]
     acq_timestamp: int | None
+    calls: Calls
     has_details: bool
 
     def pass_on(self, acq_timestamp: int) -> None:
         """Send a received timestamp with the messages of this compute."""
+
+    def pass_calls_on(self, calls: Calls) -> None:
+        """Answer the calls of a received message with the messages of this compute."""
 
     def pass_to(self, message: Any, queues: tuple[Queue, ...]) -> None:
         """Put a message into queues as it is."""
