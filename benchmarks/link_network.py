@@ -1,10 +1,9 @@
-"""Measure a link over TCP, TLS and UCX on the loopback interface, beside the bare socket.
+"""Measure a link over TCP and TLS on the loopback interface, beside the bare socket.
 
     python -m benchmarks.link_network [--save]
 
 The bare socket has blocking calls on both sides, receives straight into a new array, and returns eight bytes for
-each frame. Bare and link are measured in the same run, in turns, as in `benchmarks.link`. UCX is measured if links
-use it, as with ``HEADRACE_LINK_UCX=1 UCX_TLS=tcp,self``, beside a bare TCP socket.
+each frame. Bare and link are measured in the same run, in turns, as in `benchmarks.link`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
 from headrace.link.terms import Parcel, Terms
 from headrace.link.tls import ServerIdentity, TlsCarrier, client_context
-from headrace.link.ucx import UcxCarrier, is_wanted
 
 _NOTE = struct.Struct("<Q")
 _TERMS = Terms("bench", SLOTS)
@@ -52,10 +50,10 @@ def secured(connected: socket.socket, by: str, is_server: bool) -> socket.socket
     return context.wrap_socket(connected, server_side=is_server)
 
 
-def carrier_of(connected: socket.socket, by: str) -> Carrier:
+def carrier_of(connected: socket.socket) -> Carrier:
     if isinstance(connected, ssl.SSLSocket):
         return TlsCarrier(connected)
-    return UcxCarrier(connected) if by == "UCX" and is_wanted("link") else TcpCarrier(connected)
+    return TcpCarrier(connected)
 
 
 # The receiving process.
@@ -85,7 +83,7 @@ def receive_bare(connected: socket.socket, size: int, count: int, results: Any, 
 def receive_link(connected: socket.socket, size: int, count: int, results: Any, by: str) -> None:
     connected = secured(connected, by, True)
     arrived: SimpleQueue[None] = SimpleQueue()
-    receiver = Receiver(carrier_of(connected, by), _TERMS, partial(arrived.put, None))
+    receiver = Receiver(carrier_of(connected), _TERMS, partial(arrived.put, None))
     taken: list[int] = []
     results.send(None)
     begin = cpu()
@@ -129,7 +127,7 @@ def run_bare(by: str, size: int, rate: float, count: int) -> tuple[Any, float, f
 
 def run_link(by: str, size: int, rate: float, count: int) -> tuple[Any, float, float]:
     with peer(partial(receive_link, by=by), size, count, tcp_sockets) as (plain, results):
-        carrier = carrier_of(secured(plain, by, False), by)
+        carrier = carrier_of(secured(plain, by, False))
         room: SimpleQueue[None] = SimpleQueue()
         sender = Sender(carrier, _TERMS, partial(room.put, None))
         frame = np.ones(size, np.uint8)
@@ -161,11 +159,9 @@ def main() -> None:
     rows = []
     for name in arguments.size or SIZES:
         size, rate, count = SIZES[name]
-        for by, slower in ("TCP", 5), ("UCX", 1), ("TLS", 2):
-            if by == "UCX" and not is_wanted("link"):
-                continue
+        for by, slower in ("TCP", 5), ("TLS", 2):
             # Slower than the socket, so that no frame waits for the one before.
-            rate, count = rate / slower, max(count // 3, 30) if slower > 1 else count
+            rate, count = rate / slower, max(count // 3, 30)
             measured: dict[str, list[Any]] = {"bare": [], "link": []}
             for _ in range(arguments.rounds):
                 for kind, measure in ("bare", run_bare), ("link", run_link):
@@ -181,11 +177,10 @@ def main() -> None:
     columns = ["frame", "by", "p50 µs", "x bare", "p99 µs", "per s", "x bare", "CPU µs a frame, both ends"]
     report.publish(
         "link_network",
-        "# A link over TCP, TLS and UCX on loopback, beside the bare socket\n\n"
+        "# A link over TCP and TLS on loopback, beside the bare socket\n\n"
         f"{report.circumstances(machine())}\n\n"
         "One way at a fixed rate, and frames per second with 4 under way. "
-        f"Load of the machine: {os.getloadavg()[0]:.0f};\non a busy one only the CPU times repeat. "
-        "UCX carries frames of more than 16 KiB here, over its TCP transport.\n\n"
+        f"Load of the machine: {os.getloadavg()[0]:.0f};\non a busy one only the CPU times repeat.\n\n"
         + report.table(columns, rows),
     )
 

@@ -11,9 +11,8 @@ outcome; frames that came twice must have been counted as sent again. Under the 
 `PartLost`. The frames in the process that was killed end with it, as they would in one process: at most as many as
 its queues have places. What was received must be whole and in order. After each run no process may be left.
 
-With ``--bytes``, frames have up to so many, and sources pause now and then. Frames of 128 KiB and more are
-announced before they are complete, if their receiver may be asleep, so that senders are killed with a frame that
-lacks bytes.
+With ``--bytes``, frames have up to so many, and sources pause now and then, so that senders are killed while they
+copy.
 
 With ``--ways ray``, the fragments are actors of Ray, which is started once; frames pass by TCP. Whether a process
 is left is not known there, as Ray starts them without the mark of the run.

@@ -512,6 +512,11 @@ def test_tracking_counts_what_a_join_received_and_dropped(scheduler: MakeSchedul
             aligned(5, late="error"),
             "key 3 at input 'left' came out of order",
         ),
+        (
+            {"left": [1_800_000_000 * 10**9], "right": [0]},
+            aligned(5),
+            "at input 'right' are of the run's clock, and at input 'left' they count since 1970",
+        ),
     ],
 )
 def test_an_error_says_what_is_wrong(

@@ -88,8 +88,7 @@ _MODULES = [
     "headrace.link.loop",
     "headrace.link.receiver",
     "headrace.link.sender",
-    "headrace.link.sender_memory",
-    "headrace.link.tail",
+    "headrace.link.memory",
     "headrace.parts.link_operators",
     "headrace.waits",
 ]

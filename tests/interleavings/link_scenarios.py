@@ -4,8 +4,7 @@
 engine. In ``link-out`` and ``link-in`` a thread of the scenario is the other part. The last ones are about the loop
 itself: links that come and go while a worker waits for messages.
 
-Some messages are arrays, which are sent and received at once where nothing is in the way. The others are left to
-the computes of the link operators.
+Some messages are arrays, which take the short way through the codec.
 """
 
 from __future__ import annotations
@@ -250,7 +249,7 @@ _add((1, 2), Scenario("link-in-ended", _in, others={"peer": _give_until_the_end}
 
 
 def _in_uneven(world: World) -> None:
-    """A compute is not as short as the one before, and senders wait for all places: credits come at once."""
+    """A compute is not as short as the one before, and senders wait for all places."""
     ahead, back = world.system.connect()
     received = world.received["sink"] = []
 

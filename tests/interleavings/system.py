@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.link.carrier import CarrierClosed, Received
-from headrace.link.wire import HEADER_SIZE, unpack_header
+from headrace.link.protocol import HEADER_SIZE, unpack_header
 
 from .controller import Controller
 from .faults import Fault, Kind

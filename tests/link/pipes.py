@@ -6,12 +6,11 @@ import socket
 from typing import Any
 
 from headrace.link.carrier import CarrierClosed, Received
-from headrace.link.protocol import Message, SendingEnd, frame_body
+from headrace.link.protocol import HEADER_SIZE, Message, SendingEnd, frame_body, unpack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.terms import Terms
 from headrace.link.unix import UnixCarrier
-from headrace.link.wire import HEADER_SIZE, unpack_header
 
 
 def frame_of(machine: SendingEnd, places: Any, description: bytes, extra: bytes, bulk: int) -> Message:

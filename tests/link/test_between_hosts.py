@@ -14,14 +14,13 @@ import pytest
 
 from headrace.core.errors import PeerAborted, PeerLost
 from headrace.link import lingering
-from headrace.link.board import Board
 from headrace.link.carrier import Carrier
-from headrace.link.protocol import ReceivingEnd, SendingEnd
+from headrace.link.memory import Board
+from headrace.link.protocol import ReceivingEnd, SendingEnd, unpack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
 from headrace.link.terms import Parcel, Terms
-from headrace.link.wire import unpack_header
 from tests.harness.processes import environment_of_programs, forking
 from tests.harness.threads import PATIENCE, wait_until
 from tests.link.connections import CARRIERS, descriptors, tcp_sockets, wait_for_descriptors
@@ -199,8 +198,8 @@ class Wire:
         self.deliver()
         if has_board:
             self.ends[0].board, shared = Board.create()
-            self.ends[1].board = Board.from_peer(*shared)
-            os.close(shared[0])
+            self.ends[1].board = Board.from_peer(shared)
+            os.close(shared)
 
     def _carry(self, index: int, messages: list) -> None:
         if not self.is_cut:

@@ -22,8 +22,8 @@ from headrace.link.carrier import Carrier
 from headrace.link.connect import connect, connect_unix
 from headrace.link.handshake import ClientHandshake, Purpose
 from headrace.link.listener import Listener, listen
+from headrace.link.protocol import Kind, pack_header
 from headrace.link.tls import ServerIdentity
-from headrace.link.wire import Kind, pack_header
 from tests.harness.threads import PATIENCE, wait_until
 from tests.link.connections import descriptors, identity, receive, tcp_sockets, wait_for_descriptors
 
@@ -255,6 +255,39 @@ def test_thousands_of_connections_that_say_nothing_keep_nobody_out(caplog):
     listener.close()
 
 
+def test_strangers_push_out_each_other_and_not_one_that_is_in_its_handshake():
+    listener = Listener(listen(), token=TOKEN)
+    expected = listener.expect(PURPOSE)
+    client = ClientHandshake(PURPOSE, TOKEN)
+    slow = socket.create_connection(listener.address, PATIENCE)
+    slow.sendall(client.begin())
+    answer = slow.recv(client.wanted)
+    strangers = [socket.create_connection(listener.address) for _ in range(3 * arrivals.MOST_ARRIVALS)]
+    wait_until(lambda: listener.refused >= 2 * arrivals.MOST_ARRIVALS, "the refusal of strangers")
+    while not client.is_welcome:
+        slow.sendall(client.receive(answer))
+        answer = b"" if client.is_welcome else slow.recv(client.wanted)
+    expected.result(PATIENCE).close()
+    for each in slow, *strangers:
+        each.close()
+    listener.close()
+
+
+def test_too_many_of_one_host_do_not_push_out_another_one():
+    waiting = Arrivals(lambda purpose: None, TOKEN)
+    ends = [tcp_sockets() for _ in range(arrivals.MOST_ARRIVALS + 9)]
+    kept = ends[0][1].fileno()
+    waiting.add(ends[0][1], 0.0)
+    waiting._arrivals[kept].host = "another host"
+    for _, far in ends[1:]:
+        waiting.add(far, 0.0)
+    assert len(waiting) == arrivals.MOST_ARRIVALS
+    assert kept in waiting._arrivals
+    waiting.close()
+    for near, _ in ends:
+        near.close()
+
+
 def test_a_process_without_descriptors_goes_on_when_it_has_some_again():
     listener = Listener(listen(), token=TOKEN)
     near, far = connected(listener)
@@ -426,23 +459,6 @@ def test_a_byte_now_and_then_does_not_lengthen_the_time():
             break
     assert (count, waiting.refused, taken) == (30, 1, [])
     near.close()
-
-
-def test_strangers_do_not_push_out_one_that_has_not_had_its_least_time(monkeypatch) -> None:
-    """As many as there is room for have come at once; the process among them gets the processor later."""
-    monkeypatch.setattr(arrivals, "MOST_ARRIVALS", 2)
-    waiting = Arrivals(lambda purpose: None, TOKEN)
-    pairs = [tcp_sockets() for _ in range(3)]
-    for _, far in pairs[:2]:
-        assert waiting.seconds_to_room(10.0) == 0.0
-        waiting.add(far, 10.0)
-    assert waiting.seconds_to_room(10.02) == pytest.approx(arrivals.LEAST - 0.02)
-    assert waiting.seconds_to_room(10.0 + arrivals.LEAST) == 0.0
-    waiting.add(pairs[2][1], 10.0 + arrivals.LEAST)
-    assert (len(waiting), waiting.refused) == (2, 1)
-    waiting.close()
-    for near, _ in pairs:
-        near.close()
 
 
 def test_one_that_leaves_without_a_word_is_not_logged(caplog):

@@ -12,10 +12,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.core.errors import GivenUp, LinkError, PeerAborted, PeerLost, ProtocolError
-from headrace.link.protocol import _DESCRIPTION_IN_PLACE, IN_BULK, ReceivingEnd, SendingEnd
+from headrace.link.protocol import (
+    _DESCRIPTION_IN_PLACE,
+    IN_BULK,
+    Header,
+    Kind,
+    ReceivingEnd,
+    SendingEnd,
+    pack_header,
+    unpack_header,
+)
 from headrace.link.sender import Sender
 from headrace.link.terms import Parcel
-from headrace.link.wire import Header, Kind, pack_header, unpack_header
 from tests.limits import examples
 from tests.link.pipes import ByteCarrier, Bytes, frame_of
 
@@ -331,10 +339,10 @@ def credit(places: int, *loans: int) -> bytes:
         ([(Kind.END, struct.pack("<Q", 1), {})], "at frame 1"),
         ([(Kind.END, struct.pack("<Q", 0), {}), (Kind.FRAME, frame(), {})], "after the end"),
         ([(Kind.END, struct.pack("<Q", 0), {})] * 2, "came again"),
-        ([(Kind.FRAME, struct.pack("<HHI", 2, 0, 0), {})], "flags 2"),  # unfinished, without a board
+        ([(Kind.FRAME, struct.pack("<HHI", 2, 0, 0), {})], "flags 2"),
         ([(Kind.BOARD, b"", {})], "BOARD came with 0 descriptors"),
-        ([(Kind.BOARD, b"", {"descriptors": 1})], "BOARD came with 1 descriptors"),
-        ([(Kind.BOARD, b"x", {"descriptors": 2})], "2 descriptors and 1 bytes"),
+        ([(Kind.BOARD, b"", {"descriptors": 2})], "BOARD came with 2 descriptors"),
+        ([(Kind.BOARD, b"x", {"descriptors": 1})], "1 descriptors and 1 bytes"),
         ([(Kind.BEAT, b"123", {})], "BEAT has 3 bytes"),
         ([(Kind.BEAT, struct.pack("<Q", 0), {"bulk": 1})], "bulk bytes"),
     ],

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import ProtocolError
-from headrace.link.ring import Ring, Segment, Slot, find_shared, share
+from headrace.link.memory import Ring, Segment, Slot, find_shared, share
 from tests.harness.files import open_files
 from tests.limits import examples
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import LinkError, ProtocolError
 from headrace.link.carrier import Received
-from headrace.link.stream_reader import StreamReader
-from headrace.link.wire import HEADER_SIZE, MAX_BODY, Kind, pack_header
+from headrace.link.protocol import HEADER_SIZE, MAX_BODY, Kind, pack_header
+from headrace.link.tcp import StreamReader
 from tests.limits import examples
 
 BODIES = st.one_of(st.binary(max_size=40), st.integers(0, MAX_BODY).map(bytes))

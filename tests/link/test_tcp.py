@@ -15,8 +15,8 @@ from headrace.core.errors import ProtocolError
 from headrace.link import lingering
 from headrace.link.carrier import CarrierClosed
 from headrace.link.lingering import linger
+from headrace.link.protocol import Kind, pack_header
 from headrace.link.tcp import TcpCarrier
-from headrace.link.wire import Kind, pack_header
 from tests.harness.threads import PATIENCE
 from tests.link.connections import CARRIERS, descriptors, receive, tcp_sockets, wait_for_descriptors
 from tests.link.pipes import HandLoop

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from headrace.core.errors import LinkError, ProtocolError
+from headrace.link.protocol import Kind, pack_header
 from headrace.link.unix import UnixCarrier
-from headrace.link.wire import Kind, pack_header
 
 
 @contextmanager

@@ -855,9 +855,6 @@ def test_a_sender_that_is_given_up_drops_a_message_that_comes_as_it_looks() -> N
     assert (sender.is_done, sender._lost) == (True, 1)
 
 
-# Messages that are sent and received at once, without a compute of a link operator.
-
-
 def edge_alone(emit: Callable[[Any, Any, MemoryLink], None], computes: int = 4, **terms: Any) -> list[Any]:
     """Run a camera whose four messages nobody takes before the last was sent; return what was sent."""
     links = MemoryLinks()
@@ -905,35 +902,6 @@ def test_arrays_and_objects_keep_their_order(scheduler: MakeScheduler, links: An
     result = run_plant(lambda: plant(camera(values), detector(taken), scheduler=scheduler, size=3), links)
     assert not result.errors
     assert [int(value[0]) for value in taken] == list(range(60))
-
-
-def test_nothing_is_received_at_once_in_a_pause(scheduler: MakeScheduler) -> None:
-    """The link operator computes in a pause, too: the message comes as far as its queue."""
-    taken: list[Any] = []
-    at_once: list[Any] = []
-    links = MemoryLinks()
-
-    def take_at_once() -> Any:
-        at_once.append(link.receiver.take())
-        return at_once[-1]
-
-    cut = Cut(plant(camera([]), detector(taken), scheduler=scheduler, size=4), "server", links.connect)
-    application = cut.application
-    run = application.run_async()
-    wait_until(lambda: FLOW in links.made, "the part is connected")
-    link = links.made[FLOW]
-    assert link.sender.send(Parcel(1))
-    wait_until(lambda: taken == [1], "the first message is taken")
-    application.pause()
-    assert application.wait_until_paused(PATIENCE)
-    link.receiver.take_at_once = take_at_once  # type: ignore[method-assign]
-    assert link.sender.send(Parcel(2))
-    wait_until(lambda: not link.frames, "the second message is received")
-    assert (taken, at_once) == ([1], [])
-    application.resume()
-    wait_until(lambda: taken == [1, 2], "the second message is taken")
-    link.sender.end()
-    run.result(PATIENCE)
 
 
 # Graphs.

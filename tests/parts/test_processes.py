@@ -193,6 +193,69 @@ def test_a_program_without_fragments_is_refused(capfd: pytest.CaptureFixture[str
     assert "'Alone' cannot run in processes, because it is not made of fragments: " in lines(capfd)[1]
 
 
+JOINED = """
+import os
+from headrace import Application, Fragment, Operator, PeriodicCondition, aligned, op
+
+class Camera(Operator):
+    def __init__(self, *given, is_struck):
+        super().__init__(*given, name="camera")
+        self.is_struck, self.life, self.frames = is_struck, 1 + os.path.exists("struck"), 0
+
+    def setup(self, spec):
+        spec.output("out")
+
+    def compute(self, op_input, op_output, context):
+        self.frames += 1
+        if self.is_struck and self.life == 1 and self.frames == 20:
+            open("struck", "a").close()
+            os.kill(os.getpid(), 9)
+        op_output.emit(self.life, "out", acq_timestamp=context.timestamp)
+
+class View(Fragment):
+    def compose(self):
+        every = PeriodicCondition(self, "5ms")
+        self.add_operator(Camera(self, every, is_struck=self.name == "left"))
+
+class Pair(Operator):
+    lives = ()
+
+    def setup(self, spec):
+        spec.input("left")
+        spec.input("right")
+        spec.join(aligned("5ms"))
+
+    def compute(self, op_input, op_output, context):
+        op_input.receive("right")
+        self.lives = *self.lives, op_input.receive("left")
+        if self.lives.count(2) == 5:
+            print("pairs of both lives:", 1 in self.lives)
+            self.fragment.stop_execution()
+
+class Server(Fragment):
+    def compose(self):
+        self.add_operator(Pair(self, name="pair"))
+
+class Stereo(Application):
+    def compose(self):
+        server = Server(self, "server")
+        for name in "left", "right":
+            view = View(self, name, on_loss="restart")
+            self.add_flow(view, server, {("camera.out", f"pair.{name}")})
+
+Stereo().run(processes=True)
+"""
+
+
+def test_a_join_goes_on_with_the_frames_of_a_part_that_was_started_again(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """All parts read one clock, which does not begin again with a part."""
+    Path("stereo.py").write_text(JOINED)
+    assert main(["run", "stereo.py"]) == 0
+    assert "pairs of both lives: True" in lines(capfd)[0]
+
+
 # The driver.
 
 ENDLESS = """

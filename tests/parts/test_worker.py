@@ -21,6 +21,7 @@ import pytest
 from headrace import Application, Operator, OperatorSpec
 from headrace.core.errors import GivenUp, GraphError, PeerAborted, PeerLost
 from headrace.core.ports import IOSpec
+from headrace.core.time_base import TimeBase
 from headrace.link.handshake import make_token
 from headrace.link.terms import Terms
 from headrace.parts import link_port
@@ -68,7 +69,8 @@ class _Channel:
 
 def _worker(channel: Any) -> Worker:
     port: Any = SimpleNamespace(address="here")
-    return Worker(channel, Assignment("edge", Launch("plant.py", "", (), False), (), "run"), port)
+    assignment = Assignment("edge", Launch("plant.py", "", (), False), (), "run", TimeBase.of(0))
+    return Worker(channel, assignment, port)
 
 
 def test_a_frozen_process_is_lost_within_three_seconds_and_never_before_two_point_three() -> None:

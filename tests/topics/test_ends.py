@@ -22,7 +22,7 @@ from headrace.link.handshake import Purpose
 from headrace.resources import RingAllocator
 from headrace.topics import Publication, Subscription, TopicFolder
 from headrace.topics.listing import list_topics
-from headrace.topics.wish import Wish
+from headrace.topics.subscribe_request import SubscribeRequest
 from tests.harness import PATIENCE, wait_until
 from tests.topics.ends import (
     FAULT,
@@ -322,7 +322,7 @@ def test_a_subscriber_that_connects_and_never_answers_does_not_count(
     monkeypatch.setattr("headrace.topics.publication._PATIENCE", 0.1)
     folder = TopicFolder()
     with published(policy=FAULT) as publication:
-        mute = folder.connect(max(folder.publishers("a")), Wish("a").purpose())
+        mute = folder.connect(max(folder.publishers("a")), SubscribeRequest("a").purpose())
         for value in range(3):
             publication.publish(value)
             assert publication.has_room
@@ -376,7 +376,7 @@ def test_a_publisher_with_another_user_is_refused(monkeypatch: pytest.MonkeyPatc
     with published():
         monkeypatch.setattr(handshake, "user_of", lambda connection: os.geteuid() + 1)
         with pytest.raises(AuthenticationError):
-            folder.connect(max(folder.publishers("a")), Wish("a").purpose())
+            folder.connect(max(folder.publishers("a")), SubscribeRequest("a").purpose())
 
 
 def test_descriptors_and_threads_go_with_the_topic() -> None:
@@ -558,3 +558,29 @@ def test_a_subscription_that_is_dropped_ends_and_frees_its_publisher(
         publication.publish(1)  # waits for nobody
         wait_until(lambda: not thread.is_alive(), "its thread has ended")
     wait_until(lambda: "was dropped without close(), and has ended" in caplog.text, "it is said")
+
+
+@pytest.mark.parametrize("in_a_circle", [False, True])
+def test_a_publication_that_is_dropped_ends_its_topic(
+    in_a_circle: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with reading() as reader:
+        before = set(threading.enumerate())
+        publication = Publication("a")
+        await_subscribers(publication)
+        threads = [
+            each
+            for each in set(threading.enumerate()) - before
+            if each.name in ("headrace topic a", "headrace listener")
+        ]
+        assert len(threads) == 2
+        publication.publish(1)
+        assert reader.next().data == 1
+        publication.itself = publication if in_a_circle else None  # type: ignore[attr-defined]
+        publication = None  # type: ignore[assignment]
+        gc.collect()
+        reader.wait_for_end()
+        for thread in threads:
+            wait_until(lambda thread=thread: not thread.is_alive(), "its thread has ended")  # type: ignore[misc]
+    assert "the publication of topic 'a' was dropped without close(), and has ended" in caplog.text
+    assert TopicFolder().publishers() == []

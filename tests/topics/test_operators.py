@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace import Application, op
+from headrace import Application, aligned, op
 from headrace.application import Fragment
 from headrace.core import EndedBy, IOSpec, SchedulingStatusType
 from headrace.core.errors import GraphError, PortError, TopicError
+from headrace.core.time_base import TimeBase
 from headrace.operators import FeedOp
+from headrace.resources import ManualClock, RealtimeClock
 from headrace.topics import Publication, Subscription
 from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source, through, wait_until
 from tests.topics.ends import FAULT, POP, await_subscribers, published, reading
@@ -25,7 +28,7 @@ class Sender(App):
         def compose(app: Any) -> None:
             app.export_topic("a", FeedOp(app, name="feed"), "out", **options)
 
-        super().__init__(compose, scheduler, clock=None)
+        super().__init__(compose, scheduler, clock=RealtimeClock())
 
     @property
     def publication(self) -> Publication:
@@ -102,7 +105,7 @@ def test_metadata_and_timestamps_arrive_as_over_a_flow(scheduler: MakeScheduler)
     receiver = App(
         lambda app: app.import_topic("a", Step(app, inputs=["in"], body=look, name="look"), count=1),
         scheduler,
-        clock=None,
+        clock=RealtimeClock(),
     )
     ended = receiver.run_async()
     sender = Sender(scheduler)
@@ -110,7 +113,7 @@ def test_metadata_and_timestamps_arrive_as_over_a_flow(scheduler: MakeScheduler)
         await_subscribers(sender.publication)
         sender.feed("feed").put(np.arange(3), metadata={"camera": "left"}, acq_timestamp=42)
         assert ended.result(PATIENCE).ended_by is EndedBy.FINISHED
-    assert seen == [([0, 1, 2], 42, {"camera": "left"})]
+    assert seen == [([0, 1, 2], 42 + _between(sender, receiver), {"camera": "left"})]
 
 
 def test_a_publisher_does_not_wait_for_a_subscriber_that_takes_nothing(scheduler: MakeScheduler) -> None:
@@ -362,10 +365,10 @@ def test_an_operator_may_emit_as_many_messages_at_once_as_the_queue_holds(
             "a", Step(app, inputs=["in"], body=look, name="look"), policy=FAULT, size=6, count=6
         ),
         scheduler,
-        clock=None,
+        clock=RealtimeClock(),
     )
     ended = receiver.run_async()
-    sender = App(compose, scheduler, clock=None)
+    sender = App(compose, scheduler, clock=RealtimeClock())
     with sender.running():
         sender.wait_until_started(PATIENCE)
         publication = sender.topics()["export a"]
@@ -374,9 +377,100 @@ def test_an_operator_may_emit_as_many_messages_at_once_as_the_queue_holds(
         for _ in range(2):
             sender.feed("feed").put(None)
     assert ended.result(PATIENCE).ended_by is EndedBy.FINISHED
-    assert taken == [(value, 100 + value, {"value": value}) for value in (0, 1, 2)] * 2
+    between = _between(sender, receiver)
+    assert taken == [(value, 100 + value + between, {"value": value}) for value in (0, 1, 2)] * 2
 
 
 def test_a_target_that_is_no_operator_is_an_error() -> None:
     with pytest.raises(GraphError, match="None is not an operator"):
         run(lambda app: app.import_topic("a", None))
+
+
+# Time.
+
+
+def _between(one: App, other: App) -> int:
+    """Return what is added to the times of a program's clock to have those of another one's."""
+    zeros = [each.scheduler().clock.time_base for each in (one, other)]
+    assert zeros[0] is not None
+    assert zeros[1] is not None
+    return zeros[0].zero - zeros[1].zero
+
+
+def _takes(app: Any, topic: str, taken: list[Any], count: int) -> None:
+    def look(op: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        taken.append(op_input.get_acquisition_timestamp("in"))
+
+    step = Step(app, inputs=["in"], body=look, name="look")
+    app.import_topic(topic, step, policy=FAULT, size=4, count=count)
+
+
+def _exporting(topic: str, offset: float) -> App:
+    """Return a program that publishes what it is fed, and whose clock shows so many seconds when it begins."""
+    return App(
+        lambda app: app.export_topic(topic, FeedOp(app, name="feed"), "out", size=4),
+        clock=RealtimeClock(initial_time_offset=offset),
+    )
+
+
+def test_frames_of_two_programs_are_joined_by_when_they_were_acquired() -> None:
+    """The programs began 2.8 s apart, so that their clocks differ by as much."""
+    taken: list[Any] = []
+
+    def compose(app: Any) -> None:
+        def pair(op: Any, op_input: Any, op_output: Any) -> None:
+            taken.append((op_input.receive("left"), op_input.receive("right")))
+
+        def setup(spec: Any) -> None:
+            spec.join(aligned("30ms"))
+
+        both = Step(app, inputs=["left", "right"], setup=setup, body=pair, name="pair")
+        for name in "left", "right":
+            app.import_topic(name, both, name, policy=FAULT, size=4, count=2)
+
+    left, right = _exporting("left", 2.8), _exporting("right", 0.0)
+    with left.running(), right.running():
+        ended = App(compose, clock=RealtimeClock()).run_async()
+        for name, app in ("left", left), ("right", right):
+            app.wait_until_started(PATIENCE)
+            await_subscribers(app.topics()[f"export {name}"])  # type: ignore[arg-type]
+        for frame, at in ("first", 10**9), ("second", 10**9 + 2_800_000_000):
+            left.feed("feed").put(frame, acq_timestamp=at + _between(right, left))
+            right.feed("feed").put(frame, acq_timestamp=at)
+        ended.result(PATIENCE)
+    assert taken == [("first", "first"), ("second", "second")]
+
+
+def test_a_timestamp_arrives_as_the_clock_of_the_importing_program_shows_it_or_since_1970() -> None:
+    taken: list[Any] = []
+    exporting = _exporting("a", 7.0)
+    importing = App(lambda app: _takes(app, "a", taken, 3), clock=RealtimeClock(initial_time_offset=50.0))
+    now = time.time_ns()
+    with exporting.running():
+        ended = importing.run_async()
+        exporting.wait_until_started(PATIENCE)
+        await_subscribers(exporting.topics()["export a"])  # type: ignore[arg-type]
+        for timestamp in 8_000_000_000, now, None:
+            exporting.feed("feed").put("frame", acq_timestamp=timestamp)
+        ended.result(PATIENCE)
+    assert taken == [8_000_000_000 + _between(exporting, importing), now, None]
+
+
+@pytest.mark.parametrize("simulated", ["publisher", "subscriber"])
+def test_simulated_time_is_not_mixed_with_real_time(simulated: str, caplog: pytest.LogCaptureFixture) -> None:
+    taken: list[Any] = []
+    base = None if simulated == "publisher" else TimeBase.of(0)
+    with published(time_base=base, size=4) as publication:
+        clock = RealtimeClock() if base is None else ManualClock()
+        importing = App(lambda app: _takes(app, "a", taken, 2), clock=clock)
+        ended = importing.run_async()
+        await_subscribers(publication)
+        for timestamp in 5, 6:
+            publication.publish("frame", acq_timestamp=timestamp)
+        ended.result(PATIENCE)
+    assert taken == [None, None]
+    who = "its publisher" if simulated == "publisher" else "this program"
+    said = [each.getMessage() for each in caplog.records if "acquisition timestamps" in each.getMessage()]
+    assert len(said) == 1
+    assert f"which mean nothing here: {who} runs in simulated time" in said[0]

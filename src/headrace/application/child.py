@@ -55,7 +55,7 @@ def run_child(connection: Connection, creation: bytes, beat: Any) -> None:
     # Also if it is frozen then: its parent is the program, or the server that forked it, which ends with the
     # program.
     # That server stays while somebody could ask it for a process, so this one gives up the descriptor for it.
-    server: Any = multiprocessing.forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = multiprocessing.forkserver._forkserver
     if server._forkserver_alive_fd is not None:
         os.close(server._forkserver_alive_fd)
         server._forkserver_alive_fd = None

@@ -55,7 +55,6 @@ LIBRARIES = {
     "shtab": (["shtab"], "completion"),
     "Zenoh": (["eclipse-zenoh"], "zenoh"),
     "cryptography": (["cryptography"], "tls"),
-    "UCXX": (["ucxx-cu13"], "ucx"),
     "Ray": (["ray"], "cluster"),
     "PyArrow": (["pyarrow"], "arrow"),
     "NVTX": (["nvtx"], "nvtx"),

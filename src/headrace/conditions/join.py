@@ -25,6 +25,7 @@ from headrace.core.durations import finite_number
 from headrace.core.errors import GraphError, JoinError
 from headrace.core.joins import Aligned, AtRate, JoinRule, LatestWithin, ReuseLast, Substitute, Window
 from headrace.core.ports import IOSpec
+from headrace.core.time_base import counts_since_1970
 
 if TYPE_CHECKING:
     from headrace import _runtime
@@ -73,6 +74,8 @@ class JoinCondition(PortCondition):
         self._where = ""
         self._key: Key | None = None
         self._has_keys = False
+        # The input of the first timestamp, and whether that counts since 1970.
+        self._first: tuple[str, bool] | None = None
 
     def ports_of(self, node: Node) -> tuple[str, ...]:
         """Return the inputs that were given no other condition."""
@@ -90,7 +93,7 @@ class JoinCondition(PortCondition):
         if begins:
             for queue in self._queue_of.values():
                 queue.expect_join(self._most(queue))
-            self._busy_since = None
+            self._busy_since = self._first = None
             self._joiner = Joiner(names, self._rule, self._rules, self._report, self._fail)
         if self._joiner.is_timed:
             for queue in self._queue_of.values():
@@ -254,7 +257,22 @@ class JoinCondition(PortCondition):
         if number is None:
             found = "no" if key is None else f"{key!r} as its"
             raise JoinError(f"{self._where}: a message at input {name!r} has {found} {what}; {hint}")
+        if self._key is None:
+            self._check_clock(name, number)
         return number
+
+    def _check_clock(self, name: str, timestamp: float) -> None:
+        """Raise JoinError if some timestamps are of the run's clock and others count since 1970."""
+        is_since_1970 = counts_since_1970(timestamp)
+        if self._first is None:
+            self._first = name, is_since_1970
+        elif self._first[1] is not is_since_1970:
+            inputs = (self._first[0], name) if is_since_1970 else (name, self._first[0])
+            raise JoinError(
+                f"{self._where}: acquisition timestamps at input {inputs[0]!r} are of the run's clock, and at "
+                f"input {inputs[1]!r} they count since 1970, so none of them belong together; emit all of them "
+                "by one clock, such as context.timestamp, or give the join a key="
+            )
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY when a set is there, or when to look again."""

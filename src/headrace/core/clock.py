@@ -21,6 +21,7 @@ from headrace.core.booleans import boolean
 from headrace.core.durations import Duration, finite_number, nanoseconds
 from headrace.core.inner import Inner
 from headrace.core.resource import InnerComponent, Resource
+from headrace.core.time_base import TimeBase
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -58,6 +59,8 @@ class InnerClock(InnerComponent):
         self.watchers: tuple[Callable[[], None], ...] = ()
         # How much work is under way beside the workers of runs; changed under `_CHANGING`.
         self.holds = 0
+        # When the clock of the run began, for one that goes on elsewhere: a part of a run, or one started again.
+        self.began: TimeBase | None = None
 
 
 class Clock(Resource):
@@ -76,6 +79,11 @@ class Clock(Resource):
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""
         raise NotImplementedError
+
+    @property
+    def time_base(self) -> TimeBase | None:
+        """What its times mean in other programs; None if nothing, as time is simulated or does not pass as real."""
+        return None
 
     def time(self) -> float:
         """Return the time in seconds."""
@@ -196,10 +204,17 @@ class RealtimeClock(Clock):
         """Start from the offset, unless another run uses this clock."""
         if self.is_in_use:
             return
-        start = self._offset + (time.time() if self._since_epoch else 0.0)
+        began = self._headrace.began or TimeBase.of(time.monotonic_ns())
+        start = round(self._offset * 1e9) + (began.since_1970 if self._since_epoch else 0)
         # The time shown at a reference moment, that moment, and the scale since then. They form one object, so that
         # a thread that reads it while another changes the scale sees either all old or all new values.
-        self._reading = (round(start * 1e9), time.monotonic_ns(), self._initial_scale)
+        self._reading = (start, began.zero, self._initial_scale)
+
+    @property
+    def time_base(self) -> TimeBase | None:
+        """What its times mean in other programs; None if its time passes at another speed than real time."""
+        shown, reference, scale = self._reading
+        return TimeBase.of(reference - shown) if scale == 1.0 else None
 
     def timestamp(self) -> int:
         """Return the time in nanoseconds."""

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any, Protocol, TypeAlias
 
 from headrace import waits
+from headrace.core.time_base import TimeBase
 
 Request: TypeAlias = tuple[str, int, str]
 PAUSE = "pause"
@@ -53,6 +54,8 @@ class RunControl:
         Whether the last request was to pause or to step.
     run_id
         A name of the run, for logs.
+    began
+        When the clock of the run began, for a part of a run; None if it begins here and now.
     set_elsewhere
         Sets a live parameter or a knob of an operator that computes in another process: takes the operator, the
         method (``"set_live"`` or ``"set_knob"``), the name and the value. None if operators compute here.
@@ -73,6 +76,7 @@ class RunControl:
         self.has_started = False
         self.errors: deque[BaseException] = deque()
         self.set_elsewhere: Callable[[Any, str, str, Any], None] | None = None
+        self.began: TimeBase | None = None
         self._has_begun = threading.Event()
         self._is_under_way = threading.Event()  # or it ended before
         self.has_ended = False

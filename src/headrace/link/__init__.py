@@ -3,14 +3,13 @@
 One link carries one flow in one direction. Its two ends, :mod:`headrace.link.sender` and
 :mod:`headrace.link.receiver`, are joined by a carrier: a Unix socket on one host, TCP between hosts.
 
-| what | files | lines of code |
-| --- | --- | --- |
-| the protocol, as a state machine without sockets, memory and clocks | wire, protocol, terms, failures | 530 |
-| its two ends, and the thread that serves them | end, sender, receiver, tail, loop | 1,150 |
-| shared memory of one host | ring, sender_memory, board | 350 |
-| messages as bytes and pieces of memory | codec | 420 |
-| frames on a device | device | 190 |
-| carriers: Unix sockets, TCP | carrier, unix, tcp, stream_reader, lingering | 430 |
-| carriers on request: TLS, UCX | tls, ucx | 390 |
-| who connects, and whether it may | handshake, connect, listener, arrivals | 620 |
+| what | files |
+| --- | --- |
+| what may be said when, as a state machine without sockets, memory and clocks | protocol, terms, failures |
+| the two ends, and the thread that serves them | end, sender, receiver, loop |
+| shared memory of one host | memory |
+| messages as bytes and pieces of memory | codec |
+| frames on a device | device |
+| carriers: Unix sockets, TCP, and TLS on request | carrier, unix, tcp, tls, reachability, lingering |
+| who connects, and whether it may | handshake, connect, listener, arrivals |
 """

@@ -1,9 +1,9 @@
 """Arrivals: connections whose handshake is under way, before anybody knows who is at the other end.
 
 Everything here is about strangers, so everything is bounded: the number of arrivals, the bytes and the time of
-each, and the lines in the log. If there are too many, the oldest goes: whoever knows the token is done within
-milliseconds, so the oldest is the least likely to be one of ours. But each has `LEAST` seconds, and the others wait
-meanwhile: strangers that connect as fast as they can would otherwise push out a process that has no time to answer.
+each, and the lines in the log. If there are too many, one goes that has said nothing, of the host that most of them
+come from, and of those the oldest. So strangers that connect in a loop push out each other, and not those who know
+the token.
 
 Nothing here blocks, starts a thread, or looks at a clock.
 """
@@ -13,12 +13,12 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.core.errors import LinkError, PeerLost
-from headrace.link import ucx
 from headrace.link.handshake import (
     MOST_BYTES,
     Purpose,
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 Taker: TypeAlias = Callable[["Carrier"], None]
 """What takes a connection whose handshake is done."""
 
-MOST_ARRIVALS = 256
-LEAST = 0.1
-"""The seconds that each one has, however many others arrive."""
+MOST_ARRIVALS = 64
 PATIENCE = 3.0
 """The seconds within which a handshake must be done."""
 _SECONDS_PER_LINE = 1.0  # of the log
@@ -93,19 +91,11 @@ class Arrivals:
         """Return when to call `expire`, None if nobody is here."""
         return next((arrival.deadline for arrival in self._arrivals.values()), None)
 
-    def seconds_to_room(self, now: float) -> float:
-        """Return for how long no other one may be added."""
-        if len(self._arrivals) < MOST_ARRIVALS:
-            return 0.0
-        oldest = next(iter(self._arrivals.values()))
-        return max(oldest.deadline - PATIENCE + LEAST - now, 0.0)
-
     def add(self, connection: socket.socket, now: float) -> None:
         """Begin the handshake with a new connection."""
         if len(self._arrivals) >= MOST_ARRIVALS:
-            oldest = next(iter(self._arrivals.values()))
             self._refuse(
-                oldest, LinkError("it was the slowest of too many that arrived at the same time"), now
+                self._least(), LinkError("it was the slowest of too many that arrived at the same time"), now
             )
         try:
             arrival = Arrival(connection, self._token, self._identity, now + PATIENCE)
@@ -114,6 +104,11 @@ class Arrivals:
             connection.close()
         else:
             self._arrivals[arrival.connection.fileno()] = arrival
+
+    def _least(self) -> Arrival:
+        """Return the arrival that makes room for another one."""
+        of_host = Counter(each.host for each in self._arrivals.values())
+        return min(self._arrivals.values(), key=lambda each: (each.has_begun, -of_host[each.host]))
 
     def advance(self, descriptor: int, now: float) -> None:
         """Go on with a handshake for which something has arrived."""
@@ -177,11 +172,12 @@ class Arrival:
         self.deadline = deadline
         self.wants_write = False
         self.has_spoken = False
+        self.host = _host_of(connection)
         self._is_unix = connection.family == socket.AF_UNIX
         self._tls: ssl.SSLSocket | None = None
-        self._has_begun = False
+        self.has_begun = False
+        """Whether anything came, if only the beginning of TLS."""
         self._is_secured = identity is None
-        self._by_ucx = False
         if self._is_unix:
             check_user(connection)
         else:
@@ -202,17 +198,13 @@ class Arrival:
             data = self._receive()
             if data is None:
                 return None
-            self.has_spoken = True
+            self.has_spoken = self.has_begun = True
             self._send(self._handshake.receive(data))
         return self._handshake.purpose
 
     def welcome(self) -> None:
         """Tell the peer that its connection is expected."""
-        purpose = self._handshake.purpose
-        assert purpose is not None
-        if self._tls is None and self._handshake.offers_ucx:
-            self._by_ucx = ucx.is_wanted(purpose.kind)
-        self._send(self._handshake.welcome(self._by_ucx))
+        self._send(self._handshake.welcome())
 
     def refuse(self, error: Exception) -> None:
         """Tell the peer why, if it is no stranger, and close the connection."""
@@ -232,7 +224,7 @@ class Arrival:
         if self._is_unix:
             return UnixCarrier(self.connection)
         if self._tls is None:
-            return (ucx.UcxCarrier if self._by_ucx else TcpCarrier)(self.connection, silence)
+            return TcpCarrier(self.connection, silence)
         from headrace.link.tls import TlsCarrier
 
         return TlsCarrier(self._tls, silence)
@@ -241,14 +233,14 @@ class Arrival:
         """Go on with the handshake of TLS; return whether it is done."""
         self.wants_write = False
         try:
-            if not self._has_begun:
+            if not self.has_begun:
                 # From the socket itself: TLS would take these bytes for a wrong version.
                 began = socket.socket.recv(connection, MOST_BYTES, socket.MSG_PEEK)
                 if is_plain(began):
                     raise TlsMismatch(
                         "the peer does not use TLS, and this end does; start the peer with --tls, too"
                     )
-                self._has_begun = True
+                self.has_begun = True
             connection.do_handshake()
         except (BlockingIOError, InterruptedError):
             return False
@@ -278,6 +270,15 @@ class Arrival:
 
 class _Unexpected(LinkError):
     """Nobody takes the connection."""
+
+
+def _host_of(connection: socket.socket) -> str:
+    """Return the host at the other end; nothing on a Unix socket, and if the peer is gone."""
+    with suppress(OSError):
+        peer = connection.getpeername()
+        if isinstance(peer, tuple):
+            return str(peer[0])
+    return ""
 
 
 def _origin(connection: socket.socket) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from headrace.link.wire import Header
+from headrace.link.protocol import Header
 
 Buffer: TypeAlias = Any
 """An object with contiguous bytes: bytes, bytearray, a memoryview or an array of NumPy."""

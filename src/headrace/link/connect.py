@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from headrace.core.errors import PeerLost
-from headrace.link import ucx
 from headrace.link.handshake import MOST_BYTES, ClientHandshake, Purpose, check_token, check_user
 from headrace.link.tcp import TcpCarrier
 from headrace.link.unix import UnixCarrier
 
 if TYPE_CHECKING:
     from headrace.link.carrier import Carrier
-
-_log = logging.getLogger("headrace.link")
 
 
 def connect(
@@ -64,12 +60,7 @@ def connect(
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not encrypted:
-            handshake = ClientHandshake(purpose, token, offers_ucx=ucx.is_wanted(purpose.kind))
-            _introduce(connection, handshake, until, where)
-            if handshake.by_ucx:
-                return ucx.UcxCarrier(connection, silence)
-            if handshake.offers_ucx:
-                _log.info("frames between here and %s travel by TCP: the other end does not use UCX", where)
+            _introduce(connection, ClientHandshake(purpose, token), until, where)
             return TcpCarrier(connection, silence)
         from headrace.link import tls
 

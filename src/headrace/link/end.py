@@ -17,13 +17,12 @@ from headrace.core.errors import LinkError, PeerLost
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
 from headrace.link.failures import decode_failure, encode_failure, encode_loss
 from headrace.link.loop import LinkLoop
-from headrace.link.protocol import LinkEnd, Message
+from headrace.link.protocol import MAX_INLINE, Kind, LinkEnd, Message
 from headrace.link.reachability import CUT_OFF
 from headrace.link.terms import Terms
-from headrace.link.wire import MAX_INLINE, Kind
 
 _NEVER = 3600.0
-BOARD = Kind.BOARD  # members of an enumeration are slow to find
+BOARD, COLLECT = Kind.BOARD, Kind.COLLECT  # members of an enumeration are slow to find
 
 
 class End:
@@ -152,6 +151,7 @@ class End:
             if self.failure is None and not self._is_peer_gone:
                 for message in self._machine.tick(now):
                     self._post(message)
+                self._look_after(now)
             self._release_if_done(is_late=self.failure is not None)
             if self.failure is not None or left is None:
                 following = now + _NEVER
@@ -175,7 +175,7 @@ class End:
                         asked = self._machine.receive(header, body, len(descriptors), now)
                         if asked is not None:
                             self._do(asked, bulk, descriptors)
-                            tell = tell or asked is not BOARD
+                            tell = tell or (asked is not BOARD and asked is not COLLECT)
                         elif self._note(header.kind):
                             tell = True
                         asked = None  # a failure of the next message must not keep memory that came back
@@ -228,12 +228,15 @@ class End:
         """Note a message that only the state machine had to know of; return whether the program has to be told."""
         if kind == Kind.ABORT:
             assert self._machine.abort_body is not None
-            self._fail(decode_failure(self._machine.abort_body, self.terms.name, self.terms.allow_pickle))
+            self._fail(decode_failure(self._machine.abort_body, self.terms.name))
         return kind in (Kind.ABORT, Kind.END)
 
     def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
         """Do what a message asks for, with the descriptors that it came with."""
         raise NotImplementedError
+
+    def _look_after(self, now: float) -> None:
+        """Do what is due now and then, while the link works."""
 
     def _prepare_close(self) -> None:
         """Send what has to be said before the end."""

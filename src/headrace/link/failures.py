@@ -16,7 +16,7 @@ from typing import Any
 from headrace.brief import brief
 from headrace.core.errors import GivenUp, LinkError, PeerAborted, ProtocolError
 from headrace.core.notes import message_of
-from headrace.link.wire import MAX_BODY
+from headrace.link.protocol import MAX_BODY
 
 _LONGEST_TEXT = 4 << 10
 _LONGEST_TRACE = 16 << 10
@@ -85,7 +85,7 @@ def _is_picklable(value: Any) -> bool:
     return True
 
 
-def decode_failure(body: bytes, link: str, allow_pickle: bool) -> PeerAborted | GivenUp:
+def decode_failure(body: bytes, link: str) -> PeerAborted | GivenUp:
     """Return the error for the peers of a part that failed, whose exception is the cause, or gave up the link."""
     line, _, pickled = body.partition(b"\n")
     try:
@@ -100,7 +100,7 @@ def decode_failure(body: bytes, link: str, allow_pickle: bool) -> PeerAborted | 
         raise ProtocolError(f"an ABORT is damaged: {damage!s:.200}") from None
     error = PeerAborted(f"link {link!r}: {part!r} failed: {kind}: {text}", part)
     cause: BaseException | None = None
-    if pickled and allow_pickle:
+    if pickled:
         try:
             cause = pickle.loads(pickled)
         except Exception:  # its class is not here

@@ -11,8 +11,6 @@ everything that was said before it, so it cannot be replayed (both nonces are ne
 different words) or used for another purpose. The client proves first: the server tells a stranger nothing but a
 nonce.
 
-HELLO may offer to carry frames by UCX (`ucx`). The words that the server proves say whether it does the same.
-
 On a Unix socket the kernel vouches for the user at the other end (`check_user`), there is no token, and WELCOME
 follows HELLO at once.
 
@@ -39,7 +37,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headrace.core.errors import AuthenticationError, LinkError, ProtocolError
-from headrace.link.wire import VERSION
+from headrace.link.protocol import VERSION
 
 SHORTEST_TOKEN = 16
 """The least bytes of a token: whoever sees a proof can try short tokens until one fits."""
@@ -49,8 +47,6 @@ _RECORD_OF_TLS = b"\x16\x03"  # how a client of TLS begins
 _HEADER = struct.Struct("!8sHBH")  # magic, version, kind, length of the body
 _HELLO = struct.Struct("!32sQ")  # nonce, epoch; then the kind and the name of the purpose
 _NONCE = 32
-_UCX = b"ucx"  # after the name of the purpose, if the client offers it
-_BY_UCX = b"server, by UCX"  # what the server proves instead of "server"
 _MOST_BODY = 1024
 MOST_BYTES = _HEADER.size + _MOST_BODY
 """The longest message of a handshake."""
@@ -205,26 +201,17 @@ class ClientHandshake(_Handshake):
         The token of the run, or None where `check_user` has vouched for the peer.
     binding
         The certificate of the server, if there is TLS.
-    offers_ucx
-        Whether this end can carry frames by UCX.
     """
 
-    def __init__(
-        self, purpose: Purpose, token: bytes | None, binding: bytes = b"", *, offers_ucx: bool = False
-    ) -> None:
+    def __init__(self, purpose: Purpose, token: bytes | None, binding: bytes = b"") -> None:
         super().__init__(token, binding)
         self.purpose = purpose
-        self.offers_ucx = offers_ucx
-        self.by_ucx = False
-        """Whether both ends carry frames by UCX."""
         self.is_welcome = False
         self._has_proved = False
 
     def begin(self) -> bytes:
         """Return the first bytes to send."""
         purpose = f"{self.purpose.kind}\0{self.purpose.name}".encode()
-        if self.offers_ucx:
-            purpose += b"\0" + _UCX
         body = _HELLO.pack(self._nonce, self.purpose.epoch) + purpose
         if len(body) > _MOST_BODY:
             most = _MOST_BODY - _HELLO.size
@@ -259,10 +246,7 @@ class ClientHandshake(_Handshake):
             if body:
                 raise ProtocolError("the welcome of a Unix socket has a body")
             return
-        if self._has_proved and hmac.compare_digest(body, self._proof(b"server")):
-            return
-        self.by_ucx = self.offers_ucx and self._has_proved
-        if not self.by_ucx or not hmac.compare_digest(body, self._proof(_BY_UCX)):
+        if not self._has_proved or not hmac.compare_digest(body, self._proof(b"server")):
             raise AuthenticationError(
                 "the peer does not know the token of this run, or somebody between the ends changes what they say"
             )
@@ -289,20 +273,17 @@ class ServerHandshake(_Handshake):
     def __init__(self, token: bytes | None, binding: bytes = b"") -> None:
         super().__init__(token, binding)
         self.purpose: Purpose | None = None
-        self.offers_ucx = False
-        """Whether the client can carry frames by UCX."""
         self._claimed: Purpose | None = None  # what an unauthenticated client says
 
-    def welcome(self, by_ucx: bool = False) -> bytes:
-        """Return the last bytes to send to a client whose purpose is expected, by UCX only if it offers that."""
-        proof = b"" if self._token is None else self._proof(_BY_UCX if by_ucx else b"server")
-        return _message(_Kind.WELCOME, proof)
+    def welcome(self) -> bytes:
+        """Return the last bytes to send to a client whose purpose is expected."""
+        return _message(_Kind.WELCOME, b"" if self._token is None else self._proof(b"server"))
 
     def _take(self, version: int, kind: int, message: bytes, body: bytes) -> bytes:
         if version != VERSION:
             raise _other_version(version)
         if kind == _Kind.HELLO and self._claimed is None:
-            self._claimed, self.offers_ucx = _purpose(body)
+            self._claimed = _purpose(body)
             self._said.append(message)
             if self._token is None:
                 self.purpose = self._claimed
@@ -357,16 +338,14 @@ def _message(kind: _Kind, body: bytes) -> bytes:
     return _HEADER.pack(_MAGIC, VERSION, kind, len(body)) + body
 
 
-def _purpose(body: bytes) -> tuple[Purpose, bool]:
-    """Return what a client wants to connect for, and whether it offers to carry frames by UCX."""
+def _purpose(body: bytes) -> Purpose:
+    """Return what a client wants to connect for."""
     try:
         _, epoch = _HELLO.unpack_from(body)
-        said = body[_HELLO.size :]
-        purpose = said.removesuffix(b"\0" + _UCX)
-        kind, name = purpose.decode().split("\0")
+        kind, name = body[_HELLO.size :].decode().split("\0")
     except (struct.error, ValueError):
         raise ProtocolError("a client's HELLO does not say what the connection is for") from None
-    return Purpose(kind, name, epoch), purpose != said
+    return Purpose(kind, name, epoch)
 
 
 def _other_version(version: int) -> VersionError:

@@ -146,13 +146,11 @@ class Listener:
             now = monotonic()
             poll = select.poll()
             poll.register(self._wake, select.POLLIN)
-            full = self._arrivals.seconds_to_room(self._time_run())
-            if now >= self._resume and not full:
+            if now >= self._resume:
                 poll.register(self._listening, select.POLLIN)
             for descriptor, wants_write in self._arrivals.waiting():
                 poll.register(descriptor, select.POLLOUT if wants_write else select.POLLIN)
             seconds = [self._resume - now] if now < self._resume else []
-            seconds += [full] if full else []
             if (until := self._arrivals.next_deadline()) is not None:
                 seconds += [max(until - self._time_run(), 0.0), _LONGEST]
             for descriptor, _ in poll.poll(min(seconds) * 1000 + 1 if seconds else None):
@@ -172,8 +170,6 @@ class Listener:
 
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
-            if self._arrivals.seconds_to_room(self._time_run()):
-                return
             try:
                 connection, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

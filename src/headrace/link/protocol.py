@@ -17,18 +17,156 @@ order in which they have to be sent, and raise `ProtocolError` for what cannot b
   of that time is silent, so that its loss is known within `silence` seconds even if this process is late. A peer
   that is frozen may have been about to beat, so one that is frozen for less than 0.78 of that time (19/20 - 1/6) is
   never taken for lost. Before its HELLO a peer may take its time: it is starting.
-- A frame may be announced before all of its bytes are written. The board says when they are.
+
+On every carrier, a message is a fixed header, a body and, where the carrier takes them, bulk bytes:
+
+| field | bytes | meaning |
+| --- | --- | --- |
+| magic, version | 3 | ``HR`` and the version of this format |
+| kind | 1 | a :class:`Kind` |
+| epoch | 4 | which life of the part the message belongs to |
+| number | 8 | the messages before it in this direction, of every kind |
+| body | 4 | the length of the body, at most `MAX_BODY` |
+| bulk | 8 | the length of the bulk bytes behind the body |
+
+All numbers are little-endian. A body never holds the memory of an array: that lies in shared memory, or is bulk.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from headrace.core.errors import ProtocolError
-from headrace.link.board import Board
-from headrace.link.wire import MAX_BODY, Header, Kind, pack_frame, pack_header
+
+if TYPE_CHECKING:
+    from headrace.link.memory import Board
+
+_new = tuple.__new__  # makes a named tuple without a call of Python
+
+
+# The wire.
+
+VERSION = 3
+"""The version of the handshake and of all that follows it, the messages of drivers and workers included."""
+MAX_BODY = 48 << 10
+"""The most bytes of a body, so that a message with a small array fits into one packet of a Unix socket."""
+MAX_INLINE = 16 << 10
+"""The most bytes of a frame's arrays that travel with its message where there is shared memory."""
+
+_MAGIC = b"HR" + bytes([VERSION])
+_HEADER = struct.Struct("<3sBIQIQ")
+HEADER_SIZE = _HEADER.size
+
+
+class Kind(IntEnum):
+    """What a message says."""
+
+    HELLO = 1
+    """The first message of each end: the terms that it was given."""
+    SEGMENT = 2
+    """Shared memory, whose descriptor comes with it; or that it is not used any more."""
+    FRAME = 3
+    """A frame: where its arrays are, and what they are."""
+    CREDIT = 4
+    """Places in the receiver's queue, and memory that the receiver is done with."""
+    BEAT = 5
+    """The sender of it is alive, and how far it is."""
+    END = 6
+    """No more frames come, or no more are taken, and how many there were."""
+    ABORT = 7
+    """The part has failed, with its exception."""
+    MAPPED = 8
+    """Whether the receiver can use the memory of a device that was offered to it."""
+    BOARD = 9
+    """The page that both ends share on one host, whose descriptor comes with it."""
+    COLLECT = 10
+    """The sender has waited for memory: frames that nobody can reach any more may hold it, in circles."""
+    DEFER = 11
+    """How many frames have arrived; the part of the receiver takes no more of them before others come."""
+
+
+_KINDS = frozenset(map(int, Kind))
+_FRAME_KIND, _CREDIT_KIND = int(Kind.FRAME), int(Kind.CREDIT)  # members of an enumeration are slow to find
+
+
+class Header(NamedTuple):
+    """The header of a message."""
+
+    kind: int
+    epoch: int
+    number: int
+    body: int
+    bulk: int
+
+
+def pack_header(kind: int, epoch: int, number: int, body: int, bulk: int = 0) -> bytes:
+    """Return the bytes of a header."""
+    return _HEADER.pack(_MAGIC, kind, epoch, number, body, bulk)
+
+
+_FRAME_AT = struct.Struct(_HEADER.format + "HHIIQQ")
+_FRAME_AND_PLACE_SIZE = _FRAME_AT.size - HEADER_SIZE
+
+
+def pack_frame(
+    epoch: int,
+    number: int,
+    place: tuple[int, int, int],
+    description: bytes,
+    extra: bytes,
+    content: bytes,
+) -> bytes:
+    """Return the bytes of a frame with one place, as most have: its header, its body, and its bulk bytes."""
+    length = len(description)
+    body = _FRAME_AND_PLACE_SIZE + length + len(extra)
+    packed = _FRAME_AT.pack(
+        _MAGIC, _FRAME_KIND, epoch, number, body, len(content), 0, 1, length, place[0], place[1], place[2]
+    )
+    return packed + description + extra + content
+
+
+def unpack_header(data: bytes | bytearray | memoryview, max_bulk: int) -> Header:
+    """Return the header at the beginning of some bytes.
+
+    Parameters
+    ----------
+    data
+        At least `HEADER_SIZE` bytes.
+    max_bulk
+        The most bulk bytes that the carrier accepts.
+
+    Raises
+    ------
+    ProtocolError
+        If this is not a header, or it announces more than may be.
+    """
+    if len(data) < HEADER_SIZE:
+        raise ProtocolError(f"a message has {len(data)} bytes, and a header has {HEADER_SIZE}")
+    magic, kind, epoch, number, body, bulk = _HEADER.unpack_from(data)
+    if magic != _MAGIC or kind not in _KINDS or body > MAX_BODY or bulk > max_bulk:
+        raise _refusal(magic, kind, body, bulk, max_bulk)
+    return _new(Header, (kind, epoch, number, body, bulk))
+
+
+def _refusal(magic: bytes, kind: int, body: int, bulk: int, max_bulk: int) -> ProtocolError:
+    """Return the error for a header that cannot be."""
+    if magic[:2] != _MAGIC[:2]:
+        return ProtocolError(f"the peer does not speak this protocol: a message begins with {magic!r}")
+    if magic != _MAGIC:
+        return ProtocolError(
+            f"the peer speaks version {magic[2]} of the link, and this process version {VERSION}"
+        )
+    if kind not in _KINDS:
+        return ProtocolError(f"there is no message of kind {kind}")
+    if body > MAX_BODY:
+        return ProtocolError(f"a {Kind(kind).name} announces a body of {body} bytes; the most is {MAX_BODY}")
+    return ProtocolError(f"a {Kind(kind).name} announces {bulk} bulk bytes; the most is {max_bulk}")
+
+
+# What may be said when.
 
 IN_BULK = 0xFFFF_FFFF
 """The segment of a place in the bulk bytes of the message."""
@@ -45,13 +183,10 @@ _CREDIT = struct.Struct("<I")
 _MAPPED = struct.Struct("<I")
 _PROGRESS = struct.Struct("<Q")
 _LOAN = struct.Struct("<Q")
-_DESCRIPTION = struct.Struct("<I")  # its length, before it and what follows it
 _LOANS_AT_ONCE = 4096
 _LONGEST_DEVICE = 512  # bytes that describe the memory of a device
 _LONGEST_REFUSAL = 1024
-_DESCRIPTION_IN_PLACE, _UNFINISHED = 1, 2  # flags of a frame
-_new = tuple.__new__  # makes a named tuple without a call of Python
-_FRAME_KIND, _CREDIT_KIND = int(Kind.FRAME), int(Kind.CREDIT)  # members of an enumeration are slow to find
+_DESCRIPTION_IN_PLACE = 1  # a flag of a frame
 
 
 class Message(NamedTuple):
@@ -104,8 +239,6 @@ class Frame(NamedTuple):
         The number of the first loan among them, in order; places in bulk are none.
     description, extra
         What the codec wrote; None if it is what lies in the first place.
-    is_unfinished
-        Whether the board says when its bytes are written.
     """
 
     number: int
@@ -113,34 +246,19 @@ class Frame(NamedTuple):
     loan: int
     description: bytes | None
     extra: bytes
-    is_unfinished: bool = False
 
 
-def frame_body(
-    places: Sequence[Place], description: bytes | None, extra: bytes, is_unfinished: bool = False
-) -> bytes:
-    """Return the body of a frame; without a description, that and `extra` lie in its first place."""
+def frame_body(places: Sequence[Place], description: bytes | None, extra: bytes) -> bytes:
+    """Return the body of a frame; without a description, that lies in its first place."""
     packed = [_PLACE.pack(*place) for place in places]
-    flags = _UNFINISHED if is_unfinished else 0
     if description is None:
-        return b"".join((_FRAME.pack(flags | _DESCRIPTION_IN_PLACE, len(places), 0), *packed))
-    return b"".join((_FRAME.pack(flags, len(places), len(description)), *packed, description, extra))
+        return b"".join((_FRAME.pack(_DESCRIPTION_IN_PLACE, len(places), 0), *packed))
+    return b"".join((_FRAME.pack(0, len(places), len(description)), *packed, description, extra))
 
 
-def description_fits(description: bytes, extra: bytes, places: int) -> bool:
-    """Return whether a description and `extra` fit into the body of a frame with so many places."""
-    return _FRAME.size + places * _PLACE.size + len(description) + len(extra) <= MAX_BODY
-
-
-def pack_description(description: bytes, extra: bytes) -> bytes:
-    """Return what lies in the first place of a frame whose description does not fit into its body."""
-    return _DESCRIPTION.pack(len(description)) + description + extra
-
-
-def unpack_description(content: bytes) -> tuple[bytes, bytes]:
-    """Return the description and `extra` that lie in the first place of a frame."""
-    end = _DESCRIPTION.size + int(_DESCRIPTION.unpack_from(content)[0])
-    return content[_DESCRIPTION.size : end], content[end:]
+def description_fits(description: bytes, places: int) -> bool:
+    """Return whether a description fits into the body of a frame with so many places."""
+    return _FRAME.size + places * _PLACE.size + len(description) <= MAX_BODY
 
 
 class LinkEnd:
@@ -370,6 +488,10 @@ class SendingEnd(LinkEnd):
             self.unanswered.add(number)
         return number, self._message(Kind.SEGMENT, _SEGMENT.pack(number, size, is_reused) + device)
 
+    def collect(self) -> Message:
+        """Return the message that asks the receiver to let go of frames that nobody can reach any more."""
+        return self._message(Kind.COLLECT, b"")
+
     def drop_segment(self, number: int) -> Message:
         """Return the message that says that a segment is not used any more."""
         return self._message(Kind.SEGMENT, _SEGMENT.pack(number, 0, 0))
@@ -381,22 +503,14 @@ class SendingEnd(LinkEnd):
         self.frames += 1
         return self._header(_FRAME_KIND, body, bulk)
 
-    def small_frame(
-        self,
-        place: Place,
-        description: bytes,
-        extra: bytes,
-        content: bytes = b"",
-        is_unfinished: bool = False,
-    ) -> bytes:
+    def small_frame(self, place: Place, description: bytes, extra: bytes, content: bytes = b"") -> bytes:
         """Return the whole message of a frame with one place, in shared memory or, if it has content, in that."""
         assert self.credits
         self.credits -= 1
         self.frames += 1
         number = self._out
         self._out = number + 1
-        flags = _UNFINISHED if is_unfinished else 0
-        return pack_frame(self.epoch, number, place, description, extra, content, flags)
+        return pack_frame(self.epoch, number, place, description, extra, content)
 
     def lend(self, holder: Any) -> None:
         """Note what keeps the memory of the next place in a segment until it comes back."""
@@ -518,11 +632,10 @@ class ReceivingEnd(LinkEnd):
             self._credits -= 1
             self.frames = number = self.frames + 1
             start = _FRAME.size + _PLACE.size
-            return _new(Frame, (number - 1, places, self._loan, body[start:text], body[text:], False))
+            return _new(Frame, (number - 1, places, self._loan, body[start:text], body[text:]))
         flags, count, length = _FRAME.unpack_from(body)
         start = _FRAME.size + count * _PLACE.size
-        most_flags = (count > 0) * _DESCRIPTION_IN_PLACE + (self.board is not None) * _UNFINISHED
-        if count > MOST_PLACES or start + length > len(body) or flags & ~most_flags:
+        if count > MOST_PLACES or start + length > len(body) or flags > (count > 0):
             raise ProtocolError(
                 f"a frame of {len(body)} bytes has {count} places, {length} bytes of text and flags {flags}"
             )
@@ -553,18 +666,19 @@ class ReceivingEnd(LinkEnd):
         self.frames += 1
         text = start + length
         described = None if flags & _DESCRIPTION_IN_PLACE else body[start:text]
-        is_unfinished = flags & _UNFINISHED > 0
         if reached and count == 1 and not flags:
             self._known = body[:start], bulk, text, places
-        return _new(Frame, (self.frames - 1, places, loan, described, body[text:], is_unfinished))
+        return _new(Frame, (self.frames - 1, places, loan, described, body[text:]))
 
     def _accept_own(self, kind: Kind, body: bytes, descriptors: int) -> Any:
         if kind is Kind.SEGMENT:
             number, size, is_reused = _SEGMENT.unpack_from(body)
             return self._accept_segment(number, size, is_reused, body[_SEGMENT.size :], descriptors)
+        if kind is Kind.COLLECT and not body:
+            return kind
         if kind is not Kind.BOARD:
             return super()._accept_own(kind, body, descriptors)
-        if descriptors != 2 or body or self.board is not None:
+        if descriptors != 1 or body or self.board is not None:
             again = ", again" if self.board is not None else ""
             raise ProtocolError(f"a BOARD came with {descriptors} descriptors and {len(body)} bytes{again}")
         return Kind.BOARD

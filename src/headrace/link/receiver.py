@@ -8,9 +8,9 @@ holds the lock sends it afterwards.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,16 +24,14 @@ import numpy as np
 from headrace import waits
 from headrace.core.errors import ProtocolError
 from headrace.gpu.backend import active
-from headrace.link.board import Board
 from headrace.link.carrier import Buffer, Carrier
 from headrace.link.codec import array_at, as_data, decode, decode_array
 from headrace.link.device import DeviceSegment, ReceivedFrames, Uploads
-from headrace.link.end import BOARD, End
+from headrace.link.end import BOARD, COLLECT, End
 from headrace.link.loop import LinkLoop, default_loop
-from headrace.link.protocol import IN_BULK, Frame, ReceivingEnd, unpack_description
-from headrace.link.ring import Bytes, Lease, Segment
+from headrace.link.memory import Board, Bytes, Lease, Segment
+from headrace.link.protocol import IN_BULK, Frame, ReceivingEnd
 from headrace.link.terms import Parcel, Terms
-from headrace.link.wire import Kind
 from headrace.tensor import Tensor
 
 _log = logging.getLogger("headrace.link")
@@ -118,31 +116,9 @@ class Receiver(End):
                 uploaded.append(True)
             uploading.append((parcel, uploaded))
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether there is nothing to take, and no end or failure to note."""
-        is_over = self._machine.peer_ended or self.failure is not None
-        return not (self._arrived or self._uploading or is_over)
-
-    def take_at_once(self) -> Parcel | None:
-        """Return the next message that arrived, if it is one array of the host, which takes a moment; or None."""
-        if self._uploading or not self._arrived:
-            return None
-        try:
-            frame, bulk = self._arrived[0]
-            if frame.is_unfinished and not self._is_written(frame.number):
-                return None
-            parcel = self._decode_array(frame, bulk)
-            if parcel is not None:
-                self._arrived.popleft()
-        # Another thread closes the link; or `take` meets the error again.
-        except (IndexError, KeyError, ProtocolError):
-            return None
-        return parcel
-
     def _decode_array(self, frame: Frame, bulk: Buffer | None) -> Parcel | None:
         """Return a message that is one array of the host; None if it is another."""
-        number, places, loan, description, extra, _ = frame
+        number, places, loan, description, extra = frame
         if description is None or len(places) != 1:
             return None
         segment, offset, length = places[0]
@@ -164,38 +140,24 @@ class Receiver(End):
     def _decode_next(self) -> Parcel | None:
         """Return the next message that arrived, whose copies to a device may be under way; or None."""
         try:
-            frame = self._arrived[0][0]
-            if frame.is_unfinished and not self._is_written(frame.number):
-                return None
             frame, bulk = self._arrived.popleft()
         except IndexError:
             return None
-        number, _, _, description, extra, _ = frame
+        number, description = frame.number, frame.description
         try:
             parcel = self._decode_array(frame, bulk)
             if parcel is not None:
                 return parcel
             pieces = self._pieces(frame, bulk)
-            if description is None:
-                description, extra = unpack_description(pieces.pop(0).tobytes())
-            data, acq_timestamp, metadata = decode(
-                description, extra, pieces, allow_pickle=self.terms.allow_pickle, to_device=self._to_device
-            )
+            described = pieces.pop(0) if description is None else description
+            data, acq_timestamp, metadata = decode(described, pieces, self._to_device)
             return Parcel(data, acq_timestamp, metadata, number)
-        except (ProtocolError, struct.error) as error:
+        except ProtocolError as error:
             with self._lock:
                 self._arrived.clear()
-                self._break(error if isinstance(error, ProtocolError) else ProtocolError(str(error)))
+                self._break(error)
             self._after_lock()
             return None
-
-    def _is_written(self, number: int) -> bool:
-        """Return whether a frame is complete; if not, the sender will tell."""
-        board = self._machine.board
-        if board is None:  # the link was closed
-            return False
-        with self._lock:
-            return board.wait_for(number)
 
     def give_credits(self, count: int) -> None:
         """Tell the sender that the consumer took so many messages, so that as many places are free."""
@@ -259,6 +221,10 @@ class Receiver(End):
         if asked is BOARD:
             self._machine.board = Board.from_peer(*descriptors)
             return
+        if asked is COLLECT:
+            # It may take long, and other links have to be served.
+            threading.Thread(target=self._collect, name="headrace collect", daemon=True).start()
+            return
         number, size, is_reused, device = asked
         if device:
             (descriptor,) = descriptors
@@ -271,16 +237,10 @@ class Receiver(End):
         else:
             self._segments.pop(number, None)
 
-    def _note(self, kind: int) -> bool:
-        with suppress(IndexError):  # all were taken
-            frame = self._arrived[-1][0]
-            board = self._machine.board
-            if frame.is_unfinished and board is not None:
-                if kind == Kind.BEAT:
-                    return True
-                if kind == Kind.END and not board.is_written(frame.number):
-                    raise ProtocolError(f"an END came before frame {frame.number} was complete")
-        return super()._note(kind)
+    def _collect(self) -> None:
+        """Let go of frames that nobody can reach any more, and of their memory."""
+        gc.collect()
+        self._return_memory()
 
     def _map_device(self, number: int, descriptor: int, size: int, description: bytes) -> None:
         """Map memory of a device, and answer whether that was possible."""

@@ -19,28 +19,25 @@ from typing import Any
 
 import numpy as np
 
-from headrace.core.errors import CrossingError, LinkError
-from headrace.link.board import Board
+from headrace.core.errors import LinkError
 from headrace.link.carrier import Buffer, Carrier
 from headrace.link.codec import Encoded, encode, encode_array, memory_of
 from headrace.link.device import DeviceBytes, DeviceCopies, DevicePiece, DeviceSegment
 from headrace.link.end import End
 from headrace.link.loop import LinkLoop, default_loop
+from headrace.link.memory import ALIGNMENT, Board, Bytes, Holder, SenderMemory, Slot, too_large
 from headrace.link.protocol import (
+    BEAT,
     IN_BULK,
-    MOST_PLACES,
+    MAX_INLINE,
     Answer,
+    Kind,
     Place,
     SendingEnd,
     description_fits,
     frame_body,
-    pack_description,
 )
-from headrace.link.ring import ALIGNMENT, Bytes, Slot
-from headrace.link.sender_memory import Holder, SenderMemory, too_large
-from headrace.link.tail import SHORTEST, Rest, Tail
 from headrace.link.terms import Parcel, Terms
-from headrace.link.wire import MAX_INLINE, Kind
 from headrace.tensor import Tensor
 from headrace.tensor.copies import HostMemory
 
@@ -99,16 +96,18 @@ class Sender(End):
         self._is_ending = False
         self._copies: DeviceCopies | None = None
         self._host_memory: HostMemory | None = None
-        self._tail = Tail()
+        # Whether a message waits for memory; when to ask the receiver for some, and after how long once more.
+        self._is_stalled = False
+        self._collect_at = self._pause = 0.0
         self._machine: SendingEnd
         machine = SendingEnd(terms.text(), terms.epoch, terms.silence, monotonic(), terms.size)
         self._memory = SenderMemory(terms, machine, self._post, sends_in_place)
         super().__init__(carrier, terms, on_event, machine, loop or default_loop())
         if carrier.is_local:
-            board, descriptors = Board.create()
+            board, descriptor = Board.create()
             with self._lock:
-                self._post(machine.offer_board(board), descriptors=descriptors)
-            os.close(descriptors[0])
+                self._post(machine.offer_board(board), descriptors=(descriptor,))
+            os.close(descriptor)
 
     @property
     def sent(self) -> int:
@@ -175,26 +174,11 @@ class Sender(End):
             usual = encode_array(data, acq_timestamp)
             if usual is not None and (self._is_local or usual[3] <= MAX_INLINE):
                 return self._send_array(*usual)
-        encoded = encode(data, acq_timestamp, metadata, allow_pickle=self.terms.allow_pickle)
+        encoded = encode(data, acq_timestamp, metadata)
         try:
             return self._send_encoded(encoded)
         finally:
             self._after_lock()
-
-    def send_at_once(self, data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> bool:
-        """Send a message if that takes a moment: an array of the host that is small, or lies in shared memory.
-
-        Return whether it was sent. If not, `send` may still send it.
-        """
-        machine = self._machine
-        if metadata or self.failure is not None or machine.has_ended or machine.peer_ended:
-            return False
-        if self._is_ending or self._is_closing or self._outbox or not machine.credits:
-            return False
-        usual = encode_array(data, acq_timestamp)
-        if usual is None or not (self._is_local or usual[3] <= MAX_INLINE):
-            return False
-        return self._send_array(*usual, may_copy=False)
 
     def end(self) -> None:
         """Tell the receiver that everything was sent."""
@@ -205,15 +189,12 @@ class Sender(End):
 
     # A message that is one array.
 
-    def _send_array(
-        self, description: bytes, extra: bytes, piece: Any, length: int, may_copy: bool = True
-    ) -> bool:
+    def _send_array(self, description: bytes, extra: bytes, piece: Any, length: int) -> bool:
         """Send a message that is one array, as `_send_encoded` does every other, in one pass.
 
-        Nothing waits in the outbox. If it may not copy a large one, it returns False for that.
+        Nothing waits in the outbox.
         """
         machine = self._machine
-        rest: Rest | None = None
         holders: list[Holder] = []
         content = b""
         if length <= MAX_INLINE:
@@ -223,29 +204,25 @@ class Sender(End):
             memory = self._memory
             with self._lock:
                 found = memory.find_in_place(piece, length, holders)
-                if found is None and may_copy:
+                if found is None:
                     found = memory.take_slot(memory_of(piece) if type(piece) is Tensor else piece, holders)
                     if found is None:
-                        memory.note_stall(length)
+                        self._note_stall(length)
             if found is None:
                 if self._let_go:
                     self._after_lock()
                 return False
             place = found
             if type(holders[0][0]) is Slot:
-                if length >= SHORTEST:
-                    rest = self._split(holders)
-                self._copy(holders, rest)
+                self._copy(holders)
         with self._lock:
             if self.failure is None and not machine.has_ended:
                 carrier = self._carrier
                 if holders:
                     machine.lend((machine.frames, holders[0][0]))
-                carrier.send(machine.small_frame(place, description, extra, content, rest is not None))
+                carrier.send(machine.small_frame(place, description, extra, content))
                 if carrier.wants_write is not self._is_writing:
                     self._watch()
-        if rest is not None:
-            self._complete(rest)
         if self._let_go:
             self._after_lock()
         return True
@@ -255,32 +232,24 @@ class Sender(End):
     def _send_encoded(self, encoded: Encoded) -> bool:
         """Send a message if there is memory for it; return whether it was sent."""
         description: bytes | None
-        description, extra, pieces, is_on_device = encoded
-        count = len(pieces)
-        if not description_fits(description, extra, count):
-            pieces = [np.frombuffer(pack_description(description, extra), np.uint8), *pieces]
+        description, pieces, is_on_device = encoded
+        if not description_fits(description, len(pieces)):
+            pieces = [np.frombuffer(description, np.uint8), *pieces]
             description = None
-        if len(pieces) > MOST_PLACES:
-            raise CrossingError(
-                f"a message has {count} arrays; the most that a link takes is {MOST_PLACES - 1}"
-            )
         places: list[Place] = []
         bulk: list[Any] = []
         holders: list[Holder] = []
-        rest: Rest | None = None
         if self._is_local:
             placed = self._place(pieces, places, bulk, holders)
             if placed is None:
                 return False
             inline = placed
-            if holders and not is_on_device:
-                rest = self._split(holders)
         else:
             inline = self._place_in_bulk(pieces, places, bulk, holders)
         # All is made before the copy, which evicts this code and its data from the caches of the processor.
-        outgoing = _Outgoing(frame_body(places, description, extra, rest is not None), bulk, inline, holders)
+        outgoing = _Outgoing(frame_body(places, description, b""), bulk, inline, holders)
         if self._is_local:
-            self._copy(holders, rest)
+            self._copy(holders)
         if is_on_device and self._start_copies(outgoing):
             return True
         with self._lock:
@@ -288,8 +257,6 @@ class Sender(End):
                 self._keep(outgoing)
             else:
                 self._post_frame(outgoing)
-        if rest is not None:
-            self._complete(rest)
         return True
 
     def _place(
@@ -330,7 +297,7 @@ class Sender(End):
                     if is_on_device and self._machine.unanswered:
                         return None
                     if self._machine.loans or self._outbox:
-                        memory.note_stall(length)
+                        self._note_stall(length)
                         return None
                     # Nobody will give memory back. Slots of other sizes may be in the way; new ones on a device
                     # would have to be answered for first, again and again.
@@ -377,21 +344,12 @@ class Sender(End):
 
     # Copies of the host.
 
-    def _split(self, holders: list[Holder]) -> Rest | None:
-        """Return the end of the last array of a frame, if it is to be copied after the frame was sent."""
-        slot, piece = holders[-1]
-        if type(slot) is not Slot or piece.nbytes < SHORTEST or self._machine.board is None or self._outbox:
-            return None
-        return self._tail.split(slot, piece)
-
-    def _copy(self, holders: list[Holder], rest: Rest | None) -> None:
-        """Copy the arrays of a frame to their slots, the last one without the rest."""
-        left = 0 if rest is None else len(rest[0])
+    def _copy(self, holders: list[Holder]) -> None:
+        """Copy the arrays of a frame to their slots."""
         try:
-            for slot, piece in reversed(holders):
+            for slot, piece in holders:
                 if type(slot) is Slot and type(piece) is not DevicePiece:
-                    _copy(slot.memory, piece, piece.nbytes - left)
-                left = 0
+                    _copy(slot.memory, piece)
         except BaseException:  # as Ctrl-C in the middle of a long copy
             self._give_back(holders)
             raise
@@ -401,29 +359,6 @@ class Sender(End):
         with self._lock:
             for keeper, _ in holders:
                 self._memory.give_back(keeper)
-
-    def _complete(self, rest: Rest) -> None:
-        """Copy the rest of the last frame that was sent."""
-        memory, content = rest
-        is_whole = False
-        try:
-            memory[:] = content
-            is_whole = True
-        finally:
-            if not is_whole:  # as after Ctrl-C: the frame is on its way, and `content` may change from now on
-                memory[:] = content
-            self._note_written()
-
-    def _note_written(self) -> None:
-        machine = self._machine
-        board = machine.board
-        if board is None:  # the link was closed meanwhile
-            return
-        with self._lock:
-            is_awaited = board.note_written(machine.frames)
-            self._tail.adapt(is_awaited)
-            if is_awaited and not (self._is_released or self._is_peer_gone or machine.has_ended):
-                self._post(machine.beat())
 
     # Copies of devices, and what waits for them.
 
@@ -502,9 +437,27 @@ class Sender(End):
             return
         places, holders = asked
         self.credited += places
+        if holders:
+            self._is_stalled = False
         for _, keeper in holders:
             if not self._memory.give_back(keeper):
                 self._let_go.append(keeper)
+
+    def _note_stall(self, length: int) -> None:
+        self._memory.note_stall(length)
+        if not self._is_stalled:
+            self._is_stalled = True
+            self._pause = self.terms.silence * BEAT
+            self._collect_at = monotonic() + self._pause
+
+    def _look_after(self, now: float) -> None:
+        # A receiver that has no frames any more, and yet holds their memory, has them in circles of references,
+        # which Python's collector finds. It may not run by itself, as the receiver waits too. One that keeps its
+        # frames is asked less and less often.
+        if self._is_stalled and now >= self._collect_at and not self._machine.has_ended:
+            self._post(self._machine.collect())
+            self._pause *= 2
+            self._collect_at = now + self._pause
 
     def _reads_on(self) -> bool:
         # A worker that waits for a credit, gets one and uses it would leave the others unread for ever, and wait
@@ -547,9 +500,9 @@ def _as_bytes(piece: Any) -> Any:
     return np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
 
 
-def _copy(memory: Bytes, piece: Any, length: int) -> None:
-    """Copy the elements of an array to memory, in row-major order; so many bytes, if they lie in this order."""
+def _copy(memory: Bytes, piece: Any) -> None:
+    """Copy the elements of an array to memory, in row-major order."""
     if piece.flags.c_contiguous:
-        memory[:length] = piece.reshape(-1).view(np.uint8)[:length]
+        memory[: piece.nbytes] = piece.reshape(-1).view(np.uint8)
     else:
         np.copyto(memory[: piece.nbytes].view(piece.dtype).reshape(piece.shape), piece)

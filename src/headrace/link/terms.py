@@ -27,9 +27,6 @@ class Terms:
         The seconds within which a peer that is frozen or cut off is known to be lost.
     epoch
         Which life of the parts the link belongs to.
-    allow_pickle
-        Whether objects that are not tensors or plain data are pickled. The peer must be known: reading a pickle
-        runs what its sender chose.
     """
 
     name: str
@@ -38,7 +35,6 @@ class Terms:
     max_bytes: int = 1 << 30
     silence: float = 3.0
     epoch: int = 0
-    allow_pickle: bool = True
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.max_bytes < 1 or self.silence <= 0 or not 0 <= self.epoch < 1 << 32:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headrace.core.errors import LinkError, ProtocolError
 from headrace.link.carrier import Buffer, CarrierClosed, Received
-from headrace.link.wire import HEADER_SIZE, MAX_BODY, MAX_INLINE, unpack_header
+from headrace.link.protocol import HEADER_SIZE, MAX_BODY, MAX_INLINE, unpack_header
 
 _LARGEST_PACKET = HEADER_SIZE + MAX_BODY + MAX_INLINE
 _MOST_DESCRIPTORS = 4

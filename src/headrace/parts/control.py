@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headrace.core.outcome import Outcome
+    from headrace.core.time_base import TimeBase
     from headrace.parts.cut_flow import FlowCounts
     from headrace.parts.failures import Failure
     from headrace.parts.forwarding import PartGraph, Wishes
@@ -56,6 +57,8 @@ class Assignment:
     earlier: tuple[Outcome | Failure | None, ...]
     """What the earlier runs of the program returned or raised, which the process does not repeat."""
     run_id: str
+    began: TimeBase
+    """When the clock of the run began, by the clock of the driver."""
     environment: dict[str, str] = field(default_factory=dict)
     """The variables of headrace that the driver has, for a process that does not inherit them."""
     wishes: Wishes | None = None
@@ -197,7 +200,7 @@ class SetValue:
 
 @dataclass(frozen=True, slots=True)
 class AskTime:
-    """Say at once what time it is; to a process on another host."""
+    """Say at once what time it is; to a process on another host, or to the driver."""
 
     asked: int
 
@@ -470,13 +473,19 @@ class Channel:
         """Return whether something has arrived."""
         return bool(self._ready(select.POLLIN, 0.0))
 
-    def receive_one(self) -> Any:
-        """Wait for a message and return it; None when the other end was closed."""
-        while not (messages := self.receive()):
-            if messages is None:
-                return None
-        message, *self._later = messages
-        return message
+    def receive_one(self, kind: type | None = None) -> Any:
+        """Wait for a message and return it; None when the other end was closed.
+
+        Others that come before the first one of a kind are received after it.
+        """
+        others: list[Any] = []
+        while (messages := self.receive()) is not None:
+            for at, message in enumerate(messages):
+                if kind is None or isinstance(message, kind):
+                    self._later = [*others, *messages[:at], *messages[at + 1 :]]
+                    return message
+            others += messages
+        return None
 
     def receive(self) -> list[Any] | None:
         """Wait for data; return the messages that are complete, or None when the other end was closed.

@@ -19,6 +19,7 @@ import os
 import selectors
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
@@ -37,9 +38,10 @@ from headrace.core.log_output import configure_log
 from headrace.core.notes import add_note, message_of, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
 from headrace.core.places import RESTART
+from headrace.core.time_base import TimeBase, clock_name
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
-from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement, clock_name
+from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement
 from headrace.observe.progress_line import is_wanted, shown_progress
 from headrace.parts.control import (
     WORKER_ADDRESS,
@@ -321,6 +323,7 @@ class Driver:
         self._hosting = hosting
         self._parts = {part.name: part for part in application.fragment_graph.fragments}
         self._ports: dict[str, list[tuple[str, str]]] = {part: [] for part in self._parts}
+        self._began = TimeBase.of(time.monotonic_ns())
         for operator in application.graph:
             names = (*operator.spec.inputs, *operator.spec.outputs)
             self._ports[operator.fragment.name] += [(operator.name, name) for name in names]
@@ -624,6 +627,7 @@ class Driver:
             self._launch,
             self._earlier,
             self._control.run_id,
+            self._began,
             {} if self._hosting.is_here else process.environment,
             wishes,
             is_here=self._hosting.is_here,
@@ -739,6 +743,8 @@ class Driver:
                 self._see(part, content)
             case TellTime():
                 self._compare_clocks(process, message)
+            case AskTime(asked):
+                self._post(part, TellTime(asked, time.monotonic_ns(), self._began.clock))
 
     def _see(self, part: str, content: Any) -> None:
         """Show the watchers what was seen in a part."""

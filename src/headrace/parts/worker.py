@@ -42,13 +42,14 @@ from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART, STOP
 from headrace.core.progress import Progress, stuck_operators
+from headrace.core.time_base import TimeBase, clock_name
 from headrace.link import lingering
 from headrace.link.handshake import Purpose
 from headrace.link.loop import default_loop
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.terms import Terms
-from headrace.observe.events.clock_offsets import clock_name
+from headrace.observe.events.clock_offsets import Answer, OffsetMeasurement
 from headrace.parts.access import Access
 from headrace.parts.control import (
     TOKEN,
@@ -139,7 +140,8 @@ def join(address: Address, part: str, number: int, parent: int, cpus: tuple[int,
         if name.endswith(".py") and not os.path.exists(name):  # it was sent to where this host keeps it
             name = os.path.basename(name)
         is_module = launch.is_module and not program
-        assignment = replace(assignment, program=replace(launch, name=name, is_module=is_module))
+        launch = replace(launch, name=name, is_module=is_module)
+        assignment = replace(assignment, program=launch, began=_began_here(channel, assignment))
         port = LinkPort(listens_at or channel.host, access)
         _serve(
             channel, assignment, port, None if assignment.is_here else Speech(channel, assignment.is_heard)
@@ -153,6 +155,23 @@ def _told_of_interrupts(channel: Channel) -> Iterator[None]:
         yield
     except KeyboardInterrupt as error:
         channel.send(Ended(None, Failure.of(error)))
+
+
+def _began_here(channel: Channel, assignment: Assignment) -> TimeBase:
+    """Return when the clock of the run began, by the clock of this process, which asks the driver for the time."""
+    began, name = assignment.began, clock_name()
+    if name and name == began.clock:
+        return began
+    measured, offset = OffsetMeasurement(), None
+    while not measured.is_sure:
+        channel.send(AskTime(time.monotonic_ns()))
+        answer = channel.receive_one(TellTime)
+        if answer is None:  # the driver is gone, which the worker notices
+            return began
+        offset = measured.add(Answer(answer.asked, answer.answered, time.monotonic_ns()))
+    assert offset is not None
+    _log.info("part %r: the clock of the driver is that of this host, and %s", assignment.part, offset)
+    return began._replace(clock=name, zero=began.zero + offset.offset)
 
 
 class Speech:
@@ -328,7 +347,7 @@ class Worker:
         failure: BaseException | None = None
         try:
             control = self.control = PartControl(self)
-            control.run_id = self.assignment.run_id
+            control.run_id, control.began = self.assignment.run_id, self.assignment.began
             self.cut = Cut(application, self.assignment.part, self._join)
             self.cut.on_failure = self._on_failure
             self.cut.idleness.on_risk = lambda *what: self.channel.post(AtRisk(*what))

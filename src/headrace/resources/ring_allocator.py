@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.link.ring import Segment, share
+from headrace.link.memory import Segment, share
 from headrace.resources.allocator import Allocator
 from headrace.resources.memory_sources import PlainMemory
 from headrace.resources.memory_storage_type import MemoryStorageType

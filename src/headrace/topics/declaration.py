@@ -13,8 +13,8 @@ from headrace.core.wiring import Port, owner_of
 from headrace.topics.discovery import check_topic
 from headrace.topics.operators import ExportTopicOp, ImportTopicOp
 from headrace.topics.publication import Publication, check_queue
+from headrace.topics.subscribe_request import MOST_PLACES
 from headrace.topics.subscription import Subscription
-from headrace.topics.wish import MOST_PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

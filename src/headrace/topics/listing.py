@@ -11,8 +11,8 @@ from headrace import waits
 from headrace.core.errors import LinkError
 from headrace.link.receiver import Receiver
 from headrace.topics.discovery import discoveries
+from headrace.topics.subscribe_request import SubscribeRequest
 from headrace.topics.subscription import content_of
-from headrace.topics.wish import Wish
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,13 +47,13 @@ def list_topics(ways: Sequence[Discovery] | None = None) -> list[ListedTopic]:
 
 def _description_of(publisher: Publisher) -> dict[str, Any]:
     """Join a topic for the moment in which its publisher says what it is."""
-    wish = Wish(publisher.topic, wants_last=False, program="headrace topics")
+    request = SubscribeRequest(publisher.topic, wants_last=False, program="headrace topics")
     came = threading.Event()
     try:
-        carrier = publisher.discovery.connect(publisher, wish.purpose())
+        carrier = publisher.discovery.connect(publisher, request.purpose())
     except (LinkError, OSError):
         return {}
-    receiver = Receiver(carrier, wish.terms(), came.set)
+    receiver = Receiver(carrier, request.terms(), came.set)
     until = time.monotonic() + _PATIENCE
     try:
         while (parcel := receiver.take()) is None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace._runtime import Node
+    from headrace.core.clock import Clock
     from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.spec import OperatorSpec
@@ -67,7 +68,8 @@ class ExportTopicOp(Operator):
     def start(self) -> None:
         """Announce the topic."""
         program, on_room = self.fragment._headrace.whole.name, self._may_publish.notify_scheduler
-        self.publication = self._make(program=program, on_room=on_room)
+        time_base = _clock_of(self).time_base
+        self.publication = self._make(program=program, time_base=time_base, on_room=on_room)
 
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
         """Publish the messages that wait: an operator may emit several at once."""
@@ -98,6 +100,12 @@ class ExportTopicOp(Operator):
             publication.sent,
             publication.lost,
         )
+
+
+def _clock_of(operator: Operator) -> Clock:
+    """Return the clock of the run of an operator."""
+    clock: Clock = cast("Node", operator._headrace.node).engine.clock
+    return clock
 
 
 class _MayPublish(Condition):
@@ -165,6 +173,8 @@ class ImportTopicOp(Operator):
     def start(self) -> None:
         """Look for a publisher, from now on."""
         program, on_change = self.fragment._headrace.whole.name, self._has_message.notify_scheduler
+        self._time_base = _clock_of(self).time_base
+        self._has_warned = False
         self.subscription = self._make(program=program, on_change=on_change)
 
     def compute(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:
@@ -175,7 +185,15 @@ class ImportTopicOp(Operator):
             return
         if message.metadata:
             self.metadata.update(message.metadata)
-        timestamp = message.acq_timestamp
+        timestamp = message.acquired(self._time_base)
+        if timestamp is None and message.acq_timestamp is not None and not self._has_warned:
+            self._has_warned = True
+            self.logger.warning(
+                "topic %r: its messages come without their acquisition timestamps, which mean nothing here: %s "
+                "runs in simulated time, or at another speed (this is logged once)",
+                self._topic,
+                "this program" if self._time_base is None else "its publisher",
+            )
         op_output.emit(message.data, "out", acq_timestamp=-1 if timestamp is None else timestamp)
 
     def end(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:

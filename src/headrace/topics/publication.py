@@ -17,6 +17,7 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,11 +29,12 @@ from headrace.link.sender import Sender
 from headrace.link.terms import Parcel
 from headrace.topics.discovery import check_topic, discoveries
 from headrace.topics.service_thread import ServiceThread
-from headrace.topics.wish import Wish
+from headrace.topics.subscribe_request import SubscribeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headrace.core.time_base import TimeBase
     from headrace.link.carrier import Carrier
     from headrace.link.handshake import Purpose
     from headrace.topics.discovery import Announcement, Discovery
@@ -52,7 +54,9 @@ class _Item(NamedTuple):
 
 
 class Publication:
-    """A topic that this program publishes.
+    """A topic that this program publishes, until it is closed.
+
+    One that is dropped without `close` ends, too, and the log says so.
 
     Parameters
     ----------
@@ -64,6 +68,9 @@ class Publication:
         The queue in front of each subscriber: its length, and what it does when it is full.
     keep_last
         Whether the last message is kept for subscribers that join later.
+    time_base
+        What the acquisition timestamps mean: None if they are of a time that means nothing elsewhere, as that of
+        a simulated device. Those that count since 1970 mean the same everywhere.
     on_room
         Called, on any thread, when `has_room` or `is_idle` may have become true. It must not close the publication.
     ways
@@ -78,6 +85,7 @@ class Publication:
         size: int = 1,
         policy: IOSpec.QueuePolicy = _POP,
         keep_last: bool = True,
+        time_base: TimeBase | None = None,
         on_room: Callable[[], object] = lambda: None,
         ways: Sequence[Discovery] | None = None,
     ) -> None:
@@ -87,22 +95,26 @@ class Publication:
         self.size, self.policy = size, policy
         self.published = 0
         """The number of messages that were published."""
+        self._time_base = time_base
         self._keep_last = keep_last
         self._on_room = on_room
         self._lock = threading.Lock()
         self._last: _Item | None = None
-        self._subscribers: list[Subscriber] = []
-        # Those whose connection is made, and who have not answered.
-        self._arriving: list[Subscriber] = []
         self._gone_sent = self._gone_lost = 0
         self._reported: set[str] = set()
-        # Of each way, how it is announced there, and who listens.
-        self._announced: dict[Discovery, tuple[Announcement, Listener]] = {}
+        self._open = opened = _Open(topic)
+        self._subscribers, self._arriving, self._announced = (
+            opened.subscribers,
+            opened.arriving,
+            opened.announced,
+        )
         self._look_again_at = math.inf
         ways = discoveries() if ways is None else ways
         # By the clocks of two hosts, a publisher that is there already may seem to begin later than this one.
         self._started = max(time.time_ns(), self._find_others(ways) + 1)
-        self._thread = ServiceThread(f"headrace topic {topic}", self._serve)
+        self._thread = opened.thread = ServiceThread(
+            f"headrace topic {topic}", partial(_serve, weakref.ref(self), opened), opened.close_dropped
+        )
         self._thread.start()
         try:
             for way in ways:
@@ -119,7 +131,7 @@ class Publication:
                 announced.listening,
                 token=announced.token,
                 identity=announced.identity,
-                find_taker=self._taker_of,
+                find_taker=partial(_taker_of, weakref.ref(self)),
             )
         except BaseException:
             announced.close()
@@ -197,8 +209,14 @@ class Publication:
             "host": socket.gethostname(),
             "policy": self.policy.name,
             "published": self.published,
+            "time": None if self._time_base is None else tuple(self._time_base),
             "subscribers": [
-                {"pid": each.wish.pid, "program": each.wish.program, "sent": each.sent, "lost": each.lost}
+                {
+                    "pid": each.request.pid,
+                    "program": each.request.program,
+                    "sent": each.sent,
+                    "lost": each.lost,
+                }
                 for each in self.subscribers
             ],
         }
@@ -211,13 +229,16 @@ class Publication:
         if self._thread.is_closing:
             return
         self._thread.close()
-        for announcement, listener in self._announced.values():
-            announcement.close()
-            listener.close()
+        self._open.close_listeners()
         for subscriber in (*self._arriving, *self._subscribers):
             subscriber.sender.end()
             self._remove(subscriber)
         self._last = None
+
+    def __del__(self) -> None:
+        thread = getattr(self, "_thread", None)  # its __init__ may have failed
+        if thread is not None:
+            thread.abandon()
 
     def __repr__(self) -> str:
         counts = f"{self.published} published, {self.sent} sent, {self.lost} lost"
@@ -227,25 +248,22 @@ class Publication:
 
     def _taker_of(self, purpose: Purpose) -> Callable[[Carrier], None] | None:
         """Return what makes a subscriber of a connection; None if it is for another topic."""
-        wish = Wish.of(purpose)
-        return partial(self._join, wish) if wish.topic == self.topic else None
+        request = SubscribeRequest.of(purpose)
+        return partial(self._join, request) if request.topic == self.topic else None
 
-    def _join(self, wish: Wish, carrier: Carrier) -> None:
+    def _join(self, request: SubscribeRequest, carrier: Carrier) -> None:
         # The message has other receivers, and each subscriber may write to what it got.
-        sender = Sender(carrier, wish.terms(), self._thread.wake, sends_in_place=False)
-        subscriber = Subscriber(self, wish, sender)
+        sender = Sender(carrier, request.terms(), self._thread.wake, sends_in_place=False)
+        subscriber = Subscriber(request, sender, self.size, self.policy)
         with self._lock:
             self._arriving.append(subscriber)
         self._thread.wake()
 
     # The thread of the publication.
 
-    def _serve(self) -> None:
-        until = min((self._look_again_at, *(each.until for each in self._arriving)))
-        announced = list(self._announced.values())
-        watches = {each.watch.fileno() for each, _ in announced if each.watch is not None}
-        ready = self._thread.wait(watches, None if until == math.inf else until - time.monotonic())
-        if ready & watches or time.monotonic() >= self._look_again_at:
+    def _step(self, has_changed: bool) -> float | None:
+        """Do what is to do, also where a topic is announced; return how long to wait, unless something happens."""
+        if has_changed or time.monotonic() >= self._look_again_at:
             self._announce_again()
         for subscriber in (*self._arriving, *self._subscribers):
             try:
@@ -259,6 +277,8 @@ class Publication:
             self._on_room()
         except Exception as error:  # of the program, whose subscribers go on
             self._report(error)
+        until = min((self._look_again_at, *(each.until for each in self._arriving)))
+        return None if until == math.inf else until - time.monotonic()
 
     def _announce_again(self) -> None:
         """Announce the topic once more where somebody has removed what announces it; subscribers stay connected."""
@@ -288,7 +308,7 @@ class Publication:
             with self._lock:
                 self._arriving.remove(subscriber)
                 self._subscribers.append(subscriber)
-                if self._last is not None and subscriber.wish.wants_last:
+                if self._last is not None and subscriber.request.wants_last:
                     subscriber.offer(self._last)
         elif time.monotonic() >= subscriber.until:
             self._report(PeerLost("it has not answered"), subscriber)
@@ -345,7 +365,9 @@ class Publication:
             return
         self._reported.add(kind)
         who = (
-            "" if subscriber is None else f", subscriber {subscriber.wish.program!r} ({subscriber.wish.pid})"
+            ""
+            if subscriber is None
+            else f", subscriber {subscriber.request.program!r} ({subscriber.request.pid})"
         )
         _log.warning(
             "topic %r%s: %s: %s (the program goes on; this is logged once)",
@@ -373,18 +395,77 @@ class Publication:
         return newest
 
 
+class _Open:
+    """What a publication has open. Its threads refer to it, and not to the publication, which may be garbage."""
+
+    thread: ServiceThread
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self.subscribers: list[Subscriber] = []
+        self.arriving: list[Subscriber] = []
+        """Those whose connection is made, and who have not answered."""
+        self.announced: dict[Discovery, tuple[Announcement, Listener]] = {}
+        """Of each way, how it is announced there, and who listens."""
+        self.has_changed = False
+        """Whether something may have changed there."""
+
+    @property
+    def watches(self) -> set[int]:
+        """The descriptors that tell of a change where the topic is announced."""
+        announced = list(self.announced.values())
+        return {each.watch.fileno() for each, _ in announced if each.watch is not None}
+
+    def close_listeners(self) -> None:
+        """Let nobody find the topic, or join it."""
+        for announcement, listener in self.announced.values():
+            announcement.close()
+            listener.close()
+
+    def close_dropped(self) -> None:
+        """Close all for a publication that nobody refers to any more; on its thread."""
+        _log.warning(
+            "the publication of topic %r was dropped without close(), and has ended; keep it as long as it is "
+            "needed, and close it then",
+            self._topic,
+        )
+        self.close_listeners()
+        for subscriber in (*self.arriving, *self.subscribers):
+            subscriber.sender.end()
+            subscriber.sender.close()
+
+
+def _serve(reference: weakref.ref[Publication], opened: _Open) -> None:
+    """Serve a publication; do not refer to it while waiting."""
+    publication = reference()
+    if publication is None:
+        return
+    pause = publication._step(opened.has_changed)
+    del publication
+    watches = opened.watches
+    opened.has_changed = bool(opened.thread.wait(watches, pause) & watches)
+
+
+def _taker_of(reference: weakref.ref[Publication], purpose: Purpose) -> Callable[[Carrier], None] | None:
+    """Return what makes a subscriber of a connection; None if it is for another topic, or for none any more."""
+    publication = reference()
+    return None if publication is None else publication._taker_of(purpose)
+
+
 class Subscriber:
     """One subscriber of a publication, and its outbox. Whoever changes it holds the lock of the publication."""
 
-    def __init__(self, publication: Publication, wish: Wish, sender: Sender) -> None:
-        self.wish = wish
+    def __init__(
+        self, request: SubscribeRequest, sender: Sender, size: int, policy: IOSpec.QueuePolicy
+    ) -> None:
+        self.request = request
         self.sender = sender
         self.sent = 0
         self.lost = 0
         """The number of messages that its outbox dropped, or that could not be sent."""
         self.outbox: deque[_Item] = deque()
         self.is_sending = False
-        self._publication = publication
+        self._size, self._policy = size, policy
         self.is_described = False
         """Whether it was told what the topic is."""
         self.until = time.monotonic() + _PATIENCE
@@ -393,12 +474,12 @@ class Subscriber:
     @property
     def is_full(self) -> bool:
         """Whether its outbox has no room."""
-        return len(self.outbox) + self.is_sending >= self._publication.size
+        return len(self.outbox) + self.is_sending >= self._size
 
     def offer(self, item: _Item) -> None:
         """Put a message into the outbox, by the policy."""
         if self.is_full:
-            if self._publication.policy is _REJECT:
+            if self._policy is _REJECT:
                 self.lost += 1
                 return
             if self.outbox:  # or else the message that is being sent; `after` counts it if it was not
@@ -418,7 +499,7 @@ class Subscriber:
         self.is_sending = False
         if has_gone:
             return
-        if len(self.outbox) < self._publication.size:
+        if len(self.outbox) < self._size:
             self.outbox.appendleft(item)
         else:
             self.lost += 1

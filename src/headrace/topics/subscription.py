@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolError, TopicError
 from headrace.core.ports import IOSpec
+from headrace.core.time_base import TimeBase, counts_since_1970
 from headrace.link.receiver import Receiver
 from headrace.topics.discovery import PublisherGone, check_topic, discoveries
 from headrace.topics.publication import check_queue
 from headrace.topics.service_thread import ServiceThread
-from headrace.topics.wish import MOST_PLACES, Wish
+from headrace.topics.subscribe_request import MOST_PLACES, SubscribeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,6 +50,17 @@ class Message(NamedTuple):
     """The messages of its publisher up to this one."""
     published: int
     """When it was published, in nanoseconds since 1970 by the clock of the publisher."""
+    time_base: TimeBase | None = None
+    """What `acq_timestamp` means; None if it means nothing here, unless it counts since 1970."""
+
+    def acquired(self, here: TimeBase | None) -> int | None:
+        """Return when it was acquired, by a clock of this program; None if that is not known."""
+        timestamp = self.acq_timestamp
+        if timestamp is None or counts_since_1970(timestamp):
+            return timestamp
+        if self.time_base is None or here is None:
+            return None
+        return self.time_base.convert(timestamp, here)
 
 
 class Subscription:
@@ -97,7 +109,7 @@ class Subscription:
         """Whether the publisher that it followed said that the topic has ended; another one may begin it again."""
         self.description: dict[str, Any] = {}
         """What the publisher says of itself."""
-        self._wish = Wish(topic, size, wants_last, program=program)
+        self._request = SubscribeRequest(topic, size, wants_last, program=program)
         self._policy = policy
         self._on_change = on_change
         self._lock = threading.Lock()
@@ -186,11 +198,13 @@ class Subscription:
                 if not number:
                     self.description = data
                     link.published_before = data["published"]
+                    link.time_base = time_base_of(data)
                 elif link.publisher == link.joined_after and number <= link.known:
                     pass  # the last message, which was there before the connection broke
                 else:
                     has_come = True
-                    message = Message(data, parcel.acq_timestamp, parcel.metadata, number, published)
+                    details = parcel.acq_timestamp, parcel.metadata
+                    message = Message(data, *details, number, published, link.time_base)
                     if self._put(link, message):
                         continue  # the credit is given when it is taken
                 link.receiver.give_credits(1)
@@ -212,7 +226,7 @@ class Subscription:
         if self._policy is _FAULT:
             self._inbox.append((link, message))
             return True
-        if len(self._inbox) >= self._wish.size:
+        if len(self._inbox) >= self._request.size:
             if self._policy is _REJECT:
                 return False
             self._inbox.popleft()
@@ -264,7 +278,7 @@ class Subscription:
 
     def _connect(self, publisher: Publisher) -> bool:
         try:
-            carrier = publisher.discovery.connect(publisher, self._wish.purpose())
+            carrier = publisher.discovery.connect(publisher, self._request.purpose())
         except PublisherGone:
             return False
         except PeerLost:
@@ -281,7 +295,7 @@ class Subscription:
             after = self._last_from if known is None else known[0].publisher
             number = self._last_number if known is None else known[1].number
         link = _Link(self, publisher, after, number)
-        link.receiver = Receiver(carrier, self._wish.terms(), link.tell)
+        link.receiver = Receiver(carrier, self._request.terms(), link.tell)
         self.connections += 1
         self.has_ended = False
         self._open.link = link
@@ -369,6 +383,8 @@ class _Link:
         self.known = known
         self.published_before = 0
         """The number of messages that were published when it joined."""
+        self.time_base: TimeBase | None = None
+        """What the timestamps of its messages mean."""
         self.failure: ProtocolError | None = None
         """What is wrong with a message that came, if the publisher is none of this version, or none at all."""
 
@@ -389,6 +405,14 @@ class _Link:
         """Close the link."""
         self._subscription = None
         self.receiver.close()
+
+
+def time_base_of(description: dict[str, Any]) -> TimeBase | None:
+    """Return what the timestamps of a publisher mean that says this of itself."""
+    match description.get("time"):
+        case (str() as clock, int() as zero, int() as since_1970):
+            return TimeBase(clock, zero, since_1970)
+    return None
 
 
 def content_of(parcel: Parcel) -> tuple[int, int, Any]:

@@ -276,6 +276,7 @@ class _Life:
 
     def _initialize_all(self, engine: Engine) -> None:
         fragment = self.fragment
+        engine.clock._headrace.began = self.control.began
         shared = [service for service in fragment._headrace.all_services() if isinstance(service, Resource)]
         for resource in dict.fromkeys((engine.clock, engine.scheduler, *shared)):
             self._call("initialize", resource)

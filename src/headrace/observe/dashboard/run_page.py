@@ -251,8 +251,8 @@ class RunPage(LiveServer):
             count = whole(fields, "count", 1, _MOST_STEPS)
             try:
                 control.step(count)
-            except GraphError as error:  # of a run in several processes
-                _log.warning("%s", error)
+            except GraphError as refused:  # of a run in several processes
+                _log.warning("%s", refused)
         elif kind == "set":
             identity = whole(fields, "id", 0, 1 << 53)
             error = self._set(string(fields, "operator", _NAME), string(fields, "parameter", _NAME), fields)

@@ -8,28 +8,12 @@ several answers, the fastest one says most.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 _KEPT = 16  # answers: clocks drift apart, so old ones are forgotten
-
-
-def clock_name() -> str:
-    """Return a name for the clock of this process, which is the same in all processes that read it; or nothing.
-
-    Containers of one host may have clocks of their own, in time namespaces.
-    """
-    with suppress(OSError):
-        name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        with suppress(OSError):  # before Linux 5.6 there is one clock
-            name += " " + os.readlink("/proc/self/ns/time")
-        return name
-    return ""
 
 
 class Answer(NamedTuple):

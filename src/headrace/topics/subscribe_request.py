@@ -1,4 +1,4 @@
-"""Wish: what a subscriber wants, which it says in the handshake of its link.
+"""SubscribeRequest: what a subscriber wants, which it says in the handshake of its link.
 
 The subscriber decides how many messages may be under way to it, and whether it wants the last one at once. Both
 ends make the same `Terms` from that.
@@ -21,7 +21,7 @@ _LONGEST_PROGRAM = 200  # characters; a handshake is short
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SubscribeRequest:
     """What a subscriber wants."""
 
     topic: str
@@ -33,25 +33,25 @@ class Wish:
     pid: int = 0
 
     def purpose(self) -> Purpose:
-        """Return the wish as the handshake says it."""
+        """Return the request as the handshake says it."""
         program = self.program.encode()[:_LONGEST_PROGRAM].decode(errors="ignore")
         said = {"size": self.size, "last": int(self.wants_last), "pid": os.getpid(), "program": program}
         return Purpose(_KIND, f"{self.topic}?{urlencode(said)}")
 
     @staticmethod
-    def of(purpose: Purpose) -> Wish:
-        """Return the wish that a handshake says; raise ProtocolError if it says none."""
+    def of(purpose: Purpose) -> SubscribeRequest:
+        """Return the request that a handshake says; raise ProtocolError if it says none."""
         topic, _, rest = purpose.name.partition("?")
         said = dict(parse_qsl(rest))
         try:
-            wish = Wish(
+            request = SubscribeRequest(
                 topic, int(said["size"]), said["last"] == "1", said.get("program", ""), int(said["pid"])
             )
         except (KeyError, ValueError):
             raise ProtocolError(f"a connection for {purpose} does not say what it wants") from None
-        if purpose.kind != _KIND or not 1 <= wish.size <= MOST_PLACES:
+        if purpose.kind != _KIND or not 1 <= request.size <= MOST_PLACES:
             raise ProtocolError(f"a topic cannot be received as {purpose}")
-        return wish
+        return request
 
     def terms(self) -> Terms:
         """Return the terms of the link, the same at both ends.
