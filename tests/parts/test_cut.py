@@ -1269,7 +1269,7 @@ def test_a_captured_segment_has_operators_of_one_part() -> None:
 
 def test_a_part_that_is_not_there_is_named() -> None:
     assert refused(plant(camera([]), detector([])), ("sever",)) == (
-        "'Plant' has no part 'sever'; it has 'edge', 'server'; did you mean 'server'?"
+        "'Plant' has no fragment 'sever'; it has 'edge', 'server'; did you mean 'server'?"
     )
 
 

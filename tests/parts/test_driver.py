@@ -164,12 +164,12 @@ def test_values_that_the_driver_sets_reach_the_part_and_are_answered() -> None:
     rest = [line for line in done.stdout.splitlines() if not line.startswith("gain")]
     assert "must be at least 0, not -1" in rest[0]
     assert rest[1].endswith(
-        "must not be 4: the part does not like four raised in the process of part 'server'"
+        "must not be 4: the part does not like four raised in the process of fragment 'server'"
     )
     assert "ParameterError" in rest[2]
     assert rest[3] == (
         "ParameterError operator 'server.scale' has no knob 'offzet'; it has 'offset' "
-        "raised in the process of part 'server'"
+        "raised in the process of fragment 'server'"
     )
     assert rest[4] == (
         'headrace_computes_total{application="Plant",fragment="edge",operator="edge.numbers" '

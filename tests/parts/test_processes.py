@@ -84,7 +84,7 @@ def test_the_program_prints_the_same_in_one_process_and_in_several(
 def test_a_killed_process_ends_the_run(moment: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(f"kill@{moment}") == 1
     out, err = lines(capfd)
-    assert "PartLost: part 'b': its process " in err
+    assert "PartLost: fragment 'b': its process " in err
     assert " was ended by SIGKILL " in err
     assert out == ["begins", *(SHOWN[:2] if moment == "run" else SHOWN if moment == "stop" else [])]
 
@@ -119,10 +119,10 @@ def test_an_error_comes_out_as_itself(capfd: pytest.CaptureFixture[str]) -> None
     assert err.startswith(
         "headrace run: LookupError: no such part number; raised in compute of operator 'b.mid"
     )
-    assert "raised in the process of part 'b'; " in err
+    assert "raised in the process of fragment 'b'; " in err
     assert run("odd@import") == 1
     err = lines(capfd)[1]
-    assert err.startswith("headrace run: PartError: Odd: left right; raised in the process of part 'b'; ")
+    assert err.startswith("headrace run: PartError: Odd: left right; raised in the process of fragment 'b'; ")
     assert os.listdir(".") == []
 
 
@@ -139,14 +139,14 @@ def test_a_part_that_stops_the_run_stops_all(capfd: pytest.CaptureFixture[str]) 
 def test_processes_that_compose_something_else_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
     assert run("differ") == 1
     err = lines(capfd)[1]
-    assert "DigestError: part '" in err
+    assert "DigestError: fragment '" in err
     assert f"parameter 'seed' of operator 'a.numbers' is {os.getpid()} in the driver and " in err
 
 
 def test_others_go_on_without_a_part_that_may_be_lost(capfd: pytest.CaptureFixture[str]) -> None:
     assert run("kill@run", "go_on") == 0
     out, err = lines(capfd)
-    assert "was ended by SIGKILL while it ran; the other parts go on" in err
+    assert "was ended by SIGKILL while it ran; the other fragments go on" in err
     # Of what it took, some may not have been acknowledged.
     assert out[-1] in [f"finished 6 0 {{'b.middle.in': {lost}}} {{}}" for lost in (3, 4, 5)]
 
@@ -171,7 +171,9 @@ def test_a_part_that_is_killed_while_it_is_started_again_ends_the_run(
     assert run(f"again@{moment}", "struck") == 1
     err = lines(capfd)[1]
     assert "was ended by SIGKILL while it ran; it is started again" in err
-    assert re.search(rf"headrace run: PartLost: part 'b': its process \d+ was ended by SIGKILL {doing}", err)
+    assert re.search(
+        rf"headrace run: PartLost: fragment 'b': its process \d+ was ended by SIGKILL {doing}", err
+    )
     os.remove("struck")
 
 
@@ -179,7 +181,7 @@ def test_all_processes_may_be_killed_at_once(capfd: pytest.CaptureFixture[str]) 
     assert run("all@run") == 1
     out, err = lines(capfd)
     assert re.search(
-        r"headrace run: PartLost: part '[ab]': its process \d+ was ended by SIGKILL while it ran", err
+        r"headrace run: PartLost: fragment '[ab]': its process \d+ was ended by SIGKILL while it ran", err
     )
     assert out == ["begins", *SHOWN[:2]]
 
@@ -377,7 +379,7 @@ def test_a_part_that_is_killed_in_a_pause_ends_the_run(killed: int) -> None:
     Path("paused.py").write_text(PAUSED)
     done = run_python("paused.py", killed)
     assert re.fullmatch(
-        r"part '[ab]': its process \d+ was ended by SIGKILL while it ran failed\n", done.stdout
+        r"fragment '[ab]': its process \d+ was ended by SIGKILL while it ran failed\n", done.stdout
     ), done
 
 

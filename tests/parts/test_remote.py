@@ -194,7 +194,7 @@ def test_addresses_of_workers(given: str, host: str) -> None:
 
 def test_a_killed_process_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
     assert drive("kill@run") == 1
-    assert "PartLost: part 'b': its process " in lines(capfd)[1]
+    assert "PartLost: fragment 'b': its process " in lines(capfd)[1]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_killed_process_ends_the_run(capfd: pytest.CaptureFixture[str]) -> Non
         (
             "exit@import",
             1,
-            "PartLost: part 'b': its process {} ended with status 7 before it had composed the",
+            "PartLost: fragment 'b': its process {} ended with status 7 before it had composed the",
         ),
     ],
 )
@@ -235,7 +235,7 @@ def test_a_killed_worker_takes_its_processes_along(capfd: pytest.CaptureFixture[
         assert drive("parent@run", options=("--worker", "--fragments", "a")) == 1
         other.communicate(timeout=PATIENCE)
     assert other.returncode == -signal.SIGKILL
-    assert "PartLost: part 'b': the connection to its process at " in lines(capfd)[1]
+    assert "PartLost: fragment 'b': the connection to its process at " in lines(capfd)[1]
 
 
 @pytest.mark.parametrize(("what", "status"), [("worker@run", 130), ("termworker@run", 143)])
@@ -249,7 +249,9 @@ def test_a_signal_to_a_worker_ends_the_run(what: str, status: int, capfd: pytest
     err = lines(capfd)[1]
     assert "Traceback" not in err
     # Part a may be the first to say so: part b has told it.
-    assert re.search("all parts are stopped: (part 'b' was interrupted|PeerAborted: .*'b' failed)", err)
+    assert re.search(
+        "all fragments are stopped: (fragment 'b' was interrupted|PeerAborted: .*'b' failed)", err
+    )
 
 
 def test_a_killed_driver_takes_all_along() -> None:
@@ -589,7 +591,7 @@ def test_a_connection_that_a_beset_listener_has_closed_is_tried_again(
 
 
 class _WithoutProcesses(Driver):
-    """A driver whose part 'b' was started and has not connected."""
+    """A driver whose fragment 'b' was started and has not connected."""
 
     def __init__(self, hosting: Agents, *channels: Any) -> None:
         self._hosting = hosting
@@ -805,7 +807,7 @@ def test_a_driver_does_without_hosts_that_are_cut_off(cut: str) -> None:
     assert driver._look() == (1.0 if cut == "both" else 0.5)
     assert driver._agents == [other]
     assert str(driver.supervisor.failure).startswith(
-        "part 'b': its process at 10.0.0.2:80 was cut off before "
+        "fragment 'b': its process at 10.0.0.2:80 was cut off before "
     )
 
 

@@ -86,7 +86,7 @@ def test_another_program_is_an_error_that_says_what_differs() -> None:
     actions = made.composed("b", {"operator 'a.source'": "a file"}, 0)
     assert actions == [Interrupt("a"), Interrupt("b"), Interrupt("c")]
     assert isinstance(made.failure, DigestError)
-    assert "operator 'a.source' is a camera in the driver and a file in the process of part 'b'" in str(
+    assert "operator 'a.source' is a camera in the driver and a file in the process of fragment 'b'" in str(
         made.failure
     )
 
@@ -100,7 +100,7 @@ def test_an_error_stops_the_others_and_comes_before_its_consequences() -> None:
     assert made.ended("b", ended(error=LookupError("why")), 1) == []
     assert made.ended("c", ended(EndedBy.STOPPED), 1) == [Tell(name, Leave()) for name in "abc"]
     assert isinstance(made.failure, LookupError)
-    assert made.failure.__notes__[0].startswith("raised in the process of part 'b'\n")
+    assert made.failure.__notes__[0].startswith("raised in the process of fragment 'b'\n")
     for name in "abc":
         made.exited(name, "", 1)
     assert all(part.state is State.GONE for part in made.parts.values())
@@ -230,7 +230,7 @@ def test_a_silent_process_has_no_more_time_if_its_peers_notice_it_first() -> Non
     made.beat("c", 12.8)
     assert made.tick(12.85) == [Kill("b")]
     assert isinstance(made.failure, PartLost)
-    assert "part 'b': its process has said nothing for 2.85 s" in str(made.failure)
+    assert "fragment 'b': its process has said nothing for 2.85 s" in str(made.failure)
     assert made.exited("b", "was ended by SIGKILL", 13.0) == []
 
 
@@ -253,14 +253,14 @@ def test_a_process_that_is_frozen_while_it_starts_is_given_up_and_named() -> Non
     made.composed("a", SAME, 70.0)
     made.beat("c", 70.0)
     assert made.tick(12.0 + SILENCE + START - 0.01) == [Kill("a"), Interrupt("b"), Interrupt("c")]
-    assert "part 'a': its process has said nothing for 2.85 s" in str(made.failure)
+    assert "fragment 'a': its process has said nothing for 2.85 s" in str(made.failure)
     made = supervisor(b="restart")
     for name in "abc":
         made.beat(name, 10.0 + (name != "b"))
     assert made.next_time() == 10.0 + SILENCE + START
     assert made.tick(9.9 + SILENCE + START) == []
     assert made.tick(10.0 + SILENCE + START) == [Kill("b"), Interrupt("a"), Interrupt("c")]
-    assert "part 'b': its process has said nothing for 62.85 s, and has not composed" in str(made.failure)
+    assert "fragment 'b': its process has said nothing for 62.85 s, and has not composed" in str(made.failure)
     assert made.exited("b", "was ended by SIGKILL", 100.0) == []
 
 

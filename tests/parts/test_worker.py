@@ -310,7 +310,7 @@ def test_a_part_does_not_wait_for_ever_for_the_link_of_one_that_was_lost(
     waiting = _Awaiting(monkeypatch, lambda look: None)
     waiting.worker._join(waiting.worker.cut)
     assert waiting.looks == 100
-    assert "part 'a' could not be connected" in str(waiting.linked[0].failure)
+    assert "fragment 'a' could not be connected" in str(waiting.linked[0].failure)
 
 
 def test_a_part_that_waits_for_a_link_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +350,7 @@ def test_a_part_waits_no_longer_for_a_host_that_is_cut_off(monkeypatch: pytest.M
     waiting.worker.cut.outgoing, waiting.worker.cut.incoming = (FLOW,), ()
     waiting.worker._join(waiting.worker.cut)
     assert waiting.looks == 3
-    assert "part 'b' could not be connected" in str(waiting.linked[0].failure)
+    assert "fragment 'b' could not be connected" in str(waiting.linked[0].failure)
     answers.set()
     assert closed.wait(PATIENCE)
     port._listener.close()
@@ -363,7 +363,7 @@ def test_a_part_gives_up_the_links_with_one_that_the_driver_has_lost() -> None:
         link = SimpleNamespace(lose=lambda error, name=name: lost.append((name, str(error))))
         made._links[name] = part, link
     made._handle(Lost("a"))
-    assert lost == [(name, f"link '{name}': part 'a' is lost") for name in ("one", "three")]
+    assert lost == [(name, f"link '{name}': fragment 'a' is lost") for name in ("one", "three")]
 
 
 def test_a_part_gives_up_one_link_if_the_part_at_its_other_end_has_lost_it() -> None:
@@ -376,12 +376,12 @@ def test_a_part_gives_up_one_link_if_the_part_at_its_other_end_has_lost_it() -> 
     made._handle(Lost("a", "two", 0))
     made._handle(Lost("a", "three", 0))  # it was of a process that is gone
     made._handle(Lost("b", "one", 0))
-    assert lost == [("two", "link 'two': part 'a' is lost")]
+    assert lost == [("two", "link 'two': fragment 'a' is lost")]
     assert made._lost == set()
 
 
 class _Linked:
-    """Part 'b', whose link with part 'a' fails."""
+    """Fragment 'b', whose link with fragment 'a' fails."""
 
     def __init__(self, **policies: str) -> None:
         self.channel = _Channel()
@@ -411,7 +411,7 @@ def test_a_lost_link_is_told_to_the_driver_and_follows_the_policy_of_the_other_p
     assert part.channel.sent == [LinkLost(FLOW.name, 3, "a")]
     assert [str(error) for error in part.failed] == ["it failed", "it is cut off"][: 1 + (policy == "stop")]
     assert part.ended == ([FLOW.name] if policy == "go_on" else [])
-    assert lost.__notes__ == ["part 'a' is lost, in flow 'a.out -> b.in'"]
+    assert lost.__notes__ == ["fragment 'a' is lost, in flow 'a.out -> b.in'"]
 
 
 @pytest.mark.parametrize("policy", OTHER_POLICIES)
@@ -422,14 +422,14 @@ def test_a_part_that_was_given_up_follows_its_own_policy(policy: str) -> None:
     assert part.channel.sent == [LinkLost(FLOW.name, 3, "b")]
     assert part.failed == ([lost] if policy == "stop" else [])
     assert part.ended == ([FLOW.name] if policy == "go_on" else [])
-    assert lost.__notes__ == ["part 'b' is lost, in flow 'a.out -> b.in'"]
+    assert lost.__notes__ == ["fragment 'b' is lost, in flow 'a.out -> b.in'"]
 
 
 def test_a_part_that_is_known_to_be_gone_is_not_told_to_the_driver() -> None:
     """This process takes the place of a lost one, and has no link with a part that the others do without."""
     part = _Linked(a="go_on", b="restart")
     part.worker._epochs = {}
-    part.fail(PeerLost("part 'a' is gone"))
+    part.fail(PeerLost("fragment 'a' is gone"))
     assert part.channel.sent == part.failed == []
     assert part.ended == [FLOW.name]
 
@@ -606,5 +606,5 @@ def test_an_operator_that_runs_an_application_is_an_error_and_not_the_end_of_the
     (said,) = channel.sent
     error = said.failure.error("edge")
     assert isinstance(error, GraphError)
-    assert "an operator of part 'edge' runs an application" in str(error)
+    assert "an operator of fragment 'edge' runs an application" in str(error)
     assert error.__notes__[0] == "raised in compute of operator 'edge.nested'"

@@ -409,7 +409,7 @@ class Driver:
         parts = self.supervisor.parts.values() if self._control.has_started else ()
         absent = [part.name for part in parts if part.state < State.RUNNING]
         return [
-            *(f"part {name!r} is started again" for name in absent),
+            *(f"fragment {name!r} is started again" for name in absent),
             *(text for texts in list(self._stuck.values()) for text in texts),
         ]
 
@@ -555,7 +555,9 @@ class Driver:
     def _carry_out(self, actions: list[Action]) -> None:
         if self.supervisor.is_stopping and not self._has_told_end:
             self._has_told_end = True
-            _log.info("all parts are stopped%s", _reason(self.supervisor), extra=fields_of(self._application))
+            _log.info(
+                "all fragments are stopped%s", _reason(self.supervisor), extra=fields_of(self._application)
+            )
         for action in actions:
             match action:
                 case Spawn(part, _):
@@ -806,7 +808,7 @@ class Driver:
         part, peer = found.peer.part, found.peer
         if self._processes.get(part) is peer and self.supervisor.parts[part].state <= State.RUNNING:
             self._carry_out(
-                [Warn(f"part {part!r} is lost in flow {found.lost.flow!r}; its process is ended")]
+                [Warn(f"fragment {part!r} is lost in flow {found.lost.flow!r}; its process is ended")]
             )
             peer.kill()
             self._cut_off(peer)
@@ -985,13 +987,13 @@ class Driver:
 
 
 def _reason(supervisor: Supervisor) -> str:
-    """Return why all parts are stopped, for the log; a signal says nothing of the part that it came to."""
+    """Return why all fragments are stopped, for the log; a signal says nothing of the part that it came to."""
     why = supervisor.failure
     if why is None:
         return ""
     part = next(name for name, error, _ in supervisor.failures if error is why)
     if part and isinstance(why, (KeyboardInterrupt, SystemExit)):
-        return f": part {part!r} was interrupted"
+        return f": fragment {part!r} was interrupted"
     return f": {type(why).__name__}: {message_of(why)}"
 
 
@@ -1023,5 +1025,5 @@ def _records(supervisor: Supervisor) -> list[ErrorRecord]:
         record = ErrorRecord(type(error).__name__, message_of(error), where.splitlines()[0] if where else "")
         found.append(record)
         if error is not first and first is not None:
-            add_note(first, f"and in part {name!r}: {record.kind}: {record.message}")
+            add_note(first, f"and in fragment {name!r}: {record.kind}: {record.message}")
     return found

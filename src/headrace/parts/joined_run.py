@@ -546,7 +546,7 @@ class _Part:
     def _forget(self) -> None:
         self.is_known = False
         _log.warning(
-            "part %r has another graph since it was restarted, and is not watched any more", self.name
+            "fragment %r has another graph since it was restarted, and is not watched any more", self.name
         )
 
     def name_of_end(self, flow: str) -> str:

@@ -305,7 +305,7 @@ class LinkOperator(Operator):
         try:
             if not self.is_done and link.failure is None:
                 # Not END, after which the operators of the other part would go on to their ends.
-                reason = error or RunStopped(f"the run of part {self._part!r} was ended", ended_by)
+                reason = error or RunStopped(f"the run of fragment {self._part!r} was ended", ended_by)
                 link.abort(reason, self._part)
         finally:
             link.close()

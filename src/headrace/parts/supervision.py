@@ -209,8 +209,8 @@ class Supervisor:
         differs = difference(expected, description, name)
         if differs:
             error = DigestError(
-                f"part {name!r} composed another program than the driver: {differs}. Every process composes the "
-                "program anew, so compose() must not depend on the time, random numbers, or files that change"
+                f"fragment {name!r} composed another program than the driver: {differs}. Every process composes "
+                "the program anew, so compose() must not depend on the time, random numbers, or files that change"
             )
             return self.fail(name, error, now)
         if part.epoch:
@@ -369,7 +369,7 @@ class Supervisor:
             State.LINKED: "while its operators started",
             State.RUNNING: "while it ran",
         }[state]
-        error = PartLost(f"part {part.name!r}: {how} {doing}")
+        error = PartLost(f"fragment {part.name!r}: {how} {doing}")
         if self.is_stopping:  # perhaps since its peers noticed it first
             return self.fail(part.name, failure or error, now, 2)
         return self._lost(part, state, error, now, failure)
@@ -384,7 +384,7 @@ class Supervisor:
         if state is not State.RUNNING or part.on_loss == STOP:
             return self.fail(part.name, error, now, 2)
         if part.on_loss == GO_ON:
-            return [Warn(f"{error}; the other parts go on")]
+            return [Warn(f"{error}; the other fragments go on")]
         part.begin_again()
         part.epoch += 1
         self.restarts[part.name] = self.restarts.get(part.name, 0) + 1
@@ -415,8 +415,8 @@ class Supervisor:
         if part.state is State.SPAWNED:
             seconds, doing = f"{self.silence + START:g} s", ", and has not composed the program"
         error = PartLost(
-            f"part {part.name!r}: its process has said nothing for {seconds}{doing}: it is frozen, or a call holds "
-            "the interpreter lock"
+            f"fragment {part.name!r}: its process has said nothing for {seconds}{doing}: it is frozen, or a call "
+            "holds the interpreter lock"
         )
         if self.is_stopping:  # perhaps since its peers noticed it first
             return self.fail(part.name, error, now, 2)

@@ -124,7 +124,7 @@ def join(address: Address, part: str, number: int, parent: int, cpus: tuple[int,
     try:
         carrier: Any = access.connect(address, Purpose(PART, part, number))
     except LinkError as error:
-        sys.exit(f"part {part!r}: {error}")
+        sys.exit(f"fragment {part!r}: {error}")
     channel = Channel.over(carrier.detach())
     with _told_of_interrupts(channel):
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
@@ -359,7 +359,7 @@ class Worker:
         # By `run` in an operator. It would end the program of the driver without a word.
         except Over as error:
             failure = GraphError(
-                f"an operator of part {self.assignment.part!r} runs an application, which it cannot do in the "
+                f"an operator of fragment {self.assignment.part!r} runs an application, which it cannot do in the "
                 "process of a part: run that application in the program, before this run or after it"
             )
             for note in notes_of(error):
@@ -454,7 +454,7 @@ class Worker:
             looks += 1
             if peer in self._lost or looks >= (_LOOKS if self._is_stopped else _CONNECTING * _LOOKS):
                 coming.cancel()
-                raise PeerLost(f"link {flow.name!r}: part {peer!r} could not be connected")
+                raise PeerLost(f"link {flow.name!r}: fragment {peer!r} could not be connected")
         return coming.result()
 
     @property
@@ -472,7 +472,7 @@ class Worker:
             self._lost.add(part)
         for name, (peer, link) in list(self._links.items()):
             if peer == part and (not lost.flow or (name, link.terms.epoch) == (lost.flow, lost.epoch)):
-                link.lose(PeerLost(f"link {name!r}: part {part!r} is lost"))
+                link.lose(PeerLost(f"link {name!r}: fragment {part!r} is lost"))
 
     @property
     def _is_stopped(self) -> bool:
@@ -482,7 +482,7 @@ class Worker:
         """Let a flow be as its peer has left it: ended, or failed if the others go on without that part."""
         peer = self._peer(flow)
         is_lost = self._on_loss(peer) == GO_ON
-        failure = PeerLost(f"link {flow.name!r}: part {peer!r} is gone") if is_lost else None
+        failure = PeerLost(f"link {flow.name!r}: fragment {peer!r} is gone") if is_lost else None
         self.cut.connect(flow.name, AbsentLink(failure))
 
     def _on_loss(self, part: str) -> str:
@@ -511,7 +511,7 @@ class Worker:
         policy = STOP
         if isinstance(error, PeerLost):
             lost = cut.part if isinstance(error, GivenUp) else self._peer(flow)
-            add_note(error, f"part {lost!r} is lost, in flow {flow.name!r}")
+            add_note(error, f"fragment {lost!r} is lost, in flow {flow.name!r}")
             self._tell_lost(flow.name, lost)
             policy = self._on_loss(lost)
         if policy == GO_ON:
@@ -535,9 +535,9 @@ class Worker:
             while (messages := self.channel.receive()) is not None:
                 for message in messages:
                     self._handle_or_fail(message)
-            _log.info("part %r: its driver is gone", self.assignment.part)
+            _log.info("fragment %r: its driver is gone", self.assignment.part)
         except BaseException:
-            _log.exception("part %r: its driver is unheard", self.assignment.part)
+            _log.exception("fragment %r: its driver is unheard", self.assignment.part)
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
 
