@@ -4,7 +4,7 @@
     python examples/combine_streams.py --green-context      the streams on two slices of the GPU
     python examples/combine_streams.py --default-stream     every operator on the default stream
 
-Frames are CuPy arrays on a GPU, and buffers of a simulated device where there is none.
+Frames are CuPy arrays on a GPU, and arrays of a simulated one where there is none.
 """
 
 from __future__ import annotations
@@ -15,63 +15,55 @@ from typing import Any
 from headrace import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, gpu
 from headrace.conditions import CudaStreamCondition
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
-from shared.numbered_frames import Frames, open_frames, sms_of
+from shared.device import open_device, sms_of
+
+xp = gpu.arrays()
+LENGTH = 1 << 16
 
 
 class Source(Operator):
     """Emits frames filled with 0, 1, 2, ... times a factor."""
 
-    frames: Frames
     factor: int
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.output("out")
-        spec.param("frames")
         spec.param("factor", 1)
 
     def start(self) -> None:
         self.number = self.sms = 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        stream = context.allocate_cuda_stream(
-            "source"
-        )  # an operator without inputs asks for its stream by a name
-        self.sms = sms_of(stream)
-        op_output.emit(self.frames.full(self.factor * self.number, stream), "out")
+        self.sms = sms_of(gpu.current_stream())
+        op_output.emit(xp.full(LENGTH, self.factor * self.number, dtype=xp.int32), "out")
         self.number += 1
 
 
 class Combiner(Operator):
     """Adds two frames on its own stream, which is ordered after both."""
 
-    frames: Frames
-
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in1")
         spec.input("in2")
         spec.output("out")
-        spec.param("frames")
 
     def start(self) -> None:
         self.sms = 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         one = op_input.receive("in1")
-        other = op_input.receive("in2")
-        stream = op_input.receive_cuda_stream("in1")  # which comes after the work behind both frames
-        self.sms = sms_of(stream)
-        op_output.emit(self.frames.add(one, other, stream), "out")  # the message carries the stream
+        other = op_input.receive("in2")  # the current stream comes after the work behind both frames
+        self.sms = sms_of(gpu.current_stream())
+        op_output.emit(one + other, "out")  # the message carries the stream
 
 
 class Receiver(Operator):
     """Reads frames back and counts those with the right contents."""
 
-    frames: Frames
     factor: int
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
-        spec.param("frames")
         spec.param("factor", 1)
 
     def start(self) -> None:
@@ -79,19 +71,16 @@ class Receiver(Operator):
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        self.sms = sms_of(stream)
-        values = self.frames.read(frame, stream)
+        self.sms = sms_of(gpu.current_stream())
+        values = xp.asnumpy(frame)  # waits for the copy
         self.right += bool((values == self.factor * self.received).all())
         self.received += 1
 
 
 class Combine(Application):
-    def __init__(
-        self, frames: Frames, count: int, sms: list[int], *, own_stream: bool, green_context: bool
-    ) -> None:
+    def __init__(self, count: int, sms: list[int], *, own_stream: bool, green_context: bool) -> None:
         super().__init__()
-        self.frames, self.count, self.sms = frames, count, sms
+        self.count, self.sms = count, sms
         self.own_stream, self.green_context = own_stream, green_context
 
     def compose(self) -> None:
@@ -104,15 +93,14 @@ class Combine(Application):
             )
         else:
             making = using = CudaStreamPool(self, max_size=5)
-        shared: dict[str, Any] = {"frames": self.frames}
         one, other = (
-            Source(self, making, CountCondition(self, self.count), factor=factor, name=name, **shared)
+            Source(self, making, CountCondition(self, self.count), factor=factor, name=name)
             for name, factor in (("source1", 1), ("source2", 10))
         )
-        combiner = Combiner(self, using, name="combiner", **shared)
+        combiner = Combiner(self, using, name="combiner")
         # The receiver waits for its copy to the host. With this condition it runs only when the frame is finished.
         ready = CudaStreamCondition(self, receiver="in")
-        receiver = Receiver(self, using, ready, factor=11, name="receiver", **shared)
+        receiver = Receiver(self, using, ready, factor=11, name="receiver")
         self.add_flow(one, combiner, {("out", "in1")})
         self.add_flow(other, combiner, {("out", "in2")})
         self.add_flow(combiner, receiver)
@@ -129,9 +117,8 @@ def main() -> int:
     parser.add_argument("--default-stream", action="store_true", help="use the default stream everywhere")
     parser.add_argument("--green-context", action="store_true", help="put the stream pools on two slices")
     options = parser.parse_args()
-    with open_frames() as frames:
+    with open_device():
         app = Combine(
-            frames,
             options.count,
             options.sms,
             own_stream=not options.default_stream,

@@ -2,7 +2,7 @@
 
     python examples/parallel_slices.py --sms 16 40
 
-Frames are CuPy arrays on a GPU, and buffers of a simulated device where there is none.
+Frames are CuPy arrays on a GPU, and arrays of a simulated one where there is none.
 """
 
 from __future__ import annotations
@@ -12,57 +12,53 @@ from typing import Any
 
 from headrace import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, gpu
 from headrace.resources import CudaGreenContext, CudaGreenContextPool
-from shared.numbered_frames import Frames, open_frames, sms_of
+from shared.device import open_device, sms_of
+
+xp = gpu.arrays()
+LENGTH = 1 << 16
 
 
 class Transmitter(Operator):
     """Emits frames filled with 0, 1, 2, ... times a factor, each made on the operator's own stream."""
 
-    frames: Frames
     factor: int
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.output("out")
-        spec.param("frames")
         spec.param("factor", 1)
 
     def start(self) -> None:
         self.number = self.sms = 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        stream = context.allocate_cuda_stream("transmitter")  # the same stream in every compute
-        op_output.set_cuda_stream(stream, "out")
-        self.sms = sms_of(stream)
-        op_output.emit(self.frames.full(self.factor * self.number, stream), "out")
+        self.sms = sms_of(gpu.current_stream())
+        op_output.emit(xp.full(LENGTH, self.factor * self.number, dtype=xp.int32), "out")
         self.number += 1
 
 
 class Receiver(Operator):
     """Reads frames back and counts those with the right contents."""
 
-    frames: Frames
     factor: int
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
-        spec.param("frames")
         spec.param("factor", 1)
 
     def start(self) -> None:
         self.received = self.right = 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")  # the receiver's own, ordered after the transmitter's
-        values = self.frames.read(frame, stream)
+        frame = op_input.receive("in")  # the current stream is ordered after the transmitter's
+        values = xp.asnumpy(frame)  # waits for the copy
         self.right += bool((values == self.factor * self.received).all())
         self.received += 1
 
 
 class Parallel(Application):
-    def __init__(self, frames: Frames, count: int, sms: list[int]) -> None:
+    def __init__(self, count: int, sms: list[int]) -> None:
         super().__init__()
-        self.frames, self.count, self.sms = frames, count, sms
+        self.count, self.sms = count, sms
 
     def compose(self) -> None:
         self.scheduler(EventBasedScheduler(self, worker_thread_number=2))
@@ -70,10 +66,9 @@ class Parallel(Application):
         self.flows = []
         for n in range(len(self.sms)):
             part = CudaGreenContext(self, slices, n)
-            what = {"frames": self.frames, "factor": n + 1}
             count = CountCondition(self, self.count)
-            transmitter = Transmitter(self, part, count, name=f"transmitter{n}", **what)
-            receiver = Receiver(self, part, name=f"receiver{n}", **what)
+            transmitter = Transmitter(self, part, count, factor=n + 1, name=f"transmitter{n}")
+            receiver = Receiver(self, part, factor=n + 1, name=f"receiver{n}")
             self.add_flow(transmitter, receiver)
             self.flows.append((transmitter, receiver))
 
@@ -83,8 +78,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10, metavar="N", help="frames of each flow (10)")
     parser.add_argument("--sms", type=int, nargs=2, default=[16, 40], help="SMs of the two slices (16 40)")
     options = parser.parse_args()
-    with open_frames() as frames:
-        app = Parallel(frames, options.count, options.sms)
+    with open_device():
+        app = Parallel(options.count, options.sms)
         app.run()
         print(f"{gpu.Device(0).name}: {sms_of(None)} SMs")
     for n, (transmitter, receiver) in enumerate(app.flows):

@@ -20,7 +20,8 @@ MENTION = re.compile(rf"\b({'|'.join(NAMES)})\b")
 # Files and folders that may, and why.
 ALLOWED = {
     "tensor/libraries": "the registry itself",
-    "core/raising_line.py": "modules whose lines are not the program's own",
+    "capture/refusal.py": "modules whose lines are not the program's own",
+    "gpu/cuda/backend.py": "the module of arrays on a GPU",
     "gpu/stream_handle.py": "the documented methods of a handle, which ask the registry",
     "inference/placement.py": "the name of the extra to install",
     "inference/torch_model.py": "the runtime that runs models of PyTorch",

@@ -379,3 +379,41 @@ def test_no_form_of_import_goes_unseen(statement: str) -> None:
 def test_a_name_of_the_whole_package_counts_as_an_import_from_the_top() -> None:
     ((_, name),) = imported_modules("from headrace import Operator", "headrace.core.operator")
     assert layer_of(name) == "headrace"
+
+
+def test_an_operator_and_an_input_keep_no_state_of_features() -> None:
+    """Each feature keeps its state beside itself; what grows here is known to everybody."""
+    from headrace import Application, Operator
+    from headrace._runtime import InputPort
+
+    kept = vars(Operator(Application())._headrace)
+    assert len(kept) <= 15, sorted(kept)
+    assert len(InputPort.__slots__) <= 12
+
+
+def _files_with(pattern: str, *folders: str) -> set[str]:
+    """Return the files whose code, without comments and docstrings, has a pattern."""
+    found = set()
+    for folder in folders:
+        for file in (PACKAGE / folder).rglob("*.py"):
+            code = ast.unparse(_without_docstrings(ast.parse(file.read_text())))
+            if re.search(pattern, code):
+                found.add(str(file.relative_to(PACKAGE)))
+    return found
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [
+                each
+                for each in node.body
+                if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+            ] or [ast.Pass()]
+    return tree
+
+
+def test_three_files_know_that_a_run_may_be_paused() -> None:
+    """Whoever wants to know whether a node may begin asks the gate; parts have pauses of several processes."""
+    known = _files_with(r"(?i)paus", "core", "_runtime", "capture", "conditions", "replicas", "application")
+    assert known == {"core/control.py", "_runtime/scheduling/gate.py", "application/fragment.py"}

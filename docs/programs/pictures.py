@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace import Application, CountCondition, Operator
+from headrace import Application, CountCondition, Operator, gpu
 from headrace.gpu import sim
 
+xp = gpu.arrays()
 MS = 1e-3
 
 
@@ -25,10 +26,8 @@ class Camera(Operator):
 
     def compute(self, op_input, op_output, context):
         self.number += 1
-        stream = context.allocate_cuda_stream("camera")
-        op_output.set_cuda_stream(stream, "out")
-        frame = sim.Device(0).allocate(8, stream=stream.stream)
-        launch(stream, 2 * MS, lambda out, n=self.number: out.view(np.int64).fill(n), frame)
+        frame = xp.empty(1, dtype=xp.int64)
+        launch(gpu.current_stream(), 2 * MS, lambda out, n=self.number: out.view(np.int64).fill(n), frame)
         op_output.emit(frame, "out")
 
 

@@ -648,6 +648,37 @@ def test_a_change_attaches_only_the_operators_whose_flows_it_changes(scheduler: 
     }
 
 
+def test_operators_that_join_a_run_of_the_default_scheduler_bring_workers() -> None:
+    """The source goes on although every consumer blocks: those of the beginning, and those that joined."""
+    blocked = threading.Semaphore(0)
+    end = Event()
+
+    def block(self: Any, op_input: Any, op_output: Any) -> None:
+        if op_input.receive("in") == 5:
+            blocked.release()
+            assert end.wait(PATIENCE)
+
+    def waiting(app: Any, name: str) -> Step:
+        return Step(app, inputs=["in"], body=block, name=name)
+
+    def add(app: Any) -> None:
+        for name in ("second", "third"):
+            app.add_flow(app.numbers, waiting(app, name), policy=IOSpec.QueuePolicy.REJECT, size=9)
+
+    def all_block(app: Any) -> None:
+        has_workers = all(blocked.acquire(timeout=PATIENCE) for _ in range(3))
+        end.set()
+        assert has_workers
+
+    def compose(app: Any) -> None:
+        app.numbers = counting(app, 9, {2: add, 6: all_block})
+        app.add_flow(app.numbers, waiting(app, "first"), policy=IOSpec.QueuePolicy.REJECT, size=9)
+
+    app = App(compose, lambda app, clock=None: DefaultScheduler(app))
+    app.run()
+    assert app.scheduler().workers == 4
+
+
 def test_the_default_scheduler_refuses_a_queue_that_drops_in_a_run_on_one_thread() -> None:
     def add(app: Any) -> None:
         app.add_flow(app.numbers, sink(app, [], name="recorder"), policy=IOSpec.QueuePolicy.POP)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace import IOSpec
 from headrace.core import Graph, GraphError
+from headrace.core.graph import Beyond, is_sink, is_source
 from tests.harness import App, Step, run
 from tests.limits import examples
 
@@ -87,3 +88,13 @@ def test_a_flow_that_was_removed_in_compose_is_not_run() -> None:
 
     run(compose)
     assert ticks == ["first"]
+
+
+def test_a_source_and_a_sink_are_what_flows_make_them() -> None:
+    """Whatever ports they declare: an input that may stay empty makes no operator anything but a source."""
+    _, made = graph_of({(0, 1), (1, 2)})
+    assert [is_source(operator) for operator in made] == [True, False, False, True, True, True]
+    assert [is_sink(operator) for operator in made] == [False, False, True, True, True, True]
+    for operator in made:  # the ends of flows from and to other processes
+        operator._headrace.beyond = Beyond()
+    assert not any(is_source(operator) or is_sink(operator) for operator in made)

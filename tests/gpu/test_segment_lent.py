@@ -1,23 +1,22 @@
 """What a segment sends is written again only when nobody reads it any more, on the host or on the device.
 
-The arrays are like those of CuPy: a segment sends the same ones again (`headrace.tensor.lent_arrays`).
+A segment sends the same arrays again (`headrace.tensor.lent_arrays`).
 """
 
 from __future__ import annotations
 
 import gc
-import math
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from headrace import gpu, op
+from headrace import op
 from headrace.gpu.allocation import in_use
+from headrace.gpu.sim import arrays
 from headrace.resources import CudaStreamPool
-from headrace.tensor import register_library
-from headrace.tensor.device_arrays import DeviceLibrary, Layout
+from headrace.tensor.libraries.simulated import SimulatedArrays
 from tests.gpu.segment_programs import (
     COUNT,
     Sink,
@@ -34,61 +33,7 @@ from tests.gpu.segment_programs import (
 from tests.limits import pairs
 
 pytestmark = pytest.mark.usefixtures("simulated_pipelines")
-FRAMES, BYTES = 70, 4 * COUNT
-
-
-class Memory:
-    def __init__(self, owner: Any, address: int) -> None:
-        self.owner, self.address = owner, address
-
-
-class Array:
-    """An array that refers to its memory by way of a pointer."""
-
-    def __init__(self, pointer: list[Memory], shape: tuple[int, ...] = (BYTES,)) -> None:
-        self.pointer, self.shape = pointer, shape
-
-    def part(self) -> Array:
-        return Array([self.pointer[0]])
-
-    def __simulated_memory__(self) -> Any:
-        memory: Any = gpu.Buffer
-        size = math.prod(self.shape)
-        return memory.from_handle(self.pointer[0].address, size, owner=self).__simulated_memory__()
-
-
-class Arrays(DeviceLibrary):
-    types = (Array,)
-    lasts = True
-
-    def owner(self, array: Array) -> Any:
-        return array.pointer[0]
-
-    def begin(self, array: Array) -> int:
-        return array.pointer[0].address
-
-    def layout(self, array: Array) -> Layout:
-        return Layout(self, array.shape, (1,), None, 0)
-
-    def itemsize(self, layout: Layout) -> int:
-        return 1
-
-    def numpy_dtype(self, layout: Layout) -> Any:
-        return None
-
-    address = begin
-
-    def at(self, layout: Layout, address: int, owner: Any) -> Array:
-        return Array([Memory(owner, address)], layout.shape)
-
-    def links(self, array: Array) -> tuple[Any, ...]:
-        return (array, array.pointer, array.pointer[0])
-
-    def state(self, array: Array) -> Any:
-        return array.shape
-
-
-register_library(Arrays())
+FRAMES = 70
 
 
 @pytest.fixture
@@ -102,9 +47,9 @@ def simulated_pipelines(of_this_process: Any) -> Iterator[None]:
     assert in_use.keys() <= before.keys()  # nothing is kept after the run
 
 
-def as_array(frame: Any, number: int = 0) -> Array:
+def as_array(frame: Any, number: int = 0) -> Any:
     """Return an array on the memory of a tensor."""
-    return Array([Memory(frame, frame.data)], (frame.nbytes,))
+    return arrays.asarray(frame)
 
 
 def emit_array(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -115,24 +60,18 @@ def emit_array(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     op_output.emit(as_array(made), "out")
 
 
-def changed(array: Array) -> Array:
-    array.shape = (2, BYTES // 2)
-    return array
-
-
-def seen_weakly(array: Array) -> Array:
+def seen_weakly(array: Any) -> Any:
     seen.append(weakref.ref(array))
     return array
 
 
-seen: list[weakref.ref[Array]] = []
+seen: list[weakref.ref[Any]] = []
 # What a reader makes of each frame, and for how many computes it holds it before the device reads it.
-READERS: dict[str, tuple[Callable[[Array], Any], int]] = {
+READERS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "drops it at once": (lambda array: array, 0),
     "holds it": (lambda array: array, 2),
-    "holds a part": (Array.part, 2),
+    "holds a part": (lambda array: array[...], 2),
     "holds it for long": (lambda array: array, 20),
-    "changes its shape": (changed, 0),
     "has a weak reference": (seen_weakly, 0),
 }
 
@@ -198,7 +137,7 @@ def test_a_graph_that_is_closed_leaves_its_arrays_to_their_readers(how: str) -> 
         made = self.new(stream)
         launch(stream, affine, made, frame, COUNT, 2, 1)
         self.last = frame
-        op_output.emit(Array([Memory(made, made.data)]), "out")
+        op_output.emit(as_array(made), "out")
 
     def begin(self: Any) -> None:
         self.last = None
@@ -219,13 +158,13 @@ def test_a_graph_that_is_closed_leaves_its_arrays_to_their_readers(how: str) -> 
 @pytest.mark.parametrize("options", [{}, {"outputs": "ring", "slots": 4}], ids=["copy", "ring"])
 def test_the_arrays_of_a_segment_are_few(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     lent: list[tuple[int, Any]] = []
-    state = Arrays.state
+    state = SimulatedArrays.state
 
-    def noting(self: Arrays, array: Array) -> Any:  # asked for whenever it is sent
+    def noting(self: SimulatedArrays, array: Any) -> Any:  # asked for whenever it is sent
         lent.append((self.begin(array), id(array)))
         return state(self, array)
 
-    monkeypatch.setattr(Arrays, "state", noting)
+    monkeypatch.setattr(SimulatedArrays, "state", noting)
 
     def compose(app: Any) -> None:
         stage = Work(app, body=emit_array, name="stage")
@@ -251,4 +190,4 @@ def test_a_function_gives_its_array_back_after_each_compute() -> None:
         app.capture(stage, outputs="ring", slots=4)
 
     run_with(compose)
-    assert read == [BYTES] * FRAMES
+    assert read == [COUNT] * FRAMES

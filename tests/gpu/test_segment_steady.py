@@ -1,7 +1,4 @@
-"""A segment whose frames are one array after another, like the last one, and what may come between them.
-
-The arrays are like those of CuPy, as in `test_segment_lent`.
-"""
+"""A segment whose frames are one array after another, like the last one, and what may come between them."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from tests.gpu.segment_programs import (
     run_with,
     slowly,
 )
-from tests.gpu.test_segment_lent import Array, as_array, pass_on, simulated_pipelines  # noqa: F401 (a fixture)
+from tests.gpu.test_segment_lent import as_array, pass_on, simulated_pipelines  # noqa: F401 (a fixture)
 from tests.harness.application import event_based
 
 pytestmark = [
@@ -73,7 +70,7 @@ def _scale(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     self.first(self, context)
     frame = op_input.receive("in")
     stream = op_input.receive_cuda_stream("in")
-    count = frame.shape[0] // 4
+    count = frame.shape[0]
     made = self.pool.allocate_tensor((count,), "int32", "device", stream=stream)
     launch(stream, affine, made, frame, count, self.times, 1)
     op_output.emit(as_array(made), "out")
@@ -89,7 +86,7 @@ class Reads(Work):
 def _read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     frame = op_input.receive("in")
     stream = op_input.receive_cuda_stream("in")
-    count = frame.shape[0] // 4
+    count = frame.shape[0]
     made = self.pool.allocate_tensor((count,), "int32", "device", stream=stream)
     launch(stream, slowly, made, frame, count)
     op_output.emit(made, "out")
@@ -106,7 +103,7 @@ def program(
     def compose(app: Any) -> None:
         stage = Scales(app, name="stage")
 
-        def make(frame: Any, number: int) -> Array:
+        def make(frame: Any, number: int) -> Any:
             between(stage, number)
             return as_array(frame)
 
@@ -173,7 +170,7 @@ def test_a_knob_that_is_set_between_two_frames_counts_at_once(
     def compose(app: Any) -> None:
         stage = Scales(app, first=lambda self, context: context.knob("gain", "float32", 1), name="stage")
 
-        def make(frame: Any, number: int) -> Array:
+        def make(frame: Any, number: int) -> Any:
             if number == 30:
                 stage.set_knob("gain", 2.0)
             return as_array(frame)
@@ -196,7 +193,7 @@ def test_frames_of_another_shape_come_between(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("details", [True, "timestamps"])
 def test_metadata_and_timestamps_come_and_go(options: dict[str, Any], details: Any) -> None:
     def compose(app: Any) -> None:
-        def make(frame: Any, number: int) -> Array:
+        def make(frame: Any, number: int) -> Any:
             source.details = details if number % 20 > 12 else False  # of the next frame
             return as_array(frame)
 
@@ -222,7 +219,7 @@ def test_a_replay_that_differs_is_still_found(options: dict[str, Any]) -> None:
         times[0] = 2
         stage = Work(app, body=body, name="stage")
 
-        def make(frame: Any, number: int) -> Array:
+        def make(frame: Any, number: int) -> Any:
             times[0] = 2 if number < 40 else 3
             return as_array(frame)
 

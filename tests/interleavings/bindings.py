@@ -68,7 +68,7 @@ _MODULES = [
     "headrace._runtime.scheduling.evaluated_conditions",
     "headrace._runtime.scheduling.node",
     "headrace._runtime.scheduling.parker",
-    "headrace._runtime.scheduling.pausing",
+    "headrace._runtime.scheduling.gate",
     "headrace._runtime.scheduling.polling",
     "headrace._runtime.messages.queue",
     "headrace._runtime.messages.ports",
@@ -241,7 +241,7 @@ def work_in(engine: Engine, ready_queue: ReadyQueue) -> list[str]:
         node.name
         for queue in queues
         for node in (*queue.now, *queue.later)
-        if not node.blockers and engine.pausing.allows(queue)
+        if not node.blockers and engine.gate.allows(queue)
     ]
     return ready + [
         f"an announcement for {'anyone' if node is None else node.name}"
@@ -262,7 +262,7 @@ def is_stopping(engine: Engine) -> bool:
 
 def next_time(engine: Engine) -> int | None:
     """Return in how many nanoseconds the next timer is due, or None if there is none that passes by itself."""
-    until = None if engine.pausing.is_still else engine.next_time()
+    until = None if engine.gate.is_still else engine.next_time()
     seconds = None if until is None or not engine.clock.passes else engine.clock.seconds_until(until)
     return None if seconds is None else round(seconds * 1e9)
 
@@ -318,7 +318,7 @@ def misjudged(engine: Engine, changing: Callable[[Any], bool]) -> list[str]:
             or node in engine.inbox
             or changing(node)
             or node is engine.alone.node
-            or (node.operator._headrace.is_link and any(map(_computes, _neighbours(node))))
+            or (node.beyond is not None and any(map(_computes, _neighbours(node))))
             or (awaited.until is not None and awaited.until <= now)
         )
         if awaited is ENDED or engine.stopping or is_about_to_be_evaluated:
@@ -430,7 +430,7 @@ def state_of(engine: Engine, name: Callable[[Any], str]) -> str:
     lines.append(
         f"engine: stopping {engine.stopping}, running {engine.running}, outstanding {engine.outstanding}, "
         f"alive {engine.alive}, inbox {[node and node.name for node in engine.inbox]}, "
-        f"held {engine.held}, paused {engine.pausing.is_paused}, next time {engine.next_time()}, "
+        f"held {engine.held}, paused {not engine.gate.is_open}, next time {engine.next_time()}, "
         f"waking {[name(parker) for parker in engine.waiting.waking]}"
     )
     for number, ready_queue in enumerate(engine.ready_queues):

@@ -23,7 +23,7 @@ _STATE = "headrace._runtime.scheduling.queue_state"
 _ROOM = "headrace._runtime.scheduling.room_sharing"
 _PARKER = "headrace._runtime.scheduling.parker"
 _ALONE = "headrace._runtime.scheduling.alone"
-_PAUSING = "headrace._runtime.scheduling.pausing"
+_PAUSING = "headrace._runtime.scheduling.gate"
 _QUEUE = "headrace._runtime.messages.queue"
 _LINK = "headrace.parts.link_operators"
 _LINK_END = "headrace.link.end"
@@ -204,8 +204,7 @@ PLANTS = [
     Plant(
         "who ends a turn does not tell the producers of room",
         _ENGINE,
-        "            state.update_producers(self.pausing.is_paused)\n"
-        "            for producer in state.watchers:\n",
+        "            state.update_producers()\n            for producer in state.watchers:\n",
         "            for producer in state.watchers:\n",
         "uneven-fan-2",
         (_LOST, _WRONG, Kind.LIVELOCK),
@@ -298,7 +297,7 @@ PLANTS = [
         "            return node\n",
         "event-beside-2",
         (_LOST, _WRONG),
-        order=1,
+        order=2,
     ),
     Plant(
         "a node can be put in its queue twice",
@@ -522,8 +521,8 @@ PLANTS = [
     Plant(
         "Ctrl-C does not stop the workers",
         _WORKERS,
-        "        engine.request_stop()\n        for worker in workers:\n",
-        "        for worker in workers:\n",
+        "            engine.request_stop()\n            self._wait()\n",
+        "            self._wait()\n",
         "ctrl-c-2",
         (_HANG,),
     ),
@@ -644,7 +643,7 @@ PLANTS = [
     Plant(
         "room that becomes free is promised to nobody",
         _ENGINE,
-        "                line.promise(self.pausing.is_paused)\n",
+        "                line.promise()\n",
         "                pass\n",
         "two-producers-2",
         (_WRONG, _LOST, _HANG),
@@ -652,7 +651,7 @@ PLANTS = [
     Plant(
         "a producer that does not use the room it was promised keeps it",
         _ENGINE,
-        "            node.shared_room.release(self.pausing.is_paused)\n",
+        "            node.shared_room.release()\n",
         "            pass\n",
         "changing-mind-1",
         (_HANG, _WRONG),
@@ -668,7 +667,7 @@ PLANTS = [
     Plant(
         "a producer that waits for room keeps what it has reserved elsewhere",
         _ROOM,
-        "                self.release(is_paused)\n",
+        "                self.release()\n",
         "                pass\n",
         "two-lines-2",
         (_HANG, _WRONG, _LEAK),
@@ -682,7 +681,7 @@ PLANTS = [
         (_WRONG, _ERROR),
         order=0,
     ),
-    # Pausing.
+    # Gate.
     Plant(
         "a request to pause, step or resume wakes nobody",
         _PAUSING,
@@ -694,7 +693,7 @@ PLANTS = [
     Plant(
         "a worker that ends a pause takes no notice of a stop",
         _PAUSING,
-        "        if engine.stopping or requests or self.changes:\n",
+        "        if engine.stopping or requests or self.calls:\n",
         "        if requests:\n",
         "resume-stop-2",
         (_WRONG,),
@@ -703,7 +702,7 @@ PLANTS = [
     Plant(
         "workers of a paused run wake each other for nodes that nobody may take",
         _WAITING,
-        "            if engine.held and not engine.pausing.allows(ready_queue):\n                continue",
+        "            if engine.held and not engine.gate.allows(ready_queue):\n                continue",
         "            if False:\n                continue",
         "pause-two-queues-1",
         (_SPIN,),
@@ -712,16 +711,16 @@ PLANTS = [
     Plant(
         "a worker stands still although a step is left",
         _PAUSING,
-        "        return self.is_paused and not (self.steps or self.node_steps)\n",
-        "        return self.is_paused\n",
+        "        return not self.is_open and not (self.steps or self.node_steps)\n",
+        "        return not self.is_open\n",
         "step-periodic-1",
         (_WRONG,),
     ),
     Plant(
         "a paused run ends when nothing runs",
         _WAITING,
-        "            is_paused = engine.pausing.is_still\n",
-        "            is_paused = engine.pausing.is_still and engine.has_ready()\n",
+        "            is_still = engine.gate.is_still\n",
+        "            is_still = engine.gate.is_still and engine.has_ready()\n",
         "pause-end-1",
         (_WRONG,),
     ),
@@ -745,7 +744,7 @@ PLANTS = [
     Plant(
         "time jumps although the node of the step is ready",
         _WAITING,
-        "        if until is None or any(map(engine.pausing.allows, engine.ready_queues)):\n",
+        "        if until is None or any(map(engine.gate.allows, engine.ready_queues)):\n",
         "        if until is None:\n",
         "step-pooled-1",
         (_WRONG,),
@@ -763,8 +762,8 @@ PLANTS = [
     Plant(
         "others begin while a node computes alone",
         _PAUSING,
-        "        engine.held = self.is_paused or engine.alone.node is not None\n",
-        "        engine.held = self.is_paused or engine.alone.is_waiting\n",
+        "        engine.held = not self.is_open or engine.alone.node is not None\n",
+        "        engine.held = not self.is_open or engine.alone.is_waiting\n",
         "alone-2",
         (_WRONG, _ERROR),
         order=8,

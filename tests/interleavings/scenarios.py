@@ -1021,7 +1021,7 @@ def _check_loaded(world: World) -> None:
 _add((2, 3, 5), Scenario("loaded", _loaded, others={"setter": _set_events}, check=_check_loaded))
 
 
-# Pausing.
+# Gate.
 
 
 def _pause_step_and_resume(world: World) -> None:

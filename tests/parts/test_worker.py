@@ -474,7 +474,8 @@ def test_a_value_that_comes_while_earlier_ones_are_set_is_the_last() -> None:
             made._handle(_gain(2))  # as the thread that listens to the driver would
         gains.append(value)
 
-    operator = SimpleNamespace(name="scale", _headrace=SimpleNamespace(stands_for=None), set_live=set_live)
+    operator = SimpleNamespace(name="scale", _headrace=SimpleNamespace(), set_live=set_live)
+    operator._headrace.declared = operator
     made.cut = SimpleNamespace(application=SimpleNamespace(graph=[operator]))
     made._handle(_gain(1))
     made.start()

@@ -158,7 +158,7 @@ def test_a_step_of_an_operator_without_messages_waits_for_them(
         one.wait()
     before = list(one.computes)
     one.app.step(1, "sink")
-    wait_until(lambda: not one.app._headrace.engine.pausing.requests, "the step is asked for")
+    wait_until(lambda: not one.app._headrace.engine.gate.requests, "the step is asked for")
     assert not one.app.wait_until_paused(0), "the step is still to come"
     assert one.computes == before
     one.app.step(1, "source")

@@ -153,7 +153,7 @@ class InnerFragment(InnerComposition):
 
     def expand_replicas(self) -> None:
         """Replace the operators that were given ``workers=`` by their replicas."""
-        if any(operator._headrace.replicas is not None for operator in self.fragment.graph):
+        if any(operator._headrace.replication.options is not None for operator in self.fragment.graph):
             from headrace.application.child import run_child
             from headrace.replicas.expansion import expand
 

@@ -55,10 +55,11 @@ class Running:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        cancelled = await self._end(error)
-        self._conclude(error or cancelled)
-        if cancelled is not None:
-            raise cancelled
+        interrupt = await self._end(error)
+        self._conclude(error or interrupt)
+        # A cancellation comes out in any case: who cancelled the task waits for it.
+        if interrupt is not None and (error is None or isinstance(interrupt, asyncio.CancelledError)):
+            raise interrupt
 
     def _start(self) -> OutcomeFuture:
         self._future = cast("OutcomeFuture", self._fragment.run_async())
@@ -75,7 +76,7 @@ class Running:
     def _wait_until_over(self, error: BaseException | None) -> BaseException | None:
         """Let the run end, and wait until everything is stopped; return the first interrupt that came meanwhile."""
         assert self._future is not None
-        interrupts = Interrupts(self._fragment.name, self._fragment.stop_execution, self._waits_for)
+        interrupts = self._interrupts()
         interrupts.install()
         try:
             self._let_end(error)
@@ -96,20 +97,33 @@ class Running:
         else:
             drain(self._fragment, closes_results=True)
 
-    async def _end(self, error: BaseException | None) -> asyncio.CancelledError | None:
-        """Await the end of the run, even if this task is cancelled meanwhile; return the cancellation."""
+    async def _end(self, error: BaseException | None) -> BaseException | None:
+        """Await the end of the run, even if this task is cancelled or interrupted; return what came meanwhile.
+
+        The handler of asyncio cancels the task at the first Ctrl-C, and raises at the next one, out of the event
+        loop, on which nothing would end the run then.
+        """
         assert self._future is not None
-        self._let_end(error)
+        interrupts = self._interrupts()
+        interrupts.install()
         cancelled = None
-        ended: asyncio.Future[Any] = asyncio.wrap_future(self._future)
-        ended.add_done_callback(lambda future: future.cancelled() or future.exception())
-        while not self._future.done():
-            try:
-                await asyncio.wait([ended])
-            except asyncio.CancelledError as cancellation:
-                self._fragment.stop_execution()
-                cancelled = cancellation
-        return cancelled
+        try:
+            self._let_end(error)
+            ended: asyncio.Future[Any] = asyncio.wrap_future(self._future)
+            ended.add_done_callback(lambda future: future.cancelled() or future.exception())
+            while not self._future.done():
+                try:
+                    await asyncio.wait([ended])
+                except asyncio.CancelledError as cancellation:
+                    self._fragment.stop_execution()
+                    cancelled = cancellation
+        finally:
+            interrupts.restore()
+        return cancelled or interrupts.first
+
+    def _interrupts(self) -> Interrupts:
+        """Return what holds interrupts back while the run ends, and stops it at the first."""
+        return Interrupts(self._fragment.name, self._fragment.stop_execution, self._waits_for)
 
     def _conclude(self, error: BaseException | None) -> None:
         """Leave no thread behind, and raise what the run raised; an error of the block shows it instead."""

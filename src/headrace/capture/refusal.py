@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
+import traceback
+
 from headrace._runtime import NotDirect
-from headrace.core.raising_line import raising_line
 
 
 class Refusal(Exception):
@@ -48,3 +51,27 @@ def refusal_of(error: BaseException, operator: str) -> Refusal:
     where = f" at {call}" if call else ""
     who = f"operator {operator!r}" if operator else "one of its operators"
     return Refusal(f"{who}{where}: {why or 'it raised an error while it was recorded'} ({text})")
+
+
+_LIBRARIES = ("headrace", "cupy", "torch", "numpy", "cuda", "numba")
+
+
+def raising_line(error: BaseException) -> str:
+    """Return the line of the program that raised, and where it is: the last one that is not in a library."""
+    found = None
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if not _is_of_a_library(frame.f_globals.get("__name__"), frame.f_code.co_filename):
+            found = frame.f_code.co_filename, number
+    if found is None:
+        return ""
+    file, number = found
+    line = linecache.getline(file, number).strip()
+    place = f"{file.rpartition('/')[2]}, line {number}"
+    return f"{line!r} ({place})" if line else place
+
+
+def _is_of_a_library(module: object, file: str) -> bool:
+    top = str(module).partition(".")[0]
+    if str(module).startswith("headrace.operators"):
+        return False
+    return top in _LIBRARIES or top in sys.stdlib_module_names or "site-packages" in file

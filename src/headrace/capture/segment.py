@@ -118,7 +118,7 @@ class CapturedSegment:
     def prime(self) -> None:
         """Prepare for the first frame."""
         for node in self.members:
-            node.operator._headrace.parameter_version = self.version
+            node.operator._headrace.knobs.version = self.version
             node.replayed = lambda: self._replay.replayed
         self._takes = [port.take for port in self.node.input.ports]
         observer = self.node.engine.observer
@@ -570,7 +570,7 @@ class CapturedSegment:
         self._group.clear()
         self.last = None
         for node in self.members:
-            node.operator._headrace.parameter_version = None
+            node.operator._headrace.knobs.version = None
         with ExitStack() as stack:  # all are closed, even if the device has failed
             stack.callback(self._graphs.clear)
             stack.callback(self._retired.clear)

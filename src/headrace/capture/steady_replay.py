@@ -26,6 +26,7 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
     """Return the compute of a segment for frames of an entry, which has one input and one output."""
     node, own, buffers, version = segment.node, replay.own, state.buffers, segment.version
     port, to = node.input.ports[0], node.output.ports[""]
+    keeping = port.keeping
     matches, knobs, now = entry.matches, version.knobs, node.clock.timestamp
     streams, lifetimes = node.streams, node.streams.lifetimes
     is_always, has_slots = streams.stays_current, entry.slots is not None
@@ -43,7 +44,7 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
             version.number == segment.seen_version
             and type(item) is Envelope
             and item.extra is None
-            and type(item.data) is port.kind
+            and type(item.data) is keeping.kind
             and not (knobs or buffers)
             and matches(item.data)
         ):
@@ -63,9 +64,9 @@ def steady_replay(segment: Any, replay: Replay, state: DeviceState, entry: Entry
                 own.wait(item.event)
             if item.sent is not None:
                 item.sent.note_received(node)
-            owner = port.owner_of(item.data)
+            owner = keeping.owner_of(item.data)
             if type(owner) not in NEVER_ALLOCATED:
-                owner = port.memory_of(item.data)
+                owner = keeping.memory_of(item.data)
             (unsorted if type(owner) is Allocation else received).append(owner)
             message = to.stamp(graph.launch_one(item.data))
             if graph.lender is not None:

@@ -67,5 +67,5 @@ class CountCondition(Condition):
 
     def on_execute(self, timestamp: int) -> None:
         """Count one compute, unless it has gone on with earlier messages."""
-        if self._headrace.node is None or not self._headrace.node.operator._headrace.has_gone_on:
+        if self._headrace.node is None or not self._headrace.node.has_gone_on:
             self._left -= 1

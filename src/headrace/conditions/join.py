@@ -225,8 +225,7 @@ class JoinCondition(PortCondition):
             for _ in range(len(buffer.entries) + len(taken) - most):
                 buffer.drop(1, "overflow")
             arrived += [(name, Entry(self._key_of(name, item), item, when)) for item, when in taken]
-            node = cast("_runtime.Node", self._headrace.node)
-            queue.state.update_producers(node.engine.pausing.is_paused)
+            queue.state.update_producers()
             for producer in queue.feeders:
                 producer.announce()  # to a worker of its own, perhaps
         return arrived
@@ -329,9 +328,9 @@ class JoinCondition(PortCondition):
                 raise IndexError
             return part.value
         if isinstance(part, list):
-            port.count = len(part)
+            port.reader.count = len(part)
             return Batch([self._deliver(port.name, entry) for entry in part])
-        port.count = 1
+        port.reader.count = 1
         return self._deliver(port.name, part)
 
     def _deliver(self, name: str, entry: Entry) -> Any:

@@ -11,8 +11,9 @@ from headrace.core.construction import ArgList as ArgList
 from headrace.core.contexts import ExecutionContext as ExecutionContext
 from headrace.core.contexts import InputContext as InputContext
 from headrace.core.contexts import OutputContext as OutputContext
-from headrace.core.deadline import Stuck as Stuck
 from headrace.core.error_policy import ErrorPolicy as ErrorPolicy
+from headrace.core.error_policy import FaultCounts as FaultCounts
+from headrace.core.error_policy import Stuck as Stuck
 from headrace.core.error_policy import dead_letter as dead_letter
 from headrace.core.error_policy import restart as restart
 from headrace.core.error_policy import retry as retry
@@ -34,7 +35,6 @@ from headrace.core.errors import TopicError as TopicError
 from headrace.core.errors import UnansweredError as UnansweredError
 from headrace.core.errors import UnreceivedMessageWarning as UnreceivedMessageWarning
 from headrace.core.errors import WorkerProcessError as WorkerProcessError
-from headrace.core.fault_counts import FaultCounts as FaultCounts
 from headrace.core.fragment_graph import FragmentFlow as FragmentFlow
 from headrace.core.fragment_graph import FragmentGraph as FragmentGraph
 from headrace.core.function import op as op

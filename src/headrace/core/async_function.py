@@ -131,11 +131,6 @@ class AsyncFunctionOperator(FunctionOperator):
         self._call_function = call
         if not self.declared.inputs:
             return self._compute_source
-        assert self._headrace.node is not None
-        if (
-            self._headrace.resume is None or self._headrace.resume.node is not self._headrace.node
-        ):  # a restart keeps the existing one
-            self._headrace.resume = self._headrace.node.make_resume()
         self._receive_arguments = self._arguments()
         return self._compute_messages
 
@@ -187,8 +182,7 @@ class AsyncFunctionOperator(FunctionOperator):
     def _compute_messages(
         self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext
     ) -> None:
-        resume = self._headrace.resume
-        assert resume is not None
+        resume = self._resume
         self._emits_for = None
         self._computes += 1
         try:
@@ -212,8 +206,7 @@ class AsyncFunctionOperator(FunctionOperator):
 
     def _emit_first(self, op_output: OutputContext) -> None:
         """Emit the result of the oldest call, with what came with its messages."""
-        resume = self._headrace.resume
-        assert resume is not None
+        resume = self._resume
         call = self._emits_for = self._calls.popleft()
         resume.noted = call.note
         resume.begin_step()
@@ -252,11 +245,13 @@ class AsyncFunctionOperator(FunctionOperator):
         calls = self._calls
         if not calls or calls[0].is_done:
             return SchedulingStatusType.READY
+        node = self._headrace.node
         if (
-            len(calls) < self.declared.concurrency
+            node is not None
+            and len(calls) < self.declared.concurrency
             and self._headrace.calls_left != 0
-            and self._headrace.resume is not None
-            and self._headrace.resume.messages_wait()
+            and node.resume is not None
+            and node.resume.messages_wait()
         ):
             return SchedulingStatusType.READY
         return SchedulingStatusType.WAIT_EVENT

@@ -8,6 +8,7 @@ from headrace.core.condition_types import ConditionType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, choices
 from headrace.core.function import FunctionOperator
+from headrace.core.graph import is_sink
 from headrace.core.loops import settle_execution
 from headrace.core.operator import Operator
 from headrace.core.parameter import holder_of
@@ -187,12 +188,7 @@ def _check_inputs(graph: Graph, operator: Operator, connected: set[str]) -> None
             ".condition(ConditionType.NONE) if it may stay empty"
         )
     check_waits_for_something(graph, operator)
-    if (
-        operator.is_function
-        and not operator.conditions
-        and not operator._headrace.outgoing
-        and _waits_for_none(operator)
-    ):
+    if operator.is_function and not operator.conditions and is_sink(operator) and _waits_for_none(operator):
         operator.fragment._headrace.report(
             f"operator {operator.name!r} waits for nothing: its inputs keep the latest message, which it "
             "receives any number of times, so the function would be called for ever; give the operator a "

@@ -24,8 +24,8 @@ class ControlledEngine(Protocol):
     """The engine of a run, which core must not import."""
 
     @property
-    def pausing(self) -> Any:
-        """The pauses of the run: `requests`, `wake` and `wait`."""
+    def gate(self) -> Any:
+        """What opens and closes the run: `requests`, `wake` and `wait`."""
 
     def request_stop(self, ended_by: str = "stopped") -> None:
         """End the run; may be called from any thread."""
@@ -37,7 +37,7 @@ class RunControl:
     Any thread may stop, pause or step the run at any time, even before there is an engine.
     `stop` first sets `stop_wanted` and then looks for an engine; `begin` first sets the engine and then checks
     `stop_wanted`. So at least one of them sees the other. Pauses, steps and resumes are appended to `requests`,
-    from which the engine takes them in their order (`_runtime/scheduling/pausing`).
+    from which the engine takes them in their order (`_runtime/scheduling/gate`).
 
     Attributes
     ----------
@@ -94,12 +94,12 @@ class RunControl:
 
     def begin(self, engine: ControlledEngine) -> None:
         """Set the engine of the run, and stop it if a stop was requested before."""
-        engine.pausing.requests = self.requests
+        engine.gate.requests = self.requests
         self.engine = engine
         if self.stop_wanted:
             engine.request_stop()
         if self.requests:
-            engine.pausing.wake()
+            engine.gate.wake()
         self._has_begun.set()
 
     @property
@@ -181,7 +181,7 @@ class RunControl:
         self.requests.append(request)
         engine = self.engine
         if engine is not None:
-            engine.pausing.wake()
+            engine.gate.wake()
 
     def wait_until_started(self, timeout: float | None) -> bool:
         """Wait until every operator has started; return whether that is so."""
@@ -196,5 +196,4 @@ class RunControl:
         if engine is None:
             return False
         left = None if timeout is None else max(timeout - (monotonic() - began), 0.0)
-        is_paused: bool = engine.pausing.wait(left)
-        return is_paused
+        return bool(engine.gate.wait(left))

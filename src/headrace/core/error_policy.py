@@ -12,6 +12,8 @@ the functions; a bare number is `times`::
     on_error: {retry: {times: 3, backoff: 100ms}, restart: {times: 5, per: 1h}, dead_letter: failed}
 
 Decided against: policies as a list. The order of its entries would look as if it mattered.
+
+What a compute may take, what happens when it takes longer, and how often computes failed is here, too.
 """
 
 from __future__ import annotations
@@ -215,4 +217,84 @@ def _wrong(value: Any, why: str = "") -> ParameterError:
         "on_error must be 'stop', 'skip', or a mapping such as {'skip': 100}, {'restart': {'times': 3, 'per': '1h'"
         f"}}}} or {{'retry': {{'times': 3, 'backoff': '100ms'}}, 'dead_letter': 'failed'}}, not {brief(value)}"
         + (f": {why}" if why else "")
+    )
+
+
+@dataclass(slots=True)
+class FaultCounts:
+    """How often the computes of one operator failed or were stuck.
+
+    A run has one for each operator, and `Fragment.progress` returns copies. Only the operator's computes change it,
+    except for `stuck`, which the watchdog changes.
+    """
+
+    skipped: int = 0
+    """The number of errors whose messages were given up, without a restart (``on_error``)."""
+    restarts: int = 0
+    """The number of times it was stopped and started again after an error."""
+    retries: int = 0
+    """The number of times it computed again after an error."""
+    dead_letters: int = 0
+    """How many of the messages that were given up were sent to the output for them."""
+    stuck: int = 0
+    """The number of computes that took longer than the operator's deadline."""
+    cut_off: int = 0
+    """The number of errors whose messages were given up because the run ended before they were tried again."""
+    last_error: str = ""
+    """The last of these errors."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The counts, in the order of their names here."""
+        return self.skipped, self.restarts, self.retries, self.dead_letters, self.stuck, self.cut_off
+
+    def __bool__(self) -> bool:
+        return any(self.numbers)
+
+
+OnStuck: TypeAlias = "Literal['log', 'abort'] | Callable[[Stuck], object]"
+"""The type of ``on_stuck``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A compute that has taken longer than the deadline of its operator."""
+
+    operator: str
+    """The name of the operator."""
+    seconds: float
+    """How long it has computed so far, by the clock of the run."""
+    deadline: float
+    """How long it may compute, in seconds."""
+    stack: str
+    """The stack of its thread at that moment; empty if the compute had ended by then.
+
+    For a call of a coroutine, where it awaits; or where the event loop is, if the call had not begun.
+    """
+
+    def __str__(self) -> str:
+        text = (
+            f"operator {self.operator!r} has computed for {self.seconds:.3f} s, longer than its deadline of "
+        )
+        return f"{text}{self.deadline:g} s" + (f"\n{self.stack}" if self.stack else "")
+
+
+def time_limit(duration: Duration, operator: str) -> int:
+    """Return the deadline that a program wrote for an operator, in nanoseconds."""
+    try:
+        limit = nanoseconds(duration, "deadline")
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"operator {operator!r}: {error}") from None
+    if limit <= 0:
+        raise ParameterError(f"operator {operator!r}: deadline must be positive, not {duration!r}")
+    return limit
+
+
+def check_on_stuck(on_stuck: Any, operator: str) -> OnStuck:
+    """Return what a program wrote as ``on_stuck`` for an operator; raise if it makes no sense."""
+    if on_stuck in ("log", "abort") or callable(on_stuck):
+        found: OnStuck = on_stuck
+        return found
+    raise ParameterError(
+        f"operator {operator!r}: on_stuck must be 'log', 'abort' or a function that takes a Stuck, not {on_stuck!r}"
     )

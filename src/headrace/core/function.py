@@ -32,7 +32,7 @@ from headrace.brief import brief
 from headrace.core.booleans import boolean
 from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
-from headrace.core.deadline import check_on_stuck
+from headrace.core.error_policy import check_on_stuck
 from headrace.core.errors import GraphError, choices
 from headrace.core.inner import Inner
 from headrace.core.joins import JoinRule
@@ -43,9 +43,8 @@ from headrace.core.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.deadline import OnStuck
     from headrace.core.durations import Duration
-    from headrace.core.error_policy import OnError
+    from headrace.core.error_policy import OnError, OnStuck
     from headrace.core.node import Resume
     from headrace.core.operator import Part
     from headrace.core.spec import OperatorSpec
@@ -360,15 +359,8 @@ class InnerFunctionOperator(InnerOperator):
     def begin(self) -> None:
         """Begin with an operator that is in no graph."""
         super().begin()
-        # Keeps its node ready while the function has more to yield; made at the first start of a run.
-        self.resume: Resume | None = None
         # The number of calls that may still begin, in a function that is not called in every compute.
         self.calls_left: int | None = None
-
-    @property
-    def has_gone_on(self) -> bool:
-        """Whether its last compute went on with messages that an earlier one had received."""
-        return self.resume is not None and not self.resume.received
 
     def limit_calls(self, count: int) -> bool:
         """Begin at most `count` calls: a function that yields computes once for each value."""
@@ -521,8 +513,9 @@ class FunctionOperator(Operator):
         """Close a generator that has not ended."""
         close = getattr(self._steps, "close", None)
         self._steps = None
-        if self._headrace.resume is not None:
-            self._headrace.resume.end()  # after a restart it waits for the next message
+        node = self._headrace.node
+        if node is not None and node.resume is not None:
+            node.resume.end()  # after a restart it waits for the next message
         if close is not None:
             close()
 
@@ -536,6 +529,15 @@ class FunctionOperator(Operator):
             return [*values, *(op_input.receive(receivers) or ())] if receivers else values
 
         return receive
+
+    @property
+    def _resume(self) -> Resume:
+        """What keeps its node ready while the function has more to yield; a restart keeps the existing one."""
+        node = self._headrace.node
+        assert node is not None
+        if node.resume is None:
+            node.resume = node.make_resume()
+        return node.resume
 
     def _returning(self, call: Callable[..., Any]) -> Compute:
         inputs, outputs = tuple(self.declared.inputs), tuple(self.declared.outputs)
@@ -560,10 +562,7 @@ class FunctionOperator(Operator):
 
     def _yielding(self, call: Callable[..., Iterator[Any]]) -> Compute:
         receive, emit_parts = self._arguments(), self._emit
-        assert self._headrace.node is not None
-        resume = self._headrace.resume
-        if resume is None or resume.node is not self._headrace.node:  # a restart keeps the existing one
-            resume = self._headrace.resume = self._headrace.node.make_resume()
+        resume = self._resume
 
         def compute(op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
             resume.begin_step()
@@ -666,7 +665,7 @@ class _Values:
         get = object.__getattribute__
         if name in reserved_names(FunctionOperator):
             get(self, "_hidden")[name] = value
-            version = get(self, "_operator")._headrace.parameter_version
+            version = get(self, "_operator")._headrace.knobs.version
             if version is not None:
                 version.number += 1
         else:

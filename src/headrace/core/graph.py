@@ -304,7 +304,28 @@ def is_source(operator: Operator) -> bool:
 
     The end of a flow from another process is none.
     """
-    return not operator._headrace.incoming and not operator._headrace.is_link
+    return not operator._headrace.incoming and operator._headrace.beyond is None
+
+
+def is_sink(operator: Operator) -> bool:
+    """Return whether an operator is a sink: no flow leads from it, whatever outputs it declares.
+
+    The end of a flow to another process is none.
+    """
+    return not operator._headrace.outgoing and operator._headrace.beyond is None
+
+
+@dataclass(slots=True)
+class Beyond:
+    """What is behind the end of a flow to another process.
+
+    Attributes
+    ----------
+    leads_to
+        The ends of the flows by which what it sends comes back.
+    """
+
+    leads_to: tuple[Operator, ...] = ()
 
 
 def check_member(fragment: Composition, operator: Any, *, or_subgraph: bool = False) -> None:

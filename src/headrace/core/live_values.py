@@ -29,7 +29,7 @@ from headrace.core.parameter import holder_of
 if TYPE_CHECKING:
     from headrace.core.knob_types import KnobType
     from headrace.core.operator import Operator
-    from headrace.core.parameter import Parameter
+    from headrace.core.parameter import Parameter, ParameterVersion
 
 
 class LiveValues:
@@ -182,9 +182,11 @@ class KnobValues:
         Whether its segment knows that it has to look at the values. The segment clears it before it looks.
     is_in_run
         Whether computes may be in progress, so that values are those of this run alone.
+    version
+        Counts the changes of parameters and knobs for the segment that captured the operator, if one did.
     """
 
-    __slots__ = ("_operator", "are_known", "given", "is_announced", "is_in_run", "types")
+    __slots__ = ("_operator", "are_known", "given", "is_announced", "is_in_run", "types", "version")
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
@@ -193,6 +195,7 @@ class KnobValues:
         self.are_known = False
         self.is_in_run = False
         self.is_announced = False
+        self.version: ParameterVersion | None = None
 
     # From any thread.
 
@@ -228,7 +231,7 @@ class KnobValues:
 
     def announce(self) -> None:
         """Announce to the segment of the operator, if there is one, that a knob was set; from any thread."""
-        version = self._operator._headrace.parameter_version
+        version = self.version
         if version is not None and not self.is_announced:
             self.is_announced = True
             version.knobs.append(self)

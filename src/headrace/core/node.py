@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.core.condition import Condition
     from headrace.core.condition_types import OperatorStatus, SchedulingStatusType
     from headrace.core.contexts import ExecutionContext
-    from headrace.core.fault_counts import FaultCounts
+    from headrace.core.error_policy import FaultCounts
     from headrace.core.operator import Operator
 
 
@@ -38,6 +38,13 @@ class Node(Protocol):
     @property
     def operator(self) -> Operator:
         """The operator."""
+
+    resume: Resume | None
+    """What keeps it ready while its function has more to yield, if it is a function that yields."""
+
+    @property
+    def has_gone_on(self) -> bool:
+        """Whether its last compute went on with messages that an earlier one had received."""
 
     @property
     def engine(self) -> Engine:

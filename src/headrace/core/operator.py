@@ -12,8 +12,7 @@ from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
 from headrace.core.condition_types import OperatorStatus
 from headrace.core.construction import Arg, named_values, needs_fragment, snake_case
-from headrace.core.deadline import check_on_stuck
-from headrace.core.error_policy import ErrorPolicy
+from headrace.core.error_policy import ErrorPolicy, check_on_stuck
 from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices
 from headrace.core.inner import Inner
 from headrace.core.live_values import KnobValues, LiveValues
@@ -21,7 +20,7 @@ from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.notes import noting
 from headrace.core.parameter import check_parameter_name
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
-from headrace.core.replicas import Replicas
+from headrace.core.replicas import Replicas, Replication
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
 from headrace.core.wiring import Connectable, InnerConnectable
@@ -33,10 +32,10 @@ if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
     from headrace.core.error_policy import OnError
     from headrace.core.execution import DynamicFlows
-    from headrace.core.graph import Flow
+    from headrace.core.graph import Beyond, Flow
     from headrace.core.joins import JoinRule
     from headrace.core.node import Node, Receiver, Transmitter
-    from headrace.core.parameter import Parameter, ParameterVersion
+    from headrace.core.parameter import Parameter
 
 S = TypeVar("S")
 Part: TypeAlias = Condition | Resource | Arg | list[Arg]
@@ -64,18 +63,15 @@ class InnerOperator(InnerConnectable):
     """The methods that a run calls, and their arguments."""
     awaits: ClassVar[bool] = False
     """Whether it is an async function, which computes nothing while it awaits."""
-    resume: Any = None
-    """What keeps its node ready while its function has more to yield, if it is a function that yields."""
-    is_link: ClassVar[bool] = False
-    """Whether it stands for a flow from or to another process (`headrace.parts`), and is no source of its own."""
+    beyond: Beyond | None = None
+    """What is behind it in other processes, if it stands for a flow from or to one (`headrace.parts`)."""
     moves_messages: ClassVar[bool] = False
     """Whether it moves messages as they come from a queue, with the work behind them."""
 
     def __init__(self, operator: Operator) -> None:
         super().__init__(operator)
         self.operator = operator
-        # The arguments that created it, and create each replica.
-        self.creation: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self.replication = Replication()
         self.begin()
 
     def begin(self) -> None:
@@ -90,22 +86,12 @@ class InnerOperator(InnerConnectable):
         self.run_phase = OperatorStatus.NOT_STARTED
         self.hold_condition: AsynchronousCondition | None = None
         self.metadata_enabled: bool | None = None
-        # The ends of the flows by which what it sends comes back through other processes.
-        self.leads_to: tuple[Operator, ...] = ()
         self.live_state: LiveValues | None = None
         self.knobs = KnobValues(self.operator)
-        # Raised when a parameter is set, if somebody wants to know: the segment that it is part of.
-        self.parameter_version: ParameterVersion | None = None
-        # How it is replicated, if it is, and the replicas of a run.
-        self.replicas: Replicas | None = None
-        self.replica_copies: tuple[Operator, ...] = ()
+        # Its replicas, if it has any or is one.
+        self.replication = Replication(self.replication.creation)
         # What chooses its flows, if anything does.
         self.dynamic_flows: DynamicFlows | None = None
-        # The operators that have its inputs and its name, and its outputs, in the graph, if it has replicas.
-        self.stand_in: Operator | None = None
-        self.result_collector: Operator | None = None
-        # The declared operator in whose place it is in the graph, if it is a replica, or hands them their messages.
-        self.stands_for: Operator | None = None
 
     def construct(
         self, fragment: Composition, args: tuple[Part, ...], name: str, keywords: dict[str, Any]
@@ -137,7 +123,7 @@ class InnerOperator(InnerConnectable):
         live = {name: parameter for name, parameter in operator.spec.params.items() if parameter.is_live}
         self.live_state = LiveValues(operator, live) if live else None
         self.take_policies(keywords)
-        self.replicas = Replicas.take(operator.name, keywords, operator.spec.params)
+        self.replication.options = Replicas.take(operator.name, keywords, operator.spec.params)
         parts = {key: value for key, value in keywords.items() if self.is_part(key, value)}
         values = {key: value for key, value in keywords.items() if key not in parts}
         # What users set wins over what the program gives.
@@ -175,11 +161,6 @@ class InnerOperator(InnerConnectable):
 
     def limit_calls(self, count: int) -> bool:
         """Compute at most `count` times, and return True, if it counts its computes by itself."""
-        return False
-
-    @property
-    def has_gone_on(self) -> bool:
-        """Whether its last compute went on with messages that an earlier one had received."""
         return False
 
     @property
@@ -259,20 +240,23 @@ class InnerOperator(InnerConnectable):
     @property
     def receiver(self) -> Operator:
         """The operator of the graph that has its inputs."""
-        return self.stand_in or self.operator
+        return self.replication.distributor or self.operator
 
     @property
     def sender(self) -> Operator:
         """The operator of the graph that has its outputs."""
-        return self.result_collector or self.operator
+        return self.replication.collector or self.operator
+
+    @property
+    def declared(self) -> Operator:
+        """The operator that the program declared, in whose place this one is in the graph: itself, mostly."""
+        return self.replication.declared or self.operator
 
     def in_run(self) -> tuple[Operator, ...]:
         """Return the operators that compute in place of this one: its replicas in a run, or itself."""
-        return (
-            self.replica_copies
-            if self.replica_copies and self.operator.fragment._headrace.run_control.engine is not None
-            else (self.operator,)
-        )
+        copies = self.replication.copies
+        is_run = bool(copies) and self.operator.fragment._headrace.run_control.engine is not None
+        return copies if is_run else (self.operator,)
 
     def recall_values(self) -> None:
         """Take on the live parameters and the knobs that were set before the run.
@@ -370,7 +354,7 @@ class Operator(Connectable):
     def __new__(cls, /, *args: Any, **kwargs: Any) -> Self:
         """Create an operator, and keep the arguments for its replicas."""
         made = super().__new__(cls)
-        made._headrace.creation = args, kwargs
+        made._headrace.replication.creation = args, kwargs
         return made
 
     @needs_fragment
@@ -570,8 +554,9 @@ class Operator(Connectable):
 
     def stop_execution(self) -> None:
         """Never run this operator again in this run; may be called from any thread."""
-        if self._headrace.stand_in is not None:
-            self._headrace.stand_in.stop_execution()
+        receiver = self._headrace.receiver
+        if receiver is not self:
+            receiver.stop_execution()
             return
         # For a run that has not been assembled yet; set before the node is read, as in `RunControl.stop`.
         self._headrace.stop_wanted = True
@@ -582,8 +567,9 @@ class Operator(Connectable):
         """Return the number of messages that an input, or all inputs, dropped in the last run."""
         if port_name is not None and port_name not in self.spec.every_input:
             raise PortError(absent(f"operator {self.name!r}", "input", port_name, self.spec.every_input))
-        if self._headrace.stand_in is not None:
-            return self._headrace.stand_in.dropped(port_name)
+        receiver = self._headrace.receiver
+        if receiver is not self:
+            return receiver.dropped(port_name)
         if self._headrace.node is None:
             return 0
         return sum(
@@ -651,7 +637,7 @@ def _raise_versions(cls: type[Operator]) -> None:
 
     def __setattr__(self: Operator, name: str, value: Any) -> None:
         assign(self, name, value)
-        version = self._headrace.parameter_version
+        version = self._headrace.knobs.version
         if version is None:
             return
         if name in self._headrace.knobs.types:

@@ -103,6 +103,8 @@ class OperatorOutcome:
     """The number of failed computes whose messages were sent to the output for them."""
     stuck: int = 0
     """The number of its computes that took longer than its deadline."""
+    cut_off: int = 0
+    """The number of its errors whose messages the end of the run kept from being tried again (``on_error``)."""
     drop_reasons: dict[str, dict[str, int]] = field(default_factory=dict)
     """How many messages a join dropped at each input, by reason; these are among `dropped`."""
     lost: dict[str, int] = field(default_factory=dict)
@@ -183,6 +185,11 @@ class Outcome:
         return sum(operator.skipped for operator in self.operators.values())
 
     @property
+    def cut_off(self) -> int:
+        """The number of errors whose messages the end of the run kept from being tried again."""
+        return sum(operator.cut_off for operator in self.operators.values())
+
+    @property
     def restarts(self) -> int:
         """The number of restarts."""
         return sum(operator.restarts for operator in self.operators.values())
@@ -254,6 +261,7 @@ class Outcome:
                 for number, noun in (
                     (self.restarts, "restart"),
                     (self.retries, "retry"),
+                    (self.cut_off, "cut-off retry"),
                     (self.dead_letters, "dead letter"),
                     (self.stuck, "stuck compute"),
                 )
@@ -278,6 +286,7 @@ class Outcome:
                 for title, what in (
                     ("restarts", "restarts"),
                     ("retries", "retries"),
+                    ("retries cut off", "cut_off"),
                     ("dead letters", "dead_letters"),
                     ("stuck", "stuck"),
                 )

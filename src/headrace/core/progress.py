@@ -10,7 +10,7 @@ from headrace.core.graph import is_source
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
-    from headrace.core.fault_counts import FaultCounts
+    from headrace.core.error_policy import FaultCounts
     from headrace.core.graph import Graph
     from headrace.core.node import Queue
     from headrace.core.operator import Operator

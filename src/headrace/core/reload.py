@@ -82,7 +82,7 @@ def _followers(fragment: Composition, key: str, before: Config) -> list[tuple[Op
     """Return the parameters that follow a key, with their operators."""
     section, _, name = key.rpartition(".")
     found: list[tuple[Operator, str]] = []
-    for operator in dict.fromkeys(each._headrace.stands_for or each for each in fragment.graph):
+    for operator in dict.fromkeys(each._headrace.declared for each in fragment.graph):
         if name not in operator.spec.params:
             continue
         if name in operator._headrace.explicit:

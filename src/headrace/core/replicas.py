@@ -1,14 +1,17 @@
-"""Replicas: the options ``workers``, ``ordered`` and ``on`` of an operator that runs several times at once."""
+"""Replicas: an operator that runs several times at once: its options, and what stands for it in a run."""
 
 from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.core.booleans import boolean
 from headrace.core.errors import ParameterError
 from headrace.core.whole_numbers import whole_number
+
+if TYPE_CHECKING:
+    from headrace.core.operator import Operator
 
 MOST_REPLICAS = 256
 """More than this is a mistake."""
@@ -57,3 +60,29 @@ class Replicas:
         if workers == 1 and place == "threads":
             return None
         return cls(workers, ordered, place)
+
+
+@dataclass(slots=True)
+class Replication:
+    """What an operator has to do with replicas: nothing, mostly.
+
+    Attributes
+    ----------
+    creation
+        The arguments that created the operator, and create each replica.
+    options
+        How it is replicated, if it is.
+    copies
+        The replicas of a run, for the declared operator and for each of them.
+    distributor, collector
+        For the declared operator: what has its inputs and its name in the graph, and what has its outputs.
+    declared
+        For a replica and a distributor: the operator in whose place it is in the graph.
+    """
+
+    creation: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+    options: Replicas | None = None
+    copies: tuple[Operator, ...] = ()
+    distributor: Operator | None = None
+    collector: Operator | None = None
+    declared: Operator | None = None

@@ -71,6 +71,9 @@ class Run(Protocol):
         The new threads are bound to `cores`, if any are given.
         """
 
+    def add_threads(self, count: int) -> None:
+        """Run operators on `count` threads in all from now on, if these are more; in `follow_change`."""
+
     def worker(self) -> Worker:
         """Return a worker for one thread; make the workers of all threads before the first of them takes."""
 
@@ -170,6 +173,9 @@ class Scheduler(Resource):
 
     def check_change(self, fragment: Composition) -> None:
         """Raise GraphError if the run cannot go on with a graph that was changed while it runs."""
+
+    def follow_change(self, fragment: Composition) -> None:
+        """Follow a graph that was changed while it runs; called when nothing computes."""
 
     @property
     def workers(self) -> int:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.booleans import boolean
 from headrace.core.condition_types import ConditionType
-from headrace.core.deadline import check_on_stuck, time_limit
 from headrace.core.durations import Duration
+from headrace.core.error_policy import check_on_stuck, time_limit
 from headrace.core.errors import GraphError, ParameterError, absent
 from headrace.core.joins import JoinRule
 from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag, holder_of
@@ -20,7 +20,7 @@ from headrace.core.ports import INPUT_EXEC, IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
 
 if TYPE_CHECKING:
-    from headrace.core.deadline import OnStuck
+    from headrace.core.error_policy import OnStuck
 
 
 class ComponentSpec:

@@ -1,5 +1,6 @@
 from headrace.gpu.ambient import current_stream as current_stream
 from headrace.gpu.ambient import use_stream as use_stream
+from headrace.gpu.array_module import arrays as arrays
 from headrace.gpu.backend import Backend as Backend
 from headrace.gpu.backend import DeviceUnavailable as DeviceUnavailable
 from headrace.gpu.backend import backend as backend

@@ -85,8 +85,8 @@ def leave() -> None:
 
 
 def library_is_in_use() -> bool:
-    """Return whether a library that has a current stream on a GPU, such as CuPy, has been imported."""
-    return bool(array_libraries.with_streams(True))
+    """Return whether a library that has a current stream on a GPU, real or simulated, has been imported."""
+    return bool(array_libraries.with_streams(True) or array_libraries.with_streams(False))
 
 
 def current_stream() -> StreamHandle | None:

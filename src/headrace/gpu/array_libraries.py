@@ -48,6 +48,9 @@ with_streams: Callable[[bool], Sequence[StreamLibrary]] = _none
 make_stream: Callable[[str, StreamHandle], Any] = _unknown
 """Return the object of a library, given by name, for a stream."""
 
+use_library: Callable[[str], object] = str
+"""Note that a library of headrace's own, given by name, is in use on streams of a simulated device."""
+
 when_imported: Callable[[Callable[[], None]], Callable[[], None]] = _never
 """Call a function whenever a library with a current stream begins to be imported; return what ends this."""
 

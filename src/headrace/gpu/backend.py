@@ -219,6 +219,10 @@ class Backend(Protocol):
         """Return a declared kernel in the form that ``launch`` takes for a device."""
         raise self.lacks("kernels")
 
+    def array_module(self) -> Any:
+        """Return the module whose arrays live in the memory of its devices: see :func:`headrace.gpu.arrays`."""
+        raise self.lacks("arrays")
+
     # -- capture ---------------------------------------------------------------------------------------
 
     def is_capturing(self, stream: SupportsStream) -> bool:

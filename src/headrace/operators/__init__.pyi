@@ -1,3 +1,4 @@
+from headrace.operators.batches import split_batch as split_batch
 from headrace.operators.bayer_demosaic import BayerDemosaicOp as BayerDemosaicOp
 from headrace.operators.camera_sim import CameraSimOp as CameraSimOp
 from headrace.operators.feed import FeedOp as FeedOp
@@ -14,7 +15,6 @@ from headrace.operators.results import ResultsOp as ResultsOp
 from headrace.operators.segmentation_postprocessor import (
     SegmentationPostprocessorOp as SegmentationPostprocessorOp,
 )
-from headrace.operators.split_batch import split_batch as split_batch
 from headrace.operators.v4l2_video_capture import V4L2VideoCaptureOp as V4L2VideoCaptureOp
 from headrace.operators.video_reader import VideoReaderOp as VideoReaderOp
 from headrace.operators.video_stream_recorder import VideoStreamRecorderOp as VideoStreamRecorderOp

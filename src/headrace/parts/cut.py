@@ -184,7 +184,7 @@ class Cut:
         receivers = [each for each in links.values() if isinstance(each, ReceiveFromPart)]
         for sender in senders:
             behind = _behind(application.graph, sender.flow, lambda part: part != self.part)
-            sender._headrace.leads_to = tuple(
+            sender._headrace.beyond.leads_to = tuple(
                 each for each in receivers if behind.intersection(_operators(each.flow.outputs))
             )
         for receiver in receivers:

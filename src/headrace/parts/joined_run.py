@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.core.fault_counts import FaultCounts
+from headrace.core.error_policy import FaultCounts
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.observe.events.flow_tables import FlowTables
 from headrace.observe.events.records import (

@@ -31,6 +31,7 @@ from headrace._runtime import Envelope, open_message, seal_message
 from headrace.conditions.cuda_stream import CudaStreamCondition
 from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.errors import LinkError, RunStopped
+from headrace.core.graph import Beyond
 from headrace.core.inner import Inner
 from headrace.core.operator import InnerOperator, Operator
 from headrace.core.ports import IOSpec
@@ -146,8 +147,11 @@ class AbsentLink:
 
 
 class _InnerLinkOperator(InnerOperator):
-    is_link = True
     moves_messages = True
+
+    def __init__(self, operator: Operator) -> None:
+        super().__init__(operator)
+        self.beyond: Beyond = Beyond()
 
 
 class LinkOperator(Operator):

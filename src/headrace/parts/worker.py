@@ -640,7 +640,7 @@ class Worker:
         """Set a value of an operator, and answer."""
         failure = None
         try:
-            operators = (each._headrace.stands_for or each for each in self.cut.application.graph)
+            operators = (each._headrace.declared for each in self.cut.application.graph)
             operator = next(each for each in operators if each.name == wanted.operator)
             getattr(operator, wanted.method)(wanted.name, pickle.loads(wanted.value))
         except Exception as error:

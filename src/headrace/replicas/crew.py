@@ -6,7 +6,8 @@ is special about errors, live parameters, pauses or tracking. Three things are a
 - A `Distributor` has the inputs and the conditions of the declared operator. Each of its computes takes the
   messages of one compute and moves them, as they are, to the first replica that is free: one *job*.
 - A replica runs when it has a job (`JobWaiting`), not by conditions of its own. Messages that its compute did not
-  receive are dropped and counted, because the next job goes anywhere.
+  receive are dropped and counted, because the next job goes anywhere. Messages that are left when
+  their senders have ended, too few for a job, go to the first replica that is done with its jobs, for its `end`.
 - A `Collector` has the outputs. Each of its computes moves the results of one job on; if results are ordered, of
   the job that was distributed first.
 
@@ -99,17 +100,19 @@ class Lane:
 
     def finish(self) -> None:
         """Note that a job is done; in the thread of the replica."""
-        number = self.crew.lanes.index(self)
-        collector = self.crew.collector
+        crew = self.crew
+        number, collector = crew.lanes.index(self), crew.collector
         if collector is not None:
             with self.lock:
                 counts = {}
                 for name, sent in self.sent.items():
                     self.sent[name] = self.collected[name] + len(collector.queue(name, number))
                     counts[name] = self.sent[name] - sent
-                self.finished.append((self.crew.place_of(self.ticket), counts))
-        self.done += 1
-        self.crew.announce()
+                self.finished.append((crew.place_of(self.ticket), counts))
+        with crew.lock:
+            self.done += 1
+            crew.pass_left(self)
+        crew.announce()
 
 
 class Crew:
@@ -121,9 +124,15 @@ class Crew:
         The replicas and their jobs.
     is_ordered
         Whether results are collected in the order of their jobs.
-    collector
-        What collects results; None if no output is connected.
+    distributor, collector
+        What hands out jobs, and what collects results; None if no output is connected.
+    lock
+        Held while a job is done, and while it is found out who gets the messages that are left.
+    has_left
+        Whether there are messages left for the `end` of a replica, which waits for one that has no job.
     """
+
+    distributor: Distributor
 
     def __init__(self, is_ordered: bool) -> None:
         self.lanes: list[Lane] = []
@@ -134,6 +143,8 @@ class Crew:
         # The ticket of the next job, and the place of the results that are collected next.
         self.next_given = self.next_collected = 0
         self._done = count()
+        self.lock = threading.Lock()
+        self.has_left = False
 
     def announce(self) -> None:
         """Make the distributor and the collector look again."""
@@ -143,6 +154,24 @@ class Crew:
     def find_free(self) -> Lane | None:
         """Return the first replica that can be given a job."""
         return next((lane for lane in self.lanes if lane.is_free), None)
+
+    def pass_left(self, lane: Lane) -> None:
+        """Hand the messages that are left to a replica without a job, if there are any; with the lock held.
+
+        The distributor computes no more. Until then they stay in its queues, where they are counted.
+        """
+        if not self.has_left or lane.is_over or lane.given != lane.done:
+            return
+        self.has_left = False
+        node: Any = self.distributor._headrace.node
+        number = self.lanes.index(lane)
+        kept = {queue.port for queue in node.inputs if queue.policy is IOSpec.QueuePolicy.LATEST}
+        passed: set[str] = set()
+        while any(queue.port not in passed for queue in node.inputs if queue):
+            for name, place, message in node.input.take_messages():
+                if name not in passed:
+                    node.output.pass_message(message, job_port(name, number, place))
+            passed |= kept
 
     def place_of(self, ticket: int) -> int:
         """Return the place of the results of a job that is done: that of its messages, or that of its end."""
@@ -162,10 +191,21 @@ class InnerMover(InnerOperator):
     moves_messages = True
 
 
+class InnerDistributor(InnerMover):
+    """The state of a distributor."""
+
+    operator: Distributor
+
+    @property
+    def has_end(self) -> bool:
+        """Whether messages that are left are handed out: to the end of a replica, which has one or none has."""
+        return self.operator.declared._headrace.has_end
+
+
 class Distributor(Operator):
     """Hands the messages of an operator to its replicas; it has the name of the operator."""
 
-    _headrace = Inner(InnerMover)
+    _headrace = Inner(InnerDistributor)
 
     def __init__(self, fragment: Composition, declared: Operator, crew: Crew) -> None:
         self.declared = declared
@@ -194,6 +234,14 @@ class Distributor(Operator):
         lane.ticket = crew.next_given
         crew.next_given += 1
         lane.give(bool(messages))
+
+    def end(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Let the messages that are left go to the end of a replica, now or when one has done its job."""
+        crew = self.crew
+        with crew.lock:
+            crew.has_left = True
+            for lane in crew.lanes:
+                crew.pass_left(lane)
 
     def set_live(self, name: str, value: Any) -> None:
         """Change a live parameter of all replicas."""

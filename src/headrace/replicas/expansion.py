@@ -28,14 +28,15 @@ _ANY_NUMBER = 1 << 30
 def expand(fragment: Composition, run_child: Callable[..., None]) -> None:
     """Replace every operator with replicas; `run_child` is what a process of a replica runs."""
     for operator in list(fragment.graph):
-        if operator._headrace.replicas is not None:
-            _check(fragment, operator)
-            _expand(fragment, operator, operator._headrace.replicas, run_child)
+        options = operator._headrace.replication.options
+        if options is not None:
+            _check(fragment, operator, options)
+            _expand(fragment, operator, options, run_child)
 
 
-def _check(fragment: Composition, operator: Operator) -> None:
+def _check(fragment: Composition, operator: Operator, options: Replicas) -> None:
     """Raise if an operator cannot be replicated."""
-    where = f"operator {operator.name!r} has workers={operator._headrace.replicas.workers}"  # type: ignore[union-attr]
+    where = f"operator {operator.name!r} has workers={options.workers}"
     if not operator._headrace.incoming:
         raise GraphError(
             f"{where} and no messages to distribute: a source is not replicated; create several, or replicate the "
@@ -55,13 +56,8 @@ def _check(fragment: Composition, operator: Operator) -> None:
         (bool(policy.retries or policy.dead_letter), "retries or sends dead letters after errors"),
         (isinstance(operator, AsyncFunctionOperator), "is async; concurrency= lets its calls overlap"),
         (
-            operator._headrace.has_end and operator._headrace.replicas.on == "processes",  # type: ignore[union-attr]
+            operator._headrace.has_end and options.on == "processes",
             "has an end, which a replica in another process does not call; use on='threads'",
-        ),
-        (
-            operator._headrace.has_end
-            and any(port.gives_tuple for port in operator.spec.every_input.values()),
-            "has an end and an input of several messages: what is left there would reach no end",
         ),
     ):
         if is_so:
@@ -114,7 +110,7 @@ def _expand(
 ) -> None:
     graph = fragment.graph
     crew = Crew(options.ordered)
-    distributor = Distributor(fragment, operator, crew)
+    distributor = crew.distributor = Distributor(fragment, operator, crew)
     outputs = [
         name
         for name in operator.spec.every_output
@@ -128,7 +124,7 @@ def _expand(
         if options.on == "processes":
             replica: Operator = ProcessReplica(fragment, operator, number, run_child)
         else:
-            args, keywords = operator._headrace.creation
+            args, keywords = operator._headrace.replication.creation
             replica = type(operator)(*args, **keywords)
         _copy_settings(operator, replica, number)
         lane = Lane(crew, replica, outputs)
@@ -141,15 +137,16 @@ def _expand(
     for made in (distributor, collector, *(lane.operator for lane in crew.lanes)):
         if made is not None:
             made.fragment = operator.fragment  # which is a part of this one, perhaps
-    operator._headrace.stand_in, operator._headrace.result_collector = distributor, collector
-    operator._headrace.replica_copies = tuple(lane.operator for lane in crew.lanes)
-    distributor._headrace.stands_for = operator
-    for replica in operator._headrace.replica_copies:
-        replica._headrace.replica_copies = operator._headrace.replica_copies
-        replica._headrace.stands_for = operator
+    replicas = tuple(lane.operator for lane in crew.lanes)
+    replication = operator._headrace.replication
+    replication.distributor, replication.collector, replication.copies = distributor, collector, replicas
+    distributor._headrace.replication.declared = operator
+    for replica in replicas:
+        replica._headrace.replication.copies = replicas
+        replica._headrace.replication.declared = operator
     operators: list[Operator] = []
     for other in graph:
-        operators += [other] if other is not operator else [distributor, *operator._headrace.replica_copies]
+        operators += [other] if other is not operator else [distributor, *replicas]
         if other is operator and collector is not None:
             operators.append(collector)
     flows = [_moved(flow, operator, distributor, collector) for flow in graph.flows]
@@ -160,7 +157,7 @@ def _copy_settings(operator: Operator, replica: Operator, number: int) -> None:
     """Set the name of a replica, and what the program set on its operator since it was created."""
     replica.name = replica.spec.owner = f"{operator.name}[{number}]"
     replica.metadata = MetadataDictionary(operator.metadata.policy, replica.name)
-    replica._headrace.replicas = None
+    replica._headrace.replication.options = None
     for name in replica.spec.params:
         setattr(holder_of(replica), name, getattr(holder_of(operator), name))
     replica.on_error, replica.max_in_flight = operator.on_error, operator.max_in_flight

@@ -191,7 +191,9 @@ class ProcessReplica(Operator):
             self.close()
 
     def _replicas_here(self) -> list[ProcessReplica]:
-        return [replica for replica in self._headrace.replica_copies if isinstance(replica, ProcessReplica)]
+        return [
+            replica for replica in self._headrace.replication.copies if isinstance(replica, ProcessReplica)
+        ]
 
     def close(self) -> None:
         """End the process if it has not ended."""
@@ -208,7 +210,7 @@ class ProcessReplica(Operator):
 
     def _pack_creation(self) -> bytes:
         declared = self._declared
-        args, keywords = declared._headrace.creation
+        args, keywords = declared._headrace.replication.creation
         given = [*args[1:], *keywords.values(), *declared.resources.values()]
         resource = next((part for part in given if isinstance(part, Resource)), None)
         where = f"operator {declared.name!r} cannot run on processes"

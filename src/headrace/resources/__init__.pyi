@@ -1,7 +1,7 @@
 from headrace.conditions.or_combiner import OrConditionCombiner as OrConditionCombiner
 from headrace.core.clock import Clock as Clock
 from headrace.core.clock import RealtimeClock as RealtimeClock
-from headrace.core.realtime import SchedulingPolicy as SchedulingPolicy
+from headrace.core.thread_pool import SchedulingPolicy as SchedulingPolicy
 from headrace.core.thread_pool import ThreadPool as ThreadPool
 from headrace.resources.allocator import Allocator as Allocator
 from headrace.resources.block_memory_pool import BlockMemoryPool as BlockMemoryPool

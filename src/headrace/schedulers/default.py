@@ -13,7 +13,8 @@ default is greedy, rely on that. Nor does the scheduler measure whether an opera
 the same program would run on one thread or on several, depending on the machine and its load. What a program
 declares is the same everywhere.
 
-There are as many workers as operators, since each operator may block, up to `_MOST`. A worker that has nothing to
+There are as many workers as operators, since each operator may block, up to `_MOST`; those that join the run bring
+theirs. A worker that has nothing to
 do costs no time: a thread is woken only for an operator that computes beside others, or if a compute lasts
 (`workers`).
 
@@ -43,8 +44,9 @@ class DefaultScheduler(Scheduler):
 
     Without these, operators run one at a time on the thread that called `run`, as with `GreedyScheduler`. With a
     queue that drops messages (`POP` or `REJECT`), its producer does not wait for its consumer: operators then run
-    on as many worker threads as there are operators, at most 32. In virtual time such a program stays on one
-    thread, so that every run is the same. Thread pools have their own threads, as with `EventBasedScheduler`.
+    on as many worker threads as there are operators, at most 32, and on one more for each that joins the run. In
+    virtual time such a program stays on one thread, so that every run is the same. Thread pools have their own
+    threads, as with `EventBasedScheduler`.
     """
 
     # For the next or current run.
@@ -58,9 +60,8 @@ class DefaultScheduler(Scheduler):
     def prepare(self, fragment: Composition) -> None:
         """Choose the clock and the number of workers, for a run of a composed graph."""
         super().prepare(fragment)
-        operators = list(fragment.graph)
-        if not self.clock.is_virtual and any(map(_drops, operators)):
-            self._workers = min(len(operators), _MOST)
+        if not self.clock.is_virtual and any(map(_drops, fragment.graph)):
+            self._workers = _most_workers(fragment)
         else:
             self._workers = 1 if fragment._headrace.thread_pools else 0
 
@@ -77,12 +78,23 @@ class DefaultScheduler(Scheduler):
                     "compose(), or choose an EventBasedScheduler"
                 )
 
+    def follow_change(self, fragment: Composition) -> None:
+        """Add a worker for each operator that joins a run on several threads: it may block as any other."""
+        if self._workers > 1:
+            self._workers = max(self._workers, _most_workers(fragment))
+            self._run.add_threads(self._workers)
+
     def execute(self, run: Run) -> None:
         """Run operators until the run is over."""
+        self._run = run
         if self._workers:
             run.run_on_threads(self._workers)
         else:
             run.run_here()
+
+
+def _most_workers(fragment: Composition) -> int:
+    return min(len(list(fragment.graph)), _MOST)
 
 
 def _drops(operator: Operator) -> bool:

@@ -188,7 +188,7 @@ def _operands(tensor: Tensor, other: Any, *, in_place: bool = False) -> tuple[An
     is_theirs = type(library).from_tensor is not Library.from_tensor
     if (
         is_theirs
-        and (active().runs_cuda or tensor.device.is_host)
+        and (active().runs_cuda or tensor.device.is_host or not library.works_on_cuda_streams)
         and not (in_place and library.is_immutable)
     ):
         return library.from_tensor(tensor), other

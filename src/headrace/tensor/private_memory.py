@@ -26,7 +26,7 @@ class PrivateMemory:
 
     def __init__(self, device_id: int, runs_cuda: bool) -> None:
         self._allocations: list[Allocation] = []
-        self._pools = private_memories(device_id) if runs_cuda else []
+        self._pools = private_memories(device_id, runs_cuda)
         self._open: list[ExitStack] = []
 
     def __enter__(self) -> PrivateMemory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import sys
@@ -484,3 +485,49 @@ def test_no_interrupt_leaves_the_block_of_a_run_before_everything_is_stopped(com
     interrupting.join()
     assert events == ["start slow", "computed", "stop slow"]
     assert app.outcome is not None  # of a run that is over
+
+
+@pytest.mark.parametrize("in_block", [True, False], ids=["in the block", "at its end"])
+def test_a_second_interrupt_of_an_async_block_still_ends_the_run(in_block: bool, log: Log) -> None:
+    """The first one cancels the task; asyncio's handler raises at the second, out of the event loop."""
+    events: list[str] = []
+    computes, ends = threading.Event(), threading.Event()
+
+    def body(op: Step, i: Any, o: Any) -> None:
+        computes.set()
+        assert ends.wait(PATIENCE)
+        # As above, a signal may come as the thread is about to block.
+        for text in ("'App' stops because of SIGINT", "'App' is stopping and still waits"):
+            while not log.has(text, 0.1):
+                interrupt_main()
+
+    def compose(app: Any) -> None:
+        app.log = events
+        app.add_operator(Stops(app, CountCondition(app, 1), body=body, name="slow"))
+
+    app = App(compose, greedy)
+
+    async def main() -> None:
+        try:
+            async with app.running():
+                while not computes.is_set():
+                    await asyncio.sleep(0)
+                if in_block:
+                    signal.raise_signal(signal.SIGINT)
+                    await asyncio.sleep(PATIENCE)
+                ends.set()
+        except asyncio.CancelledError:
+            events.append("cancelled")
+            raise
+
+    def begin_to_end(*_: Any) -> None:
+        ends.set()
+        stop()
+
+    stop = app.stop_execution
+    app.stop_execution = begin_to_end  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert events == ["start slow", "stop slow", "cancelled"]
+    assert app.outcome is not None
+    assert app.outcome.ended_by in ("interrupted", "stopped")

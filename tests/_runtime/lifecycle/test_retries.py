@@ -138,7 +138,7 @@ def test_a_retry_of_another_message_skips_the_failed_one_and_waits(scheduler: Ma
     outcome = run(chain(range(5), [], {1: 1, 2: 1, 4: 1}, seen, on_error=policy), scheduler).outcome
     assert outcome is not None
     assert [value for value, _ in seen] == list(range(5))
-    assert (outcome.retries, outcome.skipped) == (3, 3)
+    assert (outcome.retries, outcome.skipped) == (2, 3)  # no message follows the last error
     waits = [b[1] - a[1] for a, b in pairwise(seen)]
     assert waits == [0, 5 * MILLISECOND, 10 * MILLISECOND, 0]
 
@@ -428,7 +428,8 @@ def test_a_run_that_is_stopped_in_a_backoff_counts_the_message(scheduler: MakeSc
     outcome = run(compose, scheduler).outcome
     assert outcome is not None
     stage = outcome.operators["stage"]
-    assert (outcome.ended_by, stage.retries, stage.skipped) == ("stopped", 1, 1)
+    assert (outcome.ended_by, stage.retries, stage.skipped, stage.cut_off) == ("stopped", 0, 0, 1)
+    assert "1 cut-off retry" in str(outcome)
 
 
 def test_an_error_while_the_run_stops_is_not_retried(scheduler: MakeScheduler) -> None:
@@ -441,7 +442,28 @@ def test_an_error_while_the_run_stops_is_not_retried(scheduler: MakeScheduler) -
     )
     outcome = app.run()
     a = outcome.operators["a"]
-    assert (outcome.ended_by, a.computes, a.retries, a.skipped) == ("stopped", 1, 0, 1)
+    assert (outcome.ended_by, a.computes, a.retries, a.skipped, a.cut_off) == ("stopped", 1, 0, 0, 1)
+
+
+def test_a_source_whose_retry_the_end_cut_off_says_so(scheduler: MakeScheduler) -> None:
+    def body(op: Step, i: Any, o: Any) -> None:
+        raise ValueError
+
+    def compose(app: App) -> None:
+        app.add_operator(Step(app, body=body, on_error=retry(times=9, backoff="1h"), name="a"))
+        app.add_operator(
+            Step(
+                app,
+                PeriodicCondition(app, "1s"),
+                body=lambda s, i, o: s.ticks > 2 and app.stop_execution(),
+                name="clock",
+            )
+        )
+
+    outcome = run(compose, scheduler).outcome
+    assert outcome is not None
+    a = outcome.operators["a"]
+    assert (a.computes, a.retries, a.skipped, a.cut_off) == (1, 0, 0, 1)
 
 
 # Restarts in a period.

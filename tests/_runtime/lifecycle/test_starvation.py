@@ -362,7 +362,7 @@ def test_only_a_run_that_ended_by_itself_is_searched_for_who_starves(end: str) -
 class _Place:
     """A node of a graph, with the queues that lead from it and to it."""
 
-    operator = SimpleNamespace(_headrace=SimpleNamespace(leads_to=()))
+    beyond = None
 
     def __init__(self) -> None:
         self.outputs: list[Any] = []

@@ -28,7 +28,8 @@ class Line:
     def __init__(self, waiting: int, is_emptied: bool = False) -> None:
         self.queue = Messages(4, waiting)
         state: Any = SimpleNamespace(queue=self.queue, min_size=1, set_waiting=lambda waits: None)
-        state.consumer = SimpleNamespace(blockers=0 if is_emptied else 1, evaluated=None)
+        engine = SimpleNamespace(gate=SimpleNamespace(is_open=True))
+        state.consumer = SimpleNamespace(blockers=0 if is_emptied else 1, evaluated=None, engine=engine)
         self.line = RoomLine(state)
         self.woken: list[str] = []
 
@@ -39,13 +40,13 @@ class Line:
         return request
 
     def has_room(self, name: str, places: int) -> bool:
-        return self.line.has_room(self.request(name, places), is_paused=False)
+        return self.line.has_room(self.request(name, places))
 
     def add(self, name: str, places: int, blockers: int = 0) -> None:
         self.line.add(self.request(name, places, blockers))
 
     def promise(self) -> list[str]:
-        self.line.promise(is_paused=False)
+        self.line.promise()
         return self.woken
 
 
@@ -113,6 +114,6 @@ def test_a_consumer_that_finds_no_room_itself_does_not_keep_others_from_overtaki
     consumer.is_promised = consumer.running = False
     room = SharedRoom()
     room.requests, room.emptied = [consumer], [before.line]
-    assert not room.reserve(is_paused=False)
+    assert not room.reserve()
     assert not consumer.node.busy
     assert before.woken == ["small"]

@@ -100,7 +100,7 @@ class InputContext:
             port = self._by_name[name]
             if port.log is None:
                 item = port.take()
-            elif port.take is port.noted:
+            elif port.take is port.log.noted:
                 receipt = port.log
                 item = receipt.take_item()
                 rows, log = receipt.receipts, receipt.log
@@ -159,22 +159,23 @@ class InputContext:
     def _keep(self, port: InputPort, data: Any, message: Envelope | None) -> Any:
         """Keep received data alive for the operator's stream, and return it; of a map, the receiver's own copy."""
         kind = type(data)
-        if kind is not port.kind:
+        keeping = port.keeping
+        if kind is not keeping.kind:
             return self._keep_other(port, data, message)
-        frames: Any = port.kept
+        frames = keeping.frames
         try:
             if in_use:
                 record = None if message is None else message.record
-                owner = record if type(record) is Allocation else port.memory_of(data)
+                owner = record if type(record) is Allocation else keeping.memory_of(data)
                 if type(owner) is Allocation:
                     frames.unsorted.append(owner)
                     return data
             else:
-                owner = port.owner_of(data)
+                owner = keeping.owner_of(data)
         except Exception:  # a sparse tensor has none
             add_owners(data, frames.unsorted)
             return data
-        if port.is_shared and message is not None:
+        if keeping.is_shared and message is not None:
             record = message.record
             if type(record) is not Watched:
                 record = message.record = Watched(owner)
@@ -189,9 +190,10 @@ class InputContext:
         if kind in PLAIN:
             return data
         if kind in array_owners:
-            port.kind, (port.owner_of, port.memory_of) = kind, array_owners[kind]
+            keeping = port.keeping
+            keeping.kind, (keeping.owner_of, keeping.memory_of) = kind, array_owners[kind]
             return self._keep(port, data, message)
-        frames: Any = port.kept
+        frames = port.keeping.frames
         add_owners(data, frames.unsorted if in_use else frames.received)
         return data.copy() if kind in MAPPINGS else data
 

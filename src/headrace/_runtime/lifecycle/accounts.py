@@ -71,6 +71,7 @@ def _account(node: Node, arrived: dict[Queue, int] | None) -> OperatorOutcome:
         counts.retries,
         counts.dead_letters,
         counts.stuck,
+        counts.cut_off,
         drop_reasons_of(node.operator),
     )
 

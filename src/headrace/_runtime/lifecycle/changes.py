@@ -2,7 +2,7 @@
 
 A change is checked in the thread that asks for it, and so an error is raised there. A new operator is started
 there, too, so that a slow `start` holds nobody up. The graph changes at once. The run follows at a safe point, when
-no operator computes (`pausing`): between two computes on one thread, or when the workers have finished theirs.
+no operator computes (`gate`): between two computes on one thread, or when the workers have finished theirs.
 
 There the nodes at the ends of the flows that have changed get their queues from the graph, and their conditions
 look them up (`connect`). Messages stay in their queues, conditions keep their state, and every node keeps its
@@ -166,14 +166,14 @@ class Changes:
                         f"{call} of {name!r}: operator {operator.name!r} is part of segment {group.name!r}, whose "
                         "frames are recorded; leave it out of the segment to change its flows"
                     )
-            if operator._headrace.replicas is not None and operator._headrace.stand_in is None:
+            if operator._headrace.replication.options is not None and operator._headrace.receiver is operator:
                 raise GraphError(
                     f"{call} of {name!r}: a new operator with workers= is created in compose() only"
                 )
 
     def _change(self, change: Callable[[], None], *operators: Operator) -> None:
         """Change the graph, start the operators that are new, and let the run follow; or change nothing."""
-        graph, pausing = self._fragment.graph, self._engine.pausing
+        graph, gate = self._fragment.graph, self._engine.gate
         before = list(graph.operators), list(graph.flows)
         try:
             with self._graph_lock:
@@ -194,15 +194,13 @@ class Changes:
                 graph.rebuild(*before)
                 self._fragment._headrace.follow_graph()
                 self._is_preparing = False
-            pausing.changes.append(self._apply)  # a change before this one may have been put off
-            pausing.wake()
+            gate.call(self._apply)  # a change before this one may have been put off
             raise
         with self._graph_lock:
             self._is_preparing = False
             self._changed.update(dict.fromkeys(operators))
         self._asked += 1
-        pausing.changes.append(self._follow)
-        pausing.wake()
+        gate.call(self._follow)
 
     def _start(self, operators: list[Operator]) -> None:
         engine = self._engine
@@ -245,7 +243,7 @@ class Changes:
         self._apply()
 
     def _apply(self) -> None:
-        if self._engine.pausing.changes:
+        if self._engine.gate.calls:
             return  # the last of several changes does it for all
         with self._graph_lock:
             if self._is_preparing:
@@ -255,6 +253,7 @@ class Changes:
             nodes: list[Any] = [operator._headrace.node for operator in changed]
             with keeping_counts(self._engine, nodes):
                 connect(self._engine, nodes)
+            self._engine.scheduler.follow_change(self._fragment)
         with self._applied:
             self._done = self._followed
             self._applied.notify_all()

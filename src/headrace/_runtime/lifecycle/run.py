@@ -346,7 +346,7 @@ class _Life:
     def _tear_down(self, engine: Engine) -> None:
         """Stop and release everything, even after errors, and report how the run ended."""
         engine.stopping = engine.held = True
-        engine.pausing.close()
+        engine.gate.close()
         self._changes.close()
         if engine.watchdog is not None:  # before the errors are read, as it may add one
             self._attempt(TearDownStep("its watchdog", engine.watchdog.close))

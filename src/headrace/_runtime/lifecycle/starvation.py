@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def find_starved(engine: Engine) -> tuple[Starved, ...]:
     """Return the starved operators; called when nothing can run any more."""
     # The end of a flow from or to another process waits for that process.
-    waiting = [node for node in engine.nodes if not node.retired and not node.operator._headrace.is_link]
+    waiting = [node for node in engine.nodes if not node.retired and node.beyond is None]
     loops = _loops(engine.nodes) if waiting else {}
     found = [_examine(node, loops.get(node, frozenset())) for node in waiting]
     found += [_examine_member(node) for group in engine.groups for node in group.members]
@@ -84,7 +84,7 @@ def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
 
 def _has_run(node: Node) -> bool:
     """Return whether a node of a loop has computed; of a link, whether one of another process may have."""
-    return bool(node.computes) or node.operator._headrace.is_link
+    return bool(node.computes) or node.beyond is not None
 
 
 def _too_short(node: Node) -> dict[str, list[Queue]]:
@@ -144,9 +144,9 @@ def _downstream_of(node: Node) -> set[Node]:
 def _consumers(node: Node) -> set[Node]:
     """Return the nodes that receive what a node sends; through other processes, too."""
     found: set[Node] = {queue.consumer for queue in node.outputs}
-    for operator in node.operator._headrace.leads_to:
-        returning: Any = operator._headrace.node
-        found.add(returning)
+    if node.beyond is not None:
+        returning: Any = [operator._headrace.node for operator in node.beyond.leads_to]
+        found.update(returning)
     return found
 
 
@@ -155,7 +155,7 @@ def _loops(nodes: list[Node]) -> dict[Node, frozenset[Node]]:
     after = {node: _consumers(node) for node in nodes}
     before = {node: {feeder for queue in node.inputs for feeder in queue.feeders} for node in nodes}
     for node in nodes:
-        for consumer in after[node] if node.operator._headrace.leads_to else ():
+        for consumer in after[node] if node.beyond is not None else ():
             before[consumer].add(node)
     # First leave out what is behind or before all loops, so that the cost of a graph without any grows linearly.
     left = set(nodes)

@@ -58,17 +58,18 @@ class ReceiptLog:
     ----------
     log
         The log of the operator's computes.
-    take_item
-        Takes a message, and writes nothing.
+    take_item, noted
+        Takes a message, and writes nothing; and the `take` of the port that does the same and writes it down.
     receipts
         A row for each message: when it was received, the compute.
     """
 
-    __slots__ = ("log", "receipts", "take_item")
+    __slots__ = ("log", "noted", "receipts", "take_item")
 
     def __init__(self, log: ComputeLog, take_item: Callable[[], Any]) -> None:
         self.log = log
         self.take_item = take_item
+        self.noted: Any = None
         self.receipts: list[Any] = []
 
 

@@ -38,97 +38,76 @@ class InputPort:
 
     Attributes
     ----------
+    queues, reader
+        The queues that messages come from, and how they are taken from there.
     take
-        Returns the next message, or raises IndexError when there is none.
+        Returns the next message, or raises IndexError when there is none: `reader.usual`, or what somebody put
+        around it.
     item
         What was received in this compute, or `NOTHING`; used only if the operator has a stream.
     received_in, empty_in
         Otherwise: the last compute that received something here, and the last that found nothing.
     own
         The operator's stream, which is ordered after each message as it is received; None while it has none.
-    kept
-        Where the owners of received memory are kept (`streams.held_frames`).
-    is_shared
-        Whether the messages also go to other receivers, so that all of them keep one record of the owner.
-    kind, owner_of, memory_of
-        The type of the arrays that come here, and the functions that return the owner of one, and its allocation or
-        else its owner.
+    keeping
+        How what is received is kept for that stream.
     is_optional
         Whether the operator runs without messages here.
-    count
-        The number of messages taken the last time.
     form
         What makes the result of `receive` from several messages, if it is not a tuple.
-    noted, log
-        The `take` of an observed port, if it takes a message, writes that down and does nothing else; and what
-        `receive` needs to do so itself.
+    log
+        What is written down of the messages, if the port is observed.
     """
 
     __slots__ = (
-        *(
-            "_bring",
-            "_first",
-            "_is_receivers",
-            "_take_one",
-            "_takes",
-            "count",
-            "empty_in",
-            "form",
-            "is_optional",
-            "is_shared",
-        ),
-        *("item", "kept", "kind", "log", "memory_of", "name", "noted", "own", "owner_of", "queues"),
-        *("received_in", "take"),
+        *("empty_in", "form", "is_optional", "item", "keeping", "log", "name", "own"),
+        *("queues", "reader", "received_in", "take"),
     )
 
     def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
         self.name = port.name
         self.queues = queues
-        self._is_receivers = port.is_receivers
         self.is_optional = any(wanted.kind is ConditionType.NONE for wanted in port.conditions)
-        self._bring: Callable[[Any], Any] | None = None
-        self._take_one = _taking
-        self._takes = [(queue, _taking(queue)) for queue in queues]
-        # How many of these come before the others, if one message is taken at a time.
-        self._first = 0
-        self.take: Callable[[], Any]
-        if port.is_receivers:
-            self.take = self._take_each
-        elif port.gives_tuple:
-            self.take = self._take_all
-        else:
-            self.take = self._takes[0][1]
+        self.reader = Reader(port, queues)
+        self.take: Callable[[], Any] = self.reader.usual
         self.item: Any = NOTHING
         self.received_in: int | None = None
         self.empty_in: int | None = None
         self.own: ManagedStream | None = None
-        self.kept: Any = None
-        self.is_shared = False
-        self.kind: Any = None
-        self.owner_of: Callable[[Any], Any] = _itself
-        self.memory_of: Callable[[Any], Any] = _itself
-        self.count = 1
+        self.keeping = Keeping()
         self.form: Callable[[tuple[Any, ...]], Any] | None = None
-        self.noted: Any = None
         self.log: ReceiptLog | None = None
 
     def connect(self, queues: tuple[Queue, ...]) -> None:
-        """Receive from other queues; of an ``ANY_SIZE`` input, whose `take` looks at all."""
+        """Receive from other queues; of an ``ANY_SIZE`` input, whose `take` reads all."""
         self.queues = queues
-        self._takes = [(queue, self._bringing(self._take_one(queue))) for queue in queues]
-        self._first = 0
+        self.reader.connect(queues)
 
     def bring(self, function: Callable[[Any], Any]) -> None:
         """From now on, receive what a function returns for each message."""
-        is_usual = self._takes and self.take == self._takes[0][1]
-        self._bring = function
-        self._takes = [(queue, self._bringing(take)) for queue, take in self._takes]
+        is_usual = self.take == self.reader.usual
+        self.reader.bring(function)
         if is_usual:
-            self.take = self._takes[0][1]
+            self.take = self.reader.usual
 
-    def _bringing(self, take: Callable[[], Any]) -> Callable[[], Any]:
-        function = self._bring
-        return take if function is None else lambda: function(take())
+    def take_one_at_a_time(self, first: Iterable[Queue]) -> None:
+        """From now on, take one message of one queue, each in its turn; those of `first` come before the others."""
+        self.take = self.reader.take_one_at_a_time(first)
+
+    def take_only_done(self) -> None:
+        """From now on, take only messages whose work the device has finished; the others stay in their queues."""
+        self.take = self.reader.take_only_done()
+
+    def taking(self, kind: str, operator: str) -> Callable[[], Any]:
+        """Return what takes one message (``"single"``) or all that wait (``"multi"``)."""
+        where = f"operator {operator!r}, input {self.name!r}"
+        if kind not in ("single", "multi"):
+            raise KindError(f"{where}: the kind of a receive is 'single' or 'multi', not {kind!r}")
+        if not self.reader.is_receivers:
+            return self.reader.take_waiting if kind == "multi" else self.reader.take_first
+        if kind == "single":
+            raise KindError(f"{where} takes the messages of any number of flows, so kind='single' is unclear")
+        return self.take
 
     def add(self, item: Any) -> None:
         """Add a received item to those that this compute received before."""
@@ -137,18 +116,99 @@ class InputPort:
             item = Batch([*parts_of(earlier), *parts_of(item)])
         self.item = item
 
-    def taking(self, kind: str, operator: str) -> Callable[[], Any]:
-        """Return what takes one message (``"single"``) or all that wait (``"multi"``)."""
-        if kind == "multi":
-            return self.take if self._is_receivers else self._take_waiting
-        where = f"operator {operator!r}, input {self.name!r}"
-        if kind != "single":
-            raise KindError(f"{where}: the kind of a receive is 'single' or 'multi', not {kind!r}")
-        if self._is_receivers:
-            raise KindError(f"{where} takes the messages of any number of flows, so kind='single' is unclear")
+    def recall(self, turn: int) -> None:
+        """Reconstruct the item of a compute that was not watched: `count` objects without a stream."""
+        if self.item is NOTHING:
+            if self.received_in == turn:
+                self.item = Batch([None] * self.reader.count)
+            elif self.empty_in == turn:
+                self.item = EMPTY
+
+
+class Keeping:
+    """How what is received at an input is kept for the operator's stream.
+
+    Attributes
+    ----------
+    frames
+        Where the owners of received memory are kept (`streams.held_frames`).
+    is_shared
+        Whether the messages also go to other receivers, so that all of them keep one record of the owner.
+    kind, owner_of, memory_of
+        The type of the arrays that come here, and the functions that return the owner of one, and its allocation or
+        else its owner.
+    """
+
+    __slots__ = ("frames", "is_shared", "kind", "memory_of", "owner_of")
+
+    def __init__(self) -> None:
+        self.frames: Any = None
+        self.is_shared = False
+        self.kind: Any = None
+        self.owner_of: Callable[[Any], Any] = _itself
+        self.memory_of: Callable[[Any], Any] = _itself
+
+
+class Reader:
+    """How messages are taken from the queues of an input.
+
+    Attributes
+    ----------
+    usual
+        Takes the next message or messages.
+    is_receivers
+        Whether a receive takes one message from each of any number of queues.
+    count
+        The number of messages taken the last time.
+    """
+
+    __slots__ = ("_bring", "_first", "_queues", "_take_one", "_takes", "count", "is_receivers", "usual")
+
+    def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
+        self.is_receivers = port.is_receivers
+        self.count = 1
+        self._queues = queues
+        self._bring: Callable[[Any], Any] | None = None
+        self._take_one = _taking
+        self._takes = [(queue, _taking(queue)) for queue in queues]
+        # How many of these come before the others, if one message is taken at a time.
+        self._first = 0
+        self.usual: Callable[[], Any]
+        if port.is_receivers:
+            self.usual = self._take_each
+        elif port.gives_tuple:
+            self.usual = self._take_all
+        else:
+            self.usual = self.take_first
+
+    @property
+    def take_first(self) -> Callable[[], Any]:
+        """What takes one message of the only queue."""
         return self._takes[0][1]
 
-    def _take_waiting(self) -> Batch:
+    def connect(self, queues: tuple[Queue, ...]) -> None:
+        """Take from other queues."""
+        self._queues = queues
+        self._first = 0
+        self._make_takes()
+
+    def bring(self, function: Callable[[Any], Any]) -> None:
+        """From now on, return what a function returns for each message."""
+        is_first = bool(self._takes) and self.usual == self.take_first
+        self._bring = function
+        self._takes = [(queue, self._bringing(take)) for queue, take in self._takes]
+        if is_first:
+            self.usual = self.take_first
+
+    def _make_takes(self) -> None:
+        self._takes = [(queue, self._bringing(self._take_one(queue))) for queue in self._queues]
+
+    def _bringing(self, take: Callable[[], Any]) -> Callable[[], Any]:
+        function = self._bring
+        return take if function is None else lambda: function(take())
+
+    def take_waiting(self) -> Batch:
+        """Take all messages that wait in the only queue."""
         ((queue, take_one),) = self._takes
         taken = Batch()
         try:
@@ -158,19 +218,12 @@ class InputPort:
             pass
         return self._counted(taken)
 
-    def recall(self, turn: int) -> None:
-        """Reconstruct the item of a compute that was not watched: `count` objects without a stream."""
-        if self.item is NOTHING:
-            if self.received_in == turn:
-                self.item = Batch([None] * self.count)
-            elif self.empty_in == turn:
-                self.item = EMPTY
-
-    def take_one_at_a_time(self, first: Iterable[Queue]) -> None:
-        """From now on, take one message of one queue, each in its turn; those of `first` come before the others."""
+    def take_one_at_a_time(self, first: Iterable[Queue]) -> Callable[[], Any]:
+        """From now on, take one message of one queue, each in its turn; return what does so."""
         self._takes.sort(key=lambda each: each[0] not in first)
-        self._first = sum(queue in first for queue in self.queues)
-        self.take = self._take_next
+        self._first = sum(queue in first for queue in self._queues)
+        self.usual = self._take_next
+        return self.usual
 
     def _take_next(self) -> Any:
         for place, (queue, take_one) in enumerate(self._takes):
@@ -180,16 +233,17 @@ class InputPort:
                 return take_one()
         raise IndexError
 
-    def take_only_done(self) -> None:
-        """From now on, take only messages whose work the device has finished; the others stay in their queues.
+    def take_only_done(self) -> Callable[[], Any]:
+        """From now on, take only messages whose work the device has finished; return what does so.
 
         A full queue that drops its oldest message may have dropped a finished one after the operator became ready.
         If only an unfinished message is left, it is waited for here.
         """
         self._take_one = _taking_done
-        self._takes = [(queue, self._bringing(_taking_done(queue))) for queue in self.queues]
-        if not self._is_receivers:
-            self.take = self._take_all_done if self.take == self._take_all else self._takes[0][1]
+        self._make_takes()
+        if not self.is_receivers:
+            self.usual = self._take_all_done if self.usual == self._take_all else self.take_first
+        return self.usual
 
     def _take_each(self) -> Batch:
         taken = Batch()
@@ -203,11 +257,11 @@ class InputPort:
         return taken
 
     def _take_all(self) -> Batch:
-        taken = Batch(self.queues[0].take_all())
+        taken = Batch(self._queues[0].take_all())
         return self._counted(taken if self._bring is None else self._bring(taken))
 
     def _take_all_done(self) -> Batch:
-        (queue,) = self.queues
+        (queue,) = self._queues
         taken = Batch()
         try:
             for _ in range(len(queue)):

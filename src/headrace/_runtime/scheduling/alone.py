@@ -48,7 +48,7 @@ class Alone:
     def has_to_wait(self, node: Node) -> bool:
         """Return whether a node that wants to compute alone has to wait for others; then no other begins."""
         engine = self._engine
-        if not engine.running or engine.pausing.is_paused or self.is_given_up:
+        if not engine.running or not engine.gate.is_open or self.is_given_up:
             return False
         self.node = node
         engine.held = True
@@ -57,7 +57,7 @@ class Alone:
     def begin(self, node: Node) -> None:
         """Let a node compute alone, if that is possible; it was admitted."""
         engine = self._engine
-        if not engine.running and not engine.pausing.is_paused and not self.is_given_up:
+        if not engine.running and engine.gate.is_open and not self.is_given_up:
             self.node = node
             self.is_computing = engine.held = True
 
@@ -76,7 +76,7 @@ class Alone:
         assert node is not None
         if self.is_computing or engine.running:
             return None
-        if engine.pausing.is_paused:
+        if not engine.gate.is_open:
             self._let_go()
             return None
         node.enqueue_if_ready()  # a worker of its queue is woken for it, if this is another
@@ -117,5 +117,5 @@ class Alone:
             assert node is not None
             self.node = None
             self.is_computing = False
-            engine.pausing.handle(is_in_compute=True)
+            engine.gate.handle(is_in_compute=True)
             engine.waiting.wake_others(node.ready_queue, computes=True)

@@ -176,9 +176,7 @@ class Ends:
         `FED_BEFORE` from outside; or any node (`IN_LOOP`). If there is nothing left to end it is `NONE_LEFT`. The
         ends of a flow to another process are no nodes to be ended (`headrace.parts`).
         """
-        alive = [
-            node for node in self._engine.nodes if not node.retired and not node.operator._headrace.is_link
-        ]
+        alive = [node for node in self._engine.nodes if not node.retired and node.beyond is None]
         stuck = [node for node in alive if any(_waits_in_vain(node, queue) for queue in node.outputs)]
         if stuck:
             return STUCK, stuck

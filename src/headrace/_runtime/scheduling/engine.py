@@ -28,7 +28,7 @@ from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED
 from headrace._runtime.scheduling.ending import ending_of
 from headrace._runtime.scheduling.ends import Ends
 from headrace._runtime.scheduling.faults import faults_of
-from headrace._runtime.scheduling.pausing import Pausing
+from headrace._runtime.scheduling.gate import Gate
 from headrace._runtime.scheduling.polling import Polling
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace._runtime.scheduling.routing import compute_of, routing_of
@@ -65,7 +65,7 @@ class Engine:
         Whether the run is ending, and why: "" if there was nothing left to do, "stopped" or "duration". Any thread
         may stop the run.
     held
-        Whether no new compute may begin, because the run is ending or paused (`pausing`). Any thread may set it; a
+        Whether no new compute may begin, because the run is ending, or the gate is closed. Any thread may set it; a
         worker clears it.
     errors
         The exceptions that workers raised, in the order in which they were caught. Workers append.
@@ -88,7 +88,7 @@ class Engine:
             "lock",
             "nodes",
         ),
-        *("observer", "operator_nodes", "outstanding", "pausing", "polling", "progress", "queues"),
+        *("observer", "operator_nodes", "outstanding", "gate", "polling", "progress", "queues"),
         *(
             "on_idle",
             "on_stop",
@@ -130,7 +130,7 @@ class Engine:
         self.on_idle: Callable[[bool], None] | None = None
         self.lock = threading.Lock()
         self.waiting = WaitingWorkers(self)
-        self.pausing = Pausing(self)
+        self.gate = Gate(self)
         self.alone = Alone(self)
         self.ends = Ends(self)
         # The time at which the run ends in any case.
@@ -280,7 +280,7 @@ class Engine:
             state for node in nodes for state in (*node.input_states, *node.output_states)
         ):
             if state.line is None:
-                state.update_producers(self.pausing.is_paused)
+                state.update_producers()
         for node in nodes:
             if node.remaining == 0:
                 self.retire(node)
@@ -304,8 +304,6 @@ class Engine:
             node.input.announce_room(self.announce_room if node.announces_room else None)
             for state in node.input_states:
                 state.find_whether_sole()
-        for node in nodes:
-            node.find_link()
 
     # The step.
 
@@ -319,17 +317,12 @@ class Engine:
             if self.held:
                 if self.stopping:
                     return None
-                if self.pausing.handle():
-                    node = self.take_step(ready_queue)
-                    if node is not None or self.pausing.handle():
+                if self.gate.handle():
+                    node = self.gate.take(ready_queue)
+                    if node is not None or self.gate.handle():
                         return node
             if ready_queue.now:
                 node = ready_queue.now.pop()
-            elif len(ready_queue.later) == 1 and (ready_queue.sweep + 1) & SWEEPS and not self.polling.nodes:
-                # A copy of `begin_sweep` for one node, because each frame of a chain begins with one. With the copy
-                # in `envelope.stamping`, a frame through a captured segment takes 4 % less instructions.
-                ready_queue.sweep += 1
-                node = ready_queue.later.pop()
             elif ready_queue.later:
                 self.begin_sweep(ready_queue)
                 continue
@@ -342,35 +335,6 @@ class Engine:
                 continue
             node.sweep = ready_queue.sweep
             return node
-
-    def take_step(self, ready_queue: ReadyQueue) -> Node | None:
-        """Return the next node of a queue that may run although the run is held, or None."""
-        if self.alone.node is not None:
-            node = self.alone.take(ready_queue)
-            if node is not None or self.alone.node is not None:
-                return node
-        pausing = self.pausing
-        if not pausing.is_paused:
-            return None  # the run is stopping, or about to be paused
-        if pausing.node_steps:
-            for node in pausing.node_steps:
-                if node.shared_room is not None:
-                    node.shared_room.look_again()
-        while pausing.allows(ready_queue):
-            if not ready_queue.now:
-                if not ready_queue.later:
-                    return None
-                self.begin_sweep(ready_queue)
-            node = pausing.choose(ready_queue)
-            if node.blockers:
-                self.drop(node)
-                continue
-            if node.is_guarded and not self.admit(node):
-                continue
-            pausing.count(node)
-            node.sweep = ready_queue.sweep
-            return node
-        return None
 
     def take_beside_others(self, ready_queue: ReadyQueue) -> Node | None:
         """Return the next node to run for one of several workers; one that takes turns if it is nobody's turn."""
@@ -386,7 +350,7 @@ class Engine:
             # What `take` has handled may have made nodes of the first queue ready.
             if node is not None or self.stopping or not ready_queue.has_turn:
                 return node
-            if self.held and not self.pausing.allows(ready_queue):
+            if self.held and not self.gate.allows(ready_queue):
                 return None
 
     def has_ready(self) -> bool:
@@ -456,28 +420,6 @@ class Engine:
         `finish` sees that; and who begins another turn meanwhile makes up for it (`let_others_go_on`).
         """
         node.remaining = remaining = node.remaining - 1
-        link = node.link
-        if link is not None and goes_on and remaining and not node.has_extra_work:
-            # A copy of what follows for a node with one output, and one input or none, from which a message passes
-            # directly: without it, and so with iterators over both, a compute of an explicit chain takes 2 to 9 %
-            # longer. If `feed` is not available, its message came this way, too. So no condition depends on either
-            # queue, since its node would be guarded; and the sender, which was ready, has had room.
-            feed, consumer = node.feed, link.consumer
-            if (
-                (feed is None or not (feed.queue or feed.available))
-                and not (link.available or consumer.busy or consumer.is_guarded)
-                and link.queue
-                and consumer.blockers == 1
-                and consumer.sweep != node.sweep
-                and not (self.inbox or self.timed or self.held)
-            ):
-                consumer.busy = True
-                consumer.sweep = node.sweep
-                if node.blockers:
-                    node.busy = False
-                else:
-                    node.ready_queue.later.append(node)
-                return consumer
         if not remaining:
             self.retire(node)
         following: Node | None = None
@@ -489,14 +431,7 @@ class Engine:
             elif state.queue or not state.min_size:
                 state.note_waiting()
             if not state.affordable and len(state.queue) <= state.room:
-                # A copy of `update_producers` and `enqueue_if_ready`. Without it and the one below, a step of
-                # `benchmarks.chain` takes 7 % longer.
-                state.affordable = True
-                producer = state.producer
-                producer.blockers -= 1
-                if not producer.blockers and not producer.busy:
-                    producer.busy = True
-                    producer.ready_queue.later.append(producer)
+                state.update_producers()
             if state.watched:
                 for producer in state.watchers:
                     producer.enqueue_if_ready()
@@ -518,14 +453,7 @@ class Engine:
                     continue
                 state.available = True
                 consumer.blockers -= 1
-                if not consumer.blockers and not consumer.busy:
-                    # A copy of `enqueue_if_ready`.
-                    consumer.busy = True
-                    ready_queue = consumer.ready_queue
-                    if consumer.sweep == ready_queue.sweep:
-                        ready_queue.later.append(consumer)
-                    else:
-                        ready_queue.now.append(consumer)
+                consumer.enqueue_if_ready(soon=True)
             if state.affordable and waiting > state.room:
                 state.affordable = False
                 state.producer.blockers += 1
@@ -533,7 +461,7 @@ class Engine:
                 state.consumer.enqueue_if_ready(soon=True)
         if node.has_extra_work:
             self._finish_extra_work(node)
-            if node.operator._headrace.is_link and self._waits_for_link(node):
+            if node.beyond is not None and self._waits_for_link(node):
                 return None
         if node.blockers:
             node.busy = False
@@ -559,7 +487,7 @@ class Engine:
         # After everything that may block this node: the order among producers depends on whether it can run.
         if room is not None:
             for line in room.lines:
-                line.promise(self.pausing.is_paused)
+                line.promise()
 
     def _waits_for_link(self, node: Node) -> bool:
         """Return whether a link operator that has computed is not put in its ready queue: it waits for an event.
@@ -577,7 +505,7 @@ class Engine:
         if states:
             with self.lock:
                 for state in states:
-                    state.update_producers(self.pausing.is_paused)
+                    state.update_producers()
                     for producer in state.watchers:
                         producer.enqueue_if_ready()
                 self.waiting.wake_others(node.ready_queue, computes=True)
@@ -597,7 +525,7 @@ class Engine:
         for state in node.input_states:
             if not state.available:
                 state.note_waiting()  # a message that has passed to it directly still waits
-            state.update_producers(self.pausing.is_paused)
+            state.update_producers()
             for producer in state.watchers:
                 producer.enqueue_if_ready()
 
@@ -605,7 +533,7 @@ class Engine:
         """Let a node compute no more; its end comes when it does not compute (`ends`)."""
         if node.may_compute:
             self.set_awaited(node, OVER)
-            self.pausing.node_steps.pop(node, None)
+            self.gate.forget(node)
             node.is_closing = node.has_extra_work = True
             if not node.busy:
                 self.ends.begin(node)
@@ -641,8 +569,8 @@ class Engine:
             self.drop(node)
             return False
         room = node.shared_room
-        if room is not None and not room.reserve(self.pausing.is_paused):
-            if node.operator._headrace.is_link:
+        if room is not None and not room.reserve():
+            if node.beyond is not None:
                 self.evaluate(node)  # it waits for another process as well
             return False
         if evaluated is not None and evaluated.reserving:
@@ -660,7 +588,7 @@ class Engine:
         """Note that a node was taken from its ready queue and does not run, and pass its room on."""
         node.busy = False
         if node.shared_room is not None:
-            node.shared_room.release(self.pausing.is_paused)
+            node.shared_room.release()
         if node.is_closing:
             self.ends.after_drop(node)
 

@@ -67,6 +67,7 @@ class Faults:
         self._again: dict[str, deque[Any]] = {}
         # The errors in a row, and how often the action was taken: in all, or when.
         self._errors_in_a_row = 0
+        self._is_to_retry = False
         self._taken = 0
         self._times: deque[int] = deque()
         self._backoff: Backoff | None = None
@@ -76,7 +77,7 @@ class Faults:
         self._outputs: list[tuple[OutputPort, tuple[Queue, ...], tuple[Queue, ...]]] = []
         self._emitted: list[tuple[Queue, Any]] = []
         if policy.retries and policy.same_message:
-            own = node.operator._headrace.resume if _yields(node) else None
+            own = node.resume if _yields(node) else None
             self._resume = own or node.make_resume()
         self._connect()
         for input_port in node.input.ports:
@@ -97,12 +98,15 @@ class Faults:
         """Follow the flows of the node, which have changed; nothing computes."""
         self._connect()
         # That of a function that yields is connected with the node.
-        if self._resume is not None and self._resume is not self.node.operator._headrace.resume:
+        if self._resume is not None and self._resume is not self.node.resume:
             self._resume.connect()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Compute, and apply the policy if that raises."""
         node = self.node
+        if self._is_to_retry:
+            self._is_to_retry = False
+            self.counts.retries += 1
         self._is_earlier = has_more(node.operator)
         if not self._is_earlier:
             self._received.clear()
@@ -179,7 +183,10 @@ class Faults:
             self._receive_taken()
             # No compute will follow, and the run stops the operator anyway, and must stop it only once.
             self._give_up()
-            counts.skipped += 1
+            if policy.same_message and self._errors_in_a_row < policy.retries:
+                counts.cut_off += 1
+            else:
+                counts.skipped += 1
             return
         if self._errors_in_a_row < policy.retries:
             self._retry(error, went_on)
@@ -206,8 +213,8 @@ class Faults:
     def _retry(self, error: Exception, went_on: bool) -> None:
         node, policy, counts = self.node, self.policy, self.counts
         self._errors_in_a_row += 1
-        counts.retries += 1
-        self._log_seldom(counts.retries, f"retry of operator {node.name!r} after an error", error)
+        self._is_to_retry = True
+        self._log_seldom(counts.retries + 1, f"retry of operator {node.name!r} after an error", error)
         if self._backoff is not None:
             self._backoff.begin(node.clock.timestamp(), self._errors_in_a_row)
         if policy.same_message:
@@ -354,9 +361,9 @@ class Faults:
         self.counts.dead_letters += 1
 
     def end_run(self) -> None:
-        """Count messages that were to be tried again, and release them."""
-        if any(self._again.values()):
-            self.counts.skipped += 1
+        """Count an error whose messages were to be tried again, and release them."""
+        if self._is_to_retry and self.policy.same_message:
+            self.counts.cut_off += 1
         self._give_up()
 
     # The log.

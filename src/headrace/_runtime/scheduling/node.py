@@ -16,7 +16,7 @@ from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awai
 from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
 from headrace._runtime.streams.running_operator import RunningOperator
 from headrace.core.condition_types import OperatorStatus, SchedulingStatusType
-from headrace.core.fault_counts import FaultCounts
+from headrace.core.error_policy import FaultCounts
 from headrace.core.node import Receiver, Transmitter
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.room_sharing import SharedRoom
     from headrace._runtime.scheduling.routing import Routing
     from headrace.core.condition import Condition
+    from headrace.core.graph import Beyond
     from headrace.core.operator import Operator
 
 _NEVER = SchedulingStatusType.NEVER
@@ -53,6 +54,7 @@ class Node(RunningOperator):
     __slots__ = (
         *(
             "awaited",
+            "beyond",
             "blockers",
             "busy",
             "counts",
@@ -61,7 +63,6 @@ class Node(RunningOperator):
             "engine",
             "evaluated",
             "faults",
-            "feed",
             "granted",
         ),
         *(
@@ -72,7 +73,7 @@ class Node(RunningOperator):
             "joined",
             "joining",
         ),
-        *("link", "output_states", "place", "ready_queue", "resumes", "routing", "shared_room"),
+        *("output_states", "place", "ready_queue", "resume", "routing", "shared_room"),
         *("stop_requested", "sweep", "wants_alone"),
     )
 
@@ -82,12 +83,11 @@ class Node(RunningOperator):
         # The engine. Of any type: the engine knows its nodes, and they only announce themselves to it.
         self.engine = engine
         self.ready_queue: ReadyQueue
+        # What is behind it in other processes, if it is the end of a flow from or to one.
+        self.beyond: Beyond | None = operator._headrace.beyond
         # The states of its queues, for the hot path.
         self.input_states: tuple[QueueState, ...] = ()
         self.output_states: tuple[QueueState, ...] = ()
-        # The state of its only output, if messages may pass directly, and that of its only input (`find_link`).
-        self.link: QueueState | None = None
-        self.feed: QueueState | None = None
         # Its conditions, which are attached again when its flows change (`lifecycle`).
         self.declared: Any
         # Conditions that are evaluated before each compute, if there are any.
@@ -106,8 +106,8 @@ class Node(RunningOperator):
         self.place = 0
         # What orders its computes among others, or chooses its flows, if anything does.
         self.routing: Routing | None = None
-        # Whether it may go on without a new message (`resume`).
-        self.resumes = False
+        # What lets its function go on, if it is a function that yields.
+        self.resume: Any = None
         # Its end, if its operator has one.
         self.ending: Ending | None = None
         # The start value of `remaining`, so that the number of computes needs no counter of its own.
@@ -140,6 +140,11 @@ class Node(RunningOperator):
     def scheduled(self) -> Node:
         """The node that is scheduled for this operator: itself, or that of its segment."""
         return self
+
+    @property
+    def has_gone_on(self) -> bool:
+        """Whether its last compute went on with messages that an earlier one had received."""
+        return self.resume is not None and not self.resume.received
 
     @property
     def is_parallel(self) -> bool:
@@ -178,15 +183,13 @@ class Node(RunningOperator):
 
     def go_on_resuming(self) -> None:
         """Connect what keeps the node ready between two values, if anything does, with its queues."""
-        resume = self.operator._headrace.resume
-        if resume is not None and resume.node is self:
-            resume.connect()
+        if self.resume is not None:
+            self.resume.connect()
 
     def make_resume(self) -> Resume:
         """Return what keeps the node ready between the values that its function yields."""
         from headrace._runtime.scheduling.resume import Resume
 
-        self.resumes = True
         return Resume(self)
 
     def receiver(self, port: str) -> Receiver:
@@ -300,7 +303,6 @@ class Node(RunningOperator):
 
     def enqueue_if_ready(self, soon: bool = False) -> None:
         """Put the node in its ready queue if it has no blockers; if `soon`, in this sweep."""
-        # `Engine.finish` has copies.
         if not self.blockers and not self.busy:
             self.busy = True
             ready_queue = self.ready_queue
@@ -319,14 +321,6 @@ class Node(RunningOperator):
             self.ready_queue.later.remove(self)
             ready_queue.later.append(self)
         self.ready_queue = ready_queue
-
-    def find_link(self) -> None:
-        """Find `link` and `feed`, when it is known which queues are the only ones between two nodes."""
-        inputs, outputs = self.input_states, self.output_states
-        # A receiver that waits for one message, and a sender that waits for one before each compute.
-        is_direct = len(outputs) == 1 and outputs[0].min_size == 1 and not self.resumes
-        self.link = outputs[0] if is_direct and outputs[0].is_sole and len(inputs) < 2 else None
-        self.feed = inputs[0] if inputs else None
 
     def update_guard(self) -> None:
         """Determine whether there is anything to check before it runs."""

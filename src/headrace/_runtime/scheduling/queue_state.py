@@ -181,11 +181,10 @@ class QueueState:
         self.affordable = not waits
         self.room = -1 if waits else ANY
 
-    def update_producers(self, is_paused: bool) -> None:
+    def update_producers(self) -> None:
         """Tell the producers whether there is room."""
-        # `Engine.finish` has a copy for a single producer.
         if self.line is not None:
-            self.line.promise(is_paused)
+            self.line.promise()
             return
         affordable = len(self.queue) <= self.room
         if affordable is self.affordable:

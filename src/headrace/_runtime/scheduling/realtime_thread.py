@@ -14,10 +14,10 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from headrace.core.realtime import SchedulingPolicy
+from headrace.core.thread_pool import SchedulingPolicy
 
 if TYPE_CHECKING:
-    from headrace.core.realtime import RealtimeScheduling
+    from headrace.core.thread_pool import RealtimeScheduling
 
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _RESET_ON_FORK = 1

@@ -55,12 +55,12 @@ class RoomLine:
         self._waiting: dict[int, deque[tuple[int, RoomRequest]]] = {}
         self._last = 0
 
-    def has_room(self, request: RoomRequest, is_paused: bool) -> bool:
+    def has_room(self, request: RoomRequest) -> bool:
         """Return whether there is room for a producer that comes now."""
         if self._waiting:
-            self.promise(is_paused)
+            self.promise()
         # All that wait need more than there is.
-        return request.places <= self._free(is_paused) and not (self._waiting and self._is_emptied(is_paused))
+        return request.places <= self._free() and not (self._waiting and self._is_emptied())
 
     def keeps_promise(self, request: RoomRequest) -> bool:
         """Return whether there is still room for a producer that was promised some.
@@ -76,11 +76,11 @@ class RoomLine:
         self._waiting.setdefault(request.places, deque()).append((self._last, request))
         self.state.set_waiting(True)
 
-    def promise(self, is_paused: bool) -> None:
+    def promise(self) -> None:
         """Promise the room that there is to producers that wait, in their order."""
         while self._waiting:
-            first, fitting = self._find(self._free(is_paused))
-            if fitting is None or (first != fitting and self._is_emptied(is_paused)):
+            first, fitting = self._find(self._free())
+            if fitting is None or (first != fitting and self._is_emptied()):
                 break
             waiting = self._waiting[fitting]
             request = waiting.popleft()[1]
@@ -124,20 +124,20 @@ class RoomLine:
                 lowest_fitting, fitting = number, places
         return first, fitting
 
-    def _free(self, is_paused: bool) -> int:
+    def _free(self) -> int:
         """Return how many places are neither filled nor kept for others.
 
         In a pause, those that were promised room may not be allowed to run, and another may be stepped. So nothing
         is kept for them; they look again when they are taken.
         """
         free = self._queue.limit - len(self._queue) - self.reserved
-        return free if is_paused else free - self.promised
+        return free - self.promised if self.state.consumer.engine.gate.is_open else free
 
-    def _is_emptied(self, is_paused: bool) -> bool:
+    def _is_emptied(self) -> bool:
         """Return whether the consumer is about to take messages; in a pause it may not be allowed to."""
         consumer = self.state.consumer
         is_ready = len(self._queue) >= self.state.min_size and not consumer.blockers
-        return is_ready and consumer.evaluated is None and not is_paused
+        return is_ready and consumer.evaluated is None and consumer.engine.gate.is_open
 
 
 class SharedRoom:
@@ -160,7 +160,7 @@ class SharedRoom:
         self.lines: list[RoomLine] = []
         self.emptied: list[RoomLine] = []
 
-    def reserve(self, is_paused: bool) -> bool:
+    def reserve(self) -> bool:
         """Reserve the room that the node may need in the queues that it shares; without room, let it wait.
 
         The node was taken from its ready queue, and is not `busy` if it has to wait.
@@ -172,20 +172,26 @@ class SharedRoom:
             if was_promised:
                 request.is_promised = False
                 line.promised -= request.places
-            if not (line.keeps_promise(request) if was_promised else line.has_room(request, is_paused)):
-                self.release(is_paused)
+            if not (
+                line.keeps_promise(request)
+                if was_promised
+                else line.has_room(
+                    request,
+                )
+            ):
+                self.release()
                 # First: the lines below may wake it at once.
                 request.node.busy = False
                 line.add(request)
                 # It was about to run and empty its inputs, but now it is blocked.
                 for emptied in self.emptied:
-                    emptied.promise(is_paused)
+                    emptied.promise()
                 return False
             request.running = True
             line.reserved += request.places
         return True
 
-    def release(self, is_paused: bool) -> None:
+    def release(self) -> None:
         """Release what the node reserved or was promised, because it does not run; others may use it."""
         for request in self.requests:
             line = request.line
@@ -198,7 +204,7 @@ class SharedRoom:
                 line.promised -= request.places
             else:
                 continue
-            line.promise(is_paused)
+            line.promise()
 
     def leave(self) -> None:
         """Release the room that the node reserved for its compute; `Engine.finish` then looks who may use it."""
@@ -212,4 +218,4 @@ class SharedRoom:
         """Let a node that is to be stepped in a pause out of its lines, if there is room for it."""
         for request in self.requests:
             assert request.line is not None
-            request.line.promise(is_paused=True)
+            request.line.promise()

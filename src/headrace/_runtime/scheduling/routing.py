@@ -192,7 +192,6 @@ class DynamicRouting(Routing):
                 node.output_states = (*node.output_states, queue.state)
                 for state in node.output_states:
                     state.is_sole = False
-                node.find_link()
         if not queue.drops and len(queue) >= queue.limit:
             with node.engine.lock:
                 queue.resize(len(queue) + 1)

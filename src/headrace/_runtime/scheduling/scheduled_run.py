@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from headrace import waits
 from headrace._runtime.scheduling.notes import note
 from headrace._runtime.scheduling.parker import Parker
-from headrace._runtime.scheduling.workers import run_alone, run_workers
+from headrace._runtime.scheduling.workers import Threads, run_alone
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
@@ -30,6 +30,7 @@ class ScheduledRun:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._workers = 0
+        self._threads: Threads | None = None
 
     @property
     def clock(self) -> Clock:
@@ -40,7 +41,7 @@ class ScheduledRun:
         """Run all operators on this thread, to the end of the run; replicas have threads of their own."""
         pools = required_pools(self._engine)
         if pools:
-            run_workers(self._engine, 1, (), pools)
+            Threads(self._engine, ()).run(1, pools)
             return
         self._engine.streams.is_on_one_thread = True
         with self._engine.clock.attach():
@@ -49,7 +50,13 @@ class ScheduledRun:
     def run_on_threads(self, count: int, cores: Sequence[int] = ()) -> None:
         """Run operators on new threads and on those of the thread pools, to the end of the run."""
         pools = self._engine.nodes[0].operator.fragment._headrace.thread_pools
-        run_workers(self._engine, count, cores, pools)
+        self._threads = Threads(self._engine, cores)
+        self._threads.run(count, pools)
+
+    def add_threads(self, count: int) -> None:
+        """Run operators on `count` threads in all from now on, if these are more."""
+        if self._threads is not None:
+            self._threads.add(count)
 
     def worker(self) -> Worker:
         """Return a worker for one thread."""

@@ -42,12 +42,11 @@ polled, declares a deadlock, moves a clock that can be moved, or waits for the n
 Work beside the workers, such as a call that awaits, holds the clock (`Clock.hold`): as long as it lasts, virtual
 time does not jump, and a worker that parks in the clock's time does not wake by itself. Its end is announced.
 
-**The pause.** While a run is paused and no step is left (`Pausing.is_still`), rules 1 and 2 do not hold: workers
-park without a deadline, whatever is ready or due, and nothing is decided. A request to step or to resume wakes all
-of them, by rule 3. If steps are left for a node that waits for a time, a clock that can be moved goes on to it,
-although other nodes are ready (`_may_jump`). The rules of a pause also hold while a node computes alone, or waits
-for others to end so that it can (`alone`). The last of these others finds the node, or wakes a worker of its queue;
-the end of the compute wakes all workers.
+**The gate.** While no node may begin (`Gate.is_still`), rules 1 and 2 do not hold: workers park without a deadline,
+whatever is ready or due, and nothing is decided. What opens the gate wakes all of them, by rule 3. If it is open
+for a node that waits for a time, a clock that can be moved goes on to it although others are ready (`_may_jump`).
+The same holds while a node computes alone, or waits for others to end so that it can (`alone`). The last of these
+others finds the node, or wakes a worker of its queue; the end of the compute wakes all workers.
 
 `tests/interleavings` runs these lines under every interleaving of threads that small graphs allow, with planted
 faults against each of the four rules.
@@ -189,13 +188,13 @@ class WaitingWorkers:
                     continue  # the woken worker will be on standby
             elif not (ready_queue.now or ready_queue.later):
                 continue
-            if engine.held and not engine.pausing.allows(ready_queue):
+            if engine.held and not engine.gate.allows(ready_queue):
                 continue  # nobody may take them
             if ready_queue.parked is own.parked and not computes:
                 continue  # it has found nothing there
             if not self._is_waking(ready_queue):
                 self._wake_one(ready_queue)
-        if engine.held and engine.pausing.is_still:
+        if engine.held and engine.gate.is_still:
             return  # whatever is due then is handled at the resume
         if computes and engine.timed and not self.waking and engine.clock.passes:
             if own.standby is not None:
@@ -231,15 +230,15 @@ class WaitingWorkers:
             return False
         if engine.inbox:
             return True
-        is_paused = False
+        is_still = False
         if engine.held:
-            if not engine.pausing.handle():
+            if not engine.gate.handle():
                 return True
-            is_paused = engine.pausing.is_still
+            is_still = engine.gate.is_still
         until: int | None
-        if is_paused:
+        if is_still:
             until = None
-            engine.pausing.settle()
+            engine.gate.settle()
         elif engine.running or engine.has_ready():
             until = engine.next_time()
             if engine.held and not engine.running and self._may_jump(until):
@@ -255,9 +254,9 @@ class WaitingWorkers:
         self._see_turn(parker)
         if (
             ready_queue.standby is None
-            and not is_paused
+            and not is_still
             and ready_queue.waits_for_turn
-            and not (engine.held and not engine.pausing.allows(ready_queue))
+            and not (engine.held and not engine.gate.allows(ready_queue))
         ):
             patience = self._left_of(parker.seen) / 1e9
             if patience <= 0.0:
@@ -266,7 +265,7 @@ class WaitingWorkers:
         for_alone = engine.alone.is_waiting
         seconds: float | None = _LONGEST if for_alone else None
         polls = False
-        if not is_paused:
+        if not is_still:
             if until is not None:
                 if not clock.passes:
                     if clock.timestamp() >= until:
@@ -293,9 +292,9 @@ class WaitingWorkers:
             if engine.inbox:
                 pass
             elif lock is None:
-                woken = self._park(parker, seconds, is_paused)
+                woken = self._park(parker, seconds, is_still)
             else:
-                woken = self._park_without(lock, parker, seconds, is_paused)
+                woken = self._park_without(lock, parker, seconds, is_still)
         except BaseException:
             # An interrupt, perhaps after this thread took its permit. It leaves the run, and waits for none.
             woken = True
@@ -320,27 +319,27 @@ class WaitingWorkers:
     def _may_jump(self, until: int | None) -> bool:
         """Let time jump to the next timer if no ready node may be taken, since a step is left for another node."""
         engine = self._engine
-        if until is None or any(map(engine.pausing.allows, engine.ready_queues)):
+        if until is None or any(map(engine.gate.allows, engine.ready_queues)):
             return False
         return engine.clock.jump_to(until)
 
-    def _park(self, parker: Parker, seconds: float | None, is_paused: bool) -> bool:
+    def _park(self, parker: Parker, seconds: float | None, is_still: bool) -> bool:
         """Park in the clock's time; but in a pause in which nothing runs, so that its time stands still.
 
         A simulated machine moves its time when all workers wait. As long as something runs, it may need that.
         """
         engine = self._engine
-        if is_paused and not engine.running:
+        if is_still and not engine.running:
             return parker.park(None)
         return engine.clock.park(parker, seconds)
 
     def _park_without(
-        self, lock: threading.Lock, parker: Parker, seconds: float | None, is_paused: bool
+        self, lock: threading.Lock, parker: Parker, seconds: float | None, is_still: bool
     ) -> bool:
         """Release the lock while the worker is parked."""
         lock.release()
         try:
-            return self._park(parker, seconds, is_paused)
+            return self._park(parker, seconds, is_still)
         finally:
             lock.acquire()
 

@@ -63,40 +63,67 @@ def run_alone(engine: Engine, parker: Parker) -> None:
         node = engine.finish(node, True)
 
 
-def run_workers(
-    engine: Engine, count: int, cores: Sequence[int] = (), pools: Sequence[ThreadPool] = ()
-) -> None:
-    """Run until the engine is finished, on `count` threads and those of the pools."""
-    has_others = count > 1 or bool(pools)
-    if count > 1:
-        engine.ready_queues.append(engine.ready_queues[0].take_turns())
-    places: list[_Place] = [
-        (Parker(engine.ready_queues[0], waiting=engine.waiting, has_others=has_others), tuple(cores), None)
-        for _ in range(count)
-    ]
-    for pool in pools:
-        places += _places_of(engine, pool)
-    engine.place_nodes()
-    run = run_alone if len(places) == 1 else _run_beside_others
-    workers = [
-        WorkerThread(partial(_work, engine, place, run), engine.clock, f"headrace worker {number}")
-        for number, place in enumerate(places)
-    ]
-    try:
-        # No worker begins before all are started: otherwise simulated time would pass without the missing ones.
-        with engine.lock:
-            for worker in workers:
-                worker.start()
-        for worker in workers:
+class Threads:
+    """The worker threads of one run.
+
+    Parameters
+    ----------
+    engine
+        What runs.
+    cores
+        The cores that threads are bound to which are not those of a pool; none if empty.
+    """
+
+    def __init__(self, engine: Engine, cores: Sequence[int]) -> None:
+        self._engine = engine
+        self._cores = tuple(cores)
+        # How many of the threads are those of no pool.
+        self._count = 0
+        self._run: Callable[[Engine, Parker], None] = _run_beside_others
+        self._workers: list[WorkerThread] = []
+
+    def run(self, count: int, pools: Sequence[ThreadPool]) -> None:
+        """Run until the engine is finished, on `count` threads and those of the pools."""
+        engine = self._engine
+        if count > 1:
+            engine.ready_queues.append(engine.ready_queues[0].take_turns())
+        places = [place for pool in pools for place in _places_of(engine, pool)]
+        engine.place_nodes()
+        if count == 1 and not places:
+            self._run = run_alone
+        try:
+            # No worker begins before all are started: otherwise simulated time would pass without the missing ones.
+            with engine.lock:
+                self.add(count)
+                for place in places:
+                    self._start(place)
+            self._wait()
+        except BaseException:
+            # A thread could not be started, or a signal handler of the program raised where the run could not hold
+            # it back (`interrupts`): let the workers finish their computes and end.
+            engine.request_stop()
+            self._wait()
+            raise
+
+    def add(self, count: int) -> None:
+        """Run on `count` threads besides those of pools, if these are more; with the lock held."""
+        engine = self._engine
+        has_others = self._run is _run_beside_others
+        for _ in range(self._count, count):
+            parker = Parker(engine.ready_queues[0], waiting=engine.waiting, has_others=has_others)
+            self._start((parker, self._cores, None))
+            self._count += 1
+
+    def _start(self, place: _Place) -> None:
+        work = partial(_work, self._engine, place, self._run)
+        worker = WorkerThread(work, self._engine.clock, f"headrace worker {len(self._workers)}")
+        worker.start()
+        self._workers.append(worker)
+
+    def _wait(self) -> None:
+        # Those that are added meanwhile come at the end of the list.
+        for worker in self._workers:
             worker.wait()
-    except BaseException:
-        # A thread could not be started, or a signal handler of the program raised where the run could not hold it
-        # back (`interrupts`): let the workers finish their computes and end.
-        engine.request_stop()
-        for worker in workers:
-            if worker.thread.ident is not None:
-                worker.wait()
-        raise
 
 
 def _places_of(engine: Engine, pool: ThreadPool) -> list[_Place]:

@@ -150,7 +150,7 @@ def stream_per(operator: Operator) -> str:
 
 def share_of(operator: Operator) -> tuple[Operator, ...] | None:
     """Return the operators that `share_stream` names together with an operator, or with the one it replicates."""
-    declared = operator._headrace.stands_for or operator
+    declared = operator._headrace.declared
     for share in operator.fragment._headrace.stream_shares:
         if declared in share:
             return share

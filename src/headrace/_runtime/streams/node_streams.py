@@ -343,8 +343,8 @@ class NodeStreams:
         self.lifetimes = node.lifetimes = Lifetimes(node, frames, self._limit)
         self._current = LastingStream(_handle_of(own))
         for port in self._ports:
-            port.own, port.kept = own, self.lifetimes.held
-            port.is_shared = has_other_receivers(port)
+            port.own, port.keeping.frames = own, self.lifetimes.held
+            port.keeping.is_shared = has_other_receivers(port)
         if self.run.brings and self._planned is not None:
             from headrace._runtime.streams.other_devices import OtherDevices
 
@@ -363,7 +363,7 @@ class NodeStreams:
     def follow_graph(self) -> None:
         """Send and receive as the flows of the operator are now, between two computes."""
         for port in self._ports:
-            port.is_shared = self.own is not None and has_other_receivers(port)
+            port.keeping.is_shared = self.own is not None and has_other_receivers(port)
         self.update_outputs()
 
     def make_current(self, device_id: int) -> None:

@@ -13,6 +13,7 @@ from headrace.gpu.backend import DeviceUnavailable, do_nothing
 from headrace.gpu.cuda.callbacks import CudaCallbacks
 from headrace.gpu.cuda.capture import CudaCapture
 from headrace.gpu.stream_handle import SupportsStream, handle_of
+from headrace.lazy import import_or_explain
 
 if TYPE_CHECKING:
     from headrace.gpu import sim
@@ -214,6 +215,10 @@ class CudaBackend(CudaCapture, CudaCallbacks):
         finally:
             restore()
         return int(left)
+
+    def array_module(self) -> Any:
+        """Return CuPy."""
+        return import_or_explain("cupy", "cupy", "for headrace.gpu.arrays() on a GPU")
 
     def compile(self, kernel: kernel[...], device: sim.Device) -> Any:
         """Compile a kernel for the chip of a device."""

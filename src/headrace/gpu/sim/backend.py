@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from headrace.gpu import sim
+from headrace.gpu import array_libraries, sim
 from headrace.gpu.backend import Backend, Callback, do_nothing
 from headrace.gpu.sim.capture import Capture, RecordedNode, captured_event
 from headrace.gpu.sim.graph import Graph
@@ -153,6 +153,15 @@ class SimBackend(Backend):
     def compile(self, kernel: kernel[...], device: sim.Device) -> sim.Kernel[...]:
         """Return the kernel's model."""
         return model_of(kernel)
+
+    def array_module(self) -> Any:
+        """Return our own module, by the Array API standard."""
+        if not hasattr(np, "cumulative_sum"):
+            raise ImportError(f"arrays on a simulated device need NumPy 2.1 or newer, not {np.__version__}")
+        from headrace.gpu.sim import arrays  # when it is used: few programs need all of it
+
+        array_libraries.use_library("simulated")
+        return arrays
 
     # -- capture ---------------------------------------------------------------------------------------
 

@@ -114,7 +114,7 @@ class DeviceMemoryResource(_ResourceOfDevice):
 
     def allocate(self, size: int, *, stream: AnyStream) -> Buffer:
         """Allocate a buffer for use on that stream."""
-        return _allocate(self._device, size, stream._queue, self)
+        return allocate_buffer(self._device, size, stream._queue, self)
 
     def close(self) -> None:
         """Do nothing more: buffers keep what they need."""
@@ -212,7 +212,7 @@ class Buffer(metaclass=MadeByDriver):
         """
         if mr is not None and owner is not None:
             raise ValueError("owner and mr cannot be specified together: either keeps the memory")
-        device, memory, resource = _find(current_machine(), int(ptr), _checked(size))
+        device, memory, resource = find_memory(current_machine(), int(ptr), _checked(size))
         return Buffer._create(memory, device, None, resource, owner, None if mr is None else (mr, stream))
 
     @classmethod
@@ -295,7 +295,7 @@ class Buffer(metaclass=MadeByDriver):
         if dst is None:
             if self._device is None:
                 raise ValueError("copy_to needs a destination: the source is not a device buffer")
-            dst = _allocate(self._device, source.size, stream._queue, self._resource)
+            dst = allocate_buffer(self._device, source.size, stream._queue, self._resource)
         target = dst._open()
         if source.size != target.size:
             raise ValueError(
@@ -454,7 +454,9 @@ def memory_of(argument: Any) -> Bytes | None:
     return memory
 
 
-def _find(machine: Machine, address: int, size: int) -> tuple[DeviceState | None, Bytes, MemoryResource]:
+def find_memory(
+    machine: Machine, address: int, size: int
+) -> tuple[DeviceState | None, Bytes, MemoryResource]:
     """Return the memory at an address: its device if it is on one, its bytes, and a resource of its kind."""
     for kind in (LegacyPinnedMemoryResource, ManagedMemoryResource):
         found = find_in(kind.known, address, size)
@@ -471,7 +473,8 @@ def _find(machine: Machine, address: int, size: int) -> tuple[DeviceState | None
     )
 
 
-def _allocate(device: DeviceState, size: int, queue: StreamQueue, resource: MemoryResource) -> Buffer:
+def allocate_buffer(device: DeviceState, size: int, queue: StreamQueue, resource: MemoryResource) -> Buffer:
+    """Allocate memory of a device for use on a stream, which must not be capturing."""
     with queue.timeline.lock:
         if queue.capture is not None:
             raise RuntimeError(
@@ -501,15 +504,22 @@ def copy_memory(
     source: np.ndarray[Any, Any],
     to_device: DeviceState | None,
     from_device: DeviceState | None,
+    around: Callable[[Callable[[], object]], Callable[[], object]] | None = None,
 ) -> None:
-    """Copy an array to another in stream order, by the copy engine between the memories that they are in."""
+    """Copy an array to another in stream order, by the copy engine between the memories that they are in.
+
+    `around` returns what is called in the place of the copy's effect.
+    """
     device = stream._queue.context.device
     engine = device.to_host
     if to_device is not None:
         engine = device.within_device if from_device is not None else device.to_device
         if from_device not in (None, to_device):
             engine = device.from_peer
-    _transfer(stream, engine, partial(np.copyto, target, source), MemcpyNode, dst=target, src=source)
+    effect: Callable[[], object] = partial(np.copyto, target, source)
+    _transfer(
+        stream, engine, effect if around is None else around(effect), MemcpyNode, dst=target, src=source
+    )
 
 
 def copy_between(stream: Stream, target: int | Bytes, source: int | Bytes, size: int) -> None:
@@ -520,9 +530,9 @@ def copy_between(stream: Stream, target: int | Bytes, source: int | Bytes, size:
     machine = stream._queue.context.device.machine
     to_device = from_device = None
     if isinstance(target, int):
-        to_device, target, _ = _find(machine, target, size)
+        to_device, target, _ = find_memory(machine, target, size)
     if isinstance(source, int):
-        from_device, source, _ = _find(machine, source, size)
+        from_device, source, _ = find_memory(machine, source, size)
     else:
         source = source.copy()
     copy_memory(stream, _flat(target), _flat(source), to_device, from_device)

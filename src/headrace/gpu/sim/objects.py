@@ -11,6 +11,10 @@ class CUDAError(Exception):
     """An error of the driver; the text begins with the name of its CUDA error code."""
 
 
+class UnorderedAccessWarning(UserWarning):
+    """Work on a simulated device read or wrote an array at another moment than the program meant."""
+
+
 def capture_error(code: str, detail: str) -> CUDAError:
     """Return an error of stream capture; ``code`` is the end of its name."""
     return CUDAError(f"CUDA_ERROR_STREAM_CAPTURE_{code}: {detail}")

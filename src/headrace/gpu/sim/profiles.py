@@ -48,6 +48,8 @@ class Profile:
         Bytes per second between host and device.
     memory_bandwidth : float
         Bytes per second within the device's memory.
+    operations_per_sm : float
+        Operations on float32 per second of one SM, for the kernels of arrays.
     """
 
     name: str
@@ -71,13 +73,14 @@ class Profile:
     memory: int = 16 << 30
     copy_bandwidth: float = 25e9
     memory_bandwidth: float = 500e9
+    operations_per_sm: float = 500e9
     highest_priority: int = -5
     concurrency_limit: int = 8
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_1:
             self._require(name, getattr(self, name) >= 1, "be at least 1")
-        for name in ("copy_bandwidth", "memory_bandwidth"):
+        for name in ("copy_bandwidth", "memory_bandwidth", "operations_per_sm"):
             self._require(name, getattr(self, name) > 0, "be positive")
         for name in ("launch_overhead", "graph_launch_overhead", "graph_node_overhead"):
             self._require(name, getattr(self, name) >= 0, "not be negative")

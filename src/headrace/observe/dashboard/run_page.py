@@ -295,7 +295,7 @@ def _attributes(described: Any, *names: str) -> Fields:
 
 def _faults_of(operator: OperatorStatistics) -> Fields:
     """Return what went wrong in the computes of an operator, by name, if anything did."""
-    names = ("skipped_errors", "restarts", "retries", "dead_letters", "stuck")
+    names = ("skipped_errors", "restarts", "retries", "dead_letters", "stuck", "cut_off")
     return {name: value for name, value in _attributes(operator, *names).items() if value}
 
 

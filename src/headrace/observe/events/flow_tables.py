@@ -70,7 +70,7 @@ class FlowTables:
             for way in self._extended(arrivals):
                 found.setdefault(way.path.operators, []).append(way)
         flows = []
-        if operator.is_leaf or operator.is_probe:
+        if operator.is_sink or operator.is_probe:
             done = batch.done
             flows = [_finished(_joined(ways), batch, done) for ways in found.values()]
         if operator.has_sent:

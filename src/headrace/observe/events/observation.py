@@ -354,8 +354,8 @@ class Observation:
             queue, port = each.queue, ports[each.port]
             queue.receiver.port = port
             if port.take is queue.popleft and queue.is_plain:
-                port.noted = port.take
                 port.log = queue.receiver
+                port.log.noted = port.take
         for port in node.input.ports:
             if port.queues != node.input_queues[port.name]:
                 _time_from(self._recorders[node], port)

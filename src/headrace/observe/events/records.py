@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.core.fault_counts import FaultCounts
+from headrace.core.error_policy import FaultCounts
 from headrace.observe.events.clock_offsets import ClockOffset
 
 Times = NDArray[np.int64]
@@ -76,12 +76,12 @@ class OperatorInfo:
 
     @property
     def is_source(self) -> bool:
-        """Whether no flow leads to it, or led to it."""
+        """Whether no flow leads to it, or led to it, in this process or another; as `core.graph.is_source`."""
         return not any(queue.outputs for queue in self.inputs)
 
     @property
-    def is_leaf(self) -> bool:
-        """Whether nothing is connected to its outputs."""
+    def is_sink(self) -> bool:
+        """Whether nothing is connected to its outputs, in this process or another; as `core.graph.is_sink`."""
         return not any(output.queues for output in self.outputs)
 
     @property

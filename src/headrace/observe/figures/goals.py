@@ -145,7 +145,7 @@ class Goal:
         if queue.operator.name == self.names[-1]:
             return queue.discarded
         faults = queue.operator.faults
-        return max(queue.discarded, faults.skipped + faults.restarts)
+        return max(queue.discarded, faults.skipped + faults.restarts + faults.cut_off)
 
     def figure(self, name: str) -> float:
         """Return one of the figures of the messages that have arrived so far, in nanoseconds."""
@@ -224,7 +224,7 @@ class Goal:
         if self._absent:
             return
         self._queues = _queues_between(run, self.names)
-        if not run.operator(self.names[-1]).is_leaf:
+        if not run.operator(self.names[-1]).is_sink:
             run.operator(self.names[-1]).is_probe = True
 
     def end(self, now: int, emitted: dict[QueueInfo, deque[int]]) -> None:

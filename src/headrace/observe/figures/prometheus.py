@@ -28,6 +28,13 @@ _METRICS = (
     ("operators", "retries", "counter", "retries", "Retries after errors."),
     ("operators", "dead_letters", "counter", "dead_letters", "Failed computes whose messages were sent on."),
     ("operators", "stuck", "counter", "stuck_computes", "Computes that took longer than their deadline."),
+    (
+        "operators",
+        "cut_off",
+        "counter",
+        "cut_off_retries",
+        "Errors that the end of the run left without a retry.",
+    ),
     ("operators", "busy", "gauge", "operator_busy_ratio", "Share of the time in compute on the host."),
     ("operators", "gpu_busy", "gauge", "operator_gpu_busy_ratio", "Share of the time on the device."),
     ("queues", "busy", "gauge", "queue_busy_ratio", "Share of the places that were taken, on average."),

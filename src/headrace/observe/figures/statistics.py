@@ -51,6 +51,8 @@ class OperatorStatistics:
         The number of its restarts and retries after errors, and of failed computes whose messages were sent on.
     stuck
         The number of computes that took longer than its deadline (`OperatorSpec.deadline`).
+    cut_off
+        The number of errors whose messages the end of the run kept from being tried again.
     """
 
     name: str
@@ -68,6 +70,7 @@ class OperatorStatistics:
     retries: int = 0
     dead_letters: int = 0
     stuck: int = 0
+    cut_off: int = 0
 
     @property
     def is_saturated(self) -> bool:

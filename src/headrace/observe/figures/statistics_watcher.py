@@ -153,7 +153,7 @@ class StatisticsWatcher(Watcher):
             run, time = self._run, _Timespan(self, now)
             sinks: defaultdict[str, int] = defaultdict(int)
             for queue in run.queues:
-                if queue.operator.is_leaf:
+                if queue.operator.is_sink:
                     sinks[queue.name] += time.count("wait", queue)
             sources = [operator for operator in run.operators if operator.is_source]
             return Statistics(

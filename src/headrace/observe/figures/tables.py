@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # What each table of the statistics is of, and its fields. A field with "?" is shown if it has a value anywhere.
 _TABLES = {
     "operators": "count rate busy host gpu_busy? gpu? kernels? slice? sm_count? skipped_errors? restarts? "
-    "retries? dead_letters? stuck?",
+    "retries? dead_letters? stuck? cut_off?",
     "queues": "received depth most busy dropped discarded? wait",
     "links": "count rate time",
     "paths": "count rate latency",
@@ -29,6 +29,7 @@ _TITLES = {
     "sm_count": "SMs",
     "skipped_errors": "errors skipped",
     "dead_letters": "dead letters",
+    "cut_off": "retries cut off",
     "depth": "waits",
     "host": "host mean",
     "gpu": "GPU span mean",

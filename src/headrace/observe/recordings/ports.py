@@ -65,7 +65,7 @@ def parse_patterns(text: str) -> list[str]:
 def ports_of(run: RunInfo) -> Iterator[Port]:
     """Yield the ports of a run: the outputs and then the queues of the inputs of each operator of the program."""
     for operator in run.operators:
-        if not operator.node.operator._headrace.is_link:
+        if operator.node.beyond is None:
             yield from operator.outputs
             yield from operator.inputs
 

@@ -38,6 +38,7 @@ _FILES = {
     "cuda.Buffer": "cuda_core",
     "headrace.Buffer": "cuda_core",
     "headrace.Tensor": "headrace",
+    "headrace.Array": "simulated",
 }
 
 
@@ -199,9 +200,9 @@ def computing_library() -> Library:
     )
 
 
-def private_memories(device_id: int) -> list[Callable[[], AbstractContextManager[Any]]]:
+def private_memories(device_id: int, runs_cuda: bool) -> list[Callable[[], AbstractContextManager[Any]]]:
     """Return, for each library in use with pools, a function whose contexts make it allocate from a new pool."""
-    found = [library.private_memory(device_id) for library in _libraries_with_streams(True)]
+    found = [library.private_memory(device_id) for library in _libraries_with_streams(runs_cuda)]
     return [context for context in found if context is not None]
 
 
@@ -221,7 +222,8 @@ def _libraries_with_streams(runs_cuda: bool) -> list[Library]:
 
 def _add_current_stream(library: Library) -> None:
     if type(library).set_stream is not Library.set_stream and library.is_in_use():
-        _registry.on_gpu = [*_registry.on_gpu, library]
+        if library.works_on_cuda_streams:
+            _registry.on_gpu = [*_registry.on_gpu, library]
         if library.works_on_simulated_streams:
             _registry.on_simulated = [*_registry.on_simulated, library]
 
@@ -270,11 +272,19 @@ class _ImportNotice:
 _import_notice = _ImportNotice()
 
 
+def _use_library(name: str) -> None:
+    library = library_named(name)
+    if library not in _registry.on_simulated:
+        _add_current_stream(library)
+        _import_notice.tell()
+
+
 def _make_stream(name: str, handle: StreamHandle) -> Any:
     return library_named(name).stream(handle)
 
 
 array_libraries.with_streams = _libraries_with_streams
 array_libraries.make_stream = _make_stream
+array_libraries.use_library = _use_library
 array_libraries.when_imported = _import_notice.add
 array_libraries.is_being_imported = lambda: not _registry.being_imported.isdisjoint(_registry.not_imported)

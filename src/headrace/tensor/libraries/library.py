@@ -63,8 +63,8 @@ class Library:
         Why a captured segment cannot be given such arrays, and what to do instead.
     holds_objects
         Whether elements may be Python objects: ``array.dtype.hasobject`` tells, and ``array.flat`` has them.
-    works_on_simulated_streams
-        Whether `set_stream` takes streams of a simulated device.
+    works_on_cuda_streams, works_on_simulated_streams
+        Whether `set_stream` takes streams of CUDA, or streams of a simulated device.
     current_stream
         Returns the handle of the current stream of a device; None if the library has no current stream.
     describe
@@ -86,6 +86,7 @@ class Library:
     refusal: ClassVar[str | None] = None
     uncapturable: ClassVar[str | None] = None
     holds_objects: ClassVar[bool] = False
+    works_on_cuda_streams: ClassVar[bool] = True
     works_on_simulated_streams: ClassVar[bool] = False
     current_stream: Callable[[int], int] | None = None
     describe: Callable[[Any, tuple[int, int]], Description] | None = None

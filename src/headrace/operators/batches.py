@@ -1,4 +1,4 @@
-"""split_batch: the items of a batch as messages of their own."""
+"""Batches: the items of a batch as messages of their own."""
 
 from __future__ import annotations
 

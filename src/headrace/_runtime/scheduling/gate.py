@@ -1,4 +1,4 @@
-"""Pausing: a run in which no new compute begins, except for single steps.
+"""Gate: which computes may begin. In a pause none does, except for single steps.
 
 A run that is paused is held, as a run that stops is: `Engine.held` is the flag that a worker checks before it takes
 a node, so pausing costs a running program nothing. Any thread may request a pause, a step or a resume. A request is
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from headrace.core.control import Request
 
 
-class Pausing:
-    """The pauses of one run.
+class Gate:
+    """Which computes of one run may begin.
 
     Any thread may append to `requests`. The rest is changed under the engine's lock, if there is one.
 
@@ -45,10 +45,10 @@ class Pausing:
     ----------
     requests
         What was requested and not carried out yet. Set before the run begins.
-    changes
-        Functions that change the run, each to be called when nothing computes. Any thread may append.
-    is_paused
-        Whether the run is paused; requests may be on their way.
+    calls
+        Functions that change the run, each to be called when nothing computes (`call`).
+    is_open
+        Whether any node may begin: the run is not paused; requests may be on their way.
     steps, node_steps
         The computes that may begin although the run is paused: of any node, and of single nodes.
     """
@@ -60,8 +60,8 @@ class Pausing:
         "_is_quiet",
         "_limit",
         "_since",
-        "changes",
-        "is_paused",
+        "calls",
+        "is_open",
         "node_steps",
         "requests",
         "steps",
@@ -70,8 +70,8 @@ class Pausing:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.requests: deque[Request] = deque()
-        self.changes: deque[Callable[[], None]] = deque()
-        self.is_paused = False
+        self.calls: deque[Callable[[], None]] = deque()
+        self.is_open = True
         self.steps = 0
         self.node_steps: dict[Node, int] = {}
         # The time of the pause, and the limit of the run, which does not count meanwhile.
@@ -91,6 +91,11 @@ class Pausing:
         engine.held = True
         engine.inbox.append(None)
         engine.waiting.wake_all()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function that changes the run, as soon as nothing computes."""
+        self.calls.append(function)
+        self.wake()
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until the run is paused and nothing computes; return False after `timeout` seconds or at its end."""
@@ -112,10 +117,10 @@ class Pausing:
             self._is_quiet = False
             kind, count, op_name = requests.popleft()
             if kind == RESUME:
-                if self.is_paused:
+                if not self.is_open:
                     self._resume()
                 continue
-            if not self.is_paused:
+            if self.is_open:
                 self._pause()
             if kind == PAUSE:
                 continue
@@ -125,11 +130,11 @@ class Pausing:
             node = self._find(op_name, count)
             if not node.retired:
                 self.node_steps[node] = self.node_steps.get(node, 0) + count
-        while self.changes and not engine.running and not is_in_compute:
-            self.changes.popleft()()
-        engine.held = self.is_paused or engine.alone.node is not None
+        while self.calls and not engine.running and not is_in_compute:
+            self.calls.popleft()()
+        engine.held = not self.is_open or engine.alone.node is not None
         # Any thread may have stopped the run, or asked for a pause or a change, since.
-        if engine.stopping or requests or self.changes:
+        if engine.stopping or requests or self.calls:
             engine.held = True
             return True
         return engine.held
@@ -147,22 +152,55 @@ class Pausing:
         """Whether the run is paused and no step is left, or one node computes alone."""
         if self._engine.alone.node is not None:
             return True
-        return self.is_paused and not (self.steps or self.node_steps)
+        return not self.is_open and not (self.steps or self.node_steps)
+
+    def take(self, ready_queue: ReadyQueue) -> Node | None:
+        """Return the next node of a queue that may run although the run is held, or None."""
+        engine = self._engine
+        alone = engine.alone
+        if alone.node is not None:
+            node = alone.take(ready_queue)
+            if node is not None or alone.node is not None:
+                return node
+        if self.is_open:
+            return None  # the run is stopping, or about to be paused
+        for node in self.node_steps:
+            if node.shared_room is not None:
+                node.shared_room.look_again()
+        while self.allows(ready_queue):
+            if not ready_queue.now:
+                if not ready_queue.later:
+                    return None
+                engine.begin_sweep(ready_queue)
+            node = self._choose(ready_queue)
+            if node.blockers:
+                engine.drop(node)
+                continue
+            if node.is_guarded and not engine.admit(node):
+                continue
+            self._count(node)
+            node.sweep = ready_queue.sweep
+            return node
+        return None
+
+    def forget(self, node: Node) -> None:
+        """Let no step be left for a node that computes no more."""
+        self.node_steps.pop(node, None)
 
     def allows(self, ready_queue: ReadyQueue) -> bool:
         """Return whether a node of a ready queue may be taken."""
         alone = self._engine.alone
         if alone.node is not None:
             return alone.allows(ready_queue)
-        if not self.is_paused or self.steps:
+        if self.is_open or self.steps:
             return True
         return any(map(self._may_begin, (*ready_queue.now, *ready_queue.later)))
 
     def _may_begin(self, node: Node) -> bool:
         """Return whether a node may begin in a pause without a step of any node."""
-        return node in self.node_steps or node.operator._headrace.is_link
+        return node in self.node_steps or node.beyond is not None
 
-    def choose(self, ready_queue: ReadyQueue) -> Node:
+    def _choose(self, ready_queue: ReadyQueue) -> Node:
         """Remove the next node that may run from a ready queue that `allows` one, and return it."""
         if self.steps:
             return ready_queue.now.pop()
@@ -173,10 +211,10 @@ class Pausing:
                     return node
         raise LookupError("no node of this queue may run")
 
-    def count(self, node: Node) -> None:
+    def _count(self, node: Node) -> None:
         """Count a compute that begins as a step."""
         left = self.node_steps.get(node, 0)
-        if node.operator._headrace.is_link:
+        if node.beyond is not None:
             return
         if not left:
             self.steps -= 1
@@ -187,7 +225,7 @@ class Pausing:
 
     def settle(self) -> None:
         """Note that a worker parks in a pause; the last one to do so tells those who wait for it."""
-        if self.is_paused and not self._engine.running and not self._is_quiet:
+        if not self.is_open and not self._engine.running and not self._is_quiet:
             with self._changed:
                 self._is_quiet = True
                 self._changed.notify_all()
@@ -200,14 +238,14 @@ class Pausing:
 
     def _pause(self) -> None:
         engine = self._engine
-        self.is_paused = True
+        self.is_open = False
         self._since = engine.clock.timestamp()
         self._limit, engine.limit = engine.limit, None
 
     def _resume(self) -> None:
         engine = self._engine
         now = engine.clock.timestamp()
-        self.is_paused = False
+        self.is_open = True
         self.steps = 0
         self.node_steps.clear()
         if self._limit is not None:

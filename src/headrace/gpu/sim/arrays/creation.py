@@ -1,0 +1,161 @@
+"""Functions that create arrays, and those that take arrays of others."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from headrace.gpu.sim.arrays import work
+from headrace.gpu.sim.arrays.array import Array, array_at
+from headrace.gpu.sim.arrays.compute import compute, new
+from headrace.gpu.sim.arrays.work import on_device
+
+
+def _filled(shape: Any, value: Any, dtype: Any, device: Any) -> Any:
+    extents = (
+        tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
+    )
+    if any(extent < 0 for extent in extents):
+        raise ValueError(f"an extent is 0 or more, and the shape is {shape}")
+    if isinstance(value, Array):
+        return _filled_with(extents, value, dtype, device)
+    with on_device(device):
+        result = new(extents, np.full((), value, dtype).dtype)
+        view = result._view
+        work.run("fill", lambda: view.fill(value), [], [view])
+    return result
+
+
+def _filled_with(shape: tuple[int, ...], value: Array, dtype: Any, device: Any) -> Any:
+    with on_device(device):
+        return compute(np.full, shape, value, dtype=np.dtype(dtype or value.dtype))
+
+
+def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """Return an array of zeros."""
+    return _filled(shape, 0, dtype or np.float64, device)
+
+
+def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """Return an array of ones."""
+    return _filled(shape, 1, dtype or np.float64, device)
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """Return an array of one value."""
+    return _filled(shape, fill_value, dtype, device)
+
+
+def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """Return an array whose elements are whatever is in its memory."""
+    extents = (
+        tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
+    )
+    with on_device(device):
+        return new(extents, dtype or np.float64)
+
+
+def zeros_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Any:
+    """Return zeros in the shape of an array."""
+    return _filled(x.shape, 0, dtype or x.dtype, device)
+
+
+def ones_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Any:
+    """Return ones in the shape of an array."""
+    return _filled(x.shape, 1, dtype or x.dtype, device)
+
+
+def full_like(x: Array, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """Return one value in the shape of an array."""
+    return _filled(x.shape, fill_value, dtype or x.dtype, device)
+
+
+def empty_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Any:
+    """Return a new array in the shape of an array."""
+    return empty(x.shape, dtype=dtype or x.dtype, device=device)
+
+
+def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Any:
+    """Return evenly spaced numbers before an end."""
+    first, end = (0, start) if stop is None else (start, stop)
+    with on_device(device):
+        return compute(np.arange, first, end, step, dtype=_dtype(dtype))
+
+
+def linspace(
+    start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
+) -> Any:
+    """Return so many evenly spaced numbers of an interval."""
+    with on_device(device):
+        return compute(np.linspace, start, stop, num, dtype=_dtype(dtype), endpoint=endpoint)
+
+
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
+) -> Any:
+    """Return a matrix with ones on a diagonal."""
+    with on_device(device):
+        return compute(np.eye, n_rows, n_cols, k=k, dtype=np.dtype(dtype or np.float64))
+
+
+def meshgrid(*arrays: Array, indexing: str = "xy") -> Any:
+    """Return the coordinates of a grid."""
+    return list(compute(np.meshgrid, *arrays, indexing=indexing))
+
+
+def tril(x: Array, /, *, k: int = 0) -> Any:
+    """Return the lower triangles of matrices."""
+    return compute(np.tril, x, k=k)
+
+
+def triu(x: Array, /, *, k: int = 0) -> Any:
+    """Return the upper triangles of matrices."""
+    return compute(np.triu, x, k=k)
+
+
+def _dtype(dtype: Any) -> Any:
+    return None if dtype is None else np.dtype(dtype)
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Any:
+    """Return an array of numbers, of an array on the device without a copy, or of one on the host with a copy."""
+    if not isinstance(obj, Array) and hasattr(obj, "__cuda_array_interface__"):
+        obj = array_at(obj.__cuda_array_interface__, obj)
+    if isinstance(obj, Array):
+        moved = obj if device is None else obj.to_device(device)
+        changes = moved is not obj or (dtype is not None and np.dtype(dtype) != obj.dtype)
+        if changes and copy is False:
+            raise ValueError("another type or device needs a copy, and copy=False was asked for")
+        if changes or copy:
+            return compute(np.astype, moved, np.dtype(dtype or obj.dtype))
+        return obj
+    if copy is False:
+        raise ValueError(f"{type(obj).__name__} is on the host: an array on the device needs a copy of it")
+    values = np.asarray(_on_host(obj), dtype=dtype)
+    with on_device(device):
+        result = new(values.shape, values.dtype)
+        work.to_device(result._view, values)
+    return result
+
+
+def _on_host(obj: Any) -> Any:
+    """Return nested lists with numbers in the place of arrays without dimensions."""
+    if isinstance(obj, list | tuple):
+        return [_on_host(one) for one in obj]
+    return obj.get() if isinstance(obj, Array) else obj
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+    """Return an array on the memory of another, if that is simulated; else with a copy of its values."""
+    if isinstance(x, Array) or hasattr(x, "__cuda_array_interface__"):
+        return asarray(x, device=device, copy=copy)
+    if copy is False:
+        raise BufferError(f"{type(x).__name__} is on the host: an array on the device needs a copy of it")
+    return asarray(np.from_dlpack(x), device=device)
+
+
+def asnumpy(a: Any) -> np.ndarray[Any, Any]:
+    """Return a NumPy array with the values of an array; the host waits for the current stream."""
+    return a.get() if isinstance(a, Array) else np.asarray(a)

@@ -1,0 +1,90 @@
+"""Kernels that NumPy has not in one function, or where it raises an error when it computes.
+
+They are functions of NumPy's arrays, and have the names that they show in traces.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from headrace.gpu.sim.arrays.compute import Stored, compute
+
+
+def power(x1: Any, x2: Any) -> Any:
+    """Raise to a power; a negative one of integers, which NumPy refuses, counts as 0."""
+    if isinstance(x2, np.ndarray) and x2.dtype.kind == "i" and np.result_type(x1, x2).kind in "iu":
+        x2 = np.maximum(x2, 0)
+    return np.power(x1, x2)
+
+
+def clip(x: Any, minimum: Any, maximum: Any) -> Any:
+    """Limit to a range, in the type of the elements; NaN as a limit makes the result NaN."""
+    out = x
+    if minimum is not None:
+        out = np.where((x < minimum) | (minimum != minimum), minimum, out)
+    if maximum is not None:
+        out = np.where((out > maximum) | (maximum != maximum), maximum, out)
+    return np.asarray(out).astype(x.dtype)
+
+
+def mean(x: Any, *, axis: Any, keepdims: bool) -> Any:
+    """Return the mean, without NumPy's warning for no elements."""
+    total = np.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype if x.dtype.kind in "fc" else np.float64)
+    return np.true_divide(total, _count(x, axis))
+
+
+def variance(x: Any, *, axis: Any, correction: float, keepdims: bool) -> Any:
+    """Return the variance, without NumPy's warning for too few elements."""
+    apart = np.abs(x - mean(x, axis=axis, keepdims=True))
+    total = np.sum(apart * apart, axis=axis, keepdims=keepdims)
+    return np.true_divide(total, max(_count(x, axis) - correction, 0))
+
+
+def deviation(x: Any, *, axis: Any, correction: float, keepdims: bool) -> Any:
+    """Return the standard deviation."""
+    return np.sqrt(variance(x, axis=axis, correction=correction, keepdims=keepdims))
+
+
+def _count(x: Any, axis: Any) -> int:
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return math.prod(x.shape[one] for one in axes)
+
+
+def sort(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+    """Sort."""
+    found = np.sort(x, axis=axis, stable=stable)
+    return np.flip(found, axis=axis) if descending else found
+
+
+def argsort(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+    """Return the indices that sort; equal elements keep their order if they are descending, too."""
+    if not descending:
+        return np.argsort(x, axis=axis, stable=stable)
+    found = np.argsort(np.flip(x, axis=axis), axis=axis, stable=stable)
+    return x.shape[axis] - 1 - np.flip(found, axis=axis)
+
+
+def searchsorted(x1: Any, x2: Any, sorter: Any, *, side: Any) -> Any:
+    """Return where elements belong in an array that another one sorts, if one is given."""
+    ordered = x1 if sorter is None else np.take(x1, sorter, mode="wrap")
+    return np.searchsorted(ordered, x2, side=side)
+
+
+def take(x: Any, indices: Any, *, axis: int | None) -> Any:
+    """Take elements; an index out of bounds counts modulo the extent."""
+    return np.take(x, indices.astype(np.int64), axis=axis, mode="wrap")
+
+
+def take_along_axis(x: Any, indices: Any, *, axis: int) -> Any:
+    """Take elements by indices along an axis, likewise."""
+    return np.take_along_axis(x, indices.astype(np.int64) % max(x.shape[axis], 1), axis=axis)
+
+
+def multiply_matrices(x1: Stored, x2: Stored) -> Any:
+    """Queue the product of matrices."""
+    one, two = x1._view, x2._view
+    columns = two.shape[-1] if two.ndim > 1 else 1
+    return compute(np.matmul, x1, x2, operations=2.0 * one.size * columns)

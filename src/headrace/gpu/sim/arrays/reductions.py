@@ -1,0 +1,203 @@
+"""Functions of several elements: statistics, sums along an axis, searching, sorting, sets."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace.gpu.sim.arrays import kernels
+from headrace.gpu.sim.arrays.compute import Stored, compute, compute_now
+from headrace.gpu.sim.arrays.elementwise import _checked
+
+_Axis = int | tuple[int, ...] | None
+
+
+def _dtype(dtype: Any) -> Any:
+    return None if dtype is None else np.dtype(dtype)
+
+
+def all(x: Any, /, *, axis: _Axis = None, keepdims: bool = False) -> Any:
+    """Return whether all elements are true."""
+    return compute(np.all, x, axis=axis, keepdims=keepdims)
+
+
+def any(x: Any, /, *, axis: _Axis = None, keepdims: bool = False) -> Any:
+    """Return whether any element is true."""
+    return compute(np.any, x, axis=axis, keepdims=keepdims)
+
+
+def max(x: Any, /, *, axis: _Axis = None, keepdims: bool = False) -> Any:
+    """Return the largest element."""
+    return compute(np.max, x, axis=axis, keepdims=keepdims)
+
+
+def min(x: Any, /, *, axis: _Axis = None, keepdims: bool = False) -> Any:
+    """Return the smallest element."""
+    return compute(np.min, x, axis=axis, keepdims=keepdims)
+
+
+def sum(x: Any, /, *, axis: _Axis = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    """Return the sum."""
+    return compute(np.sum, x, axis=axis, dtype=_dtype(dtype), keepdims=keepdims)
+
+
+def prod(x: Any, /, *, axis: _Axis = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    """Return the product."""
+    return compute(np.prod, x, axis=axis, dtype=_dtype(dtype), keepdims=keepdims)
+
+
+def mean(x: Any, /, *, axis: _Axis = None, keepdims: bool = False) -> Any:
+    """Return the mean."""
+    return compute(kernels.mean, x, axis=axis, keepdims=keepdims)
+
+
+def std(x: Any, /, *, axis: _Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    """Return the standard deviation."""
+    return compute(kernels.deviation, x, axis=axis, correction=correction, keepdims=keepdims)
+
+
+def var(x: Any, /, *, axis: _Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    """Return the variance."""
+    return compute(kernels.variance, x, axis=axis, correction=correction, keepdims=keepdims)
+
+
+def cumulative_sum(
+    x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Any:
+    """Return the sums up to each element."""
+    options = {"axis": axis, "dtype": _dtype(dtype), "include_initial": include_initial}
+    return compute(np.cumulative_sum, x, **options)
+
+
+def cumulative_prod(
+    x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Any:
+    """Return the products up to each element."""
+    options = {"axis": axis, "dtype": _dtype(dtype), "include_initial": include_initial}
+    return compute(np.cumulative_prod, x, **options)
+
+
+def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Any:
+    """Return the differences between neighbours."""
+    ends = {"prepend": prepend, "append": append}
+    return compute(np.diff, x, n=n, axis=axis, **{name: end for name, end in ends.items() if end is not None})
+
+
+# Searching.
+
+
+def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+    """Return where the largest element is."""
+    return compute(np.argmax, x, axis=axis, keepdims=keepdims)
+
+
+def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+    """Return where the smallest element is."""
+    return compute(np.argmin, x, axis=axis, keepdims=keepdims)
+
+
+def count_nonzero(x: Any, /, *, axis: _Axis = None, keepdims: bool = False) -> Any:
+    """Return how many elements are not zero."""
+    return compute(np.count_nonzero, x, axis=axis, keepdims=keepdims)
+
+
+def nonzero(x: Any, /) -> tuple[Any, ...]:
+    """Return where the elements are that are not zero; the host waits for the stream."""
+    _checked("nonzero", x)
+    if not x.ndim:
+        raise ValueError("nonzero takes an array with dimensions")
+    return tuple(compute_now(np.nonzero, x))
+
+
+def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
+    """Return where elements belong in a sorted array."""
+    return compute(kernels.searchsorted, x1, x2, sorter, side=side, operations=_of_sorting(x2, x1))
+
+
+def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
+    """Return elements at indices along an axis; an index out of bounds counts modulo the extent."""
+    if axis is None and x.ndim != 1:
+        raise ValueError(f"take needs an axis for an array of {x.ndim} dimensions")
+    return compute(kernels.take, x, indices, axis=axis)
+
+
+def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
+    """Return elements at the indices for each place; an index out of bounds counts modulo the extent."""
+    return compute(kernels.take_along_axis, x, indices, axis=axis)
+
+
+# Sorting.
+
+_STEP = 200.0  # operations of a sort for each element and bit of an index: it passes over its memory several times
+
+
+def _of_sorting(x: Stored, among: Stored) -> float:
+    return x._view.size * math.log2(among._view.size + 2)
+
+
+def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    """Return the elements in order."""
+    options: dict[str, Any] = {"axis": axis, "descending": descending, "stable": stable}
+    return compute(kernels.sort, x, operations=_STEP * _of_sorting(x, x), **options)
+
+
+def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    """Return the indices that put the elements in order."""
+    options: dict[str, Any] = {"axis": axis, "descending": descending, "stable": stable}
+    return compute(kernels.argsort, x, operations=_STEP * _of_sorting(x, x), **options)
+
+
+# Sets. The number of different values is a value, so the host waits for the stream.
+
+
+class UniqueAll(NamedTuple):
+    """What `unique_all` returns."""
+
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCounts(NamedTuple):
+    """What `unique_counts` returns."""
+
+    values: Any
+    counts: Any
+
+
+class UniqueInverse(NamedTuple):
+    """What `unique_inverse` returns."""
+
+    values: Any
+    inverse_indices: Any
+
+
+def unique_all(x: Any, /) -> UniqueAll:
+    """Return the different elements, where each is first, which each element is, and how many there are."""
+    return UniqueAll(*compute_now(_unique, x))
+
+
+def unique_counts(x: Any, /) -> UniqueCounts:
+    """Return the different elements, and how many there are of each."""
+    values, _, _, counts = compute_now(_unique, x)
+    return UniqueCounts(values, counts)
+
+
+def unique_inverse(x: Any, /) -> UniqueInverse:
+    """Return the different elements, and which of them each element is."""
+    values, _, inverse, _ = compute_now(_unique, x)
+    return UniqueInverse(values, inverse)
+
+
+def unique_values(x: Any, /) -> Any:
+    """Return the different elements."""
+    return compute_now(_unique, x)[0]
+
+
+def _unique(x: Any) -> tuple[Any, ...]:
+    found = np.unique(x, return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
+    values, indices, inverse, counts = found
+    return values, indices, inverse.reshape(x.shape), counts

@@ -1,0 +1,159 @@
+"""The work of arrays: on which stream it is queued, and how long its kernels take.
+
+**The stream** is the one that :class:`headrace.gpu.use_stream` or the running operator made current on this thread,
+else the default stream of the current device. Without a current device, device 0 becomes it, as in CuPy.
+
+**The time.** Every function launches one kernel. It begins no earlier than the profile's `launch_overhead` after
+the call. Its work is the bytes that it reads and writes, and its operations: one for each element, and more for
+products of matrices, sorting, transforms and factorizations. It has a block of 256 threads for each 16 KiB. A block
+takes as long as its share of the bytes takes at its share of the memory's bandwidth, or as long as its operations
+take on its share of an SM, whichever is longer, and no less than 1.5 µs. So a kernel on a slice takes longer by the
+SMs that it lacks. Copies between the host and the device occupy the copy engines.
+
+Left out are the time that Python needs for the call in virtual time, caches, the cost of gaps between elements, and
+units for one type of element (tensor cores, fewer units for float64).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from headrace.gpu.ambient import current_stream, use_stream
+from headrace.gpu.sim.device import Device
+from headrace.gpu.sim.kernel import Kernel, LaunchConfig
+from headrace.gpu.sim.launches import launch
+from headrace.gpu.sim.machine import current_machine
+from headrace.gpu.sim.memory import copy_memory
+from headrace.gpu.sim.order import Order
+from headrace.gpu.sim.stream import LEGACY_DEFAULT_STREAM, Stream, stream_of
+
+THREADS = 256
+BYTES_OF_BLOCK = 16 << 10
+SHORTEST_BLOCK = 1.5e-6
+
+View = np.ndarray[Any, Any]
+
+
+def array_stream() -> Stream:
+    """Return the stream on which arrays are computed on this thread."""
+    current = current_stream()
+    if current_machine().current_context is None:
+        Device(0).set_current()
+    if current is None or current.backend.runs_cuda:
+        return LEGACY_DEFAULT_STREAM
+    return stream_of(current)
+
+
+@contextmanager
+def on_device(device: Any, stream: Any = None) -> Iterator[None]:
+    """Work on the current stream if that is one of the device, else on the default stream of the device."""
+    here = array_stream().device
+    if stream is None:
+        wanted = here if device is None else Device(device) if isinstance(device, int) else device
+        if not isinstance(wanted, Device):
+            raise ValueError(f"a device is a Device of headrace.gpu or its number, not {device!r}")
+        if wanted.device_id == here.device_id:
+            yield
+            return
+        stream = Stream._create(wanted._state.primary_context.default_queue)
+    with use_stream(stream):
+        yield
+
+
+class _Operand:
+    """An array as an argument of a kernel, which need not be contiguous."""
+
+    __slots__ = ("view",)
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    def __simulated_memory__(self) -> View:
+        return self.view
+
+
+def run(
+    name: str,
+    effect: Callable[[], object],
+    reads: Sequence[View],
+    writes: Sequence[View],
+    operations: float | None = None,
+) -> None:
+    """Launch a kernel on the current stream.
+
+    Parameters
+    ----------
+    name
+        Its name, for traces and errors.
+    effect
+        What it does, when its last block ends.
+    reads, writes
+        The arrays that it reads and writes.
+    operations
+        How many operations it does; by default one for each element.
+    """
+    for view in writes:
+        if not view.flags.writeable:
+            raise ValueError(f"{name}: the array is read-only, as one that broadcast_to returned")
+    stream = array_stream()
+    profile = stream._queue.context.device.profile
+    if operations is None:
+        operations = max((view.size for view in (*reads, *writes)), default=0)
+    size = sum(map(_touched, (*reads, *writes)))
+    blocks = max(1, -(-size // BYTES_OF_BLOCK))
+    on_sm = min(profile.threads_per_sm // THREADS, profile.blocks_per_sm)
+    moving = size / blocks * profile.sm_count * on_sm / profile.memory_bandwidth
+    computing = operations / blocks * on_sm / profile.operations_per_sm
+    ordered = Order(name, stream, reads, writes).around(effect)
+    kernel = Kernel(name, max(SHORTEST_BLOCK, moving, computing), lambda *_: ordered())
+    launch(stream, LaunchConfig(grid=blocks, block=THREADS), kernel, *map(_Operand, (*reads, *writes)))
+
+
+def _touched(view: View) -> int:
+    """Return the bytes of a view; an element that it repeats counts once."""
+    size = view.itemsize
+    for extent, stride in zip(view.shape, view.strides, strict=True):
+        if stride or not extent:
+            size *= extent
+    return size
+
+
+def to_device(target: View, values: View) -> None:
+    """Copy from the host; the values have been read when this returns."""
+    stream = array_stream()
+    ordered = Order("copy from the host", stream, (), (target,))
+    copied = np.array(values, dtype=target.dtype)
+    device = stream._queue.context.device
+    copy_memory(stream, target, copied, device, None, around=ordered.around)
+
+
+def to_host(source: View) -> View:
+    """Copy to the host, and wait for the stream."""
+    stream = array_stream()
+    ordered = Order("copy to the host", stream, (source,), ())
+    target = np.empty(source.shape, source.dtype)
+    copy_memory(stream, target, source, None, stream._queue.context.device, around=ordered.around)
+    stream.sync()
+    return target
+
+
+def wait_for(handle: int) -> None:
+    """Order the current stream after the work of another, given by its handle."""
+    stream, other = array_stream(), Stream.from_handle(handle)
+    if other.handle != stream.handle:
+        stream.wait(other.record())
+
+
+def views_in(values: Iterable[Any]) -> list[View]:
+    """Return the NumPy arrays among some values, and in the lists among them."""
+    found: list[View] = []
+    for value in values:
+        if isinstance(value, np.ndarray):
+            found.append(value)
+        elif isinstance(value, list):
+            found += views_in(value)
+    return found
