@@ -17,7 +17,8 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-
 NVIDIA ?= /proc/driver/nvidia/version
 DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' $(NVIDIA) 2>/dev/null)
 CUDA   := $(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
-INSTALL := $(BIN)/python -m pip install --quiet --editable
+# Both distributions of the checkout, headrace with some extras.
+INSTALL := $(BIN)/python -m pip install --quiet --editable packages/holoscan --editable
 
 # Tests start hundreds of processes: without bytecode, each compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,7 +31,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-$(READY): pyproject.toml | $(BIN)/python
+$(READY): pyproject.toml packages/holoscan/pyproject.toml | $(BIN)/python
 	$(INSTALL) '.[dev$(CUDA)]'
 	@touch $@
 
@@ -40,11 +41,11 @@ $(READY_ALL): $(READY)
 	$(INSTALL) '.[dev$(CUDA),all-cpu]'
 	@touch $@
 
-$(READY_DEMO): pyproject.toml | $(BIN)/python
+$(READY_DEMO): pyproject.toml packages/holoscan/pyproject.toml | $(BIN)/python
 	$(INSTALL) '.[demo$(CUDA)]'
 	@touch $@
 
-$(READY_DOCS): pyproject.toml | $(BIN)/python
+$(READY_DOCS): pyproject.toml packages/holoscan/pyproject.toml | $(BIN)/python
 	$(INSTALL) '.[docs$(CUDA)]'
 	@touch $@
 
@@ -81,7 +82,7 @@ docs: $(READY_DOCS)  ## the site, in build/site; a warning is an error
 	@echo build/site/index.html
 
 gpu-test:  ## tests/gpu on a real GPU, from the source tree, with PYTHON; the counts go to benchmarks/results/gpu_tests.md
-	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} HEADRACE_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider \
+	PYTHONPATH=src:packages/holoscan/src$${PYTHONPATH:+:$$PYTHONPATH} HEADRACE_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider \
 		-p tests.gpu.counts
 
 # A suite that passes here depends on nothing but the code: other people's machines are busy with other work.
@@ -119,8 +120,8 @@ compile-sources: $(C)/extensions.json  ## in build/c the C of that, to be compil
 $(C)/extensions.json: $(READY) $(shell find src/headrace -name '*.py') tools/generate_c.py tools/compile_c.py
 	$(BIN)/python tools/generate_c.py $(C)
 
-wheel: $(READY) pure  ## dist: the pure wheel, for every Python and every machine
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+wheel: $(READY) pure  ## dist: the pure wheels of both distributions, for every Python and every machine
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . ./packages/holoscan
 
 # From an empty environment: mypy would read all of PyTorch and JAX where the interpreter has them.
 compiled-wheel:  ## dist: a wheel with the extension modules, for this Python and this kind of machine

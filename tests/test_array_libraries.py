@@ -30,7 +30,6 @@ ALLOWED = {
     "operators/inference.py": "the name of that runtime",
     "cli/info.py": "it prints which packages are installed",
     "resources/rmm_allocator.py": "RMM's allocator for PyTorch",
-    "compat/holoscan/decorator.py": "the SDK passes arrays of CuPy",
 }
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -35,7 +33,6 @@ LAYERS = {
     "link": {"brief", "lazy", "waits", "gpu", "tensor", "core"},
     "conditions": {"lazy", "gpu", "core", "_runtime"},
     "schedulers": {"core"},
-    "poses": {"brief", "lazy", "core"},
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "link", "conditions"},
     "topics": {"lazy", "waits", "tensor", "core", "_runtime", "link", "conditions"},
     "video": {"lazy", "waits", "extras"},
@@ -81,24 +78,20 @@ LAYERS = {
         *("lazy", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"),
         "application",
     },
-    "compat": {
-        *("tensor", "core", "conditions", "schedulers", "poses", "resources", "operators", "observe"),
-        "application",
-    },
+    "vocabulary": {"brief", "tensor", "core", "conditions", "application"},
     "cli": {
         *("version", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
-        *("waits", "operators", "topics", "observe", "application", "compat"),
+        *("waits", "operators", "topics", "observe", "application"),
     },
     "parts": {
         *("version", "waits", "gpu", "core", "_runtime", "conditions", "link", "observe", "application"),
-        *("compat", "cli"),
+        "cli",
     },
     "cluster": {"lazy", "core", "link", "parts"},
     "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
 }
 
 # `headrace.core` offers the application, as the SDK's core does, and imports it when a program asks for it.
-# `python -m headrace.compat.holoscan` is a command.
 # The application starts the processes of its parts, which import the application.
 EXCEPT = {
     ("headrace/application/runner.py", "headrace.parts.driver"),
@@ -110,7 +103,6 @@ EXCEPT = {
     ("headrace/cli/run.py", "headrace.parts.agent"),
     ("headrace/cli/run.py", "headrace.parts.driver"),
     ("headrace/core/__init__.py", "headrace.application"),
-    ("headrace/compat/holoscan/__main__.py", "headrace.cli"),
 }
 
 # The same for the parts of the runtime.
@@ -319,31 +311,6 @@ def test_no_cycle_of_files_is_large() -> None:
 def test_a_cycle_is_found_through_any_number_of_files() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
     assert sorted(map(sorted, cycles(graph))) == [["a", "b", "c"], ["d", "e"]]
-
-
-def test_the_layer_for_programs_of_holoscan_is_thin() -> None:
-    assert sum(map(_code_lines, (PACKAGE / "compat").rglob("*.py"))) <= 3_050
-
-
-def _code_lines(file: Path) -> int:
-    """Return how many lines of a file have code: no comments, docstrings and blank lines."""
-    source = file.read_text()
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in _WITHOUT_CODE:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(parse(source)):
-        may_have_one = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-        if may_have_one and ast.get_docstring(node) is not None:  # type: ignore[arg-type]
-            text = node.body[0]  # type: ignore[attr-defined]
-            lines.difference_update(range(text.lineno, text.end_lineno + 1))
-    return len(lines)
-
-
-_WITHOUT_CODE = (
-    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
-    *(tokenize.ENDMARKER, tokenize.ENCODING),
-)
 
 
 def test_contributing_draws_the_same_layers() -> None:

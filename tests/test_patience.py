@@ -43,9 +43,6 @@ EXCEPTIONS = {
 
 # Folders of programs that are no part of the suite.
 PROGRAMS = (
-    "compat/claims.py",
-    "compat/corpus/programs",
-    "compat/corpus/record.py",
     "oracle/programs",
     "oracle/record.py",
     "oracle/on_gpu.py",

@@ -42,7 +42,6 @@ ALLOWED = {
     ("application/running.py", "Running._wait_until_begun"): "an OutcomeFuture waits through waits",
     ("application/running.py", "Running._end"): "a future of asyncio that is done",
     ("application/running.py", "Running._conclude"): "the future is done",
-    ("compat/holoscan/core/fragment.py", "Fragment.run_async.finish"): "the future is done",
     ("core/async_function.py", "AsyncFunctionOperator._cancel_calls"): "awaited on the event loop",
     ("core/loop_thread.py", "LoopThread.call"): "the future is done",
     ("_runtime/scheduling/parker.py", "Parker.__init__"): "the lock is new",

@@ -44,6 +44,15 @@ def test_the_first_example_runs_from_a_wheel(installed: tuple[Path, bool], tmp_p
     )
 
 
+def test_a_program_of_holoscan_runs_with_its_wheel(installed: tuple[Path, bool], tmp_path: Path) -> None:
+    binaries, _ = installed
+    (layer,) = WHEELS[0].parent.glob("headrace_holoscan-*.whl")
+    subprocess.run([binaries / "python", "-m", "pip", "install", "--quiet", layer], check=True)
+    program = tmp_path / "app.py"
+    program.write_bytes((ROOT / "packages/holoscan/tests/applications/programs/ping_simple.py").read_bytes())
+    assert "Rx message value: 10" in run([binaries / "python", program], tmp_path)
+
+
 def test_both_kinds_of_wheel_are_there() -> None:
     assert len([wheel for wheel in WHEELS if "none-any" in wheel.name]) == 1
     assert len([wheel for wheel in WHEELS if "none-any" not in wheel.name]) == 1

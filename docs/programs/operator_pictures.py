@@ -26,7 +26,6 @@ from headrace.operators import (
     FormatConverterOp,
     HolovizOp,
     InferenceOp,
-    InferenceProcessorOp,
     PingRxOp,
     PingTensorRxOp,
     PingTensorTxOp,
@@ -35,12 +34,11 @@ from headrace.operators import (
     SegmentationPostprocessorOp,
     V4L2VideoCaptureOp,
     VideoReaderOp,
-    VideoStreamRecorderOp,
-    VideoStreamReplayerOp,
     VideoWriterOp,
 )
 from headrace.testing import Message, run_operator
 from headrace.video import VideoReader
+from headrace_holoscan.ready import InferenceProcessorOp, VideoStreamRecorderOp, VideoStreamReplayerOp
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 SIZE = 180

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from headrace import operators
+from headrace_holoscan import ready
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -35,7 +36,7 @@ def names() -> list[str]:
 def test_every_operator_has_a_picture_that_a_page_shows(program: Any) -> None:
     shown = {kind.__name__ for kinds, _ in program.PICTURES.values() for kind in kinds}
     without = {"FeedOp", "ResultsOp", "split_batch"}  # they make no pictures
-    assert shown | without == set(operators.__all__)
+    assert shown | without == {*operators.__all__, *ready.__all__}
     assert names() == sorted(program.PICTURES)
     pages = "".join(page.read_text() for page in DOCS.glob("*.md"))
     assert [name for name in names() if pages.count(f"(pictures/{name}.png)") != 1] == []

@@ -106,7 +106,7 @@ def test_the_unit_starts_reloads_and_stops_the_service(tmp_path: Path) -> None:
         for figure in (
             "headrace_computes_total",
             "headrace_skipped_errors_total",
-            "headrace_goal_misses_total",
+            "headrace_goal_late_total",
         ):
             assert f"# TYPE {figure} counter" in text
         config.write_text(

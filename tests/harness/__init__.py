@@ -11,7 +11,7 @@ A test composes a pipeline in a function, runs it, and looks at what came out::
         run(compose, scheduler)
         assert taken == [1, 2, 3]
 
-The fixture `scheduler` (``tests/conftest.py``) runs a test under each scheduler; without it a pipeline is greedy.
+The fixture `scheduler` (``conftest.py``) runs a test under each scheduler; without it a pipeline is greedy.
 Time is virtual: it jumps to the next moment at which something happens, so that no test waits. A test that takes
 the fixture `machine` has a simulated device whose kernels take virtual time, too::
 

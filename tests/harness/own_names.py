@@ -56,7 +56,7 @@ def _with_texts(body: list[ast.stmt]) -> Iterable[str]:
 
 
 def _is_ours(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == "headrace"
+    return kind.__module__.partition(".")[0] in ("headrace", "headrace_holoscan")
 
 
 def undocumented(kind: type, made: Iterable[Any] = (), known: set[str] | None = None) -> set[str]:

@@ -177,6 +177,16 @@ def test_layouts_and_containers_travel() -> None:
     link.close()
 
 
+def test_an_array_of_a_library_of_devices_arrives_as_such(link: Link) -> None:
+    xp = gpu.arrays()
+    frame = xp.asarray(np.arange(6.0, dtype=np.float32).reshape(2, 3))
+    gpu.Device(0).sync()
+    link.send({"frame": frame})
+    received = link.take()["frame"]
+    assert type(received) is type(frame)
+    assert xp.asnumpy(received).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
 def test_what_is_sent_after_a_frame_of_a_device_arrives_after_it(link: Link) -> None:
     link.send(link.frame(0))  # the receiver answers whether it can map the memory
     link.take()

@@ -8,14 +8,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from headrace.operators import (
-    BayerDemosaicOp,
-    FormatConverterOp,
-    InferenceProcessorOp,
-    SegmentationPostprocessorOp,
-)
+from headrace.operators import BayerDemosaicOp, FormatConverterOp, SegmentationPostprocessorOp
 from headrace.operators._routines import with_opencv
 from headrace.testing import run_operator
+from headrace_holoscan.ready import InferenceProcessorOp
 
 Array = np.ndarray[Any, Any]
 

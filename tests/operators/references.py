@@ -17,12 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.operators import (
-    BayerDemosaicOp,
-    FormatConverterOp,
-    InferenceProcessorOp,
-    SegmentationPostprocessorOp,
-)
+from headrace.operators import BayerDemosaicOp, FormatConverterOp, SegmentationPostprocessorOp
+from headrace_holoscan.ready import InferenceProcessorOp
 from tests.operators.cases import Array, Case, random
 
 __all__ = ["REFERENCES", "Reference"]

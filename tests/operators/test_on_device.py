@@ -13,8 +13,9 @@ import pytest
 
 from headrace import CountCondition, Operator, as_tensor
 from headrace.gpu import StreamHandle, sim
-from headrace.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
+from headrace.operators import BayerDemosaicOp, FormatConverterOp
 from headrace.resources import CudaStreamPool, UnboundedAllocator
+from headrace_holoscan.ready import InferenceProcessorOp
 from tests.harness import MakeScheduler, launch, run, sink, source
 from tests.operators.cases import CASES, Case, random
 from tests.operators.on_device import DeviceSource, Sink, run_on_device

@@ -17,7 +17,6 @@ from headrace.operators import (
     CameraSimOp,
     FormatConverterOp,
     HolovizOp,
-    InferenceProcessorOp,
     PingTensorTxOp,
     SegmentationPostprocessorOp,
     V4L2VideoCaptureOp,
@@ -26,6 +25,7 @@ from headrace.operators.arrays import Workplace
 from headrace.resources import BlockMemoryPool, MemoryStorageType, StreamOrderedAllocator, UnboundedAllocator
 from headrace.tensor import DLDeviceType
 from headrace.testing import run_operator
+from headrace_holoscan.ready import InferenceProcessorOp
 from tests.harness import App, Step, run, source
 from tests.harness.devices import use_device
 from tests.operators.allocators import CountingAllocator

@@ -12,13 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.gpu import sim
-from headrace.operators import (
-    CameraSimOp,
-    InferenceProcessorOp,
-    VideoStreamRecorderOp,
-    VideoStreamReplayerOp,
-)
+from headrace.operators import CameraSimOp
 from headrace.testing import run_operator
+from headrace_holoscan.ready import InferenceProcessorOp, VideoStreamRecorderOp, VideoStreamReplayerOp
 from tests.operators.cases import random
 from tests.operators.inference_runs import inference, one_model
 from tests.operators.on_device import run_model_on_device, run_on_device

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 def cases() -> list[Any]:
     """Return the cases that the SDK has an operator for: those of one tensor in and one out."""
-    from headrace.operators import InferenceProcessorOp
+    from headrace_holoscan.ready import InferenceProcessorOp
     from tests.operators.cases import CASES
 
     return [case for case in CASES if case.kind is not InferenceProcessorOp]
@@ -35,10 +35,11 @@ def cases() -> list[Any]:
 def run_in_sdk(number: int) -> np.ndarray:
     """Return what the SDK makes of a case."""
     import cupy
-    from holoscan import operators
     from holoscan.conditions import CountCondition
     from holoscan.core import Application, Operator
     from holoscan.resources import UnboundedAllocator
+
+    from holoscan import operators
 
     case = cases()[number]
     taken: list[np.ndarray] = []

@@ -30,7 +30,14 @@ def load(package: str) -> SimpleNamespace:
         observe = importlib.import_module("headrace.observe")
         names |= {name: getattr(observe, name) for name in ("DataFlowMetric", "Tracker")}
     # Its names are imported when they are used: some of the SDK's operators cannot be imported without a GPU.
-    names["operators"] = importlib.import_module(f"{package}.operators")
+    operators: Any = importlib.import_module(f"{package}.operators")
+    if package == "headrace":  # with those of the SDK that are in its distribution
+        ready = importlib.import_module("headrace_holoscan.ready")
+        both = (operators, ready)
+        operators = SimpleNamespace(
+            **{name: getattr(module, name) for module in both for name in module.__all__}
+        )
+    names["operators"] = operators
     return SimpleNamespace(**names)
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headrace.core.time_base import clock_name
+from headrace.core.time_base import TimeBase, clock_name
 from headrace.observe.events.clock_offsets import ClockOffset
-from headrace.parts.control import AskTime, TellTime
+from headrace.parts import worker
+from headrace.parts.control import AskTime, Channel, TellTime
 from headrace.parts.driver import Driver as RealDriver
 from headrace.parts.process import Process as RealProcess
+from tests.parts.running import channel_and_socket
 
 
 class Driver(RealDriver):
@@ -72,3 +75,40 @@ def test_a_process_of_another_host_is_asked_until_its_offset_is_known() -> None:
     assert not last.is_shared
     # The answers were given when they were asked for.
     assert 0 <= last.offset + ahead <= last.error
+
+
+@pytest.mark.parametrize("ahead", [0, 10**17, -(10**15)])
+def test_a_process_of_another_host_knows_when_the_clock_of_the_run_began(ahead: int) -> None:
+    """It asks the driver, whose clock is ahead, before it runs the program."""
+    asked: list[AskTime] = []
+
+    def answer(kind: type) -> TellTime:
+        assert kind is TellTime
+        return TellTime(asked[-1].asked, time.monotonic_ns() + ahead, "the clock of the driver")
+
+    channel: Any = SimpleNamespace(send=asked.append, receive_one=answer)
+    began = TimeBase("the clock of the driver", time.monotonic_ns() + ahead - 5 * 10**9, 10**18)
+    before = time.monotonic_ns()
+    assignment: Any = SimpleNamespace(part="edge", began=began)
+    here = worker._began_here(channel, assignment)
+    took = time.monotonic_ns() - before
+    assert (here.clock, here.since_1970) == (clock_name(), 10**18)
+    assert abs(here.zero - (before - 5 * 10**9)) <= took + 10**6
+    assert len(asked) == 8
+    shared = began._replace(clock=clock_name())
+    assert worker._began_here(channel, SimpleNamespace(part="edge", began=shared)) is shared  # type: ignore[arg-type]
+    assert len(asked) == 8
+
+
+def test_what_comes_before_an_answer_is_received_after_it() -> None:
+    channel, theirs = channel_and_socket()
+    other = Channel.over(theirs)
+    for message in AskTime(1), TellTime(1, 2, ""), AskTime(3):
+        other.send(message)
+    assert channel.receive_one(TellTime) == TellTime(1, 2, "")
+    received = []
+    while len(received) < 2:
+        received += channel.receive() or []
+    assert received == [AskTime(1), AskTime(3)]
+    channel.close()
+    other.close()

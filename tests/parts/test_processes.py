@@ -17,7 +17,7 @@ import pytest
 from headrace.cli import main
 from headrace.observe import progress_line
 from headrace.parts.supervision import State, Supervisor
-from headrace.video import EntityReader
+from headrace_holoscan.recordings import EntityReader
 from tests.harness import PATIENCE, wait_until
 from tests.harness.files import open_files
 from tests.harness.logs import logging_of_a_program
@@ -473,7 +473,7 @@ import signal
 import numpy as np
 
 from headrace import Application, Fragment, op
-from headrace.operators import VideoStreamRecorderOp
+from headrace_holoscan.ready import VideoStreamRecorderOp
 
 
 @op

@@ -1127,7 +1127,7 @@ if __name__ == "__main__":
 
 def test_the_options_of_a_holoscan_program_mean_the_same() -> None:
     Path("app.py").write_text(HOLOSCAN)
-    command = [sys.executable, "-m", "headrace.compat.holoscan", "app.py", "--address", HOST]
+    command = [sys.executable, "-m", "headrace_holoscan", "app.py", "--address", HOST]
     variables = environment_of_programs(HOLOSCAN_LOG_LEVEL="OFF")
     with subprocess.Popen([*command, "--worker"], env=variables, stdout=subprocess.PIPE, text=True) as other:
         done = subprocess.run(

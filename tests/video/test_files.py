@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.video import VideoFileError, VideoReader, VideoWriter, open_clip, write_video
+from headrace.video import VideoFileError, VideoReader, VideoWriter, write_video
+from headrace_holoscan.recordings import open_clip
 
 av = pytest.importorskip("av")
 

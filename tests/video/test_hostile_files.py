@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.operators import VideoStreamReplayerOp
 from headrace.testing import run_operator
-from headrace.video import EntityReader, EntityWriter, VideoFileError, VideoReader, VideoWriter
+from headrace.video import VideoFileError, VideoReader, VideoWriter
+from headrace_holoscan.ready import VideoStreamReplayerOp
+from headrace_holoscan.recordings import EntityReader, EntityWriter
 from tests.oracle.programs.operators import BY_HEADRACE, BY_HEADRACE_INDEX, RECORDED
 
 LARGEST = 2**31 - 1

@@ -278,7 +278,6 @@ def test_leading_dimensions_of_one_are_accepted() -> None:
         ("points", np.zeros((3, 3), np.float32), r"layer 'it' \(points\).*\(3, 3\).*must be \(N, 2\)"),
         ("points", np.zeros((3, 2), np.int32), r"int32; coordinates must be \(N, 2\) of float32 or float64"),
         ("points", np.zeros(2, np.float32), r"\(2,\).*must be \(N, 2\)"),
-        ("points", np.zeros((2, 3, 2), np.float32), r"must be \(N, 2\)"),
         ("lines", np.zeros((3, 2), np.float32), "takes 2 coordinates, so N must be a multiple of 2"),
         ("rectangles", np.zeros((3, 2), np.float32), "takes 2 coordinates"),
         ("triangles", np.zeros((4, 2), np.float32), "takes 3 coordinates"),
@@ -294,6 +293,13 @@ def test_leading_dimensions_of_one_are_accepted() -> None:
 def test_coordinates_that_do_not_fit_are_refused_by_name(kind: str, data: Any, what: str) -> None:
     with pytest.raises(LayerError, match=what):
         draw_one(data, type=kind)
+
+
+def test_boxes_may_be_pairs_of_corners() -> None:
+    corners = np.array([[[0.1, 0.1], [0.4, 0.4]], [[0.6, 0.6], [0.9, 0.9]]], np.float32)
+    picture = draw_one(corners, type="rectangles")
+    assert np.array_equal(picture, draw_one(corners.reshape(4, 2), type="rectangles"))
+    assert picture.any()
 
 
 def test_a_missing_tensor_is_named_with_those_that_are_there() -> None:

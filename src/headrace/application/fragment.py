@@ -624,18 +624,25 @@ class Fragment(Composition):
         p95: Duration | None = None,
         p99: Duration | None = None,
         max: Duration | None = None,  # noqa: A002 (the name of the figure)
+        period: Duration | None = None,
+        jitter: Duration | None = None,
         on_miss: Callable[[Miss], object] | None = None,
     ) -> Goal:
-        """Set a goal for how long messages take on a path, in every later run.
+        """Set a goal for how long messages take on a path, or for a period of an operator, in every later run.
+
+        Goals for the same path do not replace each other.
 
         Parameters
         ----------
         path
-            Two or more operators with ``->`` between them, as in ``"camera->display"``. Operators in between may be
-            left out. Time begins with the acquisition or the emission of the first, and ends when the work of the
-            last is complete on the device.
+            Two or more operators with ``->`` between them, as in ``"camera->display"``; those in between may be
+            left out. Time begins with the acquisition, the time at which the first was due by its
+            `PeriodicCondition`, or its emission, and ends when the work of the last is complete on the device. For
+            a period, one operator that has a `PeriodicCondition`.
         mean, p50, p95, p99, max
             The most that each figure may be; at least one.
+        period, jitter
+            The period of the operator, and how much later than due its ticks may begin.
         on_miss
             Called with each :class:`headrace.observe.Miss`, on a thread of its own, shortly after the message.
 
@@ -646,8 +653,8 @@ class Fragment(Composition):
         """
         from headrace.observe.figures.goals import expect
 
-        bounds = {"mean": mean, "p50": p50, "p95": p95, "p99": p99, "max": max}
-        return expect(self, path, on_miss, bounds)
+        bounds = {"mean": mean, "p50": p50, "p95": p95, "p99": p99, "max": max, "jitter": jitter}
+        return expect(self, path, on_miss, bounds, period)
 
 
 def _check_scheduler(given: Any) -> None:

@@ -74,4 +74,6 @@ def _is_of_a_library(module: object, file: str) -> bool:
     top = str(module).partition(".")[0]
     if str(module).startswith("headrace.operators"):
         return False
-    return top in _LIBRARIES or top in sys.stdlib_module_names or "site-packages" in file
+    # headrace_ begins the names of distributions that stand on headrace.
+    is_library = top in _LIBRARIES or top.startswith("headrace_")
+    return is_library or top in sys.stdlib_module_names or "site-packages" in file

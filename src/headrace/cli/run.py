@@ -14,7 +14,6 @@ examples:
   headrace run app.py --capture auto
   headrace run app.py:Live --log 'camera.*' --log-level info
   headrace run package.module --dashboard -- --input video.mp4
-  headrace run --as-holoscan app.py           a program that imports holoscan
 
 exit status: 0 the program ended, 1 it raised an exception, 2 wrong usage, 3 its last run
 starved, 130 Ctrl-C, 143 SIGTERM; a program that calls sys.exit keeps its own status
@@ -71,11 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for: off, verify, strict; what became of them is printed at the end"
     )
     _add(how, "--capture", text, choices=MODES)
-    how.add_argument(
-        "--as-holoscan",
-        action="store_true",
-        help="run a program of the Holoscan SDK 2 to 4: `import holoscan` gives headrace",
-    )
     text = "run each fragment of the application in a process of its own"
     _add(how, "--processes", text, action="store_const", const="1")
     text = "run each fragment as an actor of Ray: on this machine (auto), or on the cluster at ADDRESS"
@@ -177,7 +171,7 @@ _OPTIONAL_VALUES = {
 def main(options: argparse.Namespace) -> int:
     """Run the command; return its exit status."""
     defaults = {"HEADRACE_PROGRESS": "1"}
-    if not os.environ.get("HOLOSCAN_LOG_LEVEL") and not getattr(options, "as_holoscan", False):
+    if not os.environ.get("HOLOSCAN_LOG_LEVEL"):
         defaults["HEADRACE_LOG_LEVEL"] = "warning"
     with changed_environment(variables_of(options), defaults):
         return _run(options)
@@ -249,10 +243,6 @@ def _run_program(options: argparse.Namespace) -> int:
         _shorten_exit(options)
         serve_from_options(os.environ, Program.of(options.program).name)
         return 0
-    if getattr(options, "as_holoscan", False):
-        from headrace.compat.holoscan.alias import install
-
-        install()
     is_elsewhere = os.environ.get("HEADRACE_DRIVER") or os.environ.get("HEADRACE_CLUSTER")
     if is_elsewhere or is_set("HEADRACE_PROCESSES"):
         import headrace.parts.driver  # noqa: F401  (which the run needs)

@@ -7,6 +7,7 @@ from headrace.conditions.downstream import (
 from headrace.conditions.expiring import (
     ExpiringMessageAvailableCondition as ExpiringMessageAvailableCondition,
 )
+from headrace.conditions.expiring import MissingTimestampError as MissingTimestampError
 from headrace.conditions.memory_available import MemoryAvailableCondition as MemoryAvailableCondition
 from headrace.conditions.message_available import MessageAvailableCondition as MessageAvailableCondition
 from headrace.conditions.multi_message import MultiMessageAvailableCondition as MultiMessageAvailableCondition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace._runtime import Envelope
 from headrace.conditions.port_condition import PortCondition
@@ -14,6 +14,10 @@ from headrace.core.whole_numbers import whole_number
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.node import Node, Queue
+
+
+class MissingTimestampError(ValueError):
+    """A message has no timestamp that its age could be counted from."""
 
 
 class ExpiringMessageAvailableCondition(PortCondition):
@@ -32,6 +36,8 @@ class ExpiringMessageAvailableCondition(PortCondition):
     """
 
     port_role = "receiver"
+    counts_from_arrival: ClassVar[bool] = True
+    """Whether the age of a message without a timestamp counts from its arrival; else it is an error."""
 
     def __init__(
         self,
@@ -61,7 +67,8 @@ class ExpiringMessageAvailableCondition(PortCondition):
         waiting = sum(min(len(queue), queue.limit) for queue in self._queues)
         if waiting >= self.max_batch_size:
             return SchedulingStatusType.READY, None
-        oldest = min((since for queue in self._queues if (since := _since(queue)) is not None), default=None)
+        times = [since for queue in self._queues if (since := self._since(queue)) is not None]
+        oldest = min(times, default=None)
         if oldest is None:
             is_over = bool(self._queues) and all(queue.has_ended for queue in self._queues)
             return (SchedulingStatusType.NEVER if is_over else SchedulingStatusType.WAIT), None
@@ -70,10 +77,14 @@ class ExpiringMessageAvailableCondition(PortCondition):
             return SchedulingStatusType.READY, due
         return SchedulingStatusType.WAIT_TIME, due
 
-
-def _since(queue: Queue) -> int | None:
-    """Return the timestamp of the oldest message, or the time of its arrival if it has none; None without one."""
-    message = queue.peek()
-    if type(message) is Envelope and message.acq_timestamp is not None:
-        return message.acq_timestamp
-    return queue.arrival()
+    def _since(self, queue: Queue) -> int | None:
+        """Return when the age of the oldest message begins; None without a message."""
+        message = queue.peek()
+        if type(message) is Envelope and message.acq_timestamp is not None:
+            return message.acq_timestamp
+        if len(queue) and not self.counts_from_arrival:
+            raise MissingTimestampError(
+                f"condition {self.name!r}: a message of input {queue.port!r} carries no timestamp: emit it with "
+                "acq_timestamp=..."
+            )
+        return queue.arrival()

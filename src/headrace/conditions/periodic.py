@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from headrace.core.condition import Condition
+from headrace.core.condition import Condition, Ticks
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.durations import Duration, nanoseconds
 
@@ -68,19 +68,19 @@ class PeriodicCondition(Condition):
                 f"not {policy!r}"
             )
         self.policy: PeriodicConditionPolicy = policy
+        self._ticks = self._headrace.ticks = Ticks()
         self.recess_period(recess_period)
-        self._next: int | None = None
         self._last: int | None = None
 
     def recess_period(self, period: Duration) -> None:
         """Set the period."""
-        self._period = nanoseconds(period, f"condition {self.name!r}: the period")
-        if self._period < 0:
+        self._ticks.period = nanoseconds(period, f"condition {self.name!r}: the period")
+        if self._ticks.period < 0:
             raise ValueError(f"condition {self.name!r}: the period must not be negative, and is {period!r}")
 
     def recess_period_ns(self) -> int:
         """Return the period in nanoseconds."""
-        return self._period
+        return self._ticks.period
 
     def last_run_timestamp(self) -> int:
         """Return the time of the last tick in nanoseconds, 0 before the first."""
@@ -88,26 +88,31 @@ class PeriodicCondition(Condition):
 
     def initialize(self) -> None:
         """Start over: the first tick comes at once."""
-        self._next = self._last = None
+        self._ticks.due = self._last = None
+        self._ticks.skipped = 0
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY from the time of the next tick on."""
-        if self._next is None or timestamp >= self._next:
-            return SchedulingStatusType.READY, self._next
-        return SchedulingStatusType.WAIT_TIME, self._next
+        due = self._ticks.due
+        if due is None or timestamp >= due:
+            return SchedulingStatusType.READY, due
+        return SchedulingStatusType.WAIT_TIME, due
 
     def on_execute(self, timestamp: int) -> None:
         """Set the time of the next tick."""
+        ticks, period = self._ticks, self._ticks.period
         self._last = timestamp
-        if self._next is None or self.policy is PeriodicConditionPolicy.MIN_TIME_BETWEEN_TICKS:
-            self._next = timestamp + self._period
-        elif self.policy is PeriodicConditionPolicy.CATCH_UP_MISSED_TICKS or not self._period:
-            self._next += self._period
+        if ticks.due is None or self.policy is PeriodicConditionPolicy.MIN_TIME_BETWEEN_TICKS:
+            ticks.due = timestamp + period
+        elif self.policy is PeriodicConditionPolicy.CATCH_UP_MISSED_TICKS or not period:
+            ticks.due += period
         else:
-            missed = (timestamp - self._next) // self._period
-            self._next += (missed + 1) * self._period
+            missed = (timestamp - ticks.due) // period
+            ticks.skipped += missed
+            ticks.due += (missed + 1) * period
 
     def on_resume(self, timestamp: int) -> None:
         """Let the ticks that were missed in a pause count as one, under every policy."""
-        if self._next is not None and self._period and timestamp > self._next:
-            self._next += (timestamp - self._next) // self._period * self._period
+        ticks, period = self._ticks, self._ticks.period
+        if ticks.due is not None and period and timestamp > ticks.due:
+            ticks.due += (timestamp - ticks.due) // period * period

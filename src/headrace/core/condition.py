@@ -20,9 +20,37 @@ from headrace.core.inner import Inner
 from headrace.core.resource import Component, InnerComponent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace.core.composition import Composition
     from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.resource import Resource
+
+
+class Ticks:
+    """The clock of a condition that lets an operator run at certain times.
+
+    Attributes
+    ----------
+    period
+        The time between two ticks, in nanoseconds.
+    due
+        When the tick of this compute, or of the next one, is due; None before the first, which comes at once.
+    skipped
+        The number of ticks that were skipped in this run, because they were late.
+    """
+
+    __slots__ = ("due", "period", "skipped")
+
+    def __init__(self) -> None:
+        self.period = self.skipped = 0
+        self.due: int | None = None
+
+
+def ticks_of(conditions: Iterable[Condition]) -> Ticks | None:
+    """Return the clock of an operator with these conditions: the one whose tick is due last; None without one."""
+    clocks = [each for each in (condition._headrace.ticks for condition in conditions) if each is not None]
+    return max(clocks, key=lambda ticks: ticks.due or 0) if clocks else None
 
 
 class InnerCondition(InnerComponent):
@@ -39,6 +67,8 @@ class InnerCondition(InnerComponent):
         self.is_default = False
         # Whether a part of it must be polled although the whole waits for a time or an event.
         self.is_polled_beside = False
+        # Its clock, if it has one.
+        self.ticks: Ticks | None = None
 
 
 class Condition(Component):

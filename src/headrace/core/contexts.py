@@ -201,6 +201,13 @@ class ExecutionContext(Protocol):
     def acq_timestamp(self, timestamp: Any) -> None: ...
 
     @property
+    def due(self) -> int | None:
+        """When this compute was due by the operator's `PeriodicCondition`, in nanoseconds of the run's clock.
+
+        None without one, and at the first tick, which comes at once.
+        """
+
+    @property
     def metadata(self) -> MetadataDictionary:
         """The operator's metadata; of an operator that joins its inputs, by port: ``metadata["left"]``."""
 

@@ -248,6 +248,11 @@ class FaultCounts:
         """The counts, in the order of their names here."""
         return self.skipped, self.restarts, self.retries, self.dead_letters, self.stuck, self.cut_off
 
+    @property
+    def given_up(self) -> int:
+        """The number of errors with which messages were given up."""
+        return self.skipped + self.restarts + self.cut_off
+
     def __bool__(self) -> bool:
         return any(self.numbers)
 

@@ -3,7 +3,7 @@
 A program derives from Operator, Fragment, Condition and others, and its classes may use every name that is not
 documented. So these bases have documented names alone, and one more: ``_headrace`` is an object of the base's inner
 class, which has the state and the methods that a run needs. ``operator._headrace`` is that object, and
-``Camera._headrace`` is its class. Whoever derives the inner class can change what it does (`headrace.compat`).
+``Camera._headrace`` is its class. Whoever derives the inner class can change what it does (`headrace.vocabulary`).
 
 Decided against: private names in the bases, which any class of a program may use for something else, and a look at
 the code of such a class, which does not see ``setattr`` or a mixin's method that is added later.

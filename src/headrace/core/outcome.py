@@ -157,6 +157,30 @@ class SegmentOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class GoalOutcome:
+    """How a goal was kept (:class:`headrace.observe.Goal`); the counts but `untimed` add up to `sent`."""
+
+    is_met: bool | None = None
+    """Whether it is met; None if that is not known."""
+    sent: int = 0
+    """The number of frames."""
+    arrived: int = 0
+    """The number that arrived in time."""
+    late: int = 0
+    """The number that arrived late."""
+    failed: int = 0
+    """The number that failed computes took with them."""
+    dropped: int = 0
+    """The number that were dropped on purpose: by a queue's policy, a join, or an operator that sent nothing on."""
+    lost: int = 0
+    """The number that were lost with a process, or of ticks that were skipped."""
+    outstanding: int = 0
+    """The number that were still under way at the end."""
+    untimed: int = 0
+    """The number of those that arrived whose work on the device was not timed to its end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a run ended.
 
@@ -173,6 +197,8 @@ class Outcome:
     errors: tuple[ErrorRecord, ...] = ()
     segments: tuple[SegmentOutcome, ...] = ()
     """The captured segments: what was recorded, what was not and why, and what that saved."""
+    goals: dict[str, GoalOutcome] = field(default_factory=dict)
+    """How the goals of `Fragment.expect` were kept, by their paths."""
 
     @property
     def computes(self) -> int:

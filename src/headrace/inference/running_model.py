@@ -187,6 +187,13 @@ class RunningModel:
         """Return the tensors of the inputs, and the shapes that the model takes them in."""
         return zip(map(tensors.__getitem__, self.setting.inputs), self._shapes, strict=True)
 
+    def zeros(self) -> list[Any]:
+        """Return outputs of zeros in place of those of a first run; none if a shape or a type is not certain."""
+        outputs = self.model.outputs
+        if any(spec.is_dynamic or spec.dtype is None for spec in outputs):
+            return []
+        return [np.zeros(spec.shape, spec.dtype) for spec in outputs]
+
     def allocate(self, allocator: Any, stream: StreamHandle) -> list[Tensor | None]:
         """Allocate the outputs on the device; None stands for memory of the runtime."""
         return [

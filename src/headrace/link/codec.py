@@ -21,6 +21,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
@@ -299,7 +300,7 @@ class _Pickler(pickle.Pickler):
             return self._reduce_tensor(obj, "")
         if isinstance(obj, (type, np.ndarray, np.generic)) or not is_array(obj):
             return NotImplemented
-        return self._reduce_tensor(as_tensor(obj), kind.__module__.partition(".")[0])
+        return self._reduce_tensor(as_tensor(obj), f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
 
     def _reduce_tensor(self, tensor: Tensor, library: str) -> Any:
         element, shape = tensor.dl_dtype, tensor.shape
@@ -369,13 +370,14 @@ def _device_tensor_in(
 
 
 def _of_library(tensor: Tensor, library: str) -> Any:
-    """Return a tensor as an array of the library that it came from, if that is there."""
-    if not library:
-        return tensor
-    try:
-        return library_named(library).from_tensor(tensor)
-    except ImportError:  # the program gets what every library takes
-        return tensor
+    """Return a tensor as an array of the library that it came from, if that is there.
+
+    `library` is the type of the array, after the name of its package; some types have a library of their own.
+    """
+    for name in (library, library.partition(".")[0]) if library else ():
+        with suppress(ImportError):
+            return library_named(name).from_tensor(tensor)
+    return tensor  # the program gets what every library takes
 
 
 def memory_of(tensor: Tensor) -> Array:

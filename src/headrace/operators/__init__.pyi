@@ -5,7 +5,6 @@ from headrace.operators.feed import FeedOp as FeedOp
 from headrace.operators.format_converter import FormatConverterOp as FormatConverterOp
 from headrace.operators.holoviz import HolovizOp as HolovizOp
 from headrace.operators.inference import InferenceOp as InferenceOp
-from headrace.operators.inference_processor import InferenceProcessorOp as InferenceProcessorOp
 from headrace.operators.ping import PingRxOp as PingRxOp
 from headrace.operators.ping import PingTxOp as PingTxOp
 from headrace.operators.ping_tensor import PingTensorRxOp as PingTensorRxOp
@@ -17,6 +16,4 @@ from headrace.operators.segmentation_postprocessor import (
 )
 from headrace.operators.v4l2_video_capture import V4L2VideoCaptureOp as V4L2VideoCaptureOp
 from headrace.operators.video_reader import VideoReaderOp as VideoReaderOp
-from headrace.operators.video_stream_recorder import VideoStreamRecorderOp as VideoStreamRecorderOp
-from headrace.operators.video_stream_replayer import VideoStreamReplayerOp as VideoStreamReplayerOp
 from headrace.operators.video_writer import VideoWriterOp as VideoWriterOp

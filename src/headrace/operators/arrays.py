@@ -17,8 +17,6 @@ The place of the work follows the data:
 | --- | --- | --- |
 | device, pinned or managed memory | there, on the operator's stream | the same, simulated |
 | host memory | copied to the GPU | on the host |
-
-InferenceProcessorOp moves host memory to the GPU only if it is told to.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ class Routine:
     Parameters
     ----------
     name
-        The kernel, in the file of that name in ``_routines``, declared ``extern "C"``. It is launched with blocks
+        The kernel, in the file of that name, declared ``extern "C"``. It is launched with blocks
         of 256 threads in one dimension.
     numpy
         The same in NumPy: a function of the same arguments, with arrays in place of pointers.
@@ -66,6 +64,8 @@ class Routine:
         it did the work. NumPy does it otherwise.
     words
         The macros that the source needs, such as the types of elements: their names and texts.
+    folder
+        The folder of the file; ``_routines`` unless given.
     """
 
     __slots__ = ("kernel", "library", "numpy")
@@ -76,10 +76,11 @@ class Routine:
         numpy: Callable[..., object],
         library: Callable[..., bool] | None = None,
         words: Mapping[str, str] = MappingProxyType({}),
+        folder: Path | None = None,
     ) -> None:
         self.numpy = numpy
         self.library = library
-        source = cuda_source(name, words)
+        source = cuda_source(name, words, folder)
         self.kernel: gpu.kernel[...] = gpu.kernel(name, source=source, seconds=_BLOCK_SECONDS, effect=numpy)
 
     def host(self, *args: Any) -> None:
@@ -88,14 +89,17 @@ class Routine:
             self.numpy(*args)
 
 
-def cuda_source(name: str, words: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return the CUDA C++ of a kernel in ``_routines``, with macros defined in front of it."""
-    return "".join(f"#define {word} {text}\n" for word, text in words.items()) + _read_source(name)
+def cuda_source(
+    name: str, words: Mapping[str, str] = MappingProxyType({}), folder: Path | None = None
+) -> str:
+    """Return the CUDA C++ of a kernel in a folder, ``_routines`` unless given, with macros in front of it."""
+    source = _read_source((folder or Path(__file__).with_name("_routines")) / f"{name}.cu")
+    return "".join(f"#define {word} {text}\n" for word, text in words.items()) + source
 
 
 @cache
-def _read_source(name: str) -> str:
-    return Path(__file__).with_name("_routines").joinpath(f"{name}.cu").read_text()
+def _read_source(file: Path) -> str:
+    return file.read_text()
 
 
 @dataclass(slots=True)

@@ -140,6 +140,8 @@ class InferenceOp(Operator):
     dla_core_map: dict[str, Any]
     temporal_map: dict[str, Any]
     activation_map: dict[str, Any]
+    sends_zeros_first: ClassVar[bool] = False
+    """Whether a model that has not run yet sends zeros where the shapes of its outputs are certain, or nothing."""
     backend_map: dict[str, Any]
     # None stands for an empty one: a default of that type would refuse what older files give.
     in_tensor_names: Any = None
@@ -334,7 +336,8 @@ class InferenceOp(Operator):
             self._run(due, tensors, op_input, context)
         message: dict[str, Any] = {}
         for running in self._models:
-            message.update(zip(running.setting.outputs, running.results, strict=False))
+            results = running.results or (running.zeros() if self.sends_zeros_first else [])
+            message.update(zip(running.setting.outputs, results, strict=False))
         if self._sent is not None:
             message = {name: message[name] for name in self._sent if name in message}
         if message:  # a model that never ran has nothing to send

@@ -25,9 +25,16 @@ if TYPE_CHECKING:
 
     from headrace.core.outcome import Outcome
     from headrace.observe.events.cupti_activity import Activity
-    from headrace.observe.events.records import Computes, RunInfo
+    from headrace.observe.events.records import Computes, Drops, RunInfo
 
-_WANTS = ("wants_threads", "wants_emissions", "wants_every_gpu_time", "wants_gpu_times", "wants_kernels")
+_WANTS = (
+    "wants_threads",
+    "wants_emissions",
+    "wants_every_gpu_time",
+    "wants_gpu_times",
+    "wants_kernels",
+    "wants_cpu_times",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,8 @@ class PartOperator:
     sm_count: int
     sends: str = ""
     receives: str = ""
+    goes_on: bool = False
+    is_parallel: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +143,8 @@ def _operator(info: OperatorInfo, known: Container[int]) -> PartOperator:
         info.sm_count,
         name if is_sender else "",
         "" if is_sender else name,
+        info.goes_on,
+        info.is_parallel,
     )
 
 
@@ -160,6 +171,7 @@ class Round:
     """
 
     computes: list[Computes] = field(default_factory=list)
+    drops: list[Drops] = field(default_factory=list)
     kernels: list[Activity] = field(default_factory=list)
     links: dict[str, list[int]] = field(default_factory=dict)
     operators: list[tuple[int, ...]] = field(default_factory=list)
@@ -243,6 +255,10 @@ class Forwarder(Watcher):
     def computed(self, computes: Computes) -> None:
         """Keep computes for the end of the round."""
         self._round.computes.append(computes)
+
+    def messages_dropped(self, drops: list[Drops]) -> None:
+        """Keep messages that were dropped for the end of the round."""
+        self._round.drops += drops
 
     def ran(self, kernels: list[Activity]) -> None:
         """Keep kernels for the end of the round."""

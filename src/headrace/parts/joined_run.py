@@ -35,6 +35,7 @@ from headrace.observe.events.records import (
     NO_TIMESTAMP,
     Arrivals,
     Computes,
+    Drops,
     Emissions,
     OperatorInfo,
     OutputInfo,
@@ -150,7 +151,7 @@ class JoinedRun:
         limits = known.begin_again(graph)
         for name, link in self._links.items():
             if known.name_of_end(name):
-                link.is_cut = True
+                link.is_cut = link.operator.is_cut = True
                 limits[link.operator] = link.first
         for waiting in self._waiting.values():  # for computes that nobody will hear of
             for batch in waiting:
@@ -293,6 +294,8 @@ class JoinedRun:
             made = link.take(self._lane)
             if made is not None:
                 self._waiting[link.operator].append(made)
+        if found.drops:
+            self._tell("messages_dropped", [known.renumber_drops(each) for each in found.drops])
         if found.kernels:
             self._tell("ran", [known.kernel(each, offset) for each in found.kernels])
         run.kernels = found.kernels_shown or run.kernels
@@ -404,7 +407,18 @@ class _Link:
         self.first += count
         lanes = [lane_of(self, lane) for lane in self._find_lanes(started.tolist(), ended.tolist())]
         emissions = [
-            Emissions(queue, queue.outputs.index(output), compute, compute, ended, _NOTHING, _NOTHING)
+            Emissions(
+                queue,
+                queue.outputs.index(output),
+                compute,
+                compute,
+                ended,
+                producer=compute,
+                acq_timestamp=np.full(count, NO_TIMESTAMP),
+                rejected=_NOTHING,
+                rejected_by=_NOTHING,
+                dropped=_NOTHING,
+            )
             for output in self.operator.outputs
             for queue in output.queues
         ]
@@ -490,10 +504,14 @@ class _Part:
         """Add what is new in a graph."""
         name, run = self.name, self._run
         for each in graph.operators[len(self.operators) :]:
-            composed = self._composed.get(each.name) or type(each.kind, (), {"_headrace": _NO_STATE})()
+            composed = (
+                self._composed.get(each.name)
+                or type(each.kind, (), {"_headrace": _NO_STATE, "conditions": {}})()
+            )
             operator = OperatorInfo(
                 each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(composed)
             )
+            operator.goes_on, operator.is_parallel = each.goes_on, each.is_parallel
             self.operators.append(operator)
             run.operators.append(operator)
             if not (each.sends or each.receives):
@@ -545,6 +563,8 @@ class _Part:
 
     def _forget(self) -> None:
         self.is_known = False
+        for operator in self.operators:
+            operator.is_unseen = True
         _log.warning(
             "fragment %r has another graph since it was restarted, and is not watched any more", self.name
         )
@@ -580,6 +600,9 @@ class _Part:
             batch.first += base
             for each in (*batch.gpu, *batch.arrivals, *batch.emissions, *batch.discards):
                 each.compute = each.compute + base
+            for emissions in batch.emissions:
+                emissions.producer = emissions.producer + base
+                emissions.rejected_by = emissions.rejected_by + base
             for arrivals in batch.arrivals:
                 bases = [self._bases.get(output.operator, 0) for output in arrivals.queue.outputs]
                 arrivals.producer = arrivals.producer + np.array(bases, np.int64)[arrivals.output]
@@ -589,6 +612,10 @@ class _Part:
         for messages in (*batch.arrivals, *batch.emissions):
             most = int(messages.number.max(initial=-1)) + 1
             self._numbers[messages.queue] = max(self._numbers.get(messages.queue, 0), most)
+
+    def renumber_drops(self, drops: Drops) -> Drops:
+        """Return messages that were dropped, with the numbers of the run."""
+        return replace(drops, number=drops.number + self._number_bases.get(drops.queue, 0))
 
     def find(self, kind: str, number: Any) -> Any:
         """Return the operator, queue or stream of a number."""
@@ -695,6 +722,7 @@ def _shift(batch: Computes, offset: int) -> None:
         return times + offset
 
     batch.started, batch.ended = moved(batch.started), moved(batch.ended)
+    batch.due = np.where(batch.ticks, moved(batch.due), batch.due)
     for arrivals in batch.arrivals:
         arrivals.emitted, arrivals.received = moved(arrivals.emitted), moved(arrivals.received)
     for work in batch.gpu:

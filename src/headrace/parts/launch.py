@@ -17,22 +17,19 @@ class Launch:
     name: str
     class_name: str
     arguments: tuple[str, ...]
-    as_holoscan: bool
     is_module: bool = False
     """Whether the name is that of a module, also if there is a file or a folder of that name."""
 
     @classmethod
     def of(cls, program: tuple[str, str, tuple[str, ...]] | None) -> Launch:
         """Return how to start what the command executes, or what the interpreter was started with (None)."""
-        aliases = sys.modules.get("headrace.compat.holoscan.alias")
-        is_aliased = aliases is not None and any(isinstance(each, aliases._Finder) for each in sys.meta_path)
         if program is not None:
-            return cls(*program, is_aliased)
+            return cls(*program)
         main: Any = sys.modules["__main__"]
         spec, arguments = getattr(main, "__spec__", None), tuple(sys.argv[1:])
         if spec is not None and spec.name != "__main__":  # python -m; a folder has a specification, too
-            return cls(spec.name, "", arguments, is_aliased, is_module=True)
-        return cls(_file_of(main), "", arguments, is_aliased)
+            return cls(spec.name, "", arguments, is_module=True)
+        return cls(_file_of(main), "", arguments)
 
 
 def _file_of(main: Any) -> str:

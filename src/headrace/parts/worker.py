@@ -321,10 +321,6 @@ class Worker:
     def run(self) -> None:
         """Execute the program."""
         launch = self.assignment.program
-        if launch.as_holoscan:
-            from headrace.compat.holoscan.alias import install
-
-            install()
         Fragment._headrace.runner = PartRunner(self)
         try:
             program = Program(launch.name, launch.class_name, launch.is_module)

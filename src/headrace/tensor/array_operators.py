@@ -164,7 +164,7 @@ def as_array(tensor: Tensor) -> Any:
     simulated_memory(tensor)  # which raises if the memory is not the device's
     _wait_for(tensor)
     view = view_as_numpy(tensor._description, tensor, tensor.is_readonly)
-    return view.view(tensor.dtype)
+    return view.view(tensor.dl_dtype.numpy())
 
 
 def _as_numpy(tensor: Tensor) -> Any:

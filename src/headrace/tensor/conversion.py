@@ -131,6 +131,9 @@ def _convert(obj: Any, pending_work: PendingWork | None, is_on_stream: bool) -> 
 
     With `is_on_stream`, the array of a library with a current stream is already ordered with that work.
     """
+    if isinstance(obj, Tensor):  # of a class of its own, which another vocabulary gives to programs
+        plain = obj.__copy__()
+        return plain if pending_work is None else _behind(plain, pending_work.stream_handle, pending_work)
     converting: list[Any] = vars(_thread).setdefault("converting", [])
     if converting and (len(converting) >= _MOST_NESTED or any(one is obj for one in converting)):
         raise TensorError(

@@ -2,11 +2,8 @@ from headrace.video.bayer_sensor import BayerSensor as BayerSensor
 from headrace.video.bayer_sensor import Truth as Truth
 from headrace.video.clips import Clip as Clip
 from headrace.video.clips import ClipFrame as ClipFrame
-from headrace.video.clips import open_clip as open_clip
+from headrace.video.clips import VideoClip as VideoClip
 from headrace.video.clips import play as play
-from headrace.video.entities import EntityReader as EntityReader
-from headrace.video.entities import EntityWriter as EntityWriter
-from headrace.video.entity_format import Entity as Entity
 from headrace.video.errors import CameraError as CameraError
 from headrace.video.errors import VideoFileError as VideoFileError
 from headrace.video.files import VideoFrame as VideoFrame

@@ -7,6 +7,7 @@ the tensor arrives, also for one whose data is still on its way from a GPU.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,11 +148,12 @@ def _problem_of_geometry(spec: InputSpec, tensor: Any) -> str:
     shape = tensor.shape
     if tensor.dtype not in (np.float32, np.float64):
         return f"coordinates must be {wanted} of float32 or float64"
-    if len(shape) < 2 or shape[-1] not in components or any(extent != 1 for extent in shape[:-2]):
+    if len(shape) < 2 or shape[-1] not in components:
         return f"coordinates must be {wanted}"
-    if shape[-2] % group:
+    count = prod(shape[:-1])  # (boxes, 2, 2) are the corners of boxes, one after another
+    if count % group:
         return f"one of the {spec.type} takes {group} coordinates, so N must be a multiple of {group}"
-    if shape[-2] == 1 and spec.type in (InputType.LINE_STRIP, InputType.LINE_STRIP_3D):
+    if count == 1 and spec.type in (InputType.LINE_STRIP, InputType.LINE_STRIP_3D):
         return "a strip needs at least 2 coordinates, or none"
     if spec.type is InputType.TEXT and not spec.text:
         return "its specification has no text: set text to a list of strings"

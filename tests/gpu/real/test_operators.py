@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, Operator, TensorMap, gpu
-from headrace.operators import BayerDemosaicOp, FormatConverterOp, InferenceProcessorOp
+from headrace.operators import BayerDemosaicOp, FormatConverterOp
 from headrace.resources import CudaStreamPool
 from headrace.testing import run_operator
+from headrace_holoscan.ready import InferenceProcessorOp
 from tests.gpu.kernels import spin
 from tests.harness import MakeScheduler, run, sink, source
 from tests.operators.cases import CASES, Case, random

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.operators import CameraSimOp, VideoStreamRecorderOp, VideoStreamReplayerOp
+from headrace.operators import CameraSimOp
 from headrace.testing import run_operator
-from headrace.video import EntityReader
+from headrace_holoscan.ready import VideoStreamRecorderOp, VideoStreamReplayerOp
+from headrace_holoscan.recordings import EntityReader
 from tests.harness import MakeScheduler, run
 
 pytestmark = pytest.mark.usefixtures("real")

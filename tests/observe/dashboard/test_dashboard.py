@@ -187,8 +187,8 @@ def test_figures_move(shared: Watched) -> None:
     assert {tuple(path["names"]) for path in later["paths"]} >= {("source", "filter", HOSTILE)}
     goal, unreached = later["goals"]
     assert goal["is_met"] is False
-    assert (unreached["is_met"], unreached["count"]) == (None, 0)
-    assert 0 < goal["misses"] <= goal["count"]
+    assert (unreached["is_met"], unreached["sent"]) == (None, 0)
+    assert 0 < goal["late"] <= goal["sent"]
     assert "took" in goal["last"]
 
 

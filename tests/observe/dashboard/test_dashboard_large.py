@@ -170,6 +170,21 @@ def test_all_groups_are_unfolded_and_folded_at_once(page: Any) -> None:
     assert page.locator("#graph [data-group]").count() == LINES
 
 
+def test_names_can_be_read_where_all_of_a_large_graph_is_shown(page: Any) -> None:
+    page.set_viewport_size({"width": 800, "height": 560})
+    page.click("#unfold")
+    page.click("#fit")
+    assert page.evaluate("() => zoom") < 0.3
+    names, frames = boxes(page, "#graph .unit .name"), boxes(page, "#graph .unit .box")
+    assert len(names) == LINES * len(STAGES)
+    assert min(name["height"] for name in names) >= 10
+    assert all(is_inside(name, frame) for name, frame in zip(names, frames, strict=True))
+    texts = page.evaluate(
+        "() => [...document.querySelectorAll('#graph .unit .name')].map((e) => e.textContent)"
+    )
+    assert min(len(text) for text in texts) >= 2
+
+
 def test_a_group_is_unfolded_with_the_keyboard(page: Any) -> None:
     page.focus('[data-group="line0"]')
     page.keyboard.press("Enter")

@@ -152,12 +152,16 @@ def test_a_slice_has_its_share_and_its_cells_stay(page: Any) -> None:
 def test_goals_tell_lost_and_outstanding_messages(page: Any) -> None:
     goal = page.locator("#goals .goal").first
     show(
-        page, "goals.0.is_met=null; goals.0.count=8; goals.0.misses=0; goals.0.lost=0; goals.0.outstanding=3"
+        page,
+        "goals.0.is_met=null; goals.0.sent=11; goals.0.arrived=8; goals.0.late=0; goals.0.lost=0; "
+        "goals.0.outstanding=3",
     )
     assert "not judged p99 " in goal.inner_text()
-    assert "0 of 8 messages missed, 3 outstanding" in goal.inner_text()
-    show(page, "goals.0.is_met=false; goals.0.count=0; goals.0.lost=5; goals.0.outstanding=0")
-    assert "missed p99 at most 0.0010 µs; no messages arrived, 5 lost" in goal.inner_text()
+    assert "of 11 sent 8 arrived in time, 3 outstanding" in goal.inner_text()
+    show(
+        page, "goals.0.is_met=false; goals.0.sent=5; goals.0.arrived=0; goals.0.lost=5; goals.0.outstanding=0"
+    )
+    assert "missed p99 at most 0.0010 µs; of 5 sent 0 arrived in time, 5 lost" in goal.inner_text()
 
 
 def test_a_parameter_changed_on_the_page_reaches_the_operator(page: Any, one: Watched) -> None:
@@ -227,7 +231,7 @@ def pause_step_and_stop(page: Any, one: Watched) -> None:
 def test_hostile_text_stays_text(page: Any) -> None:
     wait_until(lambda: HOSTILE_LINE in page.locator("#log").inner_text(), "the log", page)
     goals = wait_until(lambda: page.locator("#goals").inner_text(), "goals", page)
-    assert f"Goal slow → {HOSTILE} not judged p99 at most 1.00 s; no messages arrived" in goals
+    assert f"Goal slow → {HOSTILE} not judged p99 at most 1.00 s; nothing was sent" in goals
     assert page.locator('[data-operator="2"] title').text_content().startswith(HOSTILE)
     assert page.get_by_label("label", exact=False).input_value() == HOSTILE
     found = page.evaluate(

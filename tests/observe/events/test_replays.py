@@ -299,8 +299,8 @@ def test_goals_hold_for_paths_through_a_segment(monkeypatch: pytest.MonkeyPatch)
     app = App(lambda app: chain(app, 20, 10 * MS))
     near, far = app.expect("source->sink", max="1ms"), app.expect("one->three", max="1s")
     app.run()
-    assert (near.count, near.misses) == (20, 20)
-    assert (far.count, far.misses) == (20, 0)
+    assert (near.count, near.late) == (20, 20)
+    assert (far.count, far.late) == (20, 0)
     assert "on the GPU for three" in str(near.recent[-1])
 
 

@@ -8,15 +8,22 @@ from typing import Any
 
 import pytest
 
+from headrace import op
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.gpu import LaunchConfig, launch, sim
+from headrace.observe.events import recorder
 from headrace.observe.figures.distribution import Summary
 from headrace.observe.figures.statistics import (
     OperatorStatistics,
     PathStatistics,
+    QueueStatistics,
     SegmentStatistics,
+    SliceStatistics,
     Statistics,
+    WorkersStatistics,
 )
+from headrace.resources import RealtimeClock
+from headrace.schedulers import EventBasedScheduler
 from tests.gpu.kernels import spin
 from tests.harness import App, Step
 
@@ -133,4 +140,90 @@ def test_a_simulated_run_advises_whoever_fills_a_shared_stream(machine: sim.Mach
     found = [each for each in tracker.statistics.advice if "share a stream" in each]
     assert [each.partition(" that")[0] for each in found] == (
         ["first, second share a stream"] if stream_per == "program" else []
+    )
+
+
+# Workers.
+
+
+def waiting(
+    waits: float | None = 0.92,
+    busy: float = 0.5,
+    queue: float = 0.3,
+    other: float = 0.2,
+    workers: int = 2,
+    parallel: bool = False,
+) -> Statistics:
+    return Statistics(
+        operators=(
+            OperatorStatistics("grab", count=100, busy=busy, waits=waits, is_parallel=parallel),
+            OperatorStatistics("detect", count=100, busy=other),
+        ),
+        queues=(QueueStatistics("detect.in", received=100, busy=queue),),
+        workers=(WorkersStatistics("workers", workers),),
+    )
+
+
+def test_an_operator_that_waits_while_others_have_messages_should_be_parallel() -> None:
+    (text,) = waiting().advice
+    assert text == (
+        "grab waited 92% of its time, while messages waited for detect: with parallel = True it computes "
+        "beside others"
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"waits": None},
+        {"waits": 0.4},
+        {"busy": 0.05},
+        {"queue": 0.01},
+        {"other": 0.95},
+        {"workers": 1},
+        {"parallel": True},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_nothing_is_said_of_workers_where_nothing_would_be_gained(given: dict[str, Any]) -> None:
+    assert waiting(**given).advice == ()
+
+
+def test_some_computes_are_asked_how_long_they_had_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compose(app: Any) -> None:
+        @op(parallel=True)
+        def grab() -> int:
+            return 1
+
+        @op
+        def take(value: int) -> None:
+            pass
+
+        app.scheduler(EventBasedScheduler(app, worker_thread_number=2, clock=RealtimeClock(app)))
+        app.add_flow(grab(app, CountCondition(app, 170)), take(app))
+
+    monkeypatch.setattr(recorder, "thread_time_ns", lambda: 0)  # no thread ever has it
+    app = App(compose, clock=None)
+    tracker = app.track(0, 0)
+    app.run()
+    found = {each.name: (each.waits, each.is_parallel) for each in tracker.statistics.operators}
+    assert found["grab"] == (1.0, True)
+    assert found["take"][0] == 1.0
+
+
+def test_what_only_waits_is_named_so_and_hides_no_slice() -> None:
+    display = OperatorStatistics("display", count=100, busy=0.95, waits=0.99)
+    slow = OperatorStatistics("slow", count=100, busy=0.96)
+    statistics = Statistics(
+        operators=(display, slow),
+        slices=(
+            SliceStatistics("GPU 0, slice live", 40, 0.97, ("display",)),
+            SliceStatistics("GPU 0, all SMs", 132, 0.92, ("slow",)),
+        ),
+    )
+    assert statistics.saturated == (
+        "slow computes 96% of the time",
+        "display waits in compute 95% of the time",
+        "GPU 0, slice live works 97% of the time",
+        "GPU 0, all SMs works 92% of the time",
     )

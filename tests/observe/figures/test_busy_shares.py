@@ -60,7 +60,8 @@ def test_an_operator_that_is_too_slow_for_its_source_is_named_as_saturated(tmp_p
     assert summary.to_dict()["saturated"] == ["detector computes 100% of the time"]
     assert "saturated: detector computes 100% of the time" in str(summary).splitlines()
     assert summary.paths[0].conclusion == (
-        "The p99 is close to the median, but detector computes 100% of the time: messages cannot come any faster."
+        "Of the 49.00 ms more, 49.00 ms are spent before camera, "
+        "while detector computes 100% of the time: messages cannot come any faster."
     )
 
 

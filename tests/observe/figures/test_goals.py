@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import retry
-from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.conditions import CountCondition, CudaStreamCondition, PeriodicCondition
 from headrace.core import ConditionType, IOSpec
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
@@ -29,12 +29,10 @@ def run(compose: Any, *goals: tuple[str, dict[str, Any]], **options: Any) -> lis
 
 
 def test_a_goal_that_is_met() -> None:
-    (goal,) = run(chain(1, 2, 3), ("a->c", {"p99": "5ms", "mean": 0.006}))
-    assert (goal.count, goal.misses, goal.is_met) == (5, 0, True)
-    assert goal.figure("p99") == 5 * MS
-    assert str(goal).startswith(
-        "a->c: met; mean 5.000 ms (at most 6), p99 5.000 ms (at most 5); 0 of 5 messages"
-    )
+    (goal,) = run(chain(1, 2, 3), ("a->c", {"p99": "6ms", "mean": 0.007}))
+    assert (goal.count, goal.late, goal.is_met) == (5, 0, True)
+    assert goal.figure("p99") == 6 * MS, "from when `a` was due"
+    assert str(goal) == "a->c: met; mean 6.000 ms (at most 7), p99 6.000 ms (at most 6); 0 of 5 messages late"
 
 
 def test_a_goal_that_no_message_reaches_is_not_judged(caplog: pytest.LogCaptureFixture) -> None:
@@ -57,17 +55,18 @@ def test_every_message_over_the_bound_is_a_miss_with_where_its_time_went(
 ) -> None:
     seen: list[Miss] = []
     (goal,) = run(chain(1, 2, 3), ("a -> b -> c", {"p99": "4ms", "on_miss": seen.append}))
-    assert (goal.count, goal.misses, goal.is_met) == (5, 5, False)
+    assert (goal.count, goal.late, goal.is_met) == (5, 5, False)
     assert [miss.number for miss in seen] == [1, 2, 3, 4, 5]
     assert list(goal.recent) == seen
     miss = seen[0]
-    assert (miss.path, miss.latency, miss.bound) == ("a,b,c", 5 * MS, 4 * MS)
+    assert (miss.path, miss.latency, miss.bound) == ("a,b,c", 6 * MS, 4 * MS)
     assert [(part.kind, part.where, part.duration) for part in miss.breakdown.parts] == [
+        ("host", "a", 1 * MS),
         ("host", "b", 2 * MS),
         ("host", "c", 3 * MS),
     ]
     assert miss.breakdown.largest.where == "c"
-    assert "took 5.000 ms, 1.000 ms more than allowed: 3.000 ms in compute of c, 2.000 ms in" in str(miss)
+    assert "took 6.000 ms, 2.000 ms more than allowed: 3.000 ms in compute of c, 2.000 ms in" in str(miss)
     assert "goal a -> b -> c: 5 missed so far" in caplog.text
 
 
@@ -99,7 +98,7 @@ def test_a_message_that_is_tried_again_keeps_its_path(failing: str) -> None:
         app.add_flow(b, c)
 
     (goal,) = run(compose, ("a->c", {"max": "5ms"}))
-    assert (goal.count, goal.misses, goal.is_met) == (4, 1, False)
+    assert (goal.count, goal.late, goal.is_met) == (4, 1, False)
     (miss,) = goal.recent
     assert (miss.number, miss.latency) == (2, 30 * MS)
     # It waits for its last attempt.
@@ -119,7 +118,7 @@ def test_the_time_in_a_queue_is_named() -> None:
         app.add_flow(burst, slow, size=4)
 
     (goal,) = run(compose, ("burst->slow", {"max": "15ms"}))
-    assert goal.misses == 2
+    assert goal.late == 2
     parts = [(part.kind, part.where, part.duration // MS) for part in goal.recent[-1].breakdown.parts]
     assert parts == [("queue", "slow.in", 20), ("host", "slow", 10)]
 
@@ -128,7 +127,7 @@ def test_a_path_may_begin_and_end_in_the_middle() -> None:
     whole, middle, end = run(
         chain(1, 2, 3, 4), ("a->d", {"max": "1s"}), ("b->c", {"max": "1s"}), ("c->d", {"max": "1s"})
     )
-    assert [goal.figure("max") / MS for goal in (whole, middle, end)] == [9, 3, 4]
+    assert [goal.figure("max") / MS for goal in (whole, middle, end)] == [10, 3, 4]
     assert [goal.count for goal in (whole, middle, end)] == [5, 5, 5]
 
 
@@ -158,7 +157,7 @@ def test_every_run_counts_anew() -> None:
     goal = app.expect("a->b", max="1ms")
     app.run()
     app.run()
-    assert (goal.count, goal.misses) == (5, 5)
+    assert (goal.count, goal.late) == (5, 5)
 
 
 def test_on_miss_is_called_on_a_thread_that_may_stop_the_run() -> None:
@@ -191,7 +190,7 @@ def test_on_miss_that_raises_is_called_once_a_run_and_every_goal_is_counted_to_t
     ]
     for _ in range(2):
         app.run()
-        assert [(goal.count, goal.misses, goal.is_met) for goal in goals] == [
+        assert [(goal.count, goal.late, goal.is_met) for goal in goals] == [
             (5, 5, False),
             (5, 5, False),
             (5, 0, True),
@@ -236,23 +235,38 @@ def bursts(app: Any, computes: int, size: int = 10) -> Step:
     )
 
 
+def fails(app: Any, source: Step, name: str = "sink", size: int = 1) -> Step:
+    """Return a sink behind a source that takes a millisecond for each message, and fails for those below 0."""
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        if op_input.receive("in") < 0:
+            raise ValueError("below 0")
+        app.scheduler().clock.sleep_for(MS)
+
+    sink = Step(app, inputs=["in"], body=body, name=name)
+    sink.on_error = "skip"
+    app.add_flow(source, sink, size=size)
+    return sink
+
+
 def lossy(computes: int, size: int = 10) -> Any:
-    """Return a compose in which all but the last message of each burst are dropped."""
+    """Return a compose in which all but the last message of each burst fail."""
 
     def compose(app: Any) -> None:
-        sink = Step(app, inputs=["in"], body=takes(1), name="sink")
-        app.add_flow(bursts(app, computes, size), sink, size=1, policy=IOSpec.QueuePolicy.POP)
+        source = bursts(app, computes, size)
+        source._body = lambda self, i, o: [o.emit(n - size + 1, "out") for n in range(size)]
+        fails(app, source, size=size)
 
     return compose
 
 
 @pytest.mark.parametrize("figure", ["p50", "p95", "p99", "max", "mean"])
-def test_a_goal_is_not_met_if_most_messages_are_lost(figure: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_goal_is_not_met_if_most_messages_fail(figure: str, caplog: pytest.LogCaptureFixture) -> None:
     (goal,) = run(lossy(10), ("source->sink", {figure: "5ms"}))
-    assert (goal.count, goal.misses, goal.lost, goal.outstanding) == (10, 0, 90, 0)
+    assert (goal.sent, goal.count, goal.late, goal.failed, goal.outstanding) == (100, 10, 0, 90, 0)
     assert goal.is_met is False
     assert str(goal) == (
-        f"source->sink: NOT met; {figure} 1.000 ms (at most 5); 0 of 10 messages missed; 90 were lost"
+        f"source->sink: NOT met; {figure} 1.000 ms (at most 5); 0 of 100 messages late; 90 failed"
     )
     assert str(goal) in caplog.messages  # a warning
 
@@ -266,32 +280,25 @@ def test_a_percentile_is_one_of_all_messages(computes: int, size: int, is_met: b
     assert goal.is_met is is_met
 
 
-def test_as_many_messages_may_be_lost_as_may_be_late() -> None:
+@pytest.mark.parametrize(("failing", "is_met"), [(1, True), (2, False)])
+def test_as_many_messages_may_fail_as_may_be_late(failing: int, is_met: bool) -> None:
     def compose(app: Any) -> None:
-        def body(self: Any, op_input: Any, op_output: Any) -> None:
-            for _ in range(1 if self.ticks > lost else 2):  # the first of two is dropped
-                op_output.emit(self.ticks, "out")
+        source = bursts(app, 99 + failing, 1)
+        source._body = lambda self, i, o: o.emit(-1 if self.ticks <= failing else 1, "out")
+        fails(app, source)
 
-        source = Step(app, CountCondition(app, 99), outputs=[("out", {"size": 2})], body=body, name="source")
-        sink = Step(app, inputs=["in"], body=takes(1), name="sink")
-        app.add_flow(source, sink, size=1, policy=IOSpec.QueuePolicy.POP)
-
-    lost = 1
-    goals = run(compose, ("source->sink", {"p99": "1ms"}))
-    assert (goals[0].count, goals[0].lost, goals[0].is_met) == (99, 1, True)
-    lost = 2
-    goals = run(compose, ("source->sink", {"p99": "1ms"}))
-    assert (goals[0].count, goals[0].lost, goals[0].is_met) == (99, 2, False)
+    (goal,) = run(compose, ("source->sink", {"p99": "1ms"}))
+    assert (goal.count, goal.failed, goal.is_met) == (99, failing, is_met)
 
 
-def test_a_goal_is_not_met_if_nothing_but_losses_are_known() -> None:
+def test_a_goal_is_not_met_if_nothing_but_failures_are_known() -> None:
     def compose(app: Any) -> None:
-        sink = Step(app, inputs=["in"], body=lambda *_: app.stop_execution(), name="sink")
-        sink.add_arg(CountCondition(app, 1))
-        app.add_flow(bursts(app, 1), sink, size=1, policy=IOSpec.QueuePolicy.POP)
+        source = bursts(app, 9, 1)
+        source._body = lambda self, i, o: o.emit(-1, "out")
+        fails(app, source)
 
     (goal,) = run(compose, ("source->sink", {"p99": "5ms"}))
-    assert (goal.count, goal.lost) == (0, 9)
+    assert (goal.count, goal.failed) == (0, 9)
     assert goal.is_met is False
 
 
@@ -315,9 +322,9 @@ def test_a_goal_that_depends_on_messages_that_still_wait_is_not_judged(
 ) -> None:
     p99, p5 = run(backlog([1] * 10), ("source->sink", {"p99": "50ms"}), ("source -> sink", {"p50": "50ms"}))
     for goal in (p99, p5):
-        assert (goal.count, goal.misses, goal.lost, goal.outstanding, goal.is_met) == (10, 0, 0, 90, None)
+        assert (goal.count, goal.late, goal.lost, goal.outstanding, goal.is_met) == (10, 0, 0, 90, None)
     assert str(p99) == (
-        "source->sink: not judged; p99 10.000 ms (at most 50); 0 of 10 messages missed; "
+        "source->sink: not judged; p99 10.000 ms (at most 50); 0 of 100 messages late; "
         "90 had not arrived at the end"
     )
     assert str(p99) in caplog.messages
@@ -331,11 +338,11 @@ def test_a_goal_that_does_not_depend_on_messages_that_still_wait_is_met() -> Non
 def test_a_message_that_has_waited_too_long_counts_as_one_that_never_arrives() -> None:
     # Half of those that arrive are in time, and nothing that waits is.
     (goal,) = run(backlog([1, 1, 1, 100]), ("source->sink", {"p50": "50ms"}))
-    assert (goal.count, goal.misses, goal.outstanding, goal.is_met) == (4, 1, 96, False)
-    assert str(goal).endswith("1 of 4 messages missed; 96 had not arrived at the end (96 too late already)")
+    assert (goal.count, goal.late, goal.outstanding, goal.is_met) == (4, 1, 96, False)
+    assert str(goal).endswith("1 of 100 messages late; 96 had not arrived at the end (96 too late already)")
 
 
-def test_messages_that_failed_computes_took_with_them_are_lost() -> None:
+def test_messages_that_failed_computes_took_with_them_have_failed() -> None:
     def compose(app: Any) -> None:
         def flaky(self: Any, op_input: Any, op_output: Any) -> None:
             if self.ticks % 10 == 5:
@@ -358,11 +365,11 @@ def test_messages_that_failed_computes_took_with_them_are_lost() -> None:
         app.add_flow(middle, Step(app, inputs=["in"], body=takes(1), name="sink"))
 
     whole, end = run(compose, ("source->sink", {"p99": "5ms"}), ("middle->sink", {"p99": "5ms"}))
-    assert (whole.count, whole.lost, whole.is_met) == (10, 90, False)
-    assert (end.count, end.lost, end.is_met) == (10, 0, True)
+    assert (whole.sent, whole.count, whole.failed, whole.is_met) == (100, 10, 90, False)
+    assert (end.sent, end.count, end.failed, end.is_met) == (10, 10, 0, True)
 
 
-def test_a_message_that_the_last_operator_received_has_arrived_though_its_compute_failed() -> None:
+def test_a_message_whose_last_compute_failed_has_not_arrived() -> None:
     def compose(app: Any) -> None:
         def fail(self: Any, op_input: Any, op_output: Any) -> None:
             op_input.receive("in")
@@ -380,11 +387,11 @@ def test_a_message_that_the_last_operator_received_has_arrived_though_its_comput
         app.add_flow(source, sink)
 
     (goal,) = run(compose, ("source->sink", {"p99": "5ms"}))
-    assert (goal.count, goal.lost, goal.is_met) == (10, 0, True)
+    assert (goal.sent, goal.count, goal.failed, goal.is_met) == (10, 0, 10, False)
 
 
 @pytest.mark.parametrize(
-    ("figure", "count", "late", "lost", "is_met"),
+    ("figure", "count", "late", "failed", "is_met"),
     [
         ("p99", 100, 1, 0, True),
         ("p99", 100, 1, 1, False),
@@ -394,27 +401,32 @@ def test_a_message_that_the_last_operator_received_has_arrived_though_its_comput
         ("p50", 10, 0, 11, False),
     ],
 )
-def test_late_and_lost_messages_count_together(
-    figure: str, count: int, late: int, lost: int, is_met: bool
+def test_late_and_failed_messages_count_together(
+    figure: str, count: int, late: int, failed: int, is_met: bool
 ) -> None:
 
     def compose(app: Any) -> None:
         def send(self: Any, op_input: Any, op_output: Any) -> None:
-            for _ in range(1 + lost if self.ticks == 1 else 1):  # all but the last are dropped
-                op_output.emit(self.ticks, "out")
+            if self.ticks == 1:
+                for _ in range(failed):
+                    op_output.emit(-1, "out")
+            op_output.emit(10 if self.ticks <= late else 1, "out")
 
         def work(self: Any, op_input: Any, op_output: Any) -> None:
-            op_input.receive("in")
-            app.scheduler().clock.sleep_for(10 * MS if self.ticks <= late else MS)
+            if (milliseconds := op_input.receive("in")) < 0:
+                raise ValueError("below 0")
+            app.scheduler().clock.sleep_for(milliseconds * MS)
 
         source = Step(
-            app, CountCondition(app, count), outputs=[("out", {"size": 1 + lost})], body=send, name="source"
+            app, CountCondition(app, count), outputs=[("out", {"size": 1 + failed})], body=send, name="source"
         )
         sink = Step(app, inputs=["in"], body=work, name="sink")
-        app.add_flow(source, sink, size=1, policy=IOSpec.QueuePolicy.POP)
+        sink.on_error = "skip"
+        app.add_flow(source, sink, size=1 + failed)
 
     (goal,) = run(compose, ("source->sink", {figure: "5ms"}))
-    assert (goal.count, goal.misses, goal.lost, goal.is_met) == (count, late, lost, is_met)
+    assert (goal.count, goal.late, goal.failed, goal.is_met) == (count, late, failed, is_met)
+    assert (goal.sent, goal.arrived) == (count + failed, count - late)
 
 
 def test_every_run_counts_what_waits_at_its_own_end() -> None:
@@ -425,7 +437,7 @@ def test_every_run_counts_what_waits_at_its_own_end() -> None:
     assert (goal.count, goal.outstanding) == (10, 90)
 
 
-def test_messages_that_are_lost_elsewhere_do_not_count() -> None:
+def test_messages_that_are_dropped_elsewhere_are_not_of_the_goal() -> None:
     def compose(app: Any) -> None:
         source = bursts(app, 5)
         quick = Step(app, inputs=["in"], outputs=["out"], body=takes(0), name="quick")
@@ -445,12 +457,13 @@ def test_messages_that_are_lost_elsewhere_do_not_count() -> None:
         ("lossy->sink", {"p99": "1s"}),
         ("source->sink->lossy", {"p99": "1s"}),
     )
-    assert (backwards.lost, backwards.outstanding, backwards.is_met) == (0, 0, None), "no message can come so"
-    assert [goal.lost for goal in (through_quick, through_lossy, either, behind)] == [0, 45, 45, 0]
+    assert (backwards.sent, backwards.outstanding, backwards.is_met) == (0, 0, None), "no message can come so"
+    assert [goal.dropped for goal in (through_quick, through_lossy, either, behind)] == [0, 45, 45, 0]
+    assert [goal.sent for goal in (through_quick, through_lossy, either, behind)] == [50, 50, 100, 5]
     assert [goal.is_met for goal in (through_quick, through_lossy, either, behind)] == [
         True,
-        False,
-        False,
+        True,
+        True,
         True,
     ]
 
@@ -557,7 +570,7 @@ def test_work_on_the_device_is_named_with_its_slice() -> None:
         app = App(compose)
         goal = app.expect("a->b", p99="5ms")
         app.run()
-    assert goal.misses == 4
+    assert goal.late == 4
     parts = [
         (part.kind, part.where, part.slice) for part in goal.recent[-1].breakdown.parts if part.duration > MS
     ]
@@ -591,7 +604,7 @@ def test_work_that_waits_for_others_on_the_device_is_told_apart() -> None:
         app = App(compose)
         goal = app.expect("source->critical", p99="5ms")
         app.run()
-    assert goal.misses == 1
+    assert goal.late == 1
     kinds = {part.kind for part in goal.recent[-1].breakdown.parts}
     assert kinds <= {"gpu", "device", "host"}
     assert goal.recent[-1].breakdown.largest.where == "critical"
@@ -613,10 +626,32 @@ def test_work_that_waits_for_the_frame_before_it_waits_for_the_device() -> None:
         app = App(compose)
         goal = app.expect("source->slow", p99="11ms")
         app.run()
-    assert goal.misses == 2
+    assert goal.late == 2
     parts = {part.kind: part.duration / MS for part in goal.recent[-1].breakdown.parts}
     assert parts["gpu"] == pytest.approx(10, rel=0.01)
     assert parts["device"] == pytest.approx(18, rel=0.02)
+
+
+def test_a_message_that_waits_for_its_own_work_waits_for_the_device_and_not_in_the_queue() -> None:
+    def compose(app: Any) -> None:
+        source = Step(app, CountCondition(app, 3), outputs=["out"], body=launches(2, 8), name="source")
+        sink = Step(
+            app,
+            CudaStreamCondition(app, receiver="in"),
+            inputs=["in"],
+            body=lambda self, i, o: i.receive("in"),
+            name="sink",
+        )
+        app.add_flow(source, sink)
+
+    with sim.Machine("h200"):
+        app = App(compose)
+        goal = app.expect("source->sink", p99="1ms")
+        app.run()
+    parts = {(part.kind, part.where): part.duration for part in goal.recent[0].breakdown.parts}
+    assert parts["gpu", "source"] == pytest.approx(2 * MS, rel=0.02)
+    assert parts.get(("queue", "sink.in"), 0) < 0.1 * MS
+    assert sum(parts.values()) == goal.recent[0].latency
 
 
 def test_work_on_the_device_is_followed_through_an_operator_that_does_not_use_it() -> None:

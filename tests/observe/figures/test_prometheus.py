@@ -53,13 +53,14 @@ def test_goals_are_counted() -> None:
     app.run()
     missed, met = ({"application": "App", "goal": path} for path in ("a->b", "a -> b"))
     figures = (
-        "headrace_goal_messages_total",
-        "headrace_goal_misses_total",
-        "headrace_goal_lost_total",
+        *(
+            f"headrace_goal_{count}_total"
+            for count in ("sent", "arrived", "late", "failed", "dropped", "lost")
+        ),
         "headrace_goal_met",
     )
-    assert [registry.get_sample_value(name, missed) for name in figures] == [3, 3, 0, 0]
-    assert [registry.get_sample_value(name, met) for name in figures] == [3, 0, 0, 1]
+    assert [registry.get_sample_value(name, missed) for name in figures] == [3, 0, 3, 0, 0, 0, 0]
+    assert [registry.get_sample_value(name, met) for name in figures] == [3, 3, 0, 0, 0, 0, 1]
 
 
 def test_without_the_library_an_error_names_the_extra(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

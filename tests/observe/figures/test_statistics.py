@@ -95,11 +95,11 @@ def test_each_operator_has_its_own_time_on_the_host() -> None:
     assert statistics.operator("a").rate == pytest.approx(100)
 
 
-def test_a_path_takes_from_the_emission_at_the_source_to_the_end_at_the_sink() -> None:
+def test_a_path_takes_from_when_its_source_was_due_to_the_end_at_the_sink() -> None:
     statistics = tracked(chain(1, 2, 3))
     (path,) = statistics.paths
     assert (path.name, path.count) == ("a,b,c", 5)
-    assert path.latency.p50 == path.latency.max == 5 * MS
+    assert path.latency.p50 == path.latency.max == 6 * MS  # from when the source was due
     assert statistics.sources == {"a.out": 5}
     assert statistics.sinks == {"c.in": 5}
 
@@ -626,10 +626,10 @@ def test_json_and_prometheus_have_the_same_figures() -> None:
     statistics = tracked(chain(1, 2, 3))
     found = json.loads(statistics.to_json())
     assert found["operators"][1]["host"]["p99"] == 2 * MS
-    assert found["paths"][0]["latency"]["p50"] == 5 * MS
+    assert found["paths"][0]["latency"]["p50"] == 6 * MS
     text = statistics.to_prometheus()
     assert 'headrace_computes_total{application="App",operator="b"} 5.0\n' in text
-    assert 'headrace_path_latency_seconds_bucket{application="App",le="0.005",path="a,b,c"} 5.0' in text
+    assert 'headrace_path_latency_seconds_bucket{application="App",le="0.01",path="a,b,c"} 5.0' in text
     assert 'headrace_path_latency_seconds_count{application="App",path="a,b,c"} 5.0\n' in text
     assert text.count("# TYPE headrace_compute_seconds histogram\n") == 1
 

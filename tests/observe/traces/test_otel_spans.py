@@ -35,7 +35,7 @@ def test_each_message_is_a_trace_with_its_queues_and_operators(exported: Any) ->
     spans = spans_of(exported, chain(1, 2, 3, count=3))
     whole = [span for span in spans if span.parent is None]
     assert [span.name for span in whole] == ["a,b,c"] * 3
-    assert [span.end_time - span.start_time for span in whole] == [5 * MS] * 3
+    assert [span.end_time - span.start_time for span in whole] == [6 * MS] * 3
     assert len({span.context.trace_id for span in whole}) == 3
     first = [span for span in spans if span.context.trace_id == whole[0].context.trace_id and span.parent]
     assert [span.name for span in first] == ["a", "queue b.in", "b", "queue c.in", "c"]

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.contexts.output import whole_timestamp
+from headrace.core.condition import ticks_of
 
 if TYPE_CHECKING:
     from headrace._runtime.streams.running_operator import RunningOperator
@@ -80,6 +81,12 @@ class ExecutionContext:
     def _choose_timestamp(self, timestamp: Any) -> None:
         self._node.expect_details()
         self.output.choose(None if timestamp is None else whole_timestamp(timestamp))
+
+    @property
+    def due(self) -> int | None:
+        """When this compute was due by the operator's clock, in nanoseconds; None if nobody knows."""
+        ticks = ticks_of(self._node.operator.conditions.values())
+        return None if ticks is None else ticks.due
 
     @property
     def metadata(self) -> MetadataDictionary:

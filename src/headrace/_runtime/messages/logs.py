@@ -26,6 +26,8 @@ class ComputeLog:
         A row for each compute: its start, its end; during a compute, the last one is not complete.
     number
         The number of the current compute, or of the next one.
+    failed
+        The computes that failed for good; not those that are tried again.
     timer
         Takes the times of work on the device, of computes that start at its `next` or later.
     is_timing
@@ -34,7 +36,10 @@ class ComputeLog:
         The thread of each compute, if `notes_threads`.
     """
 
-    __slots__ = ("compute", "computes", "is_timing", "notes_threads", "now", "number", "threads", "timer")
+    __slots__ = (
+        *("compute", "computes", "failed", "is_timing", "notes_threads", "now", "number", "threads"),
+        "timer",
+    )
 
     def __init__(self, now: Callable[[], Any], timer: Any) -> None:
         self.compute: Callable[..., None]
@@ -42,6 +47,7 @@ class ComputeLog:
         self.timer = timer
         self.computes: list[Any] = []
         self.threads: list[Any] = []
+        self.failed: list[Any] = []
         self.number = 0
         self.is_timing = False
         self.notes_threads = False

@@ -230,6 +230,10 @@ class NodeStreams:
                     if started >= timer.next:
                         log.is_timing = timer.begin(started)
                 compute(op_input, op_output, context)
+            except BaseException:
+                if log is not None:
+                    log.failed.append(log.number)
+                raise
             finally:
                 if further:
                     self._join()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib import resources
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from headrace._web.live_server import Client, LiveServer
 from headrace._web.messages import Fields, MalformedMessage, choice, number, string, whole
 from headrace.brief import brief
 from headrace.core.errors import GraphError, ParameterError
+from headrace.core.outcome import GoalOutcome
 from headrace.observe.dashboard.device_slices import DeviceSlices
 from headrace.observe.dashboard.log_lines import LogLines
 from headrace.observe.figures.goals import GoalsWatcher
@@ -295,14 +296,17 @@ def _attributes(described: Any, *names: str) -> Fields:
 
 def _faults_of(operator: OperatorStatistics) -> Fields:
     """Return what went wrong in the computes of an operator, by name, if anything did."""
-    names = ("skipped_errors", "restarts", "retries", "dead_letters", "stuck", "cut_off")
+    names = (
+        *("skipped_errors", "restarts", "retries", "dead_letters", "stuck", "cut_off"),
+        *("late_ticks", "skipped_ticks"),
+    )
     return {name: value for name, value in _attributes(operator, *names).items() if value}
 
 
 def _judged(goal: Goal) -> Fields:
     return {
         "path": " → ".join(goal.names),
-        **_attributes(goal, "is_met", "count", "misses", "lost", "outstanding"),
+        **_attributes(goal, *(field.name for field in fields(GoalOutcome))),
         "figures": [
             {"name": name, "value": round(goal.figure(name) / 1e3, 1), "bound": bound / 1e3}
             for name, bound in goal.bounds.items()

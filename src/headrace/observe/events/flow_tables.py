@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,8 +30,9 @@ _log = logging.getLogger("headrace.observe")
 class _Way:
     """A way to an operator, and the computes that messages reached on it.
 
-    `times` has two columns for each operator, the times of receiving and emitting, but only one for the last, which
-    may emit several times. The rows are in the order of the last column of `computes`.
+    `times` has two columns for each operator, the times of receiving and emitting, but only one for the last,
+    which may emit several times. The rows are in the order of the last column of `computes`. `origin` is when the
+    messages began; of a way that is a source alone, when its computes were due.
     """
 
     path: Path
@@ -72,16 +73,18 @@ class FlowTables:
         flows = []
         if operator.is_sink or operator.is_probe:
             done = batch.done
-            flows = [_finished(_joined(ways), batch, done) for ways in found.values()]
+            arrived = (_finished(_joined(ways), batch, done) for ways in found.values())
+            flows = [each for each in arrived if len(each.compute)]
         if operator.has_sent:
             starts = (~has_received).nonzero()[0]
             if len(starts):
                 started = batch.started[starts, None]
                 path = Path((operator,))
                 computes = starts[:, None] + batch.first
-                found[path.operators] = [_Way(path, (), computes, started, started[:, 0])]
+                found[path.operators] = [_Way(path, (), computes, started, batch.due[starts])]
                 if operator.is_path:
-                    flows.append(_finished(_joined(found[path.operators]), batch, batch.done))
+                    way = replace(found[path.operators][0], origin=started[:, 0])
+                    flows.append(_finished(way, batch, batch.done))
             self._store(operator, found)
         return flows
 
@@ -128,7 +131,7 @@ class FlowTables:
                 emitted = arrivals.emitted[of]
                 origin = way.origin[rows]
                 if len(way.path.operators) == 1:
-                    origin = self._run.origins(arrivals.acq_timestamp[of], emitted)
+                    origin = self._run.origins(arrivals.acq_timestamp[of], emitted, origin)
                 found.append(
                     _Way(
                         Path((*way.path.operators, arrivals.queue.operator)),
@@ -214,6 +217,9 @@ def _concatenated(parts: list[_Way]) -> _Way:
 
 
 def _finished(way: _Way, batch: Computes, done: Times) -> Flows:
+    """Return the messages that reached the end of a way; a message has not if its last compute failed."""
+    if batch.is_failed.any():
+        way = way.rows(~batch.is_failed[way.computes[:, -1] - batch.first])
     places = way.computes[:, -1] - batch.first
     times = np.column_stack((way.times, done[places]))
     return Flows(way.path, way.queues, way.computes, times, way.origin, batch.is_timed[places])

@@ -14,7 +14,15 @@ import numpy as np
 from headrace._runtime import AT_START
 from headrace.core.graph_queries import reachable
 from headrace.observe.events.recorder import DROPPED
-from headrace.observe.events.records import NO_TIMESTAMP, Arrivals, Computes, Discards, Emissions, GpuWork
+from headrace.observe.events.records import (
+    NO_TIMESTAMP,
+    Arrivals,
+    Computes,
+    Discards,
+    Drops,
+    Emissions,
+    GpuWork,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,6 +98,9 @@ class NodeLog:
         self._threads = _Table(recorder.threads, 1)
         self._timed = _Table(recorder.timed, 3)
         self._replayed = _Table(recorder.replayed, 1)
+        self._failed = _Table(recorder.failed, 1)
+        self._ticks = _Table(recorder.ticks, 3)
+        self._cpu_times = _Table(recorder.cpu_times, 2)
         self._feeds: dict[Feed, _FeedLog] = {}
         self._queues: dict[QueueInfo, _QueueLog] = {queue: _QueueLog(queue) for queue in self.info.inputs}
         # The first compute that used a stream.
@@ -145,6 +156,9 @@ class NodeLog:
             feed.read(most)
         self._threads.read()
         self._replayed.read()
+        self._failed.read()
+        self._ticks.read()
+        self._cpu_times.read()
         timed = self._timed.read()
         if len(timed):
             self._submitted += timed.tolist()
@@ -193,6 +207,14 @@ class NodeLog:
             is_timed[timed] = True
         is_replayed = np.zeros(count, np.bool_)
         is_replayed[self._replayed.take_before(0, end)[:, 0] - first] = True
+        is_failed = np.zeros(count, np.bool_)
+        is_failed[self._failed.take_before(0, end)[:, 0] - first] = True
+        due, skipped = np.full(count, NO_TIMESTAMP), np.zeros(count, np.int64)
+        tick, due_then, skipped_then = self._ticks.take_before(0, end).T
+        due[tick - first], skipped[tick - first] = due_then, skipped_then
+        cpu_time = np.full(count, NO_TIMESTAMP)
+        sampled, had = self._cpu_times.take_before(0, end).T
+        cpu_time[sampled - first] = had
         messages = [queue.before(end, first, started) for queue in self._queues.values()]
         emissions = [feed.emitted_before(end) for feed in self._feeds.values()]
         self.shown, self._shown_at = end, int(ended[-1])
@@ -208,6 +230,10 @@ class NodeLog:
             emissions if self._shows_emissions else [],
             [discards for _, discards in messages if discards is not None],
             is_replayed,
+            is_failed,
+            due,
+            skipped,
+            cpu_time,
         )
 
     def known_until(self, read_at: int) -> int:
@@ -215,6 +241,11 @@ class NodeLog:
         if len(self._computes.rows):
             return min(int(self._computes.rows[0, 1]), read_at)
         return self._shown_at if self._computes.is_behind else read_at
+
+    def take_drops(self) -> list[Drops]:
+        """Return the messages that were dropped since the last call, and that no compute will be shown with."""
+        found = (queue.take_drops() for queue in self._queues.values())
+        return [drops for drops in found if drops is not None]
 
     def forget_received(self) -> None:
         """Forget messages that will not be received any more."""
@@ -269,7 +300,7 @@ class _FeedLog:
         self._emissions = _Table(emitter.emissions, 2)
         self._numbers = None if emitter.numbers is None else _Table(emitter.numbers, 1)
         # The number of the first message that was not shown as emitted.
-        self._shown = 0
+        self.shown = 0
 
     @property
     def end(self) -> int:
@@ -314,15 +345,20 @@ class _FeedLog:
         count = len(compute)
         if self._numbers is not None:
             self._numbers.take(count)
-        number = np.arange(self._shown, self._shown + count)
-        self._shown += count
+        number = np.arange(self.shown, self.shown + count)
+        self.shown += count
+        emitted, producer = self._emissions.take(count).T
+        rejected, rejected_by = self._rejections.take_before(1, end).T
         return Emissions(
             self._queue,
             self._position,
             compute,
             number,
-            self._emissions.take(count)[:, 0],
-            self._rejections.take_before(1, end)[:, 0],
+            emitted,
+            producer,
+            self.messages[2, number - self.first],
+            rejected,
+            rejected_by,
             self._drops.take_before(1, end)[:, 0],
         )
 
@@ -355,6 +391,7 @@ class _QueueLog:
         self._feeds: list[_FeedLog] = []
         # For each feed, the number of messages that were shown.
         self._shown: list[int] = []
+        self._drops: list[Drops] = []
 
     def add_feed(self, feed: _FeedLog, producer: NodeLog | None, earlier: int) -> None:
         """Read the messages of a feed, too; `earlier` messages came before through the only other one."""
@@ -390,9 +427,8 @@ class _QueueLog:
         for feed, producer, (chosen, number) in zip(self._feeds, self.producers, numbers, strict=True):
             place = number - feed.first
             is_unknown = place >= len(feed.producer)
-            if producer is not None and len(feed.producer):
-                known = np.minimum(place, len(feed.producer) - 1)
-                is_unknown |= feed.producer[known] >= producer.shown
+            if producer is not None:
+                is_unknown |= number >= feed.shown
             if is_unknown.any():
                 end = min(end, int(rows[chosen[is_unknown.argmax()], 1]))
         return end
@@ -418,7 +454,10 @@ class _QueueLog:
         is_received = received >= 0
         if is_received.all():
             return arrivals, None
-        is_discarded = ~is_received & (received != DROPPED)
+        is_dropped = received == DROPPED
+        if is_dropped.any():
+            self._drops.append(Drops(self._queue, output[is_dropped], number[is_dropped]))
+        is_discarded = ~is_received & ~is_dropped
         discards = Discards(
             self._queue, *(each[is_discarded] for each in (compute, output, number, ~received))
         )
@@ -429,12 +468,32 @@ class _QueueLog:
         # Also what was dropped since: the next compute, with which it would be shown, may never come.
         is_dropped = self._receipts.rows[:, 0] == DROPPED
         dropped = len(is_dropped) if is_dropped.all() else int(is_dropped.argmin())
-        for position, (chosen, _) in enumerate(self._numbers(dropped)):
+        numbers = self._numbers(dropped)
+        for feed, producer, (chosen, number) in zip(self._feeds, self.producers, numbers, strict=True):
+            if producer is not None and (is_early := number >= feed.shown).any():
+                dropped = min(dropped, int(chosen[is_early.argmax()]))
+        output = np.zeros(dropped, np.int64)
+        found = np.zeros(dropped, np.int64)
+        for position, (chosen, number) in enumerate(self._numbers(dropped)):
             self._shown[position] += len(chosen)
+            output[chosen], found[chosen] = position, number
+        if dropped:
+            self._drops.append(Drops(self._queue, output, found))
         self._receipts.take(dropped)
         self._order.take(dropped)
-        for feed, shown in zip(self._feeds, self._shown, strict=True):
-            feed.forget(min(shown, feed.end))
+        for feed, producer, shown in zip(self._feeds, self.producers, self._shown, strict=True):
+            feed.forget(min(shown, feed.end if producer is None else feed.shown))
+
+    def take_drops(self) -> Drops | None:
+        """Return the messages that were dropped since the last call; None if there were none."""
+        if not self._drops:
+            return None
+        found, self._drops = self._drops, []
+        return Drops(
+            self._queue,
+            np.concatenate([each.output for each in found]),
+            np.concatenate([each.number for each in found]),
+        )
 
 
 def _joined(first: Rows, second: Rows) -> Rows:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
 from headrace._runtime import UnconnectedQueue, is_default, source_of
+from headrace.core.condition import ticks_of
 from headrace.core.errors import choices
 from headrace.core.function import FunctionOperator
 from headrace.core.graph_queries import edges_back
@@ -184,6 +185,13 @@ class Observation:
                 _log.exception("%s raised, and is not called around computes", type(watcher).__name__)
         if self._kernels is not None:
             compute = self._kernels.around(recorder.info, lambda: recorder.number, compute)
+        if any(watcher.wants_cpu_times for watcher in self.watchers) and not self.run.is_virtual:
+            compute = recorder.noting_cpu_times(compute)
+        ticks = ticks_of(node.operator.conditions.values())
+        if ticks is not None:
+            compute = recorder.noting_ticks(compute, ticks, self.run.clock_offset)
+        if node.faults is not None:
+            compute = recorder.noting_failures(compute, node.counts)
         threads = any(watcher.wants_threads for watcher in self.watchers)
         return recorder.around(compute, threads)
 
@@ -339,7 +347,9 @@ class Observation:
             # One that joins the run has its place when it is part of the graph (`follow`).
             info = OperatorInfo(node.name, nodes.index(node) if node in nodes else -1, node=node)
             operator, timer = node.operator, ComputeTimer()
+            info.is_parallel = node.is_parallel
             if isinstance(operator, FunctionOperator) and operator.goes_on:
+                info.goes_on = True
                 recorder = GeneratorRecorder(info, self._now, timer, operator.base_of)
             else:
                 recorder = NodeRecorder(info, self._now, timer)

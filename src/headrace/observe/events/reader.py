@@ -197,6 +197,9 @@ class Reader:
         if found:
             for log in self._logs:
                 log.forget_received()
+            drops = [each for log in self._logs for each in log.take_drops()]
+            if drops:
+                self._tell("messages_dropped", drops)
             # Where rows are left unread, the last messages that were read were not shown, and keep their ways.
             for log, producer in oldest:
                 self._tables.forget(log.info, producer, log.producers)

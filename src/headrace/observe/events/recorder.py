@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from threading import get_ident
+from time import thread_time_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace._runtime import AT_START, ComputeLog, EmissionLog, Envelope, ReceiptLog
@@ -28,6 +29,8 @@ from headrace.core.ports import IOSpec
 from headrace.observe.events.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
+    from headrace.core.condition import Ticks
+    from headrace.core.error_policy import FaultCounts
     from headrace.observe.events.gpu_timing import ComputeTimer
     from headrace.observe.events.records import OperatorInfo
 
@@ -37,6 +40,7 @@ DROPPED = NO_TIMESTAMP
 Compute: TypeAlias = Callable[..., None]
 _POP = IOSpec.QueuePolicy.POP
 _LATEST = IOSpec.QueuePolicy.LATEST
+_CPU_SAMPLE = 16  # computes of which one is looked at: two calls of the system take about a microsecond
 _popleft: Any = deque.popleft
 
 
@@ -51,17 +55,23 @@ class NodeRecorder(ComputeLog):
         A row for each stream of a compute that is timed: the compute, the position of the timer, the pieces.
     replayed
         The computes that did not take place, because they were replayed.
+    ticks
+        A row for each compute that was due at a time: the compute, when it was due, the ticks skipped before it.
+    cpu_times
+        A row for some computes: the compute, the time that its thread had the processor.
     recorded
         What `around` returned.
     """
 
-    __slots__ = ("info", "recorded", "replayed", "timed")
+    __slots__ = ("cpu_times", "info", "recorded", "replayed", "ticks", "timed")
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
         super().__init__(now, timer)
         self.info = info
         self.timed: list[int] = []
         self.replayed: list[int] = []
+        self.ticks: list[int] = []
+        self.cpu_times: list[int] = []
         self.recorded: Compute | None = None
 
     @property
@@ -85,6 +95,9 @@ class NodeRecorder(ComputeLog):
                 if started >= timer.next:
                     self.is_timing = timer.begin(started)
                 compute(op_input, op_output, context)
+            except BaseException:
+                self.failed.append(self.number)
+                raise
             finally:
                 if self.is_timing:
                     self.end_timing()
@@ -119,6 +132,43 @@ class NodeRecorder(ComputeLog):
         self.replayed.append(self.number)
         self.computes += (started, ended)
         self.number += 1
+
+    def noting_ticks(self, compute: Compute, ticks: Ticks, offset: int) -> Compute:
+        """Return a compute that notes when it was due; `offset` is what the run's clock shows at time 0."""
+        skipped = 0
+
+        def run(op_input: Any, op_output: Any, context: Any) -> None:
+            nonlocal skipped
+            due = self.computes[-1] if ticks.due is None else ticks.due - offset
+            self.ticks += (self.number, due, ticks.skipped - skipped)
+            skipped = ticks.skipped
+            compute(op_input, op_output, context)
+
+        return run
+
+    def noting_cpu_times(self, compute: Compute) -> Compute:
+        """Return a compute that notes now and then how long its thread had the processor."""
+
+        def run(op_input: Any, op_output: Any, context: Any) -> None:
+            if self.number % _CPU_SAMPLE:
+                compute(op_input, op_output, context)
+                return
+            began = thread_time_ns()
+            compute(op_input, op_output, context)
+            self.cpu_times += (self.number, thread_time_ns() - began)
+
+        return run
+
+    def noting_failures(self, compute: Compute, counts: FaultCounts) -> Compute:
+        """Return a compute that notes whether `compute`, which raises nothing, has given its messages up."""
+
+        def run(op_input: Any, op_output: Any, context: Any) -> None:
+            before = counts.given_up
+            compute(op_input, op_output, context)
+            if counts.given_up != before:
+                self.failed.append(self.number)
+
+        return run
 
     def end_timing(self) -> None:
         """End to take times on the device."""

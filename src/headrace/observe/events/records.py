@@ -40,6 +40,14 @@ class OperatorInfo:
         Whether paths also end here; a watcher may set it in `begin`.
     is_path
         Whether it is a path by itself, if messages begin here; a watcher may set it in `begin`.
+    goes_on
+        Whether a compute may go on with messages that an earlier one received, and emit what follows from them.
+    is_parallel
+        Whether it computes beside others (`Operator.parallel`).
+    is_cut
+        Whether it is a link of which an end was started again, so that nobody knows which messages crossed it.
+    is_unseen
+        Whether it is not watched any more, because its part was started again with another graph.
     is_link
         Whether it stands for a link between two processes; its computes are messages from sent to taken.
     node
@@ -56,6 +64,10 @@ class OperatorInfo:
     segment: SegmentInfo | None = field(default=None, repr=False)
     is_probe: bool = False
     is_path: bool = False
+    goes_on: bool = False
+    is_parallel: bool = False
+    is_cut: bool = False
+    is_unseen: bool = False
     is_link: bool = False
     node: Any = field(default=None, repr=False)
 
@@ -73,6 +85,12 @@ class OperatorInfo:
         """How often its computes failed or were stuck so far."""
         counts: FaultCounts = self.node.counts
         return counts
+
+    @property
+    def waits_for_work(self) -> bool:
+        """Whether it computes only when the work of its messages is complete (`CudaStreamCondition`)."""
+        conditions = () if self.node is None else self.node.operator.conditions.values()
+        return any(condition.waits_for_streams for condition in conditions)
 
     @property
     def is_source(self) -> bool:
@@ -299,6 +317,23 @@ class Discards:
 
 
 @dataclass(eq=False, slots=True)
+class Drops:
+    """Messages that nobody receives, because a full queue dropped them or a join found nothing that goes with them.
+
+    Attributes
+    ----------
+    output
+        Where each was emitted: the position in `queue.outputs`.
+    number
+        The number of each among the messages from that output to this queue, from 0.
+    """
+
+    queue: QueueInfo
+    output: Times
+    number: Times
+
+
+@dataclass(eq=False, slots=True)
 class Emissions:
     """The messages that a batch of computes emitted into one queue, in order; some are dropped later.
 
@@ -310,8 +345,14 @@ class Emissions:
         The compute that emitted each: its number among all computes of the operator, from 0.
     number
         The number of each among the messages from that output to this queue, from 0.
+    producer
+        The compute that each follows from; an earlier one than `compute` if that goes on with its messages.
+    acq_timestamp
+        The acquisition timestamps, or `NO_TIMESTAMP`.
     rejected
         When the full queue rejected further messages, which have no number.
+    rejected_by
+        The compute that emitted each of these.
     dropped
         When the full queue dropped its oldest message for one of these.
     """
@@ -321,7 +362,10 @@ class Emissions:
     compute: Times
     number: Times
     emitted: Times
+    producer: Times
+    acq_timestamp: Times
     rejected: Times
+    rejected_by: Times
     dropped: Times
 
 
@@ -372,6 +416,14 @@ class Computes:
         What was discarded because they had failed.
     is_replayed
         Whether each did not take place, because a captured segment replayed a recording of it.
+    is_failed
+        Whether each failed for good, and gave its messages up.
+    due
+        When each was due by the operator's clock (`PeriodicCondition`), or `NO_TIMESTAMP`.
+    skipped
+        How many ticks of that clock were skipped before each.
+    cpu_time
+        How long the thread of each had the processor, or `NO_TIMESTAMP` for most of them.
     """
 
     operator: OperatorInfo
@@ -385,6 +437,25 @@ class Computes:
     emissions: list[Emissions] = field(default_factory=list)
     discards: list[Discards] = field(default_factory=list)
     is_replayed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    is_failed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    due: Times = field(default_factory=lambda: np.zeros(0, np.int64))
+    skipped: Times = field(default_factory=lambda: np.zeros(0, np.int64))
+    cpu_time: Times = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __post_init__(self) -> None:
+        count = len(self.started)
+        if len(self.is_failed) != count:
+            self.is_failed = np.zeros(count, np.bool_)
+        if len(self.due) != count:
+            self.due, self.skipped = np.full(count, NO_TIMESTAMP), np.zeros(count, np.int64)
+        if len(self.cpu_time) != count:
+            self.cpu_time = np.full(count, NO_TIMESTAMP)
+
+    @property
+    def ticks(self) -> NDArray[np.bool_]:
+        """Whether each was a tick of a clock."""
+        found: NDArray[np.bool_] = self.due != NO_TIMESTAMP
+        return found
 
     @property
     def gpu_time(self) -> Times:
@@ -626,13 +697,13 @@ class RunInfo:
         """The queues of all inputs."""
         return [queue for operator in self.operators for queue in operator.inputs]
 
-    def origins(self, acq_timestamps: Times, emitted: Times) -> Times:
-        """Return when messages began: their acquisition timestamps on the time line, else when they were emitted.
+    def origins(self, acq_timestamps: Times, emitted: Times, due: Times) -> Times:
+        """Return when messages began: when they were acquired, or their source was due, or they were emitted.
 
         A timestamp counts from the epoch, or is that of the run's clock. The one that lies just before the emission
         is meant; a timestamp for which this holds for neither is ignored.
         """
-        origins = emitted.copy()
+        origins = np.where(due != NO_TIMESTAMP, np.minimum(due, emitted), emitted)
         for offset in (self.epoch, self.clock_offset):
             shown = acq_timestamps - offset
             age = emitted - shown

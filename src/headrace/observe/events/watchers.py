@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace.observe.events.observation import Observation
     from headrace.observe.events.records import (
         Computes,
+        Drops,
         Flows,
         OperatorInfo,
         OutputInfo,
@@ -45,6 +46,8 @@ class Watcher:
         a second.
     wants_gpu_times
         Whether work on the device is timed; if no watcher wants it, it is not.
+    wants_cpu_times
+        Whether it is noted of some computes how long their thread had the processor.
     wants_kernels
         Whether `ran` is called with every kernel and copy on a GPU, if the package ``cupti-python`` is installed.
         This slows down every launch.
@@ -63,6 +66,7 @@ class Watcher:
     wants_emissions = False
     wants_every_gpu_time = False
     wants_gpu_times = True
+    wants_cpu_times = False
     wants_kernels = False
     wants_data = False
     spans_parts = False
@@ -101,6 +105,9 @@ class Watcher:
 
     def ran(self, kernels: list[Activity]) -> None:
         """Note kernels and copies that the device has completed, in the order in which they began."""
+
+    def messages_dropped(self, drops: list[Drops]) -> None:
+        """Note messages that nobody receives: dropped by a full queue, or by a join."""
 
     def flowed(self, flows: list[Flows]) -> None:
         """Note messages that reached the end of their paths, all at the same operator."""

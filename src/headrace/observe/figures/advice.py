@@ -1,9 +1,11 @@
-"""Advice about streams: which operators would gain by sharing one, and which share one that is full.
+"""Advice about streams and workers: who would gain by sharing a stream, who shares a full one, who only waits.
 
-It follows from the figures of a run, speaks only of operators whose work on the device was timed, and changes
-nothing: the layout of streams is what the program declares. Computes are launch-bound if the device needs less than
-half of the time of the host, even where its time is an upper bound. A stream is full if the work that is certain
-takes nearly all of the time.
+It follows from the figures of a run, and changes nothing: the layout of streams, and who computes beside others, is
+what the program declares. About streams it speaks only of operators whose work on the device was timed. Computes
+are launch-bound if the device needs less than half of the time of the host, even where its time is an upper bound.
+A stream is full if the work that is certain takes nearly all of the time. A compute that does not have the
+processor for most of its time keeps the others from theirs for nothing, if messages wait for operators that do not
+compute all of the time.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from headrace.observe.figures.statistics import FEW, SATURATED
+from headrace.observe.figures.statistics import FEW, SATURATED, WAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +29,8 @@ _SOME: Final = 0.1
 
 
 def advice(statistics: Statistics) -> Iterator[str]:
-    """Yield what could be gained by other streams, in words."""
+    """Yield what could be gained, in words."""
+    yield from _about_workers(statistics)
     operators = {each.name: each for each in statistics.operators}
     stream_of = {name: number for number, names in enumerate(statistics.streams) for name in names}
     for group in _launch_bound(statistics, operators, stream_of):
@@ -43,6 +46,22 @@ def advice(statistics: Statistics) -> Iterator[str]:
             yield (
                 f"{', '.join(working)} share a stream that works {busy:.0%} of the time: on streams of their own "
                 "they could overlap, if their kernels leave SMs free"
+            )
+
+
+def _about_workers(statistics: Statistics) -> Iterator[str]:
+    """Yield which operators had better compute beside others."""
+    if sum(each.count for each in statistics.workers) < 2:
+        return
+    operators = {each.name: each for each in statistics.operators}
+    delayed = {queue.name.rpartition(".")[0] for queue in statistics.queues if queue.busy >= _SOME}
+    delayed = {name for name in delayed if name in operators and operators[name].busy < SATURATED}
+    for each in statistics.operators:
+        is_waiting = each.waits is not None and each.waits >= WAITS and each.busy >= _SOME
+        if is_waiting and not each.is_parallel and delayed - {each.name}:
+            yield (
+                f"{each.name} waited {each.waits:.0%} of its time, while messages waited for "
+                f"{', '.join(sorted(delayed - {each.name}))}: with parallel = True it computes beside others"
             )
 
 

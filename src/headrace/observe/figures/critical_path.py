@@ -8,7 +8,8 @@ division goes backwards from the end, always to what had to end last:
   waited for, and the way leads on along the device. Otherwise it leads to the host.
 - On the host, the time from receiving to emitting is *compute time*. If the device began later than the compute
   ended, the time in between is a *wait for the GPU*: the stream was busy with earlier messages.
-- The time between emitting and receiving is *queue time*.
+- The time between emitting and receiving is *queue time*. If the receiver waits for the work of its messages
+  (`CudaStreamCondition`), that is so only from the end of that work on; before, the way leads along the device.
 - The time before the first operator received anything, if the message has an older acquisition timestamp, comes
   *before* the path.
 
@@ -43,7 +44,8 @@ class Part:
     ----------
     kind
         ``"before"`` (from the acquisition to the first operator), ``"queue"``, ``"host"`` (in `compute`),
-        ``"link"`` (from one process to another), ``"device"`` (waiting for the device), or ``"gpu"``.
+        ``"link"`` (from one process to another), ``"device"`` (waiting for the device), ``"gpu"``, or
+        ``"unknown"``.
     where
         The queue, as in ``"display.in"``, or the operator.
     slice
@@ -64,6 +66,7 @@ class Part:
             "host": f"in compute of {self.where}",
             "link": f"on the link {self.where}",
             "gpu": f"on the GPU for {self.where}",
+            "unknown": f"on the way from {self.where}",
             "device": f"waiting for the GPU in {self.where}",
         }[self.kind]
         return f"{self.duration / 1e6:.3f} ms {text}{f' (slice {self.slice})' if self.slice else ''}"
@@ -203,6 +206,12 @@ class _Walk:
             is_late = launched & (self._time > ended) & (ended >= received)
             self._pass(device, is_late, ended)
             self._pass(host, here, received)
+            if position and flows.path.operators[position].waits_for_work:
+                target, waited_for = self._work_before(position, tables)
+                along = here & (waited_for > flows.times[:, 2 * position - 1]) & (waited_for <= self._time)
+                self._pass(before, along, waited_for)
+                self._at[along], self._on_gpu[along] = target[along], True
+                here &= ~along
             if position:
                 self._pass(before, here, flows.times[:, 2 * position - 1])
                 self._at[here] = position - 1
@@ -219,13 +228,7 @@ class _Walk:
         _, began, ended, worked, last, delay = tables[position].T
         host, device, gpu = self.parts[4 * position + 1 : 4 * position + 4]
         self._pass(gpu, here, last)
-        # The nearest operator before it that used the device; a message carries its work through the others.
-        target = np.full(len(here), -1)
-        waited_for = np.full(len(here), _UNKNOWN)
-        for earlier in range(position):
-            done = tables[earlier][:, 2]
-            target = np.where(done != _UNKNOWN, earlier, target)
-            waited_for = np.where(done != _UNKNOWN, done, waited_for)
+        target, waited_for = self._work_before(position, tables)
         along = here & (waited_for > received) & (waited_for <= self._time + _TOLERANCE)
         # Until the compute returned, the host may have launched, or waited for the device.
         self._pass(host, along & (delay > 0), last - delay)
@@ -237,6 +240,19 @@ class _Walk:
         self._pass(device, launched, began)
         self._on_gpu[launched] = False
         return launched
+
+    def _work_before(self, position: int, tables: list[NDArray[np.int64]]) -> tuple[Times, Times]:
+        """Return the nearest operator before it that used the device, and when that work ended.
+
+        A message carries its work through the others.
+        """
+        target = np.full(len(self._time), -1)
+        ended = np.full(len(self._time), _UNKNOWN)
+        for earlier in range(position):
+            done = tables[earlier][:, 2]
+            target = np.where(done != _UNKNOWN, earlier, target)
+            ended = np.where(done != _UNKNOWN, done, ended)
+        return target, ended
 
     def _pass(self, part: Times, chosen: NDArray[np.bool_], back_to: Times) -> None:
         """Go back to a time, and charge a part with what lies between, as far as it is after the origin."""

@@ -5,31 +5,30 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.core.condition import ticks_of
 from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError, choices
-from headrace.core.graph_queries import reachable
-from headrace.observe.events.records import Flows
+from headrace.core.outcome import GoalOutcome
 from headrace.observe.events.watchers import Watcher
-from headrace.observe.figures.critical_path import CriticalPath
+from headrace.observe.figures.critical_path import Breakdown, CriticalPath, Part
 from headrace.observe.figures.distribution import Distribution
+from headrace.observe.figures.frames import Fate, FrameTable
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
-    from headrace.observe.events.records import Computes, QueueInfo, RunInfo
-    from headrace.observe.figures.critical_path import Breakdown
+    from headrace.observe.events.records import Computes, Drops, Flows, OperatorInfo, RunInfo
+    from headrace.observe.figures.frames import Frames
 
 _log = logging.getLogger("headrace.observe")
 _FIGURES = ("mean", "p50", "p95", "p99", "max")
 _KEPT = 100  # misses kept with where their time went
-_LONGEST_QUEUE = 10_000  # messages in a queue of which it is known since when they wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +61,40 @@ class Miss:
 
 
 class Goal:
-    """How long messages may take on a path; made by `Fragment.expect`.
+    """How long messages may take on a path, or how late an operator's ticks may be; made by `Fragment.expect`.
 
-    A message misses the goal if it takes longer than the strictest of the percentiles and the maximum allow. The
-    goal is met if the figures themselves hold: at most one message in a hundred misses a ``p99``. A goal that no
-    message has reached is neither met nor missed.
+    The frames of a path are the messages that its first operator sends towards its last one. Each is in exactly one
+    count: `arrived` in time, `late`, `failed`, `dropped`, `lost`, or `outstanding`; together they are `sent`. What
+    follows from a frame belongs to it, and a frame has arrived when all of it has.
 
-    A message that was lost on the way counts as one that takes for ever. So does one that still waited in a queue
-    at the end of the run, if it had waited longer than allowed. If it had not, nobody knows when it would have
-    arrived: if the goal depends on such messages, it is neither met nor missed.
+    A frame is late if it takes longer than the strictest of the percentiles and the maximum allow. The goal is met
+    if the figures themselves hold: at most one frame in a hundred may be late for a ``p99``. Frames that failed or
+    were lost count as ones that take for ever. Those that were dropped on purpose do not count: by the policy of a
+    queue, by a join that found nothing to go with them, or by an operator that sent nothing on for them. A goal
+    that no frame has reached is neither met nor missed. Nor is one that depends on frames that were still under way
+    when the run ended, or that were not timed.
+
+    The frames of a period are the ticks of the operator's `PeriodicCondition`, and the time of each is how late its
+    compute began. A tick that was skipped is lost.
 
     Attributes
     ----------
     path
-        The path, as given.
+        The path, as given; or the operator, for a period.
     bounds
-        The figures that were given, in nanoseconds: ``mean``, ``p50``, ``p95``, ``p99``, ``max``.
-    count, misses
-        The number of messages that have arrived so far, and of those that missed.
+        The figures that were given, in nanoseconds: ``mean``, ``p50``, ``p95``, ``p99``, ``max``; ``jitter`` for a
+        period.
+    sent
+        The number of frames so far.
+    arrived, late, failed, dropped, lost
+        How many of them arrived in time, arrived late, failed, were dropped on purpose, and were lost with a
+        process.
+    untimed
+        How many of those that arrived were not timed to their end on the device.
     outstanding
-        The number of messages that waited in queues on the way when the run ended; 0 during the run.
+        The number of frames that were under way when the run ended; 0 during the run.
     recent
-        The last misses, with where the time went.
+        The last frames that were late, with where the time went.
     """
 
     def __init__(
@@ -91,122 +102,165 @@ class Goal:
         path: str,
         bounds: dict[str, Duration | None],
         on_miss: Callable[[Miss], object] | None,
+        period: Duration | None = None,
     ) -> None:
         self.path = path
+        self.period = None if period is None else nanoseconds(period, f"expect({path!r}): period")
         self.bounds = {
             name: nanoseconds(bound, f"expect({path!r}): {name}")
             for name, bound in bounds.items()
             if bound is not None
         }
-        if not self.bounds:
+        self.names = [name.strip() for name in path.replace("→", "->").split("->")]
+        self._check()
+        self._on_miss = on_miss
+        self._lock = threading.RLock()  # reentrant, as that of the statistics
+        self._frames: FrameTable | None = None
+        self._ticking: OperatorInfo | None = None
+        self._reset()
+
+    def _check(self) -> None:
+        path = self.path
+        if self.period is not None:
+            if len(self.names) != 1 or not self.names[0] or set(self.bounds) != {"jitter"}:
+                raise ValueError(
+                    f"expect({path!r}) with period= is about the ticks of one operator, and needs jitter= alone, "
+                    "as in expect('tick', period='1ms', jitter='100us')"
+                )
+        elif "jitter" in self.bounds:
+            raise ValueError(f"expect({path!r}): jitter= goes with period=")
+        elif not self.bounds:
             raise ValueError(
                 f"expect({path!r}) needs a bound, such as p99='30ms'; it takes {choices(_FIGURES)}"
             )
-        for name, bound in self.bounds.items():
+        for name, bound in (*self.bounds.items(), ("period", 1 if self.period is None else self.period)):
             if bound <= 0:
                 raise ValueError(f"expect({path!r}): {name} must be more than 0, not {bound} ns")
-        self.names = [name.strip() for name in path.replace("→", "->").split("->")]
-        if len(self.names) < 2 or not all(self.names):
+        if self.period is None and (len(self.names) < 2 or not all(self.names)):
             raise ValueError(
                 f"expect({path!r}): a path is two or more operators with '->' between them, as in 'camera->display'"
             )
-        self._on_miss = on_miss
-        self._lock = threading.RLock()  # reentrant, as that of the statistics
-        self._reset()
 
     def _reset(self) -> None:
-        self.count = self.misses = self.outstanding = 0
-        # The number of outstanding messages that have waited longer than allowed.
-        self._overdue = 0
-        self._queues: list[QueueInfo] = []
+        self.sent = self.arrived = self.late = self.failed = self.dropped = self.lost = 0
+        self.untimed = self.outstanding = 0
+        self._is_given_up = False
+        # The number of outstanding frames that had been under way for longer than allowed, and of those of which
+        # nobody knows whether they arrived.
+        self._overdue = self._unknown = 0
         # Why it cannot be judged in this run.
         self._absent = ""
         self.recent: deque[Miss] = deque(maxlen=_KEPT)
+        self._told = 0
+        # Frames that are late, until it is known on which way they came.
+        self._to_tell: Frames | None = None
         self._called = self._on_miss
         self._latency = Distribution()
 
     @property
+    def name(self) -> str:
+        """The path; with the bounds, if another goal is about the same path."""
+        return f"{self.path} ({self._bounds_text()})" if self.is_second else self.path
+
+    is_second = False
+    """Whether another goal of the fragment is about the same path, and was there before."""
+
+    @property
     def bound(self) -> int:
-        """The time above which a message misses the goal, in nanoseconds."""
+        """The time above which a frame is late, in nanoseconds."""
         limits = [bound for name, bound in self.bounds.items() if name != "mean"]
         return min(limits) if limits else self.bounds["mean"]
 
     @property
-    def lost(self) -> int:
-        """The number of messages on the way that full queues dropped, or that failed computes took with them.
-
-        A queue on the way that other operators feed, too, counts with all its messages.
-        """
-        return sum(queue.dropped + self._failed(queue) for queue in self._queues)
-
-    def _failed(self, queue: QueueInfo) -> int:
-        # A compute that fails takes the message with it, whether it had received it or not. At the end of the path,
-        # a message has arrived once it was received.
-        if queue.operator.name == self.names[-1]:
-            return queue.discarded
-        faults = queue.operator.faults
-        return max(queue.discarded, faults.skipped + faults.restarts + faults.cut_off)
+    def count(self) -> int:
+        """The number of frames that arrived so far, in time or late."""
+        return self.arrived + self.late
 
     def figure(self, name: str) -> float:
-        """Return one of the figures of the messages that have arrived so far, in nanoseconds."""
+        """Return one of the figures of the frames that have arrived so far, in nanoseconds."""
         with self._lock:
-            return float(getattr(self._latency.summary(), name))
+            return float(getattr(self._latency.summary(), "max" if name == "jitter" else name))
 
     @property
     def is_met(self) -> bool | None:
         """Whether every figure holds so far; None if that is not known.
 
-        It is not known if no message has come whose time is known, or if it depends on messages that were still on
-        their way when the run ended.
+        It is not known if no frame has come whose time is known, or if it depends on frames that were still under
+        way when the run ended, or whose end was not timed.
         """
-        missing = self.lost + self._overdue
         with self._lock:
+            missing = self.failed + self.lost + self._overdue
             if not self._latency.count and not missing:
                 return None
             if not self._holds(missing):
                 return False
-            return True if self._holds(self.lost + self.outstanding) else None
+            unknown = self.outstanding - self._overdue + self.untimed
+            return True if self._holds(missing + unknown) and not self._is_blind else None
+
+    @property
+    def _is_blind(self) -> bool:
+        """Whether there may be frames that nobody knows of."""
+        if self._is_given_up:
+            return True
+        if self._frames is not None:
+            return self._frames.is_blind
+        return self._ticking is not None and self._ticking.is_unseen
 
     def _holds(self, missing: int) -> bool:
-        """Return whether every figure holds if so many messages take for ever."""
-        arrived = self.count
+        """Return whether every figure holds if so many frames take for ever."""
+        timed = self._latency.count
         for name, bound in self.bounds.items():
-            if name in ("mean", "max"):
+            if name in ("mean", "max", "jitter"):
                 if missing or self.figure(name) > bound:
                     return False
                 continue
-            # A percentile is one of all messages, so a larger one of those that have arrived.
-            percent = int(name.removeprefix("p")) * (arrived + missing)
-            if percent > 100 * arrived:
+            # A percentile is one of all frames, so a larger one of those that have arrived.
+            percent = int(name.removeprefix("p")) * (timed + missing)
+            if percent > 100 * timed:
                 return False
             # A little less, so that rounding does not give the next rank.
-            if self._latency.percentile(percent / arrived * (1 - 1e-12)) > bound:
+            if self._latency.percentile(percent / timed * (1 - 1e-12)) > bound:
                 return False
         return True
 
+    def _bounds_text(self) -> str:
+        texts = [f"{name} at most {bound / 1e6:g} ms" for name, bound in self.bounds.items()]
+        return ", ".join(texts if self.period is None else [f"period {self.period / 1e6:g} ms", *texts])
+
     def __str__(self) -> str:
         is_met = self.is_met
-        missing = []
-        if self.lost:
-            missing.append(f"{self.lost} were lost")
-        if self.outstanding:
+        missing = [
+            f"{number} {text}"
+            for number, text in (
+                (self.failed, "failed"),
+                (self.dropped, "were dropped on purpose"),
+                (self.lost, "were skipped" if self.period else "were lost"),
+                (self.untimed, "were not timed"),
+            )
+            if number
+        ]
+        if known := self.outstanding - self._unknown:
             late = f" ({self._overdue} too late already)" if self._overdue else ""
-            missing.append(f"{self.outstanding} had not arrived at the end{late}")
-        more = f"; {' and '.join(missing)}" if missing else ""
+            missing.append(f"{known} had not arrived at the end{late}")
+        if self._unknown:
+            missing.append(f"of {self._unknown} nobody knows, because a process was started again")
+        if self._is_blind:
+            missing.append("others are not known of, because they were not watched to the end")
+        more = f"; {', '.join(missing)}" if missing else ""
         if is_met is None and not self._latency.count:
-            bounds = ", ".join(f"{name} at most {bound / 1e6:g} ms" for name, bound in self.bounds.items())
-            reason = f"none of {self.count} messages was timed" if self.count else "no messages"
-            return f"{self.path}: not judged, {self._absent or reason + more}; {bounds}"
+            return f"{self.path}: not judged, {self._absent or 'no messages' + more}; {self._bounds_text()}"
         figures = ", ".join(
             f"{name} {self.figure(name) / 1e6:.3f} ms (at most {bound / 1e6:g})"
             for name, bound in self.bounds.items()
         )
         state = {True: "met", False: "NOT met", None: "not judged"}[is_met]
-        return f"{self.path}: {state}; {figures}; {self.misses} of {self.count} messages missed{more}"
+        what = "ticks" if self.period else "messages"
+        return f"{self.path}: {state}; {figures}; {self.late} of {self.sent} {what} late{more}"
 
     def begin(self, run: RunInfo) -> None:
         """Begin anew, and check that the operators exist."""
         self._reset()
+        self._frames = None
         known = [operator.name for operator in run.operators]
         for name in self.names:
             if name not in known and name not in run.left_out:
@@ -216,60 +270,136 @@ class Goal:
         absent = [name for name in self.names if name not in known]
         if absent:
             self._absent = f"{absent[0]!r} does not run: a recording is played behind it"
-            return
-        self.follow(run)
+        elif self.period is None:
+            self._frames = FrameTable(run, self.names, self.bound)
+            self._mark_end(run)
+        else:
+            self._ticking = run.operator(self.names[0])
+            self._check_clock(self._ticking)
+
+    def _check_clock(self, operator: OperatorInfo) -> None:
+        ticks = ticks_of(operator.node.operator.conditions.values())
+        if ticks is None or ticks.period != self.period:
+            has = "no PeriodicCondition" if ticks is None else f"a period of {ticks.period / 1e6:g} ms"
+            raise GraphError(
+                f"expect({self.path!r}, period=...): operator {operator.name!r} has {has}; it needs a "
+                f"PeriodicCondition of {(self.period or 0) / 1e6:g} ms"
+            )
 
     def follow(self, run: RunInfo) -> None:
-        """Find the queues between the operators."""
-        if self._absent:
+        """Find the ways between the operators, which have changed."""
+        if self._frames is not None:
+            self._frames.follow()
+            self._mark_end(run)
+
+    def give_up(self) -> None:
+        """Note that there are frames that nobody knows of, because counting them has failed."""
+        self._is_given_up = True
+
+    def _mark_end(self, run: RunInfo) -> None:
+        last = run.operator(self.names[-1])
+        last.is_probe |= not last.is_sink
+
+    def end(self, now: int) -> None:
+        """Count what was under way at the end of the run."""
+        self._tell_late([], None)
+        if self._frames is None:
             return
-        self._queues = _queues_between(run, self.names)
-        if not run.operator(self.names[-1]).is_sink:
-            run.operator(self.names[-1]).is_probe = True
+        left, self._unknown = self._frames.finish()
+        self._count()
+        with self._lock:
+            self.outstanding = len(left.number) + self._unknown
+            self._overdue = int((now - left.origin > self.bound).sum())
 
-    def end(self, now: int, emitted: dict[QueueInfo, deque[int]]) -> None:
-        """Count what waits at the end; `emitted` has the times at which each queue's last messages were emitted."""
-        for queue in self._queues:
-            waiting = queue.waiting
-            times = sorted(emitted.get(queue, ()))[-waiting:] if waiting else []
-            self.outstanding += waiting
-            self._overdue += sum(now - time > self.bound for time in times)
+    def add(self, computes: Computes) -> None:
+        """Count the frames that ended with some computes."""
+        self._tell_late([], None)
+        if self._frames is not None:
+            self._to_tell = self._frames.add(computes)
+            self._count()
+        elif self.period is not None and computes.operator.name == self.names[0]:
+            self._add_ticks(computes)
 
-    def add(self, flows: Flows, critical: CriticalPath) -> None:
-        """Count messages, if they came on the goal's path."""
+    def drop(self, drops: list[Drops]) -> None:
+        """Count messages that were dropped on purpose."""
+        if self._frames is not None:
+            for each in drops:
+                self._frames.drop(each)
+            self._count()
+
+    def _add_ticks(self, computes: Computes) -> None:
+        ticks = computes.ticks
+        lateness = (computes.started - computes.due)[ticks]
+        is_late = lateness > self.bound
+        with self._lock:
+            self._latency.add(lateness, computes.started[ticks])
+            self.late += int(is_late.sum())
+            self.arrived += int((~is_late).sum())
+            self.lost += int(computes.skipped.sum())
+            self.sent = self.arrived + self.late + self.lost
+        for tick in (computes.first + np.flatnonzero(ticks)[is_late]).tolist()[-_KEPT:]:
+            took = int(computes.started[tick - computes.first] - computes.due[tick - computes.first])
+            breakdown = Breakdown((Part("before", self.path, "", took),))
+            self._tell(Miss(self.path, tick + 1, took, self.bound, breakdown))
+        self._log_misses(self.late - int(is_late.sum()), self.late)
+
+    def _count(self) -> None:
+        assert self._frames is not None
+        ended = self._frames.take_ended()
+        numbers = np.bincount(ended.fate, minlength=len(Fate)).tolist()
+        with self._lock:
+            self.sent = self._frames.sent
+            timed = (ended.fate == Fate.ARRIVED) | (ended.fate == Fate.LATE)
+            # First: whoever asks whether the goal is met divides by their number.
+            self._latency.add(ended.latency[timed], ended.done[timed])
+            self.arrived += numbers[Fate.ARRIVED] + numbers[Fate.UNTIMED]
+            self.untimed += numbers[Fate.UNTIMED]
+            self.late += numbers[Fate.LATE]
+            self.failed += numbers[Fate.FAILED]
+            self.dropped += numbers[Fate.DROPPED]
+            self.lost += numbers[Fate.LOST]
+
+    # Misses.
+
+    def explain(self, flows: list[Flows], critical: CriticalPath) -> None:
+        """Tell where the time of the frames went that were late with the last computes."""
+        self._tell_late(flows, critical)
+
+    def _tell_late(self, flows: list[Flows], critical: CriticalPath | None) -> None:
+        late, self._to_tell = self._to_tell, None
+        if late is None:
+            return
+        before, self._told = self._told, self._told + len(late.number)
+        ways = [way for each in flows for way in self._way_of(each)]
+        for place in range(max(len(late.number) - _KEPT, 0), len(late.number)):
+            took = int(late.latency[place])
+            path, breakdown = ",".join(self.names), Breakdown((Part("unknown", self.names[0], "", took),))
+            for way in ways:
+                rows = np.flatnonzero(
+                    (way.compute == late.compute[place])
+                    & (way.times[:, 1] == late.emitted[place])
+                    & (way.done == late.done[place])
+                )
+                if len(rows) and critical is not None:
+                    way = way.part(rows[:1])
+                    way.origin = late.origin[place : place + 1]
+                    path, breakdown = way.path.name, critical.divide(way).breakdown(0)
+                    break
+            self._tell(Miss(path, int(late.number[place]) + 1, took, self.bound, breakdown))
+        self._log_misses(before, self._told)
+
+    def _way_of(self, flows: Flows) -> list[Flows]:
+        """Return messages from the first operator of the goal on, if they came on its path."""
         names = [operator.name for operator in flows.path.operators]
         if names[-1] != self.names[-1] or self.names[0] not in names:
-            return
+            return []
         start = names.index(self.names[0])
         left = iter(names[start:])
-        if not all(name in left for name in self.names):
-            return
-        flows = flows.part(slice(None), start)
-        # A message whose end was not timed counts as one that did not miss.
-        latency = np.where(flows.is_timed, flows.latency, 0)
-        first = self.count
-        with self._lock:
-            # First: whoever asks whether the goal is met divides by it.
-            self.count += len(latency)
-            self._latency.add(latency[flows.is_timed], flows.done[flows.is_timed])
-        missed = np.flatnonzero(latency > self.bound)
-        self.misses += len(missed)
-        if not len(missed):
-            return
-        kept = missed[-_KEPT:]
-        division = critical.divide(flows.part(kept))
-        for place, row in enumerate(kept.tolist()):
-            miss = Miss(
-                flows.path.name, first + row + 1, int(latency[row]), self.bound, division.breakdown(place)
-            )
-            self.recent.append(miss)
-            self._tell(miss)
-        # At 1, 2, 4, 8: a goal that is always missed must not flood the log.
-        if self.misses.bit_length() > (self.misses - len(missed)).bit_length():
-            _log.warning("goal %s: %d missed so far; %s", self.path, self.misses, self.recent[-1])
+        return [flows.part(slice(None), start)] if all(name in left for name in self.names) else []
 
     def _tell(self, miss: Miss) -> None:
         """Call `on_miss`; if it raises, not again in this run: messages are counted all the same."""
+        self.recent.append(miss)
         if self._called is None:
             return
         try:
@@ -278,84 +408,93 @@ class Goal:
             self._called = None
             _log.exception("on_miss of goal %s raised, and is not called again in this run", self.path)
 
-
-def _queues_between(run: RunInfo, names: Sequence[str]) -> list[QueueInfo]:
-    """Return the queues on all ways from the first of some operators to the last, through the others in order."""
-    links = [
-        (output.operator, queue)
-        for queue in run.queues
-        for output in queue.outputs
-        if output.operator not in queue.closing
-    ]
-    legs = []
-    for first, last in pairwise(map(run.operator, names)):
-        behind = reachable(first, lambda one: [queue.operator for source, queue in links if source is one])
-        before = reachable(last, lambda one: [source for source, queue in links if queue.operator is one])
-        legs.append([queue for source, queue in links if source in behind and queue.operator in before])
-    return list(dict.fromkeys(queue for leg in legs for queue in leg)) if all(legs) else []
+    def _log_misses(self, before: int, now: int) -> None:
+        # At 1, 2, 4, 8: a goal that is always missed must not flood the log.
+        if now.bit_length() > before.bit_length():
+            _log.warning("goal %s: %d missed so far; %s", self.path, now, self.recent[-1])
 
 
 class GoalsWatcher(Watcher):
-    """Counts the messages of a fragment's goals."""
+    """Counts the frames of a fragment's goals."""
 
     wants_emissions = True
+    wants_every_gpu_time = True  # a goal is not met by frames of which nobody knows how long they took
     spans_parts = True
 
     def __init__(self) -> None:
         self.goals: list[Goal] = []
         self._critical: CriticalPath
-        self._emitted: dict[QueueInfo, deque[int]] = {}
+        self._newest = 0
 
     def begin(self, run: RunInfo) -> None:
         """Begin anew."""
         self._critical = CriticalPath()
-        self._emitted = {}
+        self._newest, self._has_own_time = run.started, run.is_virtual
         for goal in self.goals:
             goal.begin(run)
-            self._expect(goal)
 
     def changed(self, run: RunInfo) -> None:
-        """Watch the queues that are now between the operators of each goal."""
+        """Follow the ways that there are now between the operators of each goal."""
         for goal in self.goals:
             goal.follow(run)
-            self._expect(goal)
-
-    def _expect(self, goal: Goal) -> None:
-        for queue in goal._queues:
-            self._emitted.setdefault(queue, deque(maxlen=min(queue.size, _LONGEST_QUEUE)))
 
     def computed(self, computes: Computes) -> None:
-        """Remember computes, to tell where the time of a message went."""
+        """Count frames, and remember computes, to tell where the time of a frame went."""
+        self._newest = max(self._newest, int(computes.ended[-1]))
         self._critical.add(computes)
-        for emissions in computes.emissions:
-            if emissions.queue in self._emitted:
-                self._emitted[emissions.queue].extend(emissions.emitted[-_LONGEST_QUEUE:].tolist())
+        self._tell_each(lambda goal: goal.add(computes))
+
+    def messages_dropped(self, drops: list[Drops]) -> None:
+        """Count messages that were dropped on purpose."""
+        self._tell_each(lambda goal: goal.drop(drops))
 
     def flowed(self, flows: list[Flows]) -> None:
-        """Count messages."""
-        for each in flows:
+        """Tell where the time of late frames went."""
+        self._tell_each(lambda goal: goal.explain(flows, self._critical))
+
+    def _tell_each(self, tell: Callable[[Goal], None]) -> None:
+        """Tell each goal something; if that raises, nobody is told any more, and no goal is said to be met."""
+        try:
             for goal in self.goals:
-                goal.add(each, self._critical)
+                tell(goal)
+        except BaseException:
+            for goal in self.goals:
+                goal.give_up()
+            raise
 
     def end(self, outcome: Outcome | None) -> None:
-        """Log which goals were met; with a warning if one was not, or could not be judged."""
-        now = 0 if self.observation is None else self.observation.now()
+        """Log which goals were met, with a warning if one was not or is not known, and add to the outcome."""
+        now = self._newest
+        if self.observation is not None and not self._has_own_time:
+            now = max(now, self.observation.now())
         for goal in self.goals:
-            goal.end(now, self._emitted)
+            goal.end(now)
+            if outcome is not None:
+                outcome.goals[goal.name] = outcome_of(goal)
             _log.log(logging.INFO if goal.is_met else logging.WARNING, "%s", goal)
 
 
-def expect(fragment: Composition, path: str, on_miss: Any, bounds: dict[str, Any]) -> Goal:
-    """Set a goal for a path of a fragment: its path, what to call at a miss, and its bounds."""
-    goal = Goal(path, bounds, on_miss)
+def outcome_of(goal: Goal) -> GoalOutcome:
+    """Return the counts of a goal, and whether it is met."""
+    return GoalOutcome(**{field.name: getattr(goal, field.name) for field in fields(GoalOutcome)})
+
+
+def expect(
+    fragment: Composition,
+    path: str,
+    on_miss: Any,
+    bounds: dict[str, Any],
+    period: Any = None,
+) -> Goal:
+    """Set a goal for a path of a fragment, or for the period of an operator."""
+    goal = Goal(path, bounds, on_miss, period)
     watcher = next(
         (watcher for watcher in fragment._headrace.watchers if isinstance(watcher, GoalsWatcher)), None
     )
     if watcher is None:
         watcher = GoalsWatcher()
-        fragment._headrace.watchers.insert(
-            0, watcher
-        )  # it judges the goals at the end, before others show them
-    watcher.goals = [other for other in watcher.goals if other.path != path]
+        # It judges the goals at the end, before others show them.
+        fragment._headrace.watchers.insert(0, watcher)
+    goal.is_second = any(other.path == path for other in watcher.goals)
     watcher.goals.append(goal)
     return goal

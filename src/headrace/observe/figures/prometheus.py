@@ -28,6 +28,9 @@ _METRICS = (
     ("operators", "retries", "counter", "retries", "Retries after errors."),
     ("operators", "dead_letters", "counter", "dead_letters", "Failed computes whose messages were sent on."),
     ("operators", "stuck", "counter", "stuck_computes", "Computes that took longer than their deadline."),
+    ("operators", "lateness", "histogram", "lateness_seconds", "How long after they were due ticks began."),
+    ("operators", "late_ticks", "counter", "late_ticks", "Ticks that began when the next one was due."),
+    ("operators", "skipped_ticks", "counter", "skipped_ticks", "Ticks that were skipped."),
     (
         "operators",
         "cut_off",
@@ -57,9 +60,18 @@ _METRICS = (
     ("segments", "state", "gauge", "segment_state", "1 for the state of each captured segment."),
     ("links", "count", "counter", "link_messages", "Messages that were sent to another process and taken."),
     ("links", "time", "histogram", "link_seconds", "Time of messages from one process to another."),
-    ("goals", "count", "counter", "goal_messages", "Messages that arrived on the path of a goal."),
-    ("goals", "misses", "counter", "goal_misses", "Messages that took longer than a goal allows."),
-    ("goals", "lost", "counter", "goal_lost", "Messages that were lost on the path of a goal."),
+    ("goals", "sent", "counter", "goal_sent", "Messages that were sent on the path of a goal."),
+    ("goals", "arrived", "counter", "goal_arrived", "Messages that arrived in time."),
+    ("goals", "late", "counter", "goal_late", "Messages that took longer than a goal allows."),
+    ("goals", "failed", "counter", "goal_failed", "Messages that failed computes took with them."),
+    ("goals", "dropped", "counter", "goal_dropped", "Messages that were dropped on purpose."),
+    (
+        "goals",
+        "lost",
+        "counter",
+        "goal_lost",
+        "Messages that were lost with a process; ticks that were skipped.",
+    ),
     ("goals", "is_met", "gauge", "goal_met", "1 if a goal is met so far, 0 if not; absent if not known."),
 )
 

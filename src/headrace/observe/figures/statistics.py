@@ -15,6 +15,9 @@ from headrace.observe.figures.distribution import Summary
 
 SATURATED = 0.9
 """The share of the time from which on something is called saturated."""
+WAITS = 0.75
+"""The share of a compute's time without the processor from which on it is said to wait. Computes that last longer
+than a millisecond share the interpreter with others, so some of that time is no wait of their own."""
 FEW = 10
 """The number of computes below which nothing is called saturated: what runs once is busy all of its time."""
 
@@ -53,6 +56,15 @@ class OperatorStatistics:
         The number of computes that took longer than its deadline (`OperatorSpec.deadline`).
     cut_off
         The number of errors whose messages the end of the run kept from being tried again.
+    waits
+        The share of its computes' time in which their thread did not have the processor, of those that were looked
+        at; None if none was.
+    is_parallel
+        Whether it computes beside others (`Operator.parallel`).
+    lateness
+        How long after they were due the ticks of its `PeriodicCondition` began, the first not counted.
+    late_ticks, skipped_ticks
+        The number of ticks that began when the next one was due already, and of those that its policy skipped.
     """
 
     name: str
@@ -71,6 +83,16 @@ class OperatorStatistics:
     dead_letters: int = 0
     stuck: int = 0
     cut_off: int = 0
+    lateness: Summary = _NOTHING
+    late_ticks: int = 0
+    skipped_ticks: int = 0
+    waits: float | None = None
+    is_parallel: bool = False
+
+    @property
+    def latest(self) -> int:
+        """The lateness of its latest tick, in nanoseconds."""
+        return self.lateness.max
 
     @property
     def is_saturated(self) -> bool:
@@ -219,16 +241,17 @@ class GoalStatistics:
     Attributes
     ----------
     name
-        The path of the goal.
-    count, misses, lost
-        The number of messages that arrived, that took longer than allowed, and that were lost on the way.
-    is_met
-        Whether it is met; None if that is not known.
+        The path of the goal; with its bounds, if another goal is about the same path.
+    sent, arrived, late, failed, dropped, lost, is_met
+        As in :class:`Goal`.
     """
 
     name: str
-    count: int = 0
-    misses: int = 0
+    sent: int = 0
+    arrived: int = 0
+    late: int = 0
+    failed: int = 0
+    dropped: int = 0
     lost: int = 0
     is_met: bool | None = None
 
@@ -274,7 +297,7 @@ class Statistics:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What could be gained by other streams, in words; of operators whose work on the device was timed."""
+        """What could be gained by other streams, and by computes beside others, in words."""
         from headrace.observe.figures.advice import advice
 
         return tuple(advice(self))
@@ -339,33 +362,53 @@ def saturated(statistics: Statistics) -> dict[str, tuple[str, ...]]:
     """Return what is saturated, in words, with the operators whose work it is; the busiest first.
 
     Something that is busy nearly all of the time determines the rate of a pipeline. Messages wait for it or are
-    lost, however even the latencies of the others look. If an operator is saturated, the workers, slices and queues
-    that it uses are no news.
+    lost, however even the latencies of the others look. If an operator computes all of the time, its workers and
+    queues are no news; if the device works for it all of the time, its slice and queues are none. An operator that
+    only waits in its computes says nothing of what it waits for.
     """
-    # Whether several operators share it, how busy it is, in words, and its operators.
-    loads: list[tuple[bool, float, str, tuple[str, ...]]] = []
+    # Of what kind it is, how busy it is, in words, and its operators.
+    loads: list[tuple[str, float, str, tuple[str, ...]]] = []
     for operator in statistics.operators:
         name, busy, gpu_busy = operator.name, operator.busy, operator.gpu_busy
         if operator.count >= FEW:
-            loads.append((False, busy, f"{name} computes {busy:.0%} of the time", (name,)))
-            loads.append((False, gpu_busy, f"the GPU works for {name} {gpu_busy:.0%} of the time", (name,)))
+            is_waiting = operator.waits is not None and operator.waits >= WAITS
+            does = "waits in compute" if is_waiting else "computes"
+            loads.append(
+                ("waits" if is_waiting else "host", busy, f"{name} {does} {busy:.0%} of the time", (name,))
+            )
+            loads.append(("gpu", gpu_busy, f"the GPU works for {name} {gpu_busy:.0%} of the time", (name,)))
     if not loads:
         return {}
     for each in statistics.workers:
         who = "the only worker computes" if each.count == 1 else f"the {each.count} workers compute"
-        loads.append((True, each.busy, f"{each.name}: {who} {each.busy:.0%} of the time", each.operators))
+        loads.append(
+            ("workers", each.busy, f"{each.name}: {who} {each.busy:.0%} of the time", each.operators)
+        )
     loads += [
-        (True, each.busy, f"{each.name} works {each.busy:.0%} of the time", each.operators)
+        ("slices", each.busy, f"{each.name} works {each.busy:.0%} of the time", each.operators)
         for each in statistics.slices
     ]
     for queue in statistics.queues:
         if queue.received >= FEW:
             text = f"the queue {queue.name} is {queue.busy:.0%} full on average"
-            loads.append((True, queue.busy, text, (queue.name.rpartition(".")[0],)))
+            loads.append(("queues", queue.busy, text, (queue.name.rpartition(".")[0],)))
     found: dict[str, tuple[str, ...]] = {}
-    named: set[str] = set()
-    for is_shared, busy, text, operators in sorted(loads, key=lambda load: (load[0], -load[1])):
-        if busy >= SATURATED and not (is_shared and named.intersection(operators)):
+    named: dict[str, set[str]] = {kind: set() for kind in _EXPLAINED_BY}
+    for kind, busy, text, operators in sorted(loads, key=lambda load: (load[0] not in _OWN, -load[1])):
+        explained = set().union(*(named[other] for other in _EXPLAINED_BY[kind]))
+        if busy >= SATURATED and not explained.intersection(operators):
             found[text] = operators
-            named.update(operators)
+            named[kind].update(operators)
     return found
+
+
+# What is saturated because something else is: the kinds that explain each kind.
+_EXPLAINED_BY = {
+    "host": (),
+    "waits": (),
+    "gpu": (),
+    "workers": ("host", "waits"),
+    "slices": ("gpu",),
+    "queues": ("host", "waits", "gpu", "workers", "slices"),
+}
+_OWN = ("host", "waits", "gpu")

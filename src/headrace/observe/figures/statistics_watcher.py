@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.core.condition import ticks_of
 from headrace.observe.events.cupti_activity import SHOWN
-from headrace.observe.events.records import RunInfo
+from headrace.observe.events.records import NO_TIMESTAMP, RunInfo
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.coverage import ALWAYS, Coverage
 from headrace.observe.figures.distribution import Distribution, Occurrences, RecentDurations
 from headrace.observe.figures.rates import rate_between, rate_until
 from headrace.observe.figures.statistics import (
+    FEW,
     GoalStatistics,
     LinkStatistics,
     OperatorStatistics,
@@ -50,6 +52,7 @@ class StatisticsWatcher(Watcher):
     """
 
     period = 1.0  # `snapshot` catches up with the run
+    wants_cpu_times = True
 
     def __init__(self, window: int = 0) -> None:
         self.window = window
@@ -67,6 +70,11 @@ class StatisticsWatcher(Watcher):
             )
             # By operator and compute: when its kernels known so far began and ended, and how long they took.
             self._running: list[dict[int, tuple[int, int, int]]] = [{} for _ in run.operators]
+            # By operator: the ticks that were late, and those that were skipped.
+            self._ticks: defaultdict[OperatorInfo, tuple[int, int]] = defaultdict(lambda: (0, 0))
+            # By operator: of some computes, how long their thread had the processor, how long they took, and
+            # their number.
+            self._cpu_times: dict[OperatorInfo, tuple[int, int, int]] = {}
             # By device and name of the slice: when work was on it.
             self._coverage: defaultdict[tuple[int, str], Coverage] = defaultdict(Coverage)
             # In the order in which messages first came on them.
@@ -104,8 +112,30 @@ class StatisticsWatcher(Watcher):
             for work in computes.gpu:
                 self._coverage[work.stream.device, operator.slice].add(work.certain, work.ended)
                 self.newest = max(self.newest, int(work.ended.max(initial=0)))
+            sampled = computes.cpu_time != NO_TIMESTAMP
+            if sampled.any():
+                had, took, count = self._cpu_times.get(operator, (0, 0, 0))
+                self._cpu_times[operator] = (
+                    had + int(computes.cpu_time[sampled].sum()),
+                    took + int((ended - computes.started)[sampled].sum()),
+                    count + int(sampled.sum()),
+                )
+            if computes.ticks.any():
+                self._add_ticks(computes)
             for arrivals in computes.arrivals:
                 self._durations["wait", arrivals.queue].add(arrivals.wait, arrivals.received)
+
+    def _add_ticks(self, computes: Computes) -> None:
+        operator, started = computes.operator, computes.started
+        lateness = started - computes.due
+        # The first tick comes at once: it is not due before.
+        is_tick = computes.ticks & (np.arange(len(started)) + computes.first > 0)
+        self._durations["lateness", operator].add(lateness[is_tick], started[is_tick])
+        clock = ticks_of(operator.node.operator.conditions.values())
+        late, skipped = self._ticks[operator]
+        if clock is not None and clock.period:
+            late += int((lateness[is_tick] >= clock.period).sum())
+        self._ticks[operator] = late, skipped + int(computes.skipped.sum())
 
     def ran(self, kernels: list[Activity]) -> None:
         """Add kernels and copies."""
@@ -194,7 +224,16 @@ class StatisticsWatcher(Watcher):
                 ),
                 run.kernels if self.wants_kernels else "",
                 tuple(
-                    GoalStatistics(goal.path, goal.count, goal.misses, goal.lost, goal.is_met)
+                    GoalStatistics(
+                        goal.name,
+                        goal.sent,
+                        goal.arrived,
+                        goal.late,
+                        goal.failed,
+                        goal.dropped,
+                        goal.lost,
+                        goal.is_met,
+                    )
                     for watcher in (self.observation.watchers if self.observation is not None else ())
                     for goal in getattr(watcher, "goals", ())
                 ),
@@ -231,7 +270,8 @@ class _Timespan:
     """
 
     def __init__(self, watcher: StatisticsWatcher, now: int) -> None:
-        self._durations, self._window = watcher._durations, watcher.window
+        self._durations, self._window, self._ticks = watcher._durations, watcher.window, watcher._ticks
+        self._cpu_times = watcher._cpu_times
         self._run_started = watcher._run.started
         self._until = now if self._window and now else watcher.newest
         self.since = self._until - self._window if self._window else ALWAYS
@@ -247,6 +287,15 @@ class _Timespan:
         """Return the number of durations in all of the run."""
         return self._durations[kind, key].count
 
+    def ticks(self, operator: OperatorInfo) -> tuple[int, int]:
+        """Return the number of late ticks of an operator, and of those that were skipped, in all of the run."""
+        return self._ticks[operator]
+
+    def waits(self, operator: OperatorInfo) -> float | None:
+        """Return the share of the sampled computes' time in which their thread did not have the processor."""
+        had, took, count = self._cpu_times.get(operator, (0, 0, 0))
+        return max(1 - had / took, 0.0) if count >= FEW and took else None
+
     def rate(self, events: Distribution) -> float:
         """Return how many there were in a second; in the whole run, from the first of them to the last."""
         if not self._window:
@@ -261,6 +310,7 @@ class _Timespan:
 def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
     host, span, exact = time.host[operator], time.of("span", operator), time.of("exact span", operator)
     is_bound = exact.count * 10 < span.count
+    late, skipped = time.ticks(operator)
     return OperatorStatistics(
         operator.name,
         time.count("host", operator),
@@ -272,7 +322,17 @@ def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
         operator.sm_count,
         time.share(host.load),
         time.share(time.of("gpu", operator).load),
-        *operator.faults.numbers,
+        skipped_errors=operator.faults.skipped,
+        restarts=operator.faults.restarts,
+        retries=operator.faults.retries,
+        dead_letters=operator.faults.dead_letters,
+        stuck=operator.faults.stuck,
+        cut_off=operator.faults.cut_off,
+        lateness=time.of("lateness", operator).summary(),
+        late_ticks=late,
+        skipped_ticks=skipped,
+        waits=time.waits(operator),
+        is_parallel=operator.is_parallel,
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # What each table of the statistics is of, and its fields. A field with "?" is shown if it has a value anywhere.
 _TABLES = {
     "operators": "count rate busy host gpu_busy? gpu? kernels? slice? sm_count? skipped_errors? restarts? "
-    "retries? dead_letters? stuck? cut_off?",
+    "retries? dead_letters? stuck? cut_off? latest? late_ticks? skipped_ticks?",
     "queues": "received depth most busy dropped discarded? wait",
     "links": "count rate time",
     "paths": "count rate latency",
@@ -29,6 +29,9 @@ _TITLES = {
     "sm_count": "SMs",
     "skipped_errors": "errors skipped",
     "dead_letters": "dead letters",
+    "latest": "latest tick by",
+    "late_ticks": "late ticks",
+    "skipped_ticks": "ticks skipped",
     "cut_off": "retries cut off",
     "depth": "waits",
     "host": "host mean",
@@ -106,6 +109,8 @@ def _columns(name: str, values: list[Any]) -> list[list[str]]:
     field = name.removesuffix("?")
     title = _TITLES.get(field, field)
     if not isinstance(values[0], Summary):
+        if field == "latest":
+            return [[title, *(milliseconds(value) if value else "" for value in values)]]
         form = "{:.0%}" if field.endswith("busy") else "{:.1f}" if field == "rate" else "{}"
         is_blank = field == "sm_count"
         return [[title, *("" if is_blank and not value else form.format(value) for value in values)]]

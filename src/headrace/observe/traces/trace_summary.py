@@ -380,13 +380,16 @@ class _Sample:
         total = sum(part.more for part in self.parts)
         if grown is None or total < 0.05 * self.percentile(50) or grown.more <= 0:
             # Saturation is no less of a problem if all messages wait equally.
-            for text, operators in busy.saturated.items():
-                if not set(operators).isdisjoint(self.operators):
-                    return f"The p99 is close to the median, but {text}: messages cannot come any faster."
+            if saturated := self._saturated(busy):
+                return f"The p99 is close to the median, but {saturated}"
             return "The p99 is close to the median; nothing stands out."
-        start = f"Of the {_ms(total)} more, {_ms(grown.more)} are spent in the {grown.name}"
+        where = grown.name if grown.kind == "before" else f"in the {grown.name}"
+        start = f"Of the {_ms(total)} more, {_ms(grown.more)} are spent {where}"
         if grown.more > total * _MUCH:  # other parts take less
-            start = f"Messages around the p99 spend {_ms(grown.more)} more in the {grown.name}"
+            start = f"Messages around the p99 spend {_ms(grown.more)} more {where}"
+        if grown.kind == "before":
+            saturated = self._saturated(busy)
+            return f"{start}{f', while {saturated}' if saturated else '.'}"
         if grown.kind == "queue":
             return f"{start}{self._reason_of_queue(grown.operator)}."
         if grown.kind == "gpu":
@@ -402,6 +405,13 @@ class _Sample:
         if grown.kind == "device":
             return f"{start}: its stream is still busy with earlier messages."
         return f"{start}." if grown.kind == "link" else f"{start}, on the host."
+
+    def _saturated(self, busy: Shares) -> str:
+        """Return what keeps messages from coming faster; empty if nothing on the path does."""
+        for text, operators in busy.saturated.items():
+            if not set(operators).isdisjoint(self.operators):
+                return f"{text}: messages cannot come any faster."
+        return ""
 
     def _reason_of_queue(self, consumer: str) -> str:
         _, own = self._busiest(True, [consumer])

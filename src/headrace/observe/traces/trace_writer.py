@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict, deque
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from itertools import islice, repeat
 from math import isfinite
@@ -444,6 +445,9 @@ class TraceWriter(StatisticsWatcher):
                     "kernels": self._kernels_shown,
                     "dropped": {queue.name: queue.dropped for queue in self._depths if queue.dropped},
                     "segments": segments,
+                    "goals": {}
+                    if outcome is None
+                    else {name: asdict(goal) for name, goal in outcome.goals.items()},
                 },
             )
         finally:

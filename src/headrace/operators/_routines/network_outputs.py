@@ -1,4 +1,4 @@
-"""Outputs of networks: the class of each pixel, and the place where each channel of a heat map is largest."""
+"""Outputs of networks: the class of each pixel."""
 
 from __future__ import annotations
 
@@ -34,21 +34,4 @@ CLASSIFY = Routine("classify", _classify)
 """The channel with the largest score, the first of equal ones; or, of a sigmoid, whether channel 0 is at least 0.5.
 
 NaN is never the largest.
-"""
-
-THREADS_PER_CHANNEL = 256  # a block
-
-
-def _find_maxima(out: Array, maps: Array, rows: int, columns: int, channels: int) -> None:
-    planes = maps.reshape(-1, channels)
-    places = np.where(np.isnan(planes), np.float32(-np.inf), planes).argmax(axis=0)
-    found = out.reshape(channels, 2)
-    found[:, 0] = (places // columns).astype(np.float32) / np.float32(rows)
-    found[:, 1] = (places % columns).astype(np.float32) / np.float32(columns)
-
-
-FIND_MAXIMA = Routine("find_maxima", _find_maxima)
-"""For each channel the row and the column of its maximum, in [0, 1); the first of equal ones, and NaN never.
-
-A block of 256 threads per channel.
 """

@@ -1,0 +1,148 @@
+"""The specifications of Holoviz: what their setters take, and the tables of their names.
+
+The SDK's setters check types alone, and with TypeError. A value that cannot be drawn is kept, and drawn as the
+nearest one that can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from numbers import Integral, Real
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from headrace.operators import HolovizOp
+from headrace.viewer import InputSpec as _InputSpec
+from headrace.viewer import View as _View
+from headrace_holoscan.lenience import tell
+
+_Check: TypeAlias = Callable[[Any], Any]
+"""Returns a value as it is kept, or raises TypeError."""
+
+
+def _of(kind: Any) -> _Check:
+    def check(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError(f"{value!r} is no {getattr(kind, '__name__', 'list')}")
+        return value
+
+    return check
+
+
+def _number(value: Any) -> float:
+    return float(_of(Real)(value))
+
+
+def _integer(value: Any) -> int:
+    return int(_of(Integral)(value))
+
+
+def _numbers(value: Any) -> list[float]:
+    return [_number(each) for each in _of((Sequence, np.ndarray))(value)]
+
+
+def _texts(value: Any) -> list[str]:
+    return [_of(str)(each) for each in _of((list, tuple))(value)]
+
+
+def _views(value: Any) -> list[Any]:
+    return [_of(_View)(each) for each in _of((list, tuple))(value)]
+
+
+def _matrix(value: Any) -> list[float] | None:
+    numbers = None if value is None else _numbers(value)
+    if numbers is not None and len(numbers) != 16:
+        raise TypeError(f"a matrix has 16 numbers, not {len(numbers)}")
+    return numbers
+
+
+def _drawable(base: Any, spec: Any) -> dict[str, Any]:
+    """Return the values of a specification as headrace's class takes them: the nearest that can be drawn."""
+    found: dict[str, Any] = {}
+    for one in fields(base):
+        value = getattr(spec, one.name)
+        try:
+            setattr(base, one.name, value)
+        except ValueError as error:
+            tell(f"{type(spec).__name__}.{one.name} is {value!r}; the nearest value is drawn", str(error))
+            value = _nearest(one.name, value)
+        found[one.name] = value
+    return found
+
+
+def _nearest(name: str, value: Any) -> Any:
+    if name == "color":
+        numbers = [min(max(number, 0.0), 1.0) for number in value[:4]]
+        return numbers + [1.0] * (4 - len(numbers))
+    if name == "opacity":
+        return min(max(value, 0.0), 1.0)
+    return 1.0  # the size of a view, a line or a point
+
+
+class View(_View):
+    """Where a layer is drawn."""
+
+    _checks: ClassVar[dict[str, _Check]] = {
+        **dict.fromkeys(("offset_x", "offset_y", "width", "height"), _number),
+        "matrix": _matrix,
+    }
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._checks:
+            super().__setattr__(name, value)  # which raises
+        object.__setattr__(self, name, self._checks[name](value))
+
+    def drawn(self) -> _View:
+        """Return headrace's view for it."""
+        return _View(**_drawable(_View(), self))
+
+
+class InputSpec(_InputSpec):
+    """How one tensor is drawn."""
+
+    View = View
+    _checks: ClassVar[dict[str, _Check]] = {
+        **dict.fromkeys(("opacity", "line_width", "point_size"), _number),
+        "priority": _integer,
+        "color": _numbers,
+        "text": _texts,
+        "views": _views,
+    }
+
+    def __init__(self, tensor_name: str, type: Any) -> None:  # noqa: A002 (the SDK's name)
+        try:
+            base = _InputSpec(_of(str)(tensor_name), type)
+        except ValueError as error:
+            raise RuntimeError(str(error)) from None
+        vars(self).update(vars(base), color=list(base.color))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        kept = vars(self)
+        if name not in kept:
+            super().__setattr__(name, value)  # which raises
+        kept[name] = self._checks.get(name, _of(type(kept[name])))(value)
+
+    def copy(self) -> _InputSpec:
+        """Return headrace's specification for it."""
+        views = [view.drawn() if isinstance(view, View) else view for view in self.views]
+        values = _drawable(_InputSpec(), self) | {"views": views}
+        return _InputSpec(**values)
+
+
+_TABLES = {
+    "input_type": HolovizOp.InputType,
+    "image_format": HolovizOp.ImageFormat,
+    "depth_map_render_mode": HolovizOp.DepthMapRenderMode,
+    "yuv_model_conversion": HolovizOp.YuvModelConversion,
+    "yuv_range": HolovizOp.YuvRange,
+    "chroma_location": HolovizOp.ChromaLocation,
+    "color_space": HolovizOp.ColorSpace,
+}
+
+
+def table(name: str) -> dict[str, Any] | None:
+    """Return one of the SDK's private tables, of the names of an enumeration; None if there is none."""
+    kind: Any = _TABLES.get(name.removeprefix("_holoviz_str_to_"))
+    return None if kind is None else {each.name.lower(): each for each in kind}

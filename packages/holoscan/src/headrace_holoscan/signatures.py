@@ -1,0 +1,79 @@
+"""Constructors that take what the SDK's constructors take: the same names, orders and defaults."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from headrace.vocabulary import constructor, known_keywords
+
+Class = TypeVar("Class", bound=type[Any])
+
+
+def taking(
+    arguments: str,
+    *,
+    ignored: tuple[str, ...] = (),
+    hidden: tuple[str, ...] = (),
+    check: Any = None,
+    **names: Any,
+) -> Callable[[Class], Class]:
+    """Put in place the constructor of the SDK's class of that name.
+
+    None stands for an argument that is not given, where the SDK's default is None. An argument that headrace's
+    class does not take is kept as an attribute. An operator takes all arguments as parameters, and has headrace's
+    defaults.
+
+    Parameters
+    ----------
+    arguments
+        The arguments after `self`, as in the SDK's signature.
+    ignored
+        Arguments that are not passed on, because they mean something else to headrace's class.
+    hidden
+        Arguments that the component does not list among its own.
+    check
+        Called with the arguments; it may raise, or change them.
+    **names
+        Objects that the defaults name.
+    """
+    signature = inspect.signature(eval(f"lambda self, {arguments}: None", dict(names)))
+    is_operator = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+
+    def decorate(cls: Class) -> Class:
+        theirs = next(base for base in cls.__mro__ if not base.__module__.startswith(__package__))
+        taken = () if is_operator else known_keywords(theirs)
+        kind: Any = cls
+
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            bound = signature.bind(self, *args, **kwargs)
+            given = set(bound.arguments)
+            bound.apply_defaults()
+            if check is not None:
+                check(bound.arguments)
+            _, fragment, *values = bound.arguments.items()
+            parts: tuple[Any, ...] = ()
+            passed = {}
+            # As the SDK lists them: those that may be left out come last.
+            named = [(key, value) for key, value in values if key not in ("args", "name", *hidden)]
+            named.sort(key=lambda item: signature.parameters[item[0]].default is None)
+            self._headrace.given = {
+                key: value for key, value in named if (key in given if is_operator else value is not None)
+            }
+            for key, value in values:
+                if is_operator and key == "args":
+                    parts = value
+                elif key == "name" or (key in taken or (is_operator and key in given)):
+                    is_none = value is None and signature.parameters[key].default is None
+                    if not is_none and key not in ignored:
+                        passed[key] = value
+                elif not is_operator:
+                    setattr(self, key, value)
+            super(kind, self).__init__(fragment[1], *parts, **passed)
+
+        __init__.__signature__ = signature  # type: ignore[attr-defined]
+        cls.__init__ = constructor(__init__)
+        return cls
+
+    return decorate

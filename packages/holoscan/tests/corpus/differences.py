@@ -1,0 +1,231 @@
+"""Where headrace does something else than the SDK on purpose, and what the comparison leaves open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Operators that do not depend on each other print: which of the lines comes first is not said.
+ANY_ORDER = {
+    "decorators.a_tensor_map_is_split",
+    "decorators.several_results",
+    "flow_control.a_dynamic_flow_that_was_not_declared",
+    "flow_control.a_list_of_dynamic_flows",
+    "flow_control.fork_and_join",
+    "flow_control.mixed_flows",
+    "flow_control.several_dynamic_flows_for_one_compute",
+    "parameters.names_of_operators_that_were_given_none",
+    "pings.ping_thread_pools_from_a_list",
+    "services.services_of_an_application_of_fragments",
+    "status.a_monitor_that_ends_itself",  # the others may be idle for as long between two messages
+}
+
+# Operators that look at the others now and then. How often they do depends on the time that the others take.
+ANY_COUNT = {
+    "status.a_controller_releases_another_operator": "controller",
+    "status.a_monitor_that_ends_itself": "monitor",
+}
+
+# Readers and writers in real time: which value is read when depends on the machine.
+IN_REAL_TIME = {
+    "buffers.a_fast_reader_of_an_asynchronous_buffer",
+    "buffers.a_slow_reader_of_an_asynchronous_buffer",
+}
+
+# Programs that print when their condition is looked at: while nothing else is left, how often depends on the time.
+LOOKS = {"conditions.a_native_condition_is_evaluated_by_the_scheduler": ["update_state", "check"]}
+
+_NO_GPU = "without a GPU the SDK cannot do it; headrace simulates one"
+
+
+def _frames(count: int, *shape: int, name: str = "") -> list[Any]:
+    """Return the messages of the made-up video."""
+    return [{name: ["array", "uint8", [*shape], [value] * 12]} for value in range(1, count + 1)]
+
+
+# What headrace does, and why. A key that is not named is the same as on the SDK.
+DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
+    "applications.a_codelet_has_no_place": (
+        {"printed": ["NotImplementedError"], "raised": []},
+        "there are no codelets of C++; the constructor says so",
+    ),
+    "applications.frames_through_a_format_converter": (
+        {
+            "printed": ["'' [2, 3, 3]"] * 2,
+            "raised": [],
+            "computes": {"shape": 2, "source": 2},
+            "messages": {
+                "shape.in": [
+                    {"": ["array", "float32", [2, 3, 3], [value] * 12]}
+                    for value in (0.003921568859368563, 0.007843137718737125)
+                ],
+                "source.output": _frames(2, 4, 6, 3),
+            },
+        },
+        _NO_GPU,
+    ),
+    "applications.frames_into_a_window": (
+        {
+            "printed": ["ended"],
+            "raised": [],
+            "computes": {"source": 2},
+            "messages": {"source.output": _frames(2, 4, 6, 3, name="video")},
+        },
+        _NO_GPU,
+    ),
+    "applications.a_wrong_tensor_of_a_window": (
+        {"printed": ["refused at construction"], "raised": []},
+        "without Vulkan the SDK cannot import the operator; with it, it refuses at construction too",
+    ),
+    "applications.segmentation_of_scores": (
+        {
+            "printed": ["'out_tensor' [4, 4, 1]"],
+            "raised": [],
+            "computes": {"scores": 1, "shape": 1},
+            "messages": {
+                "scores.out": [
+                    {"inference_output_tensor": ["array", "float32", [1, 4, 4, 2], [0.0, 1.0] * 6]},
+                ],
+                "shape.in": [{"out_tensor": ["array", "uint8", [4, 4, 1], [1] * 8 + [0] * 4]}],
+            },
+        },
+        _NO_GPU,
+    ),
+    "applications.an_inference_specification": (
+        {"printed": ["seg True", "False"], "raised": []},
+        "without the libraries of CUDA the SDK cannot import the operator",
+    ),
+    "applications.raw_frames_of_a_camera": (
+        {
+            "printed": ["'' [4, 6, 4]"] * 2,
+            "raised": [],
+            "computes": {"shape": 2, "source": 2},
+            "messages": {
+                "shape.in": [
+                    {"": ["array", "uint8", [4, 6, 4], [value, value, value, 255] * 3]} for value in (1, 2)
+                ],
+                "source.output": _frames(2, 4, 6, 1),
+            },
+        },
+        _NO_GPU,
+    ),
+    "applications.a_camera_that_is_not_there": (
+        {"raised": ["CameraError"]},
+        "the SDK cannot import the operator without a library for JPEG; here the error lists the cameras",
+    ),
+    "applications.a_model_that_is_missing": (
+        {"raised": ["InferenceError"]},
+        "the SDK cannot import the operator without the libraries of CUDA; here the error names the file",
+    ),
+    "applications.the_largest_score_of_a_model": (
+        {
+            "printed": ["'scaled' [1, 8]"],
+            "raised": [],
+            "computes": {"shape": 1, "source": 1},
+            "messages": {
+                "shape.in": [{"scaled": ["array", "float32", [1, 8], [0.5, 0.6666666865348816] * 4]}],
+                "source.out": [{"scores": ["array", "float32", [1, 2, 3, 4], [float(n) for n in range(12)]]}],
+            },
+        },
+        "the SDK cannot import the operator without the libraries of CUDA",
+    ),
+    "applications.a_stream_condition_and_pool": (
+        {
+            "printed": ["True"] * 2,
+            "raised": [],
+            "computes": {"sink": 2, "source": 2},
+            "messages": {"sink.in": _frames(2, 4, 6, 3), "source.output": _frames(2, 4, 6, 3)},
+        },
+        _NO_GPU,
+    ),
+    "applications.a_green_context_and_its_streams": (
+        {"printed": ["True"], "raised": [], "computes": {"op": 1}},
+        _NO_GPU,
+    ),
+    "conditions.a_period_by_its_forms": (
+        {"printed": [f"{kind} 20000000" for kind in ("str", "str", "int", "float", "timedelta")]},
+        "a text with a unit is a period, too",
+    ),
+    "conditions.a_batch_by_the_sum_over_ports": (
+        {
+            "printed": ["(1, 2) (1,)", "(3, 4) (2,)"],
+            "messages": {
+                "rx.in1": [[1, 2], [3, 4]],
+                "rx.in2": [[1], [2]],
+                "tx2.out": [1, 2],
+                "tx4.out": [1, 2, 3, 4],
+            },
+            "computes": {"rx": 2, "tx2": 2, "tx4": 4},
+        },
+        "a message goes as far as it can before the next source runs",
+    ),
+    "flow_control.no_dynamic_flow_at_all_ends_the_run": (
+        {"printed": ["I am here - tx"] * 2, "messages": {}, "computes": {"tx": 2}, "raised": []},
+        "the SDK's process dies",
+    ),
+    "buffers.several_emits_in_one_compute": (
+        {
+            "printed": ["(0, 1, 2)"],
+            "raised": [],
+            "computes": {"rx": 1, "tx": 1},
+            "messages": {"rx.in": [[0, 1, 2]], "tx.out": [0, 1, 2]},
+        },
+        "several emits in one compute are delivered, as far as the queue behind them has room",
+    ),
+    "conditions.conditions_of_an_operator": (
+        {"printed": ["['flag', 'once']"]},
+        "the condition of every operator is made when somebody asks for it",
+    ),
+    "subgraphs.an_unknown_interface_port": (
+        {
+            "computes": {"one_forwarding": 3},
+            "messages": {"one_forwarding.in": [1, 2, 3], "one_forwarding.out": [1, 2, 3]},
+        },
+        "an operator whose output is not connected runs",
+    ),
+    "subgraphs.two_subgraphs_of_one_name": (
+        {
+            "computes": {"one_forwarding": 3, "three_forwarding": 3},
+            "messages": {
+                f"{name}_forwarding.{port}": [1, 2, 3] for name in ("one", "three") for port in ("in", "out")
+            },
+        },
+        "an operator whose output is not connected runs",
+    ),
+    "errors.an_unconnected_output": (
+        {
+            "messages": {"other.out": [1], "rx.in": [1], "tx.out": [1, 1]},
+            "computes": {"other": 1, "rx": 1, "tx": 2},
+        },
+        "the operator runs; what it emits there is counted as dropped",
+    ),
+    "parameters.an_argument_that_is_any_object": (
+        {"printed": ["op thing"], "computes": {"op": 1}},
+        "every object can be an argument",
+    ),
+    "parameters.an_argument_that_is_none": (
+        {"printed": ["op None"], "computes": {"op": 1}},
+        "every object can be an argument, and so can None",
+    ),
+    "parameters.parameters_before_and_after_initialize": (
+        {"printed": ["init True", "before True", "after 4.5", "op 4.5"]},
+        "a parameter has its value from the constructor on",
+    ),
+    "status.the_asynchronous_condition_of_every_operator": (
+        {"printed": ["False", "start READY", "rx 1", "rx 2", "rx 3"]},
+        "the condition is there from the constructor on",
+    ),
+}
+
+# Programs of tests/oracle in which the layer keeps what headrace does, for the reason that is given there.
+KEPT = {
+    "a_block_larger_than_the_pools",
+    "a_burst_into_a_long_queue_is_a_batch",
+    "a_freed_block_is_there_again",
+    "a_pool_offers_what_is_larger_than_a_block",
+    "a_tensor_ping_larger_than_a_block",
+    "a_tensor_ping_without_columns_has_channels",
+    "an_exhausted_pool_is_asked_again",
+    "an_unconnected_output_is_allowed",
+    "an_unknown_port_in_receive",
+    "the_sum_of_messages_over_ports",
+}

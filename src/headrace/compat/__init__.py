@@ -1,1 +1,0 @@
-"""Packages with the names of other systems, for programs that were written for them."""

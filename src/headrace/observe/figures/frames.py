@@ -1,0 +1,391 @@
+"""FrameTable: every frame that the first operator of a path sends, to its end, whatever that is.
+
+A frame is a message that the first operator puts into a queue on a way to the last one. What follows from it
+belongs to it: an operator that emits three messages for one has split it, one that emits one for ten has joined
+ten. A frame has ended when nothing that follows from it is under way any more. If parts of it ended differently,
+the worst counts.
+
+The table follows messages by the two facts that are recorded of each: its number among those of its output and
+queue, and the compute from which it follows. So it needs no clock and no guess, and what it says adds up: each
+frame that was sent has exactly one `Fate`, or is under way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from headrace.core.graph_queries import reachable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from headrace.observe.events.records import (
+        Computes,
+        Drops,
+        Emissions,
+        OperatorInfo,
+        QueueInfo,
+        RunInfo,
+        Times,
+    )
+
+Feed: TypeAlias = "tuple[QueueInfo, int]"
+"""A queue and the position of one of its outputs."""
+_NONE = np.zeros(0, np.int64)
+
+
+class Fate(IntEnum):
+    """How a frame ended, from the best to the worst."""
+
+    DROPPED = 0
+    """On purpose: a queue's policy or a join dropped it, or an operator sent nothing on for it."""
+    ARRIVED = 1
+    UNTIMED = 2
+    """It arrived, and its work on the device was not timed."""
+    LATE = 3
+    FAILED = 4
+    """A compute that had received it, or that it waited for, failed for good."""
+    LOST = 5
+    """With a process."""
+
+
+@dataclass(eq=False, slots=True)
+class Frames:
+    """Some frames, in the order in which they were sent.
+
+    Attributes
+    ----------
+    number
+        The number of each among all that were sent, from 0.
+    origin
+        When each began: at its acquisition, when its source was due, or when it was emitted.
+    emitted
+        When each was emitted.
+    fate
+        The worst that has happened to each so far.
+    latency, done, compute
+        The longest time until a part of each arrived, when that was, and the compute of the last operator.
+    """
+
+    number: Times
+    origin: Times
+    emitted: Times
+    fate: Times
+    latency: Times
+    done: Times
+    compute: Times
+
+
+class FrameTable:
+    """The frames of one path.
+
+    Parameters
+    ----------
+    run
+        The run.
+    names
+        The operators that a frame has to pass in this order; it may pass others in between.
+    bound
+        The time above which a frame is late.
+
+    Attributes
+    ----------
+    sent
+        The number of frames so far.
+    newest
+        The end of the newest compute that was added.
+    """
+
+    def __init__(self, run: RunInfo, names: Sequence[str], bound: int) -> None:
+        self.sent = 0
+        self.newest = run.started
+        self._run, self._names, self._bound = run, names, bound
+        self._feeds: dict[Feed, _Tokens] = {}
+        self._operators: dict[OperatorInfo, _Tokens] = {}
+        # A row for each frame that has not ended: the columns of `Frames`, and the number of its parts under way.
+        self._rows: NDArray[np.int64] = np.zeros((0, 8), np.int64)
+        self._ended: list[NDArray[np.int64]] = []
+        self.follow()
+
+    def follow(self) -> None:
+        """Find the ways that frames may take now; what is on a way that was removed goes on."""
+        feeds = _feeds_between(self._run, self._names)
+        for queue, position in feeds:
+            self._feeds.setdefault((queue, position), _Tokens())
+            self._operators.setdefault(queue.outputs[position].operator, _Tokens())
+            self._operators.setdefault(queue.operator, _Tokens())
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether an operator on the way is not watched any more, so that there are frames that nobody knows of."""
+        return any(operator.is_unseen for operator in self._operators)
+
+    # What happens.
+
+    def add(self, batch: Computes) -> Frames | None:
+        """Add the computes of an operator; return the frames of which a part has come too late with them."""
+        operator = batch.operator
+        if operator not in self._operators:
+            return None
+        self.newest = max(self.newest, int(batch.ended[-1]))
+        late = None
+        if operator.name != self._names[0]:
+            late = self._receive(batch)
+        for emissions in batch.emissions:
+            tokens = self._feeds.get((emissions.queue, emissions.output))
+            if tokens is None:
+                continue
+            tokens.known = max(tokens.known, int(emissions.number.max(initial=-1)) + 1)
+            if operator.name == self._names[0]:
+                self._begin(batch, emissions, tokens)
+            else:
+                self._pass_on(batch, emissions, tokens)
+        self._retire(batch)
+        return late
+
+    def drop(self, drops: Drops) -> None:
+        """Note messages that were dropped on purpose."""
+        for position in np.unique(drops.output).tolist():
+            tokens = self._feeds.get((drops.queue, position))
+            if tokens is not None:
+                _, rows = tokens.take(drops.number[drops.output == position], keeps_early=True)
+                self._release(rows)
+        self._end()
+
+    def _receive(self, batch: Computes) -> Frames | None:
+        """Let frames arrive in computes, or fail with them."""
+        held, is_last = self._operators[batch.operator], batch.operator.name == self._names[-1]
+        computes, frames = [], []
+        for arrivals in batch.arrivals:
+            for position in range(len(arrivals.queue.outputs)):
+                tokens = self._feeds.get((arrivals.queue, position))
+                if tokens is not None:
+                    chosen = (arrivals.output == position).nonzero()[0]
+                    of, found = tokens.take(arrivals.number[chosen])
+                    computes.append(arrivals.compute[chosen[of]])
+                    frames.append(found)
+        for discards in batch.discards:
+            for position in range(len(discards.queue.outputs)):
+                tokens = self._feeds.get((discards.queue, position))
+                if tokens is not None:
+                    _, found = tokens.take(discards.number[discards.output == position])
+                    self._worsen(found, Fate.FAILED)
+                    self._release(found)
+        if not frames:
+            return None
+        compute, frame = np.concatenate(computes), np.concatenate(frames)
+        has_failed = batch.is_failed[compute - batch.first]
+        self._worsen(frame[has_failed], Fate.FAILED)
+        if not is_last:
+            order = np.argsort(compute, kind="stable")
+            held.add(compute[order], frame[order])
+            return None
+        late = self._arrive(batch, compute[~has_failed], frame[~has_failed])
+        self._release(frame)
+        return late
+
+    def _arrive(self, batch: Computes, compute: Times, frame: Times) -> Frames | None:
+        """Note the latency of frames that the last operator received; return those that are late now."""
+        places = compute - batch.first
+        rows = self._find(frame)
+        # Of work that was not timed, only the return of the compute is known, which is earlier.
+        done = batch.done[places]
+        latency = done - self._rows[rows, _ORIGIN]
+        is_longest = latency >= self._rows[rows, _LATENCY]
+        np.maximum.at(self._rows[:, _LATENCY], rows, latency)
+        self._rows[rows[is_longest], _DONE] = done[is_longest]
+        self._rows[rows[is_longest], _COMPUTE] = compute[is_longest]
+        is_late = latency > self._bound
+        fate = np.where(
+            is_late, Fate.LATE, np.where(batch.is_timed[places], int(Fate.ARRIVED), int(Fate.UNTIMED))
+        )
+        news = np.unique(rows[is_late & (self._rows[rows, _FATE] < Fate.LATE)])
+        np.maximum.at(self._rows[:, _FATE], rows, fate)
+        return _frames_of(self._rows[news]) if len(news) else None
+
+    def _begin(self, batch: Computes, emissions: Emissions, tokens: _Tokens) -> None:
+        """Add the frames that the first operator sent, and those that a full queue rejected at once."""
+        count, rejected = len(emissions.number), len(emissions.rejected)
+        emitted, due = emissions.emitted, batch.due[emissions.compute - batch.first]
+        origin = emitted
+        if batch.operator.is_source:
+            origin = self._run.origins(emissions.acq_timestamp, emitted, due)
+        rows = np.zeros((count + rejected, 8), np.int64)
+        rows[:, _NUMBER] = np.arange(self.sent, self.sent + count + rejected)
+        rows[:count, _ORIGIN], rows[:count, _EMITTED], rows[:count, _PARTS] = origin, emitted, 1
+        # A compute that did not expect the full queue has failed.
+        has_failed = batch.is_failed[emissions.rejected_by - batch.first]
+        rows[count:, _FATE] = np.where(has_failed, int(Fate.FAILED), int(Fate.DROPPED))
+        rows[count:, _EMITTED] = rows[count:, _ORIGIN] = emissions.rejected
+        self._rows = np.concatenate((self._rows, rows))
+        self.sent += count + rejected
+        self._release(tokens.add(emissions.number, rows[:count, _NUMBER]))
+
+    def _pass_on(self, batch: Computes, emissions: Emissions, tokens: _Tokens) -> None:
+        """Let the frames of computes go on with what these emitted."""
+        held = self._operators[batch.operator]
+        of, frames = held.find(emissions.producer)
+        if len(frames):
+            np.add.at(self._rows[:, _PARTS], self._find(frames), 1)
+            self._release(tokens.add(emissions.number[of], frames))
+        if len(emissions.rejected):
+            self._worsen(held.find(emissions.rejected_by)[1], Fate.DROPPED)
+
+    def _retire(self, batch: Computes) -> None:
+        """Let go of the frames of computes from which nothing will follow any more."""
+        held = self._operators[batch.operator]
+        if len(held.keys):
+            end = int(held.keys[-1]) if batch.operator.goes_on else batch.first + len(batch.started)
+            self._release(held.take_before(end))
+        self._end()
+
+    # The end of the run.
+
+    def finish(self) -> tuple[Frames, int]:
+        """End the frames that operators held, and those that were lost with a process.
+
+        Return those that were still under way, and the number of those of which nobody knows what became of them.
+        """
+        for held in self._operators.values():
+            self._release(held.take_before(_NEVER))
+        unknown = [np.zeros(0, np.int64)]
+        for queue in dict.fromkeys(queue for queue, _ in self._feeds):
+            feeds = [tokens for feed, tokens in self._feeds.items() if feed[0] is queue]
+            if queue.operator.is_cut:
+                unknown += [tokens.frames for tokens in feeds]
+            elif self._run.fragments:
+                self._lose(feeds, queue.waiting)
+        self._end()
+        is_unknown = np.isin(self._rows[:, _NUMBER], np.concatenate(unknown))
+        return _frames_of(self._rows[~is_unknown]), int(is_unknown.sum())
+
+    def _lose(self, feeds: list[_Tokens], waiting: int) -> None:
+        """Let all but the last messages of a queue, which wait there, be lost."""
+        if len(feeds) == 1:
+            tokens = feeds[0]
+            numbers = np.unique(tokens.keys)
+            _, frames = tokens.take(numbers[: max(len(numbers) - waiting, 0)])
+        elif not waiting:
+            frames = np.concatenate([tokens.take(tokens.keys.copy())[1] for tokens in feeds])
+        else:  # nobody knows through which output those came that wait
+            return
+        self._worsen(frames, Fate.LOST)
+        self._release(frames)
+
+    def take_ended(self) -> Frames:
+        """Return the frames that ended since the last call."""
+        ended, self._ended = self._ended, []
+        return _frames_of(np.concatenate([self._rows[:0], *ended]))
+
+    # Inside.
+
+    def _find(self, frames: Times) -> Times:
+        found: Times = self._rows[:, _NUMBER].searchsorted(frames)
+        return found
+
+    def _worsen(self, frames: Times, fate: int) -> None:
+        np.maximum.at(self._rows[:, _FATE], self._find(frames), fate)
+
+    def _release(self, frames: Times) -> None:
+        """Note that parts of frames are not under way any more."""
+        np.subtract.at(self._rows[:, _PARTS], self._find(frames), 1)
+
+    def _end(self) -> None:
+        has_ended = self._rows[:, _PARTS] == 0
+        if has_ended.any():
+            self._ended.append(self._rows[has_ended])
+            self._rows = self._rows[~has_ended]
+
+
+_NUMBER, _ORIGIN, _EMITTED, _FATE, _LATENCY, _DONE, _COMPUTE, _PARTS = range(8)
+_NEVER = 1 << 62
+
+
+class _Tokens:
+    """Parts of frames, by the number of the message or the compute in which they are, in its order."""
+
+    __slots__ = ("_early", "frames", "keys", "known")
+
+    def __init__(self) -> None:
+        self.keys = self.frames = _NONE
+        # The number after the last message of which is known that it was emitted.
+        self.known = 0
+        # The numbers of messages that were dropped before it is known that they were emitted.
+        self._early = _NONE
+
+    def add(self, keys: Times, frames: Times) -> Times:
+        """Add parts of frames; return those that have left already."""
+        is_early = np.isin(keys, self._early)
+        self._early = self._early[self._early >= self.known]
+        left = frames[is_early]
+        self.keys = np.concatenate((self.keys, keys[~is_early]))
+        self.frames = np.concatenate((self.frames, frames[~is_early]))
+        return left
+
+    def find(self, keys: Times) -> tuple[Times, Times]:
+        """Return the parts with some keys: the positions of their keys, and their frames."""
+        of, rows = self._rows_of(keys)
+        return of, self.frames[rows]
+
+    def take(self, keys: Times, keeps_early: bool = False) -> tuple[Times, Times]:
+        """Remove the parts with some keys, and return them as `find` does."""
+        of, rows = self._rows_of(keys)
+        found = self.frames[rows]
+        if keeps_early:
+            self._early = np.concatenate((self._early, keys[keys >= self.known]))
+        if len(rows):
+            stays = np.ones(len(self.keys), np.bool_)
+            stays[rows] = False
+            self.keys, self.frames = self.keys[stays], self.frames[stays]
+        return of, found
+
+    def take_before(self, end: int) -> Times:
+        """Remove the parts whose keys are less than `end`, and return their frames."""
+        count = int(self.keys.searchsorted(end))
+        found, self.keys, self.frames = self.frames[:count], self.keys[count:], self.frames[count:]
+        return found
+
+    def _rows_of(self, keys: Times) -> tuple[Times, Times]:
+        first = self.keys.searchsorted(keys, "left")
+        counts = self.keys.searchsorted(keys, "right") - first
+        of = np.repeat(np.arange(len(keys)), counts)
+        return of, np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(len(of))
+
+
+def _frames_of(rows: NDArray[np.int64]) -> Frames:
+    return Frames(*rows[:, :_PARTS].T)
+
+
+def _feeds_between(run: RunInfo, names: Sequence[str]) -> list[Feed]:
+    """Return the feeds on all ways from the first of some operators to the last, through the others in order."""
+    feeds = [
+        (output.operator, queue, position)
+        for queue in run.queues
+        for position, output in enumerate(queue.outputs)
+        if output.operator not in queue.closing
+    ]
+    behind_of: dict[OperatorInfo, list[OperatorInfo]] = {}
+    before_of: dict[OperatorInfo, list[OperatorInfo]] = {}
+    for source, queue, _ in feeds:
+        behind_of.setdefault(source, []).append(queue.operator)
+        before_of.setdefault(queue.operator, []).append(source)
+    found: list[Feed] = []
+    for first, last in pairwise(map(run.operator, names)):
+        behind = reachable(first, lambda one: behind_of.get(one, ()))
+        before = reachable(last, lambda one: before_of.get(one, ()))
+        leg = [
+            (queue, position)
+            for source, queue, position in feeds
+            if source in behind and queue.operator in before
+        ]
+        if not leg:
+            return []
+        found += leg
+    return found

@@ -1,0 +1,392 @@
+"""Every frame of a goal has one fate, whatever happens to it; the counts add up to what was sent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import aligned, op, retry
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import IOSpec
+from headrace.core.error_policy import dead_letter, restart, skip
+from headrace.core.errors import GraphError
+from headrace.observe import TraceWriter, watch
+from headrace.observe.figures.frames import FrameTable
+from tests.harness.application import SCHEDULERS, App, greedy
+from tests.harness.operators import Step, through
+from tests.observe.figures.test_statistics import MS, chain, takes
+
+FATES = ("arrived", "late", "failed", "dropped", "lost", "outstanding")
+
+
+def judged(compose: Any, path: str, **bounds: Any) -> Any:
+    app = App(compose, greedy)
+    goal = app.expect(path, **bounds)
+    app.run()
+    assert sum(getattr(goal, fate) for fate in FATES) == goal.sent
+    (outcome,) = app.outcome.goals.values()
+    assert all(getattr(outcome, fate) == getattr(goal, fate) for fate in ("sent", "is_met", *FATES))
+    return goal
+
+
+def counts(goal: Any) -> dict[str, int]:
+    return {fate: getattr(goal, fate) for fate in FATES if getattr(goal, fate)}
+
+
+def source(app: Any, count: int, period: str = "10ms", name: str = "source", **options: Any) -> Step:
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        op_output.emit(self.ticks, "out", acq_timestamp=app.now)
+
+    return Step(
+        app,
+        CountCondition(app, count),
+        PeriodicCondition(app, period),
+        outputs=["out"],
+        body=body,
+        name=name,
+        **options,
+    )
+
+
+def refuses(numbers: set[int], attempts: int = 99) -> Any:
+    """Return a body that fails for some messages, so many times each, and passes the others on."""
+    failures: dict[int, int] = {}
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        value = op_input.receive("in")
+        failures[value] = failures.get(value, 0) + 1
+        if value in numbers and failures[value] <= attempts:
+            raise ValueError(value)
+        if self.spec.outputs:
+            op_output.emit(value, "out")
+
+    return body
+
+
+@pytest.mark.parametrize("name", ["middle", "sink"])
+@pytest.mark.parametrize(
+    ("policy", "attempts", "fates"),
+    [
+        ("skip", 99, {"arrived": 8, "failed": 2}),
+        (restart(5), 99, {"arrived": 8, "failed": 2}),
+        (retry(times=2, backoff="1ms"), 1, {"arrived": 10}),
+        (retry(times=2, backoff="8ms"), 1, {"arrived": 8, "late": 2}),
+        (retry(times=2, backoff="1ms") | skip(), 99, {"arrived": 8, "failed": 2}),
+    ],
+)
+def test_frames_that_are_tried_again_arrive_and_those_that_are_given_up_fail(
+    name: str, policy: Any, attempts: int, fates: dict[str, int]
+) -> None:
+    def passes(fails: bool) -> Any:
+        return refuses({2, 5} if fails else set(), attempts)
+
+    def compose(app: Any) -> None:
+        middle = Step(app, inputs=["in"], outputs=["out"], body=passes(name == "middle"), name="middle")
+        sink = Step(app, inputs=["in"], body=passes(name == "sink"), name="sink")
+        (middle if name == "middle" else sink).on_error = policy
+        app.add_flow(source(app, 10), middle, size=10)
+        app.add_flow(middle, sink, size=10)
+
+    goal = judged(compose, "source->sink", max="5ms")
+    assert counts(goal) == fates
+    assert goal.is_met is (fates == {"arrived": 10})
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_dead_letters_fail_and_the_main_path_is_seen(times: int) -> None:
+    def compose(app: Any) -> None:
+        policy = skip() | dead_letter("bad")
+        if times:
+            policy = retry(times=times) | policy
+        middle = Step(app, inputs=["in"], outputs=["out"], body=refuses({3}), name="middle", on_error=policy)
+        app.add_flow(source(app, 5), middle, size=5)
+        app.add_flow(middle, Step(app, inputs=["in"], body=takes(1), name="sink"), {("out", "in")})
+        app.add_flow(middle, Step(app, inputs=["in"], body=takes(1), name="bin"), {("bad", "in")})
+
+    app = App(compose, greedy)
+    goal, letters = app.expect("source->sink", max="5ms"), app.expect("source->bin", max="5ms")
+    tracker = app.track(0, 0)
+    app.run()
+    assert (counts(goal), goal.is_met) == ({"arrived": 4, "failed": 1}, False)
+    # It has an origin, and the frames that are no dead letters did not go there.
+    assert (counts(letters), letters.figure("max")) == ({"dropped": 4, "failed": 1}, 0)
+    assert {path.name: path.count for path in tracker.statistics.paths} == {
+        "source,middle,sink": 4,
+        "source,middle,bin": 1,
+    }
+
+
+def test_frames_that_a_join_does_not_match_are_dropped_and_the_goal_is_met() -> None:
+    def compose(app: Any) -> None:
+        @op(join=aligned("10ms"))
+        def pair(left: Any, right: Any) -> None:
+            pass
+
+        pairs = pair(app)
+        app.add_flow(source(app, 6, "30Hz", "left"), pairs, {("out", "left")})
+        app.add_flow(source(app, 8, "50Hz", "right"), pairs, {("out", "right")})
+
+    goal = judged(compose, "right->pair", p99="30ms")
+    assert (counts(goal), goal.is_met) == ({"arrived": 5, "dropped": 3}, True), str(goal)
+    assert "3 were dropped on purpose" in str(goal)
+
+
+@pytest.mark.parametrize("policy", ["POP", "REJECT"])
+def test_frames_that_a_policy_drops_are_counted_and_do_not_miss(policy: str) -> None:
+    def compose(app: Any) -> None:
+        def burst(self: Any, op_input: Any, op_output: Any) -> None:
+            for number in range(3):
+                op_output.emit(number, "out")
+
+        first = Step(
+            app,
+            CountCondition(app, 20),
+            PeriodicCondition(app, "10ms"),
+            outputs=[("out", {"size": 3})],
+            body=burst,
+            name="source",
+        )
+        slow = Step(app, inputs=["in"], body=takes(4), name="slow")
+        app.add_flow(first, slow, size=1, policy=IOSpec.QueuePolicy[policy])
+
+    goal = judged(compose, "source->slow", p99="5ms")
+    assert (counts(goal), goal.is_met) == ({"arrived": 20, "dropped": 40}, True)
+
+
+def test_garbage_that_an_operator_answers_with_nothing_does_not_break_a_goal() -> None:
+    def compose(app: Any) -> None:
+        @op
+        def parse(request: int) -> int | None:
+            return request if request % 2 else None
+
+        parsed = parse(app)
+        app.add_flow(source(app, 10), parsed)
+        app.add_flow(parsed, Step(app, inputs=["in"], body=takes(1), name="answer"))
+
+    goal = judged(compose, "source->answer", max="5ms")
+    assert (counts(goal), goal.is_met) == ({"arrived": 5, "dropped": 5}, True)
+
+
+def test_what_an_operator_splits_and_joins_is_one_frame() -> None:
+    def compose(app: Any) -> None:
+        def split(self: Any, op_input: Any, op_output: Any) -> None:
+            value = op_input.receive("in")
+            for _ in range(3):
+                op_output.emit(value, "out")
+
+        middle = Step(app, inputs=["in"], outputs=[("out", {"size": 3})], body=split, name="middle")
+        sink = Step(app, inputs=["in"], body=refuses({4}), name="sink", on_error="skip")
+        app.add_flow(source(app, 6), middle)
+        app.add_flow(middle, sink, size=3)
+
+    goal = judged(compose, "source->sink", max="5ms")
+    assert counts(goal) == {"arrived": 5, "failed": 1}
+    assert goal.sent == 6
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize("options", [{}, {"workers": 3}, {"workers": 3, "ordered": False}])
+def test_frames_keep_their_fate_through_replicas_and_on_several_threads(
+    scheduler: Any, options: dict[str, Any]
+) -> None:
+    def compose(app: Any) -> None:
+        @op
+        def numbers() -> Any:
+            yield from range(40)
+
+        @op
+        def check(value: int) -> int | None:
+            if value % 10 == 0:
+                raise ValueError(value)
+            return None if value % 10 == 5 else value
+
+        @op
+        def take(value: int) -> None:
+            pass
+
+        checked = check(app, on_error="skip", **options)
+        app.add_flow(numbers(app), checked)
+        app.add_flow(checked, take(app))
+
+    app = App(compose, scheduler, clock=None)
+    goal = app.expect("numbers->take", max="1h")
+    app.run()
+    assert (goal.sent, counts(goal)) == (40, {"arrived": 32, "failed": 4, "dropped": 4})
+
+
+def test_frames_of_a_function_that_yields_end_with_its_last_value() -> None:
+    def compose(app: Any) -> None:
+        @op
+        def twice(value: int) -> Any:
+            app.scheduler().clock.sleep_for(MS)
+            yield value
+            app.scheduler().clock.sleep_for(MS)
+            yield value
+
+        again = twice(app)
+        app.add_flow(source(app, 5), again)
+        app.add_flow(again, Step(app, inputs=["in"], body=takes(1), name="sink"))
+
+    goal = judged(compose, "source->sink", max="5ms")
+    assert counts(goal) == {"arrived": 5}
+    assert goal.figure("max") == 4 * MS  # the second value follows the first one's compute of the sink
+
+
+def test_two_goals_of_one_path_both_count(tmp_path: Path) -> None:
+    app = App(chain(1, 2), greedy)
+    strict, loose = app.expect("a->b", max="1ms"), app.expect("a->b", max="1s")
+    watch(app, TraceWriter(tmp_path / "trace.json"))
+    tracker = app.track(0, 0)
+    app.run()
+    assert (strict.is_met, loose.is_met) == (False, True)
+    assert list(app.outcome.goals) == ["a->b", "a->b (max at most 1000 ms)"]
+    assert {goal.name: goal.is_met for goal in tracker.statistics.goals} == {
+        "a->b": False,
+        "a->b (max at most 1000 ms)": True,
+    }
+    written = json.loads((tmp_path / "trace.json").read_text())
+    assert '"late": 5' in json.dumps(written)
+
+
+def test_frames_whose_graph_changes_are_still_of_the_goal() -> None:
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            if self.ticks == 5:
+                app.remove_flow(first, last)
+                middle = through(app, name="middle")
+                app.add_flow(first, middle)
+                app.add_flow(middle, last)
+
+        first = source(app, 10)
+        last = Step(app, inputs=["in"], body=body, name="sink")
+        app.add_flow(first, last)
+
+    goal = judged(compose, "source->sink", max="5ms")
+    assert counts(goal) == {"arrived": 10}
+
+
+def test_an_error_that_ends_the_run_fails_its_frame() -> None:
+    def compose(app: Any) -> None:
+        sink = Step(app, inputs=["in"], body=refuses({3}), name="sink")
+        app.add_flow(source(app, 5), sink)
+
+    app = App(compose, greedy)
+    goal = app.expect("source->sink", max="5ms")
+    with pytest.raises(ValueError, match="3"):
+        app.run()
+    assert (goal.arrived, goal.failed, goal.is_met) == (2, 1, False)
+
+
+def test_a_goal_that_could_not_be_counted_to_the_end_is_not_called_met(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*given: Any) -> None:
+        raise RuntimeError("a defect")
+
+    app = App(chain(1, 2), greedy)
+    goal = app.expect("a->b", max="1s")
+    monkeypatch.setattr(FrameTable, "drop", fail)
+    monkeypatch.setattr(FrameTable, "_pass_on", fail)
+    app.run()
+    assert goal.is_met is True, "neither is needed here"
+    monkeypatch.setattr(FrameTable, "_receive", fail)
+    app.run()
+    assert goal.is_met is None
+    assert "not watched to the end" in str(goal)
+
+
+# Periods.
+
+
+def ticks(app: Any, late: dict[int, int], count: int = 10, policy: str = "CATCH_UP_MISSED_TICKS") -> Step:
+    """Return an operator that ticks every 10 ms; before some of them, another one keeps the worker for so long."""
+
+    def body(self: Any, op_input: Any, op_output: Any) -> None:
+        app.scheduler().clock.sleep_for(late.get(self.ticks, 0) * MS)
+
+    tick = Step(
+        app,
+        CountCondition(app, count),
+        PeriodicCondition(app, "10ms", policy),
+        body=body,
+        name="tick",
+    )
+    app.add_operator(tick)
+    return tick
+
+
+@pytest.mark.parametrize(
+    ("policy", "fates", "worst", "late_ticks"),
+    [
+        # The third takes 25 ms: the fourth begins 15 ms after it was due, the fifth 5 ms.
+        ("CATCH_UP_MISSED_TICKS", {"arrived": 8, "late": 2}, 15, 1),
+        # The fourth begins 15 ms after it was due, and one is skipped.
+        ("NO_CATCH_UP_MISSED_TICKS", {"arrived": 9, "late": 1, "lost": 1}, 15, 1),
+    ],
+)
+def test_ticks_that_begin_too_late_miss_their_goal(
+    policy: str, fates: dict[str, int], worst: int, late_ticks: int
+) -> None:
+    app = App(lambda app: ticks(app, {3: 25}, 10, policy), greedy)
+    goal = app.expect("tick", period="10ms", jitter="1ms")
+    tracker = app.track(0, 0)
+    app.run()
+    assert (counts(goal), goal.is_met) == (fates, False)
+    assert goal.figure("jitter") == worst * MS
+    assert goal.recent[0].number == 4
+    figures = tracker.statistics.operator("tick")
+    assert (figures.latest, figures.late_ticks) == (worst * MS, late_ticks)
+    assert figures.skipped_ticks == fates.get("lost", 0)
+    assert "latest tick by" in str(tracker.statistics)
+    assert f"tick: NOT met; jitter {worst}.000 ms (at most 1); {fates['late']} of" in str(goal)
+
+
+def test_ticks_in_time_meet_their_goal() -> None:
+    app = App(lambda app: ticks(app, {3: 5}), greedy)
+    goal = app.expect("tick", period="10ms", jitter="100us")
+    app.run()
+    assert (counts(goal), goal.is_met, goal.figure("jitter")) == ({"arrived": 10}, True, 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "text"),
+    [
+        ("a->b", {"period": "1ms", "jitter": "1us"}, "is about the ticks of one operator"),
+        ("a", {"period": "1ms"}, "needs jitter= alone"),
+        ("a->b", {"max": "1ms", "jitter": "1us"}, "jitter= goes with period="),
+        ("a", {"period": 0, "jitter": "1us"}, "period must be more than 0"),
+    ],
+)
+def test_a_period_that_makes_no_sense_is_refused(path: str, given: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        App(chain(1, 2)).expect(path, **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a", "has a period of 10 ms"), ("b", "has no PeriodicCondition")]
+)
+def test_a_period_of_an_operator_that_has_another_one_is_an_error(name: str, text: str) -> None:
+    app = App(chain(1, 2))
+    app.expect(name, period="1ms", jitter="1us")
+    with pytest.raises(GraphError, match=text):
+        app.run()
+
+
+def test_a_compute_knows_when_it_was_due() -> None:
+    seen: list[tuple[int | None, int]] = []
+
+    def compose(app: Any) -> None:
+        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
+            seen.append((context.due, context.timestamp))
+            app.scheduler().clock.sleep_for(25 * MS if self.ticks == 2 else 0)
+
+        app.add_operator(
+            Step(app, CountCondition(app, 4), PeriodicCondition(app, "10ms"), body=body, name="tick")
+        )
+
+    App(compose, greedy).run()
+    assert seen == [(None, 0), (10 * MS, 10 * MS), (20 * MS, 35 * MS), (30 * MS, 35 * MS)]

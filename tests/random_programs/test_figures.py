@@ -1,0 +1,223 @@
+"""The figures of random programs in virtual time are those of a model that knows what each of them does.
+
+A program has sources with a clock or with acquisition timestamps, of which some stall, and chains of operators that
+take time, fail, are tried again, and answer with nothing. One worker computes; the model is a list of what
+happened, which the operators write themselves. Every count, latency and lateness of tracker, goals, JSON,
+Prometheus and outcome is compared with it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from headrace import retry
+from headrace.conditions import CountCondition, PeriodicCondition
+from headrace.core import IOSpec
+from headrace.core.error_policy import skip
+from tests.harness.application import THOROUGH, App, greedy
+from tests.harness.operators import Step
+
+MS = 1_000_000
+PROGRAMS = 300 if THOROUGH else 60
+
+
+@dataclass
+class Plan:
+    """What an operator does, and how its queue and its errors are treated."""
+
+    milliseconds: list[int]
+    fails: float = 0.0
+    silent: float = 0.0
+    policy: Any = None
+    retries: int = 0
+    queue: Any = None
+    size: int = 1
+
+
+@dataclass
+class Model:
+    """What happened, as the operators saw it."""
+
+    sent: int = 0
+    origins: dict[int, int] = field(default_factory=dict)
+    latencies: dict[int, int] = field(default_factory=dict)
+    fates: dict[int, str] = field(default_factory=dict)
+    computes: Counter[str] = field(default_factory=Counter)
+    host: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    retries: Counter[str] = field(default_factory=Counter)
+    lateness: list[int] = field(default_factory=list)
+    skipped: int = 0
+
+
+def plans_of(rng: random.Random) -> list[Plan]:
+    found = []
+    for _ in range(rng.randint(1, 4)):
+        plan = Plan([rng.randint(0, 6) for _ in range(rng.randint(1, 4))])
+        if rng.random() < 0.5:
+            plan.fails = rng.choice([0.1, 0.4])
+            plan.policy = skip()
+            if rng.random() < 0.5:
+                plan.retries = rng.randint(1, 2)
+                plan.policy = retry(times=plan.retries, backoff=rng.choice([0, "3ms"])) | plan.policy
+        if rng.random() < 0.3:
+            plan.silent = 0.2
+        plan.size = rng.randint(1, 3)
+        plan.queue = rng.choice([None, None, IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT])
+        found.append(plan)
+    return found
+
+
+def program(seed: int, model: Model) -> Any:
+    """Return a compose of a random chain, which writes what it does to the model."""
+    rng = random.Random(seed)
+    plans = plans_of(rng)
+    period, count, burst = rng.randint(5, 20) * MS, rng.randint(5, 25), rng.choice([1, 1, 3])
+    policy = rng.choice(["CATCH_UP_MISSED_TICKS", "NO_CATCH_UP_MISSED_TICKS"])
+    acquired = rng.random() < 0.4
+    stalls = {tick: rng.randint(1, 50) * MS for tick in range(count) if rng.random() < 0.15}
+
+    def compose(app: Any) -> None:
+        due = [0]
+
+        def send(self: Any, op_input: Any, op_output: Any) -> None:
+            began, tick = app.now, self.ticks - 1
+            model.lateness.append(began - due[0])
+            origin = due[0]
+            if policy.startswith("NO"):
+                missed = (began - due[0]) // period if tick else 0
+                model.skipped += missed if tick < count - 1 else 0  # nothing is due after the last tick
+                due[0] += (missed + 1) * period
+            else:
+                due[0] += period
+            app.scheduler().clock.sleep_for(stalls.get(tick, 0))
+            for _ in range(burst):
+                number = model.sent
+                model.sent += 1
+                stamp = {}
+                model.origins[number] = origin
+                if acquired:
+                    model.origins[number] = stamp["acq_timestamp"] = max(app.now - 7 * MS, 0)
+                op_output.emit(number, "out", **stamp)
+            model.computes["source"] += 1
+            model.host["source"].append(app.now - began)
+
+        def work(plan: Plan, is_last: bool) -> Any:
+            chance = random.Random(seed + 1)
+            attempts: Counter[int] = Counter()
+
+            def body(self: Any, op_input: Any, op_output: Any) -> None:
+                began, number = app.now, op_input.receive("in")
+                took = plan.milliseconds[self.ticks % len(plan.milliseconds)]
+                app.scheduler().clock.sleep_for(took * MS)
+                model.computes[self.name] += 1
+                model.host[self.name].append(app.now - began)
+                if chance.random() < plan.fails:
+                    attempts[number] += 1
+                    if attempts[number] > plan.retries:
+                        model.fates[number] = "failed"
+                    else:
+                        model.retries[self.name] += 1
+                    raise ValueError(number)
+                if is_last:
+                    model.latencies[number] = app.now - model.origins[number]
+                elif chance.random() >= plan.silent:
+                    op_output.emit(number, "out")
+
+            return body
+
+        before = Step(
+            app,
+            CountCondition(app, count),
+            PeriodicCondition(app, period, policy),
+            outputs=[("out", {"size": burst})],
+            body=send,
+            name="source",
+        )
+        for place, plan in enumerate(plans):
+            is_last = place == len(plans) - 1
+            operator = Step(
+                app,
+                inputs=["in"],
+                outputs=[] if is_last else ["out"],
+                body=work(plan, is_last),
+                name=f"step{place}",
+            )
+            if plan.policy is not None:
+                operator.on_error = plan.policy
+            size = max(plan.size, burst) if plan.queue is None else plan.size
+            app.add_flow(before, operator, size=size, policy=plan.queue)
+            before = operator
+
+    compose.last = f"step{len(plans) - 1}"  # type: ignore[attr-defined]
+    compose.period = period  # type: ignore[attr-defined]
+    return compose
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_every_figure_is_the_models(seed: int) -> None:
+    model = Model()
+    compose = program(seed, model)
+    app = App(compose, greedy)
+    rng = random.Random(-seed)
+    bound, jitter = rng.randint(1, 60) * MS, rng.randint(1, 20) * MS
+    path = f"source->{compose.last}"
+    goal = app.expect(path, max=bound)
+    median = app.expect(path, p50=bound)
+    ticks = app.expect("source", period=compose.period, jitter=jitter)
+    tracker = app.track(0, 0)
+    outcome = app.run()
+    statistics = tracker.statistics
+    context = f"seed {seed}: {goal}"
+
+    # Each frame that neither arrived nor failed was dropped on purpose: every source ended, and nothing waits.
+    late = sum(latency > bound for latency in model.latencies.values())
+    failed = sum(fate == "failed" for fate in model.fates.values())
+    assert (goal.sent, goal.late, goal.arrived) == (model.sent, late, len(model.latencies) - late), context
+    assert (goal.failed, goal.lost, goal.outstanding, goal.untimed) == (failed, 0, 0, 0), context
+    assert goal.dropped == model.sent - len(model.latencies) - failed, context
+    is_known = bool(model.latencies or failed)
+    assert goal.is_met == (not late and not failed if is_known else None), context
+    judged = sorted(model.latencies.values()) + [1 << 60] * failed
+    assert median.is_met == (judged[(len(judged) + 1) // 2 - 1] <= bound if judged else None), context
+    assert goal.figure("max") == max(model.latencies.values(), default=0), context
+    assert len(goal.recent) == late, context
+    assert all(sum(part.duration for part in miss.breakdown.parts) == miss.latency for miss in goal.recent), (
+        context
+    )
+    assert sorted(miss.latency for miss in goal.recent) == sorted(
+        latency for latency in model.latencies.values() if latency > bound
+    ), context
+
+    # Ticks.
+    assert (ticks.late, ticks.lost) == (sum(each > jitter for each in model.lateness), model.skipped), context
+    assert ticks.sent == len(model.lateness) + model.skipped, context
+    assert ticks.figure("jitter") == max(model.lateness), context
+    assert statistics.operator("source").latest == max(model.lateness), context
+    assert statistics.operator("source").skipped_ticks == model.skipped, context
+    assert statistics.operator("source").late_ticks == sum(
+        each >= compose.period for each in model.lateness[1:]
+    ), context
+
+    # Operators, paths, and the same in JSON, Prometheus and the outcome.
+    for operator in statistics.operators:
+        assert operator.count == model.computes[operator.name], context
+        assert operator.retries == model.retries[operator.name], context
+        host = model.host[operator.name]
+        assert (operator.host.max, operator.host.min) == (max(host, default=0), min(host, default=0)), context
+    latencies = sorted(model.latencies.values())
+    expected = [(len(latencies), latencies[-1])] if latencies else []
+    assert [(path.count, path.latency.max) for path in statistics.paths] == expected, context
+    (told, *_) = json.loads(statistics.to_json())["goals"]
+    text = statistics.to_prometheus()
+    for fate in ("sent", "arrived", "late", "failed", "dropped", "lost"):
+        assert told[fate] == getattr(outcome.goals[path], fate) == getattr(goal, fate), context
+        assert (
+            f'headrace_goal_{fate}_total{{application="App",goal="{path}"}} {getattr(goal, fate)}.0' in text
+        )
+    assert outcome.goals[path].is_met == goal.is_met == told["is_met"], context
