@@ -98,10 +98,10 @@ EXCEPT = {
     ("headrace/application/runner.py", "headrace.parts.failures"),
     ("headrace/application/runner.py", "headrace.parts.agent"),
     ("headrace/application/runner.py", "headrace.parts.launch"),
-    ("headrace/application/runner.py", "headrace.parts.remote_driver"),
+    ("headrace/application/runner.py", "headrace.parts.hosting"),
     ("headrace/application/runner.py", "headrace.cluster.ray_hosting"),
     ("headrace/cli/run.py", "headrace.parts.agent"),
-    ("headrace/cli/run.py", "headrace.parts.remote_driver"),
+    ("headrace/cli/run.py", "headrace.parts.driver"),
     ("headrace/core/__init__.py", "headrace.application"),
 }
 

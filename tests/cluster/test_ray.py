@@ -169,7 +169,8 @@ def test_an_actor_that_is_frozen_before_it_is_ready_is_given_up(tmp_path: Path) 
     done = run_python(*command, cwd=tmp_path, timeout=LONG)
     assert done.returncode == 1
     assert (
-        "PartLost: part 'only': its process has said nothing for 3.85 s, and has not composed" in done.stderr
+        "PartLost: fragment 'only': its process has said nothing for 3.85 s, and has not composed"
+        in done.stderr
     )
 
 

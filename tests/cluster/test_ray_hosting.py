@@ -14,10 +14,10 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.cluster import ray_hosting, ray_start
-from headrace.core.errors import GraphError, LinkError, PartLost, PeerLost
+from headrace.core.errors import GraphError, LinkError, PeerLost
+from headrace.parts.access import Access
 from headrace.parts.control import Gone, Starting
-from headrace.parts.remote import RemoteProcess
-from headrace.parts.supervision import SILENCE, START, Part, Supervisor
+from headrace.parts.launch import Launch
 from tests.harness import PATIENCE, wait_until
 
 
@@ -60,7 +60,7 @@ class FakeCluster(FakeRay):
         self._private = SimpleNamespace(
             state=SimpleNamespace(actors=lambda part: {"Address": {"Port": self.ports.get(part, 0)}})
         )
-        self.environments: list[dict[str, str]] = []
+        self.accesses: list[Access] = []
 
     def init(self, **_: object) -> None:
         pass
@@ -72,8 +72,8 @@ class FakeCluster(FakeRay):
     def _create(self, part: str) -> SimpleNamespace:
         end: Future[int] = Future()
 
-        def run(_: object, __: bytes, environment: dict[str, str]) -> SimpleNamespace:
-            self.environments.append(environment)
+        def run(_: object, access: Access, number: int, environment: dict[str, str]) -> SimpleNamespace:
+            self.accesses.append(access)
             return SimpleNamespace(future=lambda: end)
 
         call = SimpleNamespace(remote=run)
@@ -96,12 +96,12 @@ def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one
     monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
     part = SimpleNamespace(name="a", gpus=None, cpus=2, on_loss="restart")
     posted: list[Gone | Starting] = []
-    hosting = ray_hosting.RayHosting("auto", [part], b"token", ".")
+    hosting = ray_hosting.RayHosting("auto", [part], ACCESS, ".")
     hosting.reception = SimpleNamespace(  # type: ignore[assignment]
-        address=("127.0.0.1", 1), post=lambda kind, name, what: posted.append(what)
+        address=("127.0.0.1", 1), post=posted.append
     )
-    hosting.start("a", 1)
-    hosting.start("a", 2)
+    hosting.start("a", 1, {})
+    hosting.start("a", 2, {})
     first, second = ray.actors
     assert ray.killed == [first]
     assert ray.options == [{"num_cpus": 2, "num_gpus": 0}] * 2
@@ -114,21 +114,12 @@ def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one
         Gone("a", 1, "its actor has failed (killed)"),
         Gone("a", 2, "its process ended with status 3", 3),
     ]
-    hosting.start("a", 3)
+    hosting.start("a", 3, {})
     ray.actors[-1].end.set_result(0)  # it may not have said a word
     assert posted[-1] == Gone("a", 3, "its process ended with status 0")
     hosting.close()
     assert ray.killed == [first, second, ray.actors[-1]]
     assert ray.was_shut_down
-
-
-class DriverAlone(ray_hosting.RayDriver):
-    """A driver that has asked for the process of one part, and heard nothing of it."""
-
-    def __init__(self, hosting: ray_hosting.RayHosting) -> None:
-        self._hosting = hosting
-        self._processes = {"a": RemoteProcess("a", 1)}
-        self.supervisor = Supervisor({"a": Part("a")}, (), {})
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -137,39 +128,33 @@ def test_an_actor_has_its_time_from_when_it_has_a_process_until_it_is_ready(
 ) -> None:
     ray = FakeCluster()
     monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
-    hosting = ray_hosting.RayHosting("auto", [PART], b"token", ".")
+    hosting = ray_hosting.RayHosting("auto", [PART], ACCESS, ".")
     hosting.reception = SimpleNamespace(address=("127.0.0.1", 1))  # type: ignore[assignment]
-    hosting.start("a", 1)
-    driver = DriverAlone(hosting)
-    driver._ask_ray(100.0)
-    assert driver.supervisor.next_time() is None  # it may wait for resources for ever
+    hosting.start("a", 1, {})
+    now = 100.0
+    monkeypatch.setattr(ray_hosting, "monotonic", lambda: now)
+    assert hosting.look(["a"]) == []  # it may wait for resources for ever
     ray.ports["a"] = 1234
     if not is_known:  # by a version of Ray that has no such table
         del ray._private
-    driver._ask_ray(103.0)
-    assert driver.supervisor.next_time() is None
-    driver._ask_ray(105.0)
-    limit = 105.0 + SILENCE + START
-    assert driver.supervisor.next_time() == (limit if is_known else None)
-    driver._ask_ray(110.0)  # which renews nothing
-    driver.supervisor.tick(limit)
-    failure = driver.supervisor.failure
-    assert isinstance(failure, PartLost) is is_known
-    assert ("part 'a': its process has said nothing for 62.85 s" in str(failure)) is is_known
+    now = 103.0
+    assert hosting.look(["a"]) == ()
+    now = 105.0
+    assert hosting.look(["a"]) == ["a"] * is_known
     hosting.close()
 
 
-@pytest.mark.parametrize(("encrypted", "variable"), [(True, "1"), (False, "")])
-def test_the_driver_says_whether_processes_encrypt_whoever_started_ray(
-    encrypted: bool, variable: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_the_driver_says_how_processes_connect_whoever_started_ray(
+    encrypted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray = FakeCluster()
     monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
-    hosting = ray_hosting.RayHosting("auto", [PART], b"token", ".", encrypted=encrypted)
+    hosting = ray_hosting.RayHosting("auto", [PART], Access(b"token", encrypted), ".")
     hosting.reception = SimpleNamespace(address=("127.0.0.1", 1))  # type: ignore[assignment]
-    hosting.start("a", 1)
+    hosting.start("a", 1, {})
     hosting.close()
-    assert [each["HEADRACE_TLS"] for each in ray.environments] == [variable]
+    assert ray.accesses == [Access(b"token", encrypted)]
 
 
 @pytest.fixture
@@ -179,6 +164,7 @@ def address() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
+ACCESS = Access(b"token")
 PART = SimpleNamespace(name="a", gpus=None, cpus=2, on_loss="stop")
 
 
@@ -186,7 +172,7 @@ def test_what_began_is_ended_if_ray_cannot_be_joined(address: str, monkeypatch: 
     ray = FakeRay()
     monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
     with pytest.raises(OSError, match="no room for Ray"):
-        ray_hosting.RayHosting(address, [PART], b"token", ".")
+        ray_hosting.RayHosting(address, [PART], ACCESS, ".")
     assert ray.was_shut_down
 
 
@@ -199,7 +185,7 @@ def test_an_address_that_nobody_listens_at_is_named_at_once(monkeypatch: pytest.
         with pytest.raises(
             PeerLost, match=f"--cluster {address}: no cluster of Ray listens there: .*refused"
         ):
-            ray_hosting.RayHosting(address, [PART], b"token", ".")
+            ray_hosting.RayHosting(address, [PART], ACCESS, ".")
     assert ray.starts == 0
 
 
@@ -228,7 +214,7 @@ def test_a_slow_ray_is_started_again(
 ) -> None:
     ray = SlowRay(ray_start.ATTEMPTS - 1)
     monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
-    hosting = ray_hosting.RayHosting("auto", [PART], b"token", ".")
+    hosting = ray_hosting.RayHosting("auto", [PART], ACCESS, ".")
     assert "Ray did not start (the current node timed out during startup); attempt 2 of 3" in caplog.text
     assert [os.path.exists(folder) for folder in ray.folders] == [False, False, True]
     hosting.close()
@@ -243,7 +229,7 @@ def test_a_ray_that_never_starts_is_an_error_that_says_so(monkeypatch: pytest.Mo
     with pytest.raises(
         LinkError, match="--cluster auto: Ray did not start on this machine in 3 attempts: the cur"
     ):
-        ray_hosting.RayHosting("auto", [PART], b"token", ".")
+        ray_hosting.RayHosting("auto", [PART], ACCESS, ".")
     assert (ray.starts, ray.was_shut_down) == (3, True)
     assert dict(os.environ) == before
 
@@ -251,17 +237,16 @@ def test_a_ray_that_never_starts_is_an_error_that_says_so(monkeypatch: pytest.Mo
 def test_a_program_that_uses_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: FakeRay(is_initialized=True))
     with pytest.raises(GraphError, match="this program uses Ray already"):
-        ray_hosting.RayHosting("auto", [], b"token", ".")
+        ray_hosting.RayHosting("auto", [], ACCESS, ".")
 
 
 def test_ray_is_ended_if_the_driver_cannot_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[str] = []
     fake = SimpleNamespace(host="192.0.2.1", close=lambda: closed.append("hosting"))
     monkeypatch.setattr(ray_hosting, "RayHosting", lambda *_, **__: fake)
-    application = SimpleNamespace(fragment_graph=SimpleNamespace(fragments=[]))
-    options = {"HEADRACE_CLUSTER": "auto"}
+    options, launch = {"HEADRACE_CLUSTER": "auto"}, Launch("app.py", "", (), False)
     with pytest.raises(LinkError, match="cannot listen on 192.0.2.1"):
-        ray_hosting.make_ray_driver(options, application, None, SimpleNamespace(name="app.py"), ())
+        ray_hosting.open_to_ray(options, [], None, launch)
     assert closed == ["hosting"]
 
 

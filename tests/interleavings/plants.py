@@ -693,7 +693,7 @@ PLANTS = [
     Plant(
         "a worker that ends a pause takes no notice of a stop",
         _PAUSING,
-        "        if engine.stopping or requests or self.changes:\n",
+        "        if engine.stopping or requests or self.calls:\n",
         "        if requests:\n",
         "resume-stop-2",
         (_WRONG,),
@@ -711,7 +711,7 @@ PLANTS = [
     Plant(
         "a worker stands still although a step is left",
         _PAUSING,
-        "        return not self.is_open and not (self.steps or self.node_steps or is_looking)\n",
+        "        return not self.is_open and not (self.steps or self.node_steps)\n",
         "        return not self.is_open\n",
         "step-periodic-1",
         (_WRONG,),

@@ -231,7 +231,7 @@ def test_a_replayed_handshake_is_refused():
 
 
 def test_thousands_of_connections_that_say_nothing_keep_nobody_out(caplog):
-    """They cost at most 64 descriptors and one line a second, and one that knows the token gets in."""
+    """They cost a bounded number of descriptors and one line a second, and one that knows the token gets in."""
     began = time.monotonic()
     listener = Listener(listen(), token=TOKEN)
     near, far = connected(listener)

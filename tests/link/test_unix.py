@@ -13,7 +13,6 @@ import pytest
 from headrace.core.errors import LinkError, ProtocolError
 from headrace.link.protocol import Kind, pack_header
 from headrace.link.unix import UnixCarrier
-from headrace.parts.control import Channel
 
 
 @contextmanager
@@ -47,14 +46,3 @@ def test_too_many_descriptors_are_the_fault_of_the_peer() -> None:
         carrier.receive()
     near.close()
     carrier.close()
-
-
-def test_out_of_descriptors_ends_the_channel_of_a_part(caplog: pytest.LogCaptureFixture) -> None:
-    near, far = socket.socketpair()
-    channel = Channel(far)
-    socket.send_fds(near, [b"x"], [0])
-    with no_file_left():
-        assert channel.take() is None
-    assert "this process has no files left for its links; allow more with `ulimit -n`" in caplog.text
-    near.close()
-    channel.close()

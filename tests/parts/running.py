@@ -15,6 +15,7 @@ from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.terms import Terms
 from headrace.link.unix import UnixCarrier
+from headrace.parts.control import Channel
 from headrace.parts.cut import Cut
 from headrace.parts.cut_flow import CutFlow, FlowCounts
 from headrace.parts.idleness import IdleReport, decide, is_still
@@ -87,6 +88,12 @@ class PartsRun:
                 port = self.flows[name].input
                 found[port] = found.get(port, 0) + extra
         return found
+
+
+def channel_and_socket() -> tuple[Channel, socket.socket]:
+    """Return one end of a control channel of this host, and the socket at the other."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return Channel.over(ours), theirs
 
 
 def both(one: FlowCounts, other: FlowCounts) -> FlowCounts:

@@ -15,10 +15,12 @@ from headrace.core.time_base import TimeBase, clock_name
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.parts import worker
 from headrace.parts.control import AskTime, Channel, TellTime
-from headrace.parts.remote_driver import RemoteDriver
+from headrace.parts.driver import Driver as RealDriver
+from headrace.parts.process import Process as RealProcess
+from tests.parts.running import channel_and_socket
 
 
-class Driver(RemoteDriver):
+class Driver(RealDriver):
     """A driver without processes."""
 
     def __init__(self) -> None:
@@ -28,13 +30,14 @@ class Driver(RemoteDriver):
         self._clock = clock_name()
 
 
-class Process:
+class Process(RealProcess):
     """A process that keeps what it is asked."""
 
     def __init__(self) -> None:
-        self.part = "edge"
+        super().__init__("edge", 1, {})
         self.asked: list[AskTime] = []
-        self.channel = SimpleNamespace(post=self.asked.append)
+        channel: Any = SimpleNamespace(post=self.asked.append)
+        self.channel = channel
 
 
 def test_a_process_of_this_host_has_the_same_clock() -> None:
@@ -98,14 +101,14 @@ def test_a_process_of_another_host_knows_when_the_clock_of_the_run_began(ahead: 
 
 
 def test_what_comes_before_an_answer_is_received_after_it() -> None:
-    channel, theirs = Channel.pair()
-    other = Channel(theirs)
+    channel, theirs = channel_and_socket()
+    other = Channel.over(theirs)
     for message in AskTime(1), TellTime(1, 2, ""), AskTime(3):
         other.send(message)
     assert channel.receive_one(TellTime) == TellTime(1, 2, "")
     received = []
     while len(received) < 2:
-        received += [message for message, _ in channel.receive() or []]
+        received += channel.receive() or []
     assert received == [AskTime(1), AskTime(3)]
     channel.close()
     other.close()

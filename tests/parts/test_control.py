@@ -8,18 +8,21 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from headrace.link.handshake import Purpose
 from headrace.link.tls import client_context
-from headrace.parts.control import Ask, AskProgress, Channel, Connect, Printed
+from headrace.parts.control import Ask, AskProgress, Assignment, Channel, Connect, Printed
 from headrace.parts.idleness import IdleReport
-from headrace.parts.worker import PartControl, Worker
+from headrace.parts.process import Process
+from headrace.parts.reception import PART
+from headrace.parts.worker import Worker
 from tests.harness import PATIENCE, wait_until
-from tests.link.connections import descriptors, identity, tcp_sockets, tls_sockets
-from tests.parts.test_driver import _driver
+from tests.link.connections import identity, tcp_sockets, tls_sockets
+from tests.parts.running import channel_and_socket
+from tests.parts.test_driver import _driver, close
 from tests.parts.test_worker import _worker
 
 LONG = Printed(1, bytes(1 << 22))  # more than a socket takes
@@ -29,8 +32,8 @@ LONG = Printed(1, bytes(1 << 22))  # more than a socket takes
 def channels(request: Any) -> Iterator[tuple[Channel, Channel]]:
     """Both ends of a channel, on one host and between hosts."""
     if request.param == "unix":
-        near, far = Channel.pair()
-        ends = near, Channel(far)
+        near, far = channel_and_socket()
+        ends = near, Channel.over(far)
     else:
         if request.param == "tls":
             pytest.importorskip("cryptography")
@@ -47,7 +50,7 @@ def take(channel: Channel, count: int) -> list[Any]:
     while len(found) < count:
         messages = channel.receive()
         assert messages is not None
-        found += [message for message, _ in messages]
+        found += messages
     return found
 
 
@@ -93,29 +96,6 @@ def test_nobody_who_posts_waits_for_one_who_sends(channels: Any) -> None:
     sender.join(PATIENCE)
 
 
-def test_descriptors_that_are_kept_come_with_their_message_and_may_be_closed_before() -> None:
-    before = descriptors()
-    near, theirs = Channel.pair()
-    far = Channel(theirs)
-    near.post(LONG)
-    ours, sent = socket.socketpair()
-    near.post(Connect(("flow",), (0,)), (sent.fileno(),))
-    sent.close()
-    found: list[Any] = []
-    while len(found) < 2:
-        near.flush()
-        found += far.take() or ()
-    assert [message for message, _ in found] == [LONG, Connect(("flow",), (0,))]
-    with socket.socket(fileno=found[1][1][0]) as arrived:
-        arrived.send(b"it is the same")
-        assert ours.recv(100) == b"it is the same"
-    near.post(LONG)
-    near.post(Connect(("flow",), (0,)), (ours.fileno(),))  # which is closed with the channel
-    for each in (ours, near, far):
-        each.close()
-    assert descriptors() == before
-
-
 def test_nothing_is_kept_for_an_end_that_is_gone(channels: Any) -> None:
     near, far = channels
     near.post(LONG)
@@ -143,7 +123,7 @@ def test_half_a_record_of_tls_keeps_nobody_waiting() -> None:
             incoming.write(sockets[0].recv(1 << 16))
     sockets[0].sendall(outgoing.read())
     other.join(PATIENCE)
-    near, theirs = Channel.pair()
+    near, theirs = channel_and_socket()
     near.post(Ask(5))
     client.write(theirs.recv(1 << 16))
     record = outgoing.read()
@@ -162,38 +142,32 @@ def test_half_a_record_of_tls_keeps_nobody_waiting() -> None:
 
 def test_the_driver_waits_for_no_process_that_reads_nothing() -> None:
     driver = _driver()
-    channel, theirs = Channel.pair()
-    process: Any = SimpleNamespace(channel=channel, part="part", beat=0.0)
-    driver._processes["part"] = process
-    driver._selector.register(channel, selectors.EVENT_READ, lambda: driver._on_message(process, None))
-    ours, end = socket.socketpair()
+    near, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = driver._processes["part"] = Process("part", 1, {})
+    driver._add_process(Purpose(PART, "part", 1), near)
+    channel = process.channel
+    assert channel is not None
     channel.post(LONG)
-    driver._connect("part", [("flow", 0, end)])
+    driver._join((), ["part"])
     channel.post(AskProgress(1))
-    far = Channel(theirs)
+    far = Channel.over(theirs)
     found: list[Any] = []
-    while len(found) < 3:
+    while len(found) < 4:
         driver._step()
         while far.has_data():
             found += far.take() or ()
-    assert [type(message) for message, _ in found] == [Printed, Connect, AskProgress]
+    assert [type(message) for message in found] == [Assignment, Printed, Connect, AskProgress]
     driver._step()
     assert driver._selector.get_key(channel).events == selectors.EVENT_READ
-    os.close(found[1][1][0])
-    os.close(driver._wake)
-    driver._selector.close()
-    for each in (ours, channel, far):
-        each.close()
+    far.close()
+    close(driver)
 
 
-def test_a_part_reports_and_steps_without_waiting_for_its_driver() -> None:
+def test_a_part_reports_without_waiting_for_its_driver() -> None:
     """It does so with the lock of its engine held, which every compute needs."""
-    channel, theirs = Channel.pair()
+    channel, theirs = channel_and_socket()
     worker: Worker = _worker(channel)
     channel.post(LONG)
-    engine: Any = SimpleNamespace(gate=SimpleNamespace(on_step=None))
-    PartControl(worker).begin(engine)
-    engine.gate.on_step("wanted")
     worker._on_idle(IdleReport())
     assert channel.wants_write
     os.close(worker._beating)

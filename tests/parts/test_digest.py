@@ -89,7 +89,7 @@ def test_the_same_program_has_the_same_description(value: Any) -> None:
 def test_another_value_of_a_parameter_is_told(value: Any) -> None:
     text = difference(described(), described(value), "two")
     assert text.startswith("parameter 'value' of operator 'one.source' is None in the driver and ")
-    assert text.endswith(" in the process of part 'two'")
+    assert text.endswith(" in the process of fragment 'two'")
 
 
 def test_the_version_of_python_is_compared() -> None:
@@ -103,7 +103,7 @@ def test_arrays_are_compared_by_their_elements() -> None:
 def test_what_differs_is_named() -> None:
     assert difference(described(size=2), described(size=3), "two") == (
         "flow one.source.out -> two.sink.value is size=2 policy=None in the driver and size=3 policy=None in the "
-        "process of part 'two'"
+        "process of fragment 'two'"
     )
     assert difference(described(end=sink), described(end=other), "two").startswith(
         "operator 'two.sink' is tests.parts.test_digest.sink in the driver and tests.parts.test_digest.other in "
@@ -113,5 +113,5 @@ def test_what_differs_is_named() -> None:
     )
     one = described()
     less = {name: value for name, value in one.items() if not name.startswith("flow")}
-    assert difference(one, less, "two").endswith("value is missing in the process of part 'two'")
-    assert difference(less, one, "two").endswith("value exists only in the process of part 'two'")
+    assert difference(one, less, "two").endswith("value is missing in the process of fragment 'two'")
+    assert difference(less, one, "two").endswith("value exists only in the process of fragment 'two'")

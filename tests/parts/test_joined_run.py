@@ -276,7 +276,7 @@ def test_a_restarted_part_with_another_graph_is_not_watched(caplog: pytest.LogCa
     assert tracker.statistics.operator("edge.camera").count == 20
     assert (goal.sent, goal.arrived + goal.outstanding, goal.is_met) == (20, 20, None)
     assert "others are not known of" in str(goal)
-    assert "part 'edge' has another graph since it was restarted" in caplog.text
+    assert "fragment 'edge' has another graph since it was restarted" in caplog.text
 
 
 def test_parts_with_simulated_clocks_are_one_table_whose_paths_end_at_the_links() -> None:
@@ -422,7 +422,7 @@ def test_a_restarted_part_that_begins_other_operators_is_not_watched(
     tracker = DataFlowTracker(0, 0)
     recorded.join(tracker)
     assert "server.other" not in [each.name for each in tracker.statistics.operators]
-    assert "part 'server' has another graph since it was restarted" in caplog.text
+    assert "fragment 'server' has another graph since it was restarted" in caplog.text
 
 
 def test_a_goal_for_an_operator_that_is_not_there_is_refused() -> None:

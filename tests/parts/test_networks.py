@@ -103,7 +103,8 @@ def test_a_pulled_cable_ends_the_run_on_both_hosts(run: Run, hosts: tuple[Host, 
     driver, worker = run.finish()
     assert run.driver.returncode == 1
     assert (
-        "PartLost: part 'edge': its process at 10.77.0.2:" in driver or f"PeerLost: link '{LINK}'" in driver
+        "PartLost: fragment 'edge': its process at 10.77.0.2:" in driver
+        or f"PeerLost: link '{LINK}'" in driver
     )
     assert run.worker.returncode == 1
     assert "PeerLost: the driver at 10.77.0.1:8765 is gone" in worker

@@ -97,7 +97,7 @@ def test_an_exception_is_itself_in_another_process_or_its_text_is() -> None:
     found = Failure.of(error).error("edge")
     assert type(found) is ValueError
     assert found.__notes__[0] == "raised in compute of operator 'x'"
-    assert found.__notes__[1].startswith("raised in the process of part 'edge'\n")
+    assert found.__notes__[1].startswith("raised in the process of fragment 'edge'\n")
     assert repr(Failure.of(Local("text")).error("edge")) == "PartError('Local: text')"
 
 

@@ -84,7 +84,7 @@ def test_the_program_prints_the_same_in_one_process_and_in_several(
 def test_a_killed_process_ends_the_run(moment: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(f"kill@{moment}") == 1
     out, err = lines(capfd)
-    assert "PartLost: part 'b': its process " in err
+    assert "PartLost: fragment 'b': its process " in err
     assert " was ended by SIGKILL " in err
     assert out == ["begins", *(SHOWN[:2] if moment == "run" else SHOWN if moment == "stop" else [])]
 
@@ -106,9 +106,8 @@ def test_a_machine_that_stands_still_while_the_driver_looks_loses_no_part(
             stood_still[0] = 3600.0
 
     monkeypatch.setattr(Supervisor, "beat", beat)
-    monkeypatch.setattr("headrace.parts.driver.monotonic", lambda: time.monotonic() + stood_still[0])
-    beats = property(lambda process: process.board.peer_beat[0] + stood_still[0])
-    monkeypatch.setattr("headrace.parts.process.Process.beat", beats)
+    for module in ("driver", "control"):
+        monkeypatch.setattr(f"headrace.parts.{module}.monotonic", lambda: time.monotonic() + stood_still[0])
     assert run() == 0
     assert stood_still[0]
     assert lines(capfd)[0][-1] == "finished 16 0 {} {}"
@@ -120,10 +119,10 @@ def test_an_error_comes_out_as_itself(capfd: pytest.CaptureFixture[str]) -> None
     assert err.startswith(
         "headrace run: LookupError: no such part number; raised in compute of operator 'b.mid"
     )
-    assert "raised in the process of part 'b'; " in err
+    assert "raised in the process of fragment 'b'; " in err
     assert run("odd@import") == 1
     err = lines(capfd)[1]
-    assert err.startswith("headrace run: PartError: Odd: left right; raised in the process of part 'b'; ")
+    assert err.startswith("headrace run: PartError: Odd: left right; raised in the process of fragment 'b'; ")
     assert os.listdir(".") == []
 
 
@@ -140,14 +139,14 @@ def test_a_part_that_stops_the_run_stops_all(capfd: pytest.CaptureFixture[str]) 
 def test_processes_that_compose_something_else_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
     assert run("differ") == 1
     err = lines(capfd)[1]
-    assert "DigestError: part '" in err
+    assert "DigestError: fragment '" in err
     assert f"parameter 'seed' of operator 'a.numbers' is {os.getpid()} in the driver and " in err
 
 
 def test_others_go_on_without_a_part_that_may_be_lost(capfd: pytest.CaptureFixture[str]) -> None:
     assert run("kill@run", "go_on") == 0
     out, err = lines(capfd)
-    assert "was ended by SIGKILL while it ran; the other parts go on" in err
+    assert "was ended by SIGKILL while it ran; the other fragments go on" in err
     # Of what it took, some may not have been acknowledged.
     assert out[-1] in [f"finished 6 0 {{'b.middle.in': {lost}}} {{}}" for lost in (3, 4, 5)]
 
@@ -172,7 +171,9 @@ def test_a_part_that_is_killed_while_it_is_started_again_ends_the_run(
     assert run(f"again@{moment}", "struck") == 1
     err = lines(capfd)[1]
     assert "was ended by SIGKILL while it ran; it is started again" in err
-    assert re.search(rf"headrace run: PartLost: part 'b': its process \d+ was ended by SIGKILL {doing}", err)
+    assert re.search(
+        rf"headrace run: PartLost: fragment 'b': its process \d+ was ended by SIGKILL {doing}", err
+    )
     os.remove("struck")
 
 
@@ -180,7 +181,7 @@ def test_all_processes_may_be_killed_at_once(capfd: pytest.CaptureFixture[str]) 
     assert run("all@run") == 1
     out, err = lines(capfd)
     assert re.search(
-        r"headrace run: PartLost: part '[ab]': its process \d+ was ended by SIGKILL while it ran", err
+        r"headrace run: PartLost: fragment '[ab]': its process \d+ was ended by SIGKILL while it ran", err
     )
     assert out == ["begins", *SHOWN[:2]]
 
@@ -378,7 +379,7 @@ def test_a_part_that_is_killed_in_a_pause_ends_the_run(killed: int) -> None:
     Path("paused.py").write_text(PAUSED)
     done = run_python("paused.py", killed)
     assert re.fullmatch(
-        r"part '[ab]': its process \d+ was ended by SIGKILL while it ran failed\n", done.stdout
+        r"fragment '[ab]': its process \d+ was ended by SIGKILL while it ran failed\n", done.stdout
     ), done
 
 
@@ -517,3 +518,62 @@ def test_a_recorder_whose_process_is_killed_goes_on_in_another_file() -> None:
             numbers.append([int(entity.tensors[""][0, 0]) for entity in reader])
     assert numbers[0] == [0, 1, 2, 3, 4]
     assert sorted({*numbers[0], *numbers[1]}) == list(range(12)), "nothing is lost"
+
+
+FORKS = """\
+import os
+import signal
+
+from headrace import Application, Fragment, op
+
+
+@op
+def numbers():
+    yield from range(300)
+
+
+@op
+def fork(value):
+    if value == 3:
+        child = os.fork()
+        if not child:
+            signal.pause()
+        open("child", "w").write(str(child))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class A(Fragment):
+    def compose(self):
+        self.add_operator(numbers(self, name="numbers"))
+
+
+class B(Fragment):
+    def compose(self):
+        self.add_operator(fork(self, name="fork"))
+
+
+class Plant(Application):
+    def compose(self):
+        self.add_flow(A(self, "a"), B(self, "b", on_loss="go_on"), {("numbers", "fork")}, size=4)
+
+
+if __name__ == "__main__":
+    outcome = Plant().run()
+    print(outcome.ended_by, outcome.operators["a.numbers"].computes, sum(outcome.lost.values()))
+"""
+
+
+@pytest.mark.parametrize("options", [("--processes",), ("--driver", "--worker", "--fragments", "all")])
+def test_the_others_go_on_without_a_killed_process_whose_child_holds_its_connections(
+    options: tuple[str, ...], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not end, so the driver says that the part is gone."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", os.getcwd())
+    monkeypatch.setenv("HEADRACE_ADDRESS", f"127.1.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}")
+    Path("forks.py").write_text(FORKS)
+    try:
+        assert main(["run", "forks.py", *options]) == 0
+    finally:
+        os.kill(int(Path("child").read_text()), signal.SIGKILL)
+    # Of what the part took, some was not acknowledged.
+    assert re.fullmatch("finished 301 (29[6789]|300)", lines(capfd)[0][-1])

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime import IN_LOOP, NONE_LEFT, STARVED, STUCK, LoopPart
+from headrace._runtime import IN_LOOP, NONE_LEFT, STARVED, STUCK
 from headrace.core.errors import DigestError, PartLost, PeerLost
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.ports import IOSpec
-from headrace.parts.control import Ask, Ended, EndIdle, Stop
+from headrace.parts.control import Ask, Ended, EndIdle, Leave, Stop
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.failures import Failure
 from headrace.parts.idleness import IdleReport, PartIdleness, decide
@@ -57,19 +57,20 @@ def ended(by: EndedBy = EndedBy.FINISHED, error: BaseException | None = None) ->
     return Ended(Outcome("app", by, 1.0), None if error is None else Failure.of(error))
 
 
-@pytest.mark.parametrize("ran", ["a", "b"])
-def test_a_loop_in_which_one_part_has_computed_does_not_starve(ran: str) -> None:
-    flows = frozenset({"there", "back"})
-    reports = {part: IdleReport(loops=(LoopPart(flows, part == ran, True),)) for part in ("a", "b")}
-    assert decide(reports) == dict.fromkeys(reports, EndIdle(NONE_LEFT))
-    neither = {part: IdleReport(loops=(LoopPart(flows, False, part == ran),)) for part in ("a", "b")}
-    assert decide(neither) == dict.fromkeys(reports, EndIdle(STARVED, {}, flows))
-
-
-def test_who_waits_for_room_at_one_that_has_ended_goes_on_before_a_loop_starves() -> None:
-    loop = LoopPart(frozenset({"there"}), False, True)
-    reports = {"a": IdleReport(stage=STUCK), "b": IdleReport(loops=(loop,))}
+def test_who_waits_for_room_at_one_that_has_ended_goes_on_before_the_run_ends() -> None:
+    reports = {"a": IdleReport(stage=STUCK), "b": IdleReport(stage=NONE_LEFT)}
     assert decide(reports) == {"a": EndIdle(STUCK)}
+
+
+def test_processes_leave_when_all_have_reported() -> None:
+    """One that has ended its run may still be read from."""
+    made = started(b="go_on")
+    assert made.ended("a", ended(), 1) == []
+    assert made.next_time() is not None
+    assert made.tick(2.0) == []
+    made.exited("b", "was killed", 2)
+    assert made.ended("c", ended(), 3) == [Tell("a", Leave()), Tell("c", Leave())]
+    assert made.tick(3 + GRACE) == [Kill("a"), Kill("c")]
 
 
 def test_links_are_made_when_all_have_composed_the_same() -> None:
@@ -85,7 +86,7 @@ def test_another_program_is_an_error_that_says_what_differs() -> None:
     actions = made.composed("b", {"operator 'a.source'": "a file"}, 0)
     assert actions == [Interrupt("a"), Interrupt("b"), Interrupt("c")]
     assert isinstance(made.failure, DigestError)
-    assert "operator 'a.source' is a camera in the driver and a file in the process of part 'b'" in str(
+    assert "operator 'a.source' is a camera in the driver and a file in the process of fragment 'b'" in str(
         made.failure
     )
 
@@ -97,9 +98,9 @@ def test_an_error_stops_the_others_and_comes_before_its_consequences() -> None:
         Tell("c", Stop()),
     ]
     assert made.ended("b", ended(error=LookupError("why")), 1) == []
-    assert made.ended("c", ended(EndedBy.STOPPED), 1) == []
+    assert made.ended("c", ended(EndedBy.STOPPED), 1) == [Tell(name, Leave()) for name in "abc"]
     assert isinstance(made.failure, LookupError)
-    assert made.failure.__notes__[0].startswith("raised in the process of part 'b'\n")
+    assert made.failure.__notes__[0].startswith("raised in the process of fragment 'b'\n")
     for name in "abc":
         made.exited(name, "", 1)
     assert all(part.state is State.GONE for part in made.parts.values())
@@ -229,7 +230,7 @@ def test_a_silent_process_has_no_more_time_if_its_peers_notice_it_first() -> Non
     made.beat("c", 12.8)
     assert made.tick(12.85) == [Kill("b")]
     assert isinstance(made.failure, PartLost)
-    assert "part 'b': its process has said nothing for 2.85 s" in str(made.failure)
+    assert "fragment 'b': its process has said nothing for 2.85 s" in str(made.failure)
     assert made.exited("b", "was ended by SIGKILL", 13.0) == []
 
 
@@ -252,14 +253,14 @@ def test_a_process_that_is_frozen_while_it_starts_is_given_up_and_named() -> Non
     made.composed("a", SAME, 70.0)
     made.beat("c", 70.0)
     assert made.tick(12.0 + SILENCE + START - 0.01) == [Kill("a"), Interrupt("b"), Interrupt("c")]
-    assert "part 'a': its process has said nothing for 2.85 s" in str(made.failure)
+    assert "fragment 'a': its process has said nothing for 2.85 s" in str(made.failure)
     made = supervisor(b="restart")
     for name in "abc":
         made.beat(name, 10.0 + (name != "b"))
     assert made.next_time() == 10.0 + SILENCE + START
     assert made.tick(9.9 + SILENCE + START) == []
     assert made.tick(10.0 + SILENCE + START) == [Kill("b"), Interrupt("a"), Interrupt("c")]
-    assert "part 'b': its process has said nothing for 62.85 s, and has not composed" in str(made.failure)
+    assert "fragment 'b': its process has said nothing for 62.85 s, and has not composed" in str(made.failure)
     assert made.exited("b", "was ended by SIGKILL", 100.0) == []
 
 
@@ -273,19 +274,21 @@ def test_the_time_of_a_process_that_is_started_again_begins_when_it_is_started()
 
 def test_a_process_has_its_time_to_exit_once_more_if_the_driver_was_stopped() -> None:
     made = started()
-    made.ended("b", ended(), 1)
-    made.forgive(100.0)
+    for name in "abc":
+        made.ended(name, ended(), 1)
     for name in "ac":
-        made.beat(name, 100.0 + GRACE)
+        made.exited(name, "ended", 1)
+    made.forgive(100.0)
     assert made.tick(99.0 + GRACE) == []
     assert made.tick(100.0 + GRACE) == [Kill("b")]
 
 
 def test_a_process_that_does_not_exit_is_killed() -> None:
     made = started()
-    made.ended("b", ended(), 1)
+    for name in "abc":
+        made.ended(name, ended(), 1)
     for name in "ac":
-        made.beat(name, GRACE)
+        made.exited(name, "ended", 1)
     assert made.tick(1 + GRACE) == [Kill("b")]
     assert made.exited("b", "was killed", 2 + GRACE) == []
     assert made.failure is None

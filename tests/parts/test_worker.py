@@ -23,20 +23,19 @@ from headrace.core.errors import GivenUp, GraphError, PeerAborted, PeerLost
 from headrace.core.ports import IOSpec
 from headrace.core.time_base import TimeBase
 from headrace.link.handshake import make_token
-from headrace.link.memory import Board
 from headrace.link.terms import Terms
 from headrace.parts import link_port
 from headrace.parts import worker as worker_module
+from headrace.parts.access import Access
 from headrace.parts.control import (
     Ask,
     Assignment,
     Beat,
-    Channel,
     Composed,
     Connect,
     Ended,
     EndFlow,
-    LeaveSoon,
+    Leave,
     LinkLost,
     Lost,
     SetValue,
@@ -47,6 +46,7 @@ from headrace.parts.launch import Launch
 from headrace.parts.supervision import Part, State, Supervisor
 from headrace.parts.worker import BEAT, PartControl, Speech, Worker, terms_of
 from tests.harness import PATIENCE
+from tests.parts.running import channel_and_socket
 
 
 class _Channel:
@@ -67,51 +67,33 @@ class _Channel:
     post = send
 
 
-def _worker(channel: Any, board: Board | None = None) -> Worker:
-    return Worker(
-        channel,
-        Assignment("edge", Launch("plant.py", "", (), False), (), 1, "run", TimeBase.of(0)),
-        None,
-        None,
-        board,
-    )
-
-
-def test_a_process_on_the_host_of_its_driver_notes_twice_a_second_that_it_lives() -> None:
-    """A message would wake the driver for each process, each time."""
-    board, shared = Board.create()
-    channel = _Channel()
-    made = _worker(channel, Board.from_peer(shared))
-    os.close(shared)
-    assert made.tick(10.0) == 10.5
-    assert board.peer_beat[0] == 10.0
-    assert made.tick(10.2) == 10.5  # for links
-    assert board.peer_beat[0] == 10.0
-    assert made.tick(10.375) == 10.875  # together with links that are due now
-    assert board.peer_beat[0] == 10.375
-    assert not channel.sent
+def _worker(channel: Any) -> Worker:
+    port: Any = SimpleNamespace(address="here")
+    assignment = Assignment("edge", Launch("plant.py", "", (), False), (), "run", TimeBase.of(0))
+    return Worker(channel, assignment, port)
 
 
 def test_a_frozen_process_is_lost_within_three_seconds_and_never_before_two_point_three() -> None:
     """Whenever it is frozen, and however late the links wake it up for its beats."""
-    board, shared = Board.create()
-    made = _worker(_Channel(), Board.from_peer(shared))
-    os.close(shared)
+    channel = _Channel()
+    made = _worker(channel)
     supervisor = Supervisor({"edge": Part("edge", state=State.RUNNING)}, (), {})
     for phase in range(20):
         now = frozen = 100.0 * (1 + phase)
         while now <= frozen + 0.025 * phase:  # it lives
+            channel.sent.clear()
             next_beat = made.tick(now)
+            if channel.sent:
+                supervisor.beat("edge", now)
             now += 0.025
         frozen += 0.025 * phase
         assert next_beat <= frozen + BEAT
-        supervisor.beat("edge", board.peer_beat[0])
         until = supervisor.next_time()
         assert until is not None
         assert 2.3 < until - frozen <= 3.0
 
 
-def test_a_process_elsewhere_says_twice_a_second_that_it_lives() -> None:
+def test_a_process_says_twice_a_second_that_it_lives() -> None:
     channel = _Channel()
     made = _worker(channel)
     for now in (10.0, 10.2, 11.0, 12.0):
@@ -119,7 +101,7 @@ def test_a_process_elsewhere_says_twice_a_second_that_it_lives() -> None:
     assert channel.sent == [Beat()] * 3
 
 
-def test_a_process_elsewhere_does_not_wait_for_a_driver_that_does_not_read() -> None:
+def test_a_process_does_not_wait_for_a_driver_that_does_not_read() -> None:
     channel = _Channel()
     made = _worker(channel)
     channel.is_full = True
@@ -132,10 +114,8 @@ def test_a_process_elsewhere_does_not_wait_for_a_driver_that_does_not_read() -> 
 def test_a_driver_is_told_when_something_is_wrong_and_when_it_is_not_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _, shared = Board.create()
     channel = _Channel()
-    made: Any = _worker(channel, Board.from_peer(shared))
-    os.close(shared)
+    made: Any = _worker(channel)
     made.control = SimpleNamespace(engine=SimpleNamespace(watchdog=object()))
     made.cut = SimpleNamespace(
         application=None, idleness=SimpleNamespace(relieve=lambda: None, was_idle=False)
@@ -146,13 +126,12 @@ def test_a_driver_is_told_when_something_is_wrong_and_when_it_is_not_any_more(
     problems.append("operator 'slow' has computed for 3.0 s")
     channel.is_full = True
     made.tick(1.9)
-    assert not channel.sent
     channel.is_full = False
     made.tick(2.8)
     problems.clear()
     made.tick(3.8)
     made.tick(4.8)
-    assert channel.sent == [Beat(("operator 'slow' has computed for 3.0 s",)), Beat()]
+    assert channel.sent == [Beat(), Beat(("operator 'slow' has computed for 3.0 s",)), Beat(), Beat()]
 
 
 @pytest.mark.parametrize("has_deadline", [True, False])
@@ -186,7 +165,7 @@ def test_a_part_looks_for_late_computes_if_an_operator_has_a_deadline(
 
 def test_what_is_offered_to_a_driver_that_reads_nothing_is_not_sent() -> None:
     """The thread that serves the links must not wait for a driver that is frozen: its peers would be, too."""
-    channel, theirs = Channel.pair()
+    channel, theirs = channel_and_socket()
     theirs.setblocking(False)
     with channel._sending:  # by another thread, which waits
         assert not channel.offer(Beat())
@@ -220,9 +199,9 @@ class _Heard:
         self._messages = list(messages)
         self._last = last
 
-    def receive(self) -> list[tuple[Any, list[int]]] | None:
+    def receive(self) -> list[Any] | None:
         if self._messages:
-            return [(self._messages.pop(0), [])]
+            return [self._messages.pop(0)]
         if self._last is not None:
             raise self._last
         return None
@@ -321,7 +300,7 @@ class _Awaiting:
         return False
 
     def tell(self, message: Any) -> bool:
-        self.worker._handle(message, [])
+        self.worker._handle(message)
         return True
 
 
@@ -331,7 +310,7 @@ def test_a_part_does_not_wait_for_ever_for_the_link_of_one_that_was_lost(
     waiting = _Awaiting(monkeypatch, lambda look: None)
     waiting.worker._join(waiting.worker.cut)
     assert waiting.looks == 100
-    assert "part 'a' could not be connected" in str(waiting.linked[0].failure)
+    assert "fragment 'a' could not be connected" in str(waiting.linked[0].failure)
 
 
 def test_a_part_that_waits_for_a_link_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,15 +341,16 @@ def test_a_part_waits_no_longer_for_a_host_that_is_cut_off(monkeypatch: pytest.M
         assert answers.wait(PATIENCE)
         return SimpleNamespace(close=closed.set)
 
-    monkeypatch.setattr(link_port, "connect", attempt)
-    port = link_port.LinkPort("127.0.0.1", make_token())
+    access = Access(make_token())
+    monkeypatch.setattr(Access, "connect", lambda *given: attempt())
+    port = link_port.LinkPort("127.0.0.1", access)
     waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(Lost("b")))
     waiting.worker._port = port
     waiting.worker.cut.part = "a"
     waiting.worker.cut.outgoing, waiting.worker.cut.incoming = (FLOW,), ()
     waiting.worker._join(waiting.worker.cut)
     assert waiting.looks == 3
-    assert "part 'b' could not be connected" in str(waiting.linked[0].failure)
+    assert "fragment 'b' could not be connected" in str(waiting.linked[0].failure)
     answers.set()
     assert closed.wait(PATIENCE)
     port._listener.close()
@@ -382,8 +362,8 @@ def test_a_part_gives_up_the_links_with_one_that_the_driver_has_lost() -> None:
     for part, name in (("a", "one"), ("b", "two"), ("a", "three")):
         link = SimpleNamespace(lose=lambda error, name=name: lost.append((name, str(error))))
         made._links[name] = part, link
-    made._handle(Lost("a"), [])
-    assert lost == [(name, f"link '{name}': part 'a' is frozen, or cut off") for name in ("one", "three")]
+    made._handle(Lost("a"))
+    assert lost == [(name, f"link '{name}': fragment 'a' is lost") for name in ("one", "three")]
 
 
 def test_a_part_gives_up_one_link_if_the_part_at_its_other_end_has_lost_it() -> None:
@@ -393,15 +373,15 @@ def test_a_part_gives_up_one_link_if_the_part_at_its_other_end_has_lost_it() -> 
         link = SimpleNamespace(lose=lambda error, name=name: lost.append((name, str(error))))
         link.terms = SimpleNamespace(epoch=epoch)
         made._links[name] = "a", link
-    made._handle(Lost("a", "two", 0), [])
-    made._handle(Lost("a", "three", 0), [])  # it was of a process that is gone
-    made._handle(Lost("b", "one", 0), [])
-    assert lost == [("two", "link 'two': part 'a' is frozen, or cut off")]
+    made._handle(Lost("a", "two", 0))
+    made._handle(Lost("a", "three", 0))  # it was of a process that is gone
+    made._handle(Lost("b", "one", 0))
+    assert lost == [("two", "link 'two': fragment 'a' is lost")]
     assert made._lost == set()
 
 
 class _Linked:
-    """Part 'b', whose link with part 'a' fails."""
+    """Fragment 'b', whose link with fragment 'a' fails."""
 
     def __init__(self, **policies: str) -> None:
         self.channel = _Channel()
@@ -431,7 +411,7 @@ def test_a_lost_link_is_told_to_the_driver_and_follows_the_policy_of_the_other_p
     assert part.channel.sent == [LinkLost(FLOW.name, 3, "a")]
     assert [str(error) for error in part.failed] == ["it failed", "it is cut off"][: 1 + (policy == "stop")]
     assert part.ended == ([FLOW.name] if policy == "go_on" else [])
-    assert lost.__notes__ == ["part 'a' is lost, in flow 'a.out -> b.in'"]
+    assert lost.__notes__ == ["fragment 'a' is lost, in flow 'a.out -> b.in'"]
 
 
 @pytest.mark.parametrize("policy", OTHER_POLICIES)
@@ -442,14 +422,14 @@ def test_a_part_that_was_given_up_follows_its_own_policy(policy: str) -> None:
     assert part.channel.sent == [LinkLost(FLOW.name, 3, "b")]
     assert part.failed == ([lost] if policy == "stop" else [])
     assert part.ended == ([FLOW.name] if policy == "go_on" else [])
-    assert lost.__notes__ == ["part 'b' is lost, in flow 'a.out -> b.in'"]
+    assert lost.__notes__ == ["fragment 'b' is lost, in flow 'a.out -> b.in'"]
 
 
 def test_a_part_that_is_known_to_be_gone_is_not_told_to_the_driver() -> None:
     """This process takes the place of a lost one, and has no link with a part that the others do without."""
     part = _Linked(a="go_on", b="restart")
     part.worker._epochs = {}
-    part.fail(PeerLost("part 'a' is gone"))
+    part.fail(PeerLost("fragment 'a' is gone"))
     assert part.channel.sent == part.failed == []
     assert part.ended == [FLOW.name]
 
@@ -458,17 +438,22 @@ def test_a_flow_whose_link_was_lost_ends_if_the_driver_says_so() -> None:
     made, ended = _worker(_Channel()), []
     made._epochs = {FLOW.name: 3}
     made.cut = SimpleNamespace(end_flow=ended.append)
-    made._handle(EndFlow(FLOW.name, 2), [])
+    made._handle(EndFlow(FLOW.name, 2))
     assert ended == []
-    made._handle(EndFlow(FLOW.name, 3), [])
+    made._handle(EndFlow(FLOW.name, 3))
     assert ended == [FLOW.name]
 
 
-def test_a_part_leaves_soon_if_it_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds: list[float] = []
-    monkeypatch.setattr("headrace.link.lingering.leave_soon", seconds.append)
-    _worker(_Channel())._handle(LeaveSoon(), [])
-    assert seconds == [0.1]
+def test_a_part_leaves_when_it_is_told_so_and_no_signal_is_for_it_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has reported: a signal that comes to all processes of a terminal is for those that compute."""
+    handlers: dict[int, Any] = {}
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    made = _worker(_Channel())
+    made._handle(Leave())
+    made.wait_to_leave()
+    assert handlers == {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN}
 
 
 def test_a_part_that_waits_for_a_link_hears_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,15 +471,15 @@ def test_a_value_that_comes_while_earlier_ones_are_set_is_the_last() -> None:
 
     def set_live(name: str, value: int) -> None:
         if value == 1:
-            made._handle(_gain(2), [])  # as the thread that listens to the driver would
+            made._handle(_gain(2))  # as the thread that listens to the driver would
         gains.append(value)
 
     operator = SimpleNamespace(name="scale", set_live=set_live)
     operator._headrace = SimpleNamespace(declared=operator)
     made.cut = SimpleNamespace(application=SimpleNamespace(graph=[operator]))
-    made._handle(_gain(1), [])
+    made._handle(_gain(1))
     made.start()
-    made._handle(_gain(3), [])
+    made._handle(_gain(3))
     assert gains == [1, 2, 3]
 
 
@@ -520,7 +505,7 @@ def test_a_process_that_is_interrupted_before_it_runs_the_program_tells_the_driv
     monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: None)
     if not has_output:
         monkeypatch.setattr(sys, "stdout", None)
-    worker_module._serve(made.channel, made.assignment, None)
+    worker_module._serve(made.channel, made.assignment, made._port)
     assert ended == [0]
     (said,) = made.channel.sent  # type: ignore[attr-defined]
     assert isinstance(said, Ended)
@@ -570,7 +555,7 @@ def test_a_part_reports_whatever_its_program_has_put_in_the_place_of_the_output(
     made._is_linked.set()
     made._join(SimpleNamespace(application=None, outgoing=(), incoming=()))  # type: ignore[arg-type]
     made.report(None, None)
-    assert channel.sent == [Composed({}, None), Ended(None, None, {}, None)]
+    assert channel.sent == [Composed({}, "here"), Ended(None, None, {}, None)]
 
 
 def test_a_part_whose_operators_have_opened_too_many_files_reports(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -622,5 +607,5 @@ def test_an_operator_that_runs_an_application_is_an_error_and_not_the_end_of_the
     (said,) = channel.sent
     error = said.failure.error("edge")
     assert isinstance(error, GraphError)
-    assert "an operator of part 'edge' runs an application" in str(error)
+    assert "an operator of fragment 'edge' runs an application" in str(error)
     assert error.__notes__[0] == "raised in compute of operator 'edge.nested'"

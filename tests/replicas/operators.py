@@ -53,6 +53,23 @@ class Fragile(Scale):
         op_output.emit(value * self.gain, "out")
 
 
+class Freezing(Scale):
+    """Freezes its process, once."""
+
+    struck: str
+
+    def setup(self, spec: OperatorSpec) -> None:
+        super().setup(spec)
+        spec.param("struck", "")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        value = op_input.receive("in")
+        if not os.path.exists(self.struck):
+            open(self.struck, "x").close()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        op_output.emit(value, "out")
+
+
 class Unwilling(Scale):
     """Cannot start."""
 

@@ -20,7 +20,7 @@ from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from tests.harness import App, Step, run, sink, source, wait_until
 from tests.harness.processes import signal_python
-from tests.replicas.operators import Fragile, Scale, Stuck, Telling, Unwilling, count_down, square
+from tests.replicas.operators import Fragile, Freezing, Scale, Stuck, Telling, Unwilling, count_down, square
 
 
 def through(make: Any, values: Any, **options: Any) -> list[Any]:
@@ -190,6 +190,17 @@ def test_a_deadline_is_watched_from_here(tmp_path: Path) -> None:
     assert (told, taken) == (["middle[0]"], ["released"])
 
 
+def test_a_process_that_is_frozen_is_ended_and_another_one_takes_its_place(tmp_path: Path) -> None:
+    struck = str(tmp_path / "struck")
+    make = partial(Freezing, struck=struck)
+    with pytest.raises(
+        WorkerProcessError, match=r"'middle\[0\]': its process \d+ has given no sign of life for 3 s"
+    ):
+        through(make, [1])
+    os.remove(struck)
+    assert through(make, [1, 2], on_error={"restart": 1})[-1:] == [2]
+
+
 PROGRAM = """
 import os
 from headrace import Application, op
@@ -218,6 +229,8 @@ if __name__ == "__main__":
     [
         (signal.SIGTERM, ""),
         (signal.SIGKILL, "__import__('threading').Event().wait()"),
+        (signal.SIGTERM, "os.kill(os.getpid(), 19)"),  # SIGSTOP
+        (signal.SIGKILL, "os.kill(os.getpid(), 19)"),
     ],
 )
 def test_no_process_outlives_the_program(number: signal.Signals, stuck: str, tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from headrace._runtime.lifecycle.interrupts import Interrupts as Interrupts
 from headrace._runtime.lifecycle.outcome_future import OutcomeFuture as OutcomeFuture
 from headrace._runtime.lifecycle.run import run as run
 from headrace._runtime.lifecycle.run import run_async as run_async
-from headrace._runtime.lifecycle.starvation import LoopPart as LoopPart
-from headrace._runtime.lifecycle.starvation import find_ties as find_ties
 from headrace._runtime.lifecycle.supplies import Supplies as Supplies
 from headrace._runtime.messages.envelope import Details as Details
 from headrace._runtime.messages.envelope import Envelope as Envelope
@@ -40,9 +38,6 @@ from headrace._runtime.scheduling.ends import NONE_LEFT as NONE_LEFT
 from headrace._runtime.scheduling.ends import STARVED as STARVED
 from headrace._runtime.scheduling.ends import STUCK as STUCK
 from headrace._runtime.scheduling.engine import Engine as Engine
-from headrace._runtime.scheduling.gate import TAKEN as TAKEN
-from headrace._runtime.scheduling.gate import UNUSED as UNUSED
-from headrace._runtime.scheduling.gate import WANTED as WANTED
 from headrace._runtime.scheduling.group import Boundary as Boundary
 from headrace._runtime.scheduling.group import Group as Group
 from headrace._runtime.scheduling.group import GroupPlan as GroupPlan

@@ -7,8 +7,9 @@ ends: it receives a job from the other process, sends its messages to the operat
 from __future__ import annotations
 
 import copy
+import ctypes
 import logging
-import multiprocessing
+import multiprocessing.forkserver
 import os
 import pickle
 import signal
@@ -17,8 +18,10 @@ import time
 import traceback
 from collections import deque
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from headrace import waits
 from headrace.application.application import Application, InnerApplication
 from headrace.core.clock import Clock
 from headrace.core.condition_types import ConditionType
@@ -33,16 +36,31 @@ from headrace.core.parameter import holder_of
 from headrace.replicas.crew import Crew, Lane, job_port
 from headrace.replicas.crossing import receive, send
 from headrace.replicas.expansion import let_run_for_jobs
-from headrace.replicas.process_replica import Creation, Job, Reply, as_message, as_parcel
+from headrace.replicas.process_replica import BEAT, Creation, Job, Reply, as_message, as_parcel
 from headrace.schedulers import GreedyScheduler
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 
-def run_child(connection: Connection, creation: bytes) -> None:
-    """Run an operator for the process at the other end of a connection, until that says so or ends."""
+_PR_SET_PDEATHSIG = 1
+
+
+def run_child(connection: Connection, creation: bytes, beat: Any) -> None:
+    """Run an operator for the process at the other end of a connection, until that says so or ends.
+
+    `beat` is where it notes now and then that it is alive.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Also if it is frozen then: its parent is the program, or the server that forked it, which ends with the
+    # program.
+    # That server stays while somebody could ask it for a process, so this one gives up the descriptor for it.
+    server: Any = multiprocessing.forkserver._forkserver
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_alive_fd = None
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_note_life, args=(beat,), daemon=True).start()
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -63,6 +81,13 @@ def run_child(connection: Connection, creation: bytes) -> None:
         pass  # the program has ended
     finally:
         connection.close()
+
+
+def _note_life(beat: Any) -> None:
+    never = threading.Event()
+    while True:
+        beat.value = monotonic()
+        waits.wait(never, BEAT)
 
 
 def _end_with(parent: Any) -> None:

@@ -69,12 +69,12 @@ class Runner:
         if options.get("HEADRACE_WORKER") and not options.get("HEADRACE_DRIVER"):
             run_it = partial(_work, options, self.program, fragment)
             return partial(self._run_numbered, number, run_it), RunControl(RUNNING)
-        make = _driver_elsewhere(options)
-        if make is not None or read_run_options().over(limits).processes:
+        open_to = _hosts_elsewhere(options)
+        if open_to is not None or read_run_options().over(limits).processes:
             from headrace.parts.driver import DriverControl, drive
 
             driver_control = DriverControl()
-            drive_it = partial(drive, fragment, driver_control, self.program, self._results[:number], make)
+            drive_it = partial(drive, fragment, driver_control, self.program, self._results[:number], open_to)
             return partial(self._run_numbered, number, drive_it), driver_control
         control = RunControl(RUNNING)
         run_here = partial(self.run_here, fragment, control, limits)
@@ -96,16 +96,16 @@ class Runner:
             self._results[number] = result
 
 
-def _driver_elsewhere(options: Mapping[str, str]) -> Callable[..., Any] | None:
-    """Return what makes a driver whose processes may be on other hosts, if the options ask for one."""
+def _hosts_elsewhere(options: Mapping[str, str]) -> Callable[..., Any] | None:
+    """Return what starts processes on other hosts, if the options ask for that."""
     if options.get("HEADRACE_CLUSTER"):
-        from headrace.cluster.ray_hosting import make_ray_driver
+        from headrace.cluster.ray_hosting import open_to_ray
 
-        return partial(make_ray_driver, options)
+        return partial(open_to_ray, options)
     if options.get("HEADRACE_DRIVER"):
-        from headrace.parts.remote_driver import make_remote_driver
+        from headrace.parts.hosting import open_to_workers
 
-        return partial(make_remote_driver, options)
+        return partial(open_to_workers, options)
     return None
 
 

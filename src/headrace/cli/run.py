@@ -245,7 +245,7 @@ def _run_program(options: argparse.Namespace) -> int:
         return 0
     is_elsewhere = os.environ.get("HEADRACE_DRIVER") or os.environ.get("HEADRACE_CLUSTER")
     if is_elsewhere or is_set("HEADRACE_PROCESSES"):
-        import headrace.parts.remote_driver  # noqa: F401  (which the run needs)
+        import headrace.parts.driver  # noqa: F401  (which the run needs)
 
         _shorten_exit(options)
     with Runs() as runs:

@@ -18,7 +18,6 @@ import os
 import secrets
 import sys
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -27,16 +26,19 @@ from headrace.cluster.ray_start import QUIET, VARIABLES, check_address, ray_on_t
 from headrace.core.errors import GraphError
 from headrace.lazy import import_or_explain
 from headrace.link.handshake import make_token
+from headrace.parts.access import Access
 from headrace.parts.agent import Agent
-from headrace.parts.control import Assignment, Gone, Refused, Starting
+from headrace.parts.control import Gone, Starting
 from headrace.parts.environment import gpus_for, visible
-from headrace.parts.remote import GONE, STARTING, Reception
-from headrace.parts.remote_driver import Hosting, RemoteDriver
+from headrace.parts.hosting import Hosting
+from headrace.parts.process import Process
+from headrace.parts.reception import Reception
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.parts.control import Address, Channel
+    from headrace.parts.control import Address
+    from headrace.parts.launch import Launch
 
 AUTO = "auto"
 
@@ -47,14 +49,14 @@ class PartHost:
     def __init__(self, part: str) -> None:
         self._part = part
 
-    def run(self, address: Address, token: bytes, environment: Mapping[str, str]) -> int:
+    def run(self, address: Address, access: Access, number: int, environment: Mapping[str, str]) -> int:
         """Start the process of a part and wait for its end; return its status.
 
         Ray has set the GPUs that are visible here.
         """
         # Ray sets it for its workers. A line would leave the process in two pieces, and only one if it is lost.
         os.environ.pop("PYTHONUNBUFFERED", None)
-        return Agent(address, token).start(self._part, environment=environment).wait()
+        return Agent(address, access).start(self._part, number, environment=environment).wait()
 
 
 class RayHosting(Hosting):
@@ -66,20 +68,21 @@ class RayHosting(Hosting):
         ``"auto"``, or the address of a cluster.
     parts
         The fragments.
-    token
-        The token of the run.
+    access
+        How the processes connect to the driver.
     folder
         The folder of the program, which is sent to the hosts of a cluster.
-    encrypted
-        Whether the processes use TLS.
     """
 
-    def __init__(
-        self, address: str, parts: Sequence[Any], token: bytes, folder: str, *, encrypted: bool = False
-    ) -> None:
+    is_heard = True  # Ray would pass on what an actor prints, but not all of it at the end of the run
+    patience = 30.0
+    READINESS = 5.0
+    """The seconds between two looks at actors that are not ready: they wait for resources, or are frozen."""
+
+    def __init__(self, address: str, parts: Sequence[Any], access: Access, folder: str) -> None:
         self._parts = {part.name: part for part in parts}
-        self._token = token
-        self._encrypted = encrypted
+        self._access = access
+        self._ask_at = 0.0
         self._actors: dict[str, Any] = {}
         self.reception: Reception | None = None
         """Where the processes connect to; set before the first start."""
@@ -116,7 +119,7 @@ class RayHosting(Hosting):
         )
         self.host = self._ray.util.get_node_ip_address()
 
-    def start(self, part: str, number: int) -> None:
+    def start(self, part: str, number: int, environment: Mapping[str, str]) -> Process:
         """Create the actor of a part, in the place of one that was lost or is frozen."""
         assert self.reception is not None
         self._end(part)
@@ -124,18 +127,24 @@ class RayHosting(Hosting):
         gpus = _number(fragment.gpus)
         actor = self._ray.remote(num_cpus=_number(fragment.cpus), num_gpus=gpus)(PartHost)
         # Ray's processes have the variables of whoever started Ray.
-        environment = {
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "HEADRACE_TLS": "1" if self._encrypted else "",
-        }
+        variables = {"PYTHONPATH": os.pathsep.join(sys.path)}
         if fragment.gpus is not None:  # Ray says which ones are visible, and not to simulated devices
-            environment |= visible({}, range(gpus))
-            del environment["CUDA_VISIBLE_DEVICES"]
+            variables |= visible({}, range(gpus))
+            del variables["CUDA_VISIBLE_DEVICES"]
         host = self._actors[part] = actor.remote(part)
         ready = host.__ray_ready__.remote()  # it may wait for resources
         ready.future().add_done_callback(partial(self._on_ready, part, number, self.reception))
-        status = host.run.remote(self.reception.address, self._token, environment)
+        status = host.run.remote(self.reception.address, self._access, number, variables)
         status.future().add_done_callback(partial(self._on_end, part, number, self.reception))
+        return Process(part, number, environment)
+
+    def look(self, absent: Sequence[str]) -> Sequence[str]:
+        """Return those of the parts whose actors have a process that is not ready, now and then."""
+        now = monotonic()
+        if now < self._ask_at:
+            return ()
+        self._ask_at = now + self.READINESS
+        return [part for part in absent if self.has_process(part)]
 
     def has_process(self, part: str) -> bool:
         """Return whether the actor of a part has a process, which may be frozen: it does not wait for resources.
@@ -157,22 +166,17 @@ class RayHosting(Hosting):
     def _on_ready(part: str, number: int, reception: Reception, ready: Any) -> None:
         """Tell the driver that the process of a part is being started."""
         if ready.exception() is None:
-            reception.post(STARTING, part, Starting(part, number))
+            reception.post(Starting(part, number))
 
     @staticmethod
     def _on_end(part: str, number: int, reception: Reception, status: Any) -> None:
         """Tell the driver that the process of a part is gone, in case that it had not composed."""
         error = status.exception()
         if error is not None:
-            reception.post(GONE, part, Gone(part, number, f"its actor has failed ({error})"))
+            reception.post(Gone(part, number, f"its actor has failed ({error})"))
         else:
             how = f"its process ended with status {status.result()}"
-            reception.post(GONE, part, Gone(part, number, how, status.result()))
-
-    def add_agent(self, fragments: str, channel: Channel, where: str) -> bool:
-        """Refuse an agent: Ray starts the processes."""
-        channel.post(Refused(f"the driver runs on a cluster, and has no use for a worker at {where}"))
-        return False
+            reception.post(Gone(part, number, how, status.result()))
 
     def waits_for(self, parts: Sequence[str]) -> str:
         """Return what the parts ask for that have no process yet."""
@@ -191,51 +195,18 @@ class RayHosting(Hosting):
                 self._end(part)
 
 
-class RayDriver(RemoteDriver):
-    """A driver whose parts are actors of Ray."""
-
-    PATIENCE = 30.0
-    READINESS = 5.0
-    """The seconds between two looks at actors that are not ready: they wait for resources, or are frozen."""
-
-    _hosting: RayHosting
-    _ask_at = 0.0
-
-    def _step(self) -> None:
-        self._ask_ray(monotonic())
-        super()._step()
-
-    def _ask_ray(self, now: float) -> None:
-        """Let the time pass of actors that have a process and are not ready."""
-        if now < self._ask_at:
-            return
-        self._ask_at = now + self.READINESS
-        for part in self._processes:
-            if self.supervisor.parts[part].heard_at is None and self._hosting.has_process(part):
-                self.supervisor.beat(part, now)
-
-    def _assignment(self, part: str) -> Assignment:
-        # Ray would pass on what an actor prints, but not all of it at the end of the run.
-        return replace(super()._assignment(part), is_heard=True)
-
-
-def make_ray_driver(
-    options: Mapping[str, str], application: Any, control: Any, launch: Any, *arguments: Any
-) -> RemoteDriver:
-    """Return a driver whose parts are actors of Ray, for ``headrace run --cluster``; the options are variables."""
-    graph = getattr(application, "fragment_graph", None)
-    parts = [] if graph is None else list(graph.fragments)
-    token = make_token()
-    encrypted = bool(options.get("HEADRACE_TLS"))
-    with ExitStack() as stack:
-        folder = _folder_of(launch.name)
-        hosting = RayHosting(options["HEADRACE_CLUSTER"], parts, token, folder, encrypted=encrypted)
-        stack.callback(hosting.close)
-        reception = hosting.reception = Reception((hosting.host, 0), token, encrypted=encrypted)
-        stack.callback(reception.close)
-        driver = RayDriver(application, control, launch, *arguments, reception=reception, hosting=hosting)
-        stack.pop_all()
-    return driver
+def open_to_ray(
+    options: Mapping[str, str], parts: Sequence[Any], control: Any, launch: Launch
+) -> tuple[Reception, Hosting]:
+    """Return where processes connect, and Ray, which starts them, for ``headrace run --cluster``."""
+    access = Access(make_token(), bool(options.get("HEADRACE_TLS")))
+    hosting = RayHosting(options["HEADRACE_CLUSTER"], parts, access, _folder_of(launch.name))
+    try:
+        reception = hosting.reception = Reception((hosting.host, 0), access)
+    except BaseException:
+        hosting.close()
+        raise
+    return reception, hosting
 
 
 def _folder_of(program: str) -> str:

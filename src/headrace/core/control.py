@@ -16,8 +16,6 @@ Request: TypeAlias = tuple[str, int, str]
 PAUSE = "pause"
 STEP = "step"
 RESUME = "resume"
-OFFER = "offer"
-"""Steps that the operators of several processes may take; the driver grants each of them as a step."""
 RUNNING = "is running"
 """What a fragment does, for errors."""
 

@@ -317,21 +317,15 @@ def is_sink(operator: Operator) -> bool:
 
 @dataclass(slots=True)
 class Beyond:
-    """What is behind the end of a flow to another process: what comes back from there, as far as is known.
+    """What is behind the end of a flow to another process.
 
     Attributes
     ----------
     leads_to
         The ends of the flows by which what it sends comes back.
-    full
-        The queues of this process in which what it sends waits for room.
-    has_run
-        Whether an operator of another process has computed in the loop that the flow is part of.
     """
 
     leads_to: tuple[Operator, ...] = ()
-    full: tuple[Any, ...] = ()
-    has_run: bool = True
 
 
 def check_member(fragment: Composition, operator: Any, *, or_subgraph: bool = False) -> None:

@@ -88,6 +88,8 @@ class Listener:
     def address(self) -> tuple[str, int] | str:
         """Where it listens: host and port, or the path of a Unix socket."""
         name = self._listening.getsockname()
+        if isinstance(name, bytes):  # without a file
+            return name.decode()
         return name if isinstance(name, str) else (name[0], name[1])
 
     @property

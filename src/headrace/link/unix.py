@@ -58,6 +58,14 @@ class UnixCarrier:
         self.wants_write = False
         """Whether packets wait to be sent."""
 
+    def detach(self) -> socket.socket:
+        """Return the socket, for something else than a link; only before anything was sent or received."""
+        connected = self._socket
+        self._socket = socket.socket()
+        self._socket.close()
+        connected.settimeout(None)
+        return connected
+
     def fileno(self) -> int:
         """Return the descriptor of the socket."""
         return self._socket.fileno()

@@ -25,14 +25,15 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import waits
 from headrace.core.errors import GraphError, PeerLost
-from headrace.link.connect import connect
 from headrace.link.handshake import Purpose
 from headrace.link.listener import listen
+from headrace.parts.access import Access
 from headrace.parts.control import (
     TOKEN,
     WORKER_ADDRESS,
     Address,
     Channel,
+    EndPart,
     Gone,
     Refused,
     RunOver,
@@ -40,18 +41,20 @@ from headrace.parts.control import (
     StartPart,
 )
 from headrace.parts.environment import assign, gpus_for, visible
-from headrace.parts.remote import AGENT
+from headrace.parts.reception import AGENT
 from headrace.parts.token import token_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Ctrl-C ends the process without a traceback until it can tell the driver (`join`). Ray blocks it in its processes,
-# which this one would inherit.
+# By the folder of this package, so that the process finds this headrace. Imports leave no garbage. Ctrl-C ends the
+# process without a traceback until it can tell the driver (`join`). Ray blocks it in its processes, which this one
+# would inherit.
 _BOOT = (
-    "import signal, sys; s = signal.SIGINT; signal.pthread_sigmask(signal.SIG_UNBLOCK, {{s}}); "
+    "import gc, signal, sys; gc.disable(); s = signal.SIGINT; "
+    "signal.pthread_sigmask(signal.SIG_UNBLOCK, {{s}}); "
     "signal.getsignal(s) is signal.SIG_IGN or signal.signal(s, signal.SIG_DFL); "
-    "sys.path.insert(0, {!r}); from headrace.parts.worker import join; "
+    "sys.path.insert(0, {!r}); from headrace.parts.worker import join; gc.enable(); "
     "join({!r}, {!r}, {!r}, {!r}, {!r}, {!r})"
 )
 _AGAIN = 0.2  # seconds between two attempts to connect
@@ -65,16 +68,55 @@ ANY = ""
 _log = logging.getLogger("headrace.parts")
 
 
+def start_process(
+    address: Address,
+    access: Access,
+    part: str,
+    number: int,
+    *,
+    variables: Mapping[str, str],
+    cpus: Sequence[int] = (),
+    program: str = "",
+    **options: Any,
+) -> subprocess.Popen[bytes]:
+    """Start the process of a part, which ends with this one.
+
+    Parameters
+    ----------
+    address, access
+        Where the driver listens, and how to connect to it.
+    number
+        Which start it is.
+    variables
+        Its environment.
+    cpus
+        The cores that it may use; all if there are none.
+    program
+        The program on this host; empty if it is where the driver has it.
+    options
+        Other ones of `subprocess.Popen`.
+    """
+    variables = {**variables}
+    if not isinstance(address, str):
+        variables |= {TOKEN: access.token.decode(), "HEADRACE_TLS": "1" if access.encrypted else ""}
+    words = (address, part, number, os.getpid(), tuple(cpus), program)
+    command = [
+        sys.executable,
+        *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
+        "-c",
+        _BOOT.format(str(Path(__file__).parents[2]), *words),
+    ]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=variables, **options)
+
+
 @dataclass
 class Agent:
     """The processes of parts on this host.
 
     Parameters
     ----------
-    address
-        Where the driver listens.
-    token
-        The token of the run.
+    address, access
+        Where the driver listens, and how to connect to it.
     program
         The program on this host; empty if it is where the driver has it.
     host
@@ -82,7 +124,7 @@ class Agent:
     """
 
     address: Address
-    token: bytes
+    access: Access
     program: str = ""
     host: str = ""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -93,6 +135,7 @@ class Agent:
     def start(
         self,
         part: str,
+        number: int,
         gpus: int | Sequence[int] | None = None,
         cpus: int | Sequence[int] | None = None,
         environment: Mapping[str, str] = MappingProxyType({}),
@@ -101,26 +144,29 @@ class Agent:
 
         `environment` has variables beside those of this process.
         """
-        if self._runs(part):  # the driver has given it up
-            self.processes[part].kill()
+        self.end(part)  # the driver has given it up
         self._give("gpus", self._gpus, part, gpus, gpus_for([gpus]))
         self._give("cpus", self._cpus, part, cpus, sorted(os.sched_getaffinity(0)))
-        variables = {**os.environ, **environment}
+        variables = {**os.environ, **environment, WORKER_ADDRESS: self.host}
         if part in self._gpus:
             variables.update(visible(variables, self._gpus[part]))
-        variables[TOKEN] = self.token.decode()
-        variables[WORKER_ADDRESS] = self.host
-        words = (*self.address, part, os.getpid(), tuple(self._cpus.get(part, ())), self.program)
-        command = [
-            sys.executable,
-            *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-            "-c",
-            _BOOT.format(str(Path(__file__).parents[2]), *words),
-        ]
-        # Ctrl-C on the terminal is for the agent or the driver, which pass it on.
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=variables, process_group=0)
-        self.processes[part] = process
-        return process
+        self.processes[part] = start_process(
+            self.address,
+            self.access,
+            part,
+            number,
+            variables=variables,
+            cpus=self._cpus.get(part, ()),
+            program=self.program,
+            # Ctrl-C on the terminal is for the agent or the driver, which pass it on.
+            process_group=0,
+        )
+        return self.processes[part]
+
+    def end(self, part: str) -> None:
+        """End the process of a part, if there is one."""
+        if self._runs(part):
+            self.processes[part].kill()
 
     def _give(
         self,
@@ -171,6 +217,13 @@ class AgentServer:
         self._agent = agent
         self._selector = selectors.DefaultSelector()
         self._is_over = False
+        self.is_wanted = False
+        """Whether it runs a part that is started again if it is lost."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the driver could not be reached any more."""
+        return self._channel.is_cut
 
     def run(self) -> None:
         """Start what the driver says; the first Ctrl-C or SIGTERM is passed on to the processes.
@@ -207,29 +260,31 @@ class AgentServer:
         return left
 
     def _lost(self) -> PeerLost:
-        host, port = self._agent.address
         return PeerLost(
-            f"the driver at {host}:{port} is gone: it was killed, or cannot be reached any more; the processes of "
-            "this worker were ended"
+            f"the driver at {named(self._agent.address)} is gone: it was killed, or cannot be reached any more; "
+            "the processes of this worker were ended"
         )
 
     def _on_message(self) -> None:
         messages = self._channel.take()
         if messages is None:
             raise self._lost()
-        for message, _ in messages:
+        for message in messages:
             match message:
                 case RunOver():
                     self._is_over = True
                 case Refused(text):
                     raise GraphError(text)
+                case EndPart(part):
+                    self._agent.end(part)
                 case StartPart():
                     self._start(message)
 
     def _start(self, wanted: StartPart) -> None:
+        self.is_wanted |= wanted.may_return
         self._channel.send(Starting(wanted.part, wanted.number))
         try:
-            process = self._agent.start(wanted.part, wanted.gpus, wanted.cpus)
+            process = self._agent.start(wanted.part, wanted.number, wanted.gpus, wanted.cpus)
         except (GraphError, OSError) as error:
             self._channel.send(Gone(wanted.part, wanted.number, f"its worker cannot start it: {error}"))
             return
@@ -247,20 +302,22 @@ class AgentServer:
 
 def serve(
     address: Address,
-    token: bytes,
+    access: Access,
     fragments: str = ANY,
     program: str = "",
     *,
     host: str = "",
-    encrypted: bool = False,
     is_patient: bool = True,
 ) -> None:
     """Start what a driver says, until the run is over.
 
+    If this host is cut off from the driver for a while, its processes end. If one of them may be restarted, the
+    worker comes back when the driver can be reached again.
+
     Parameters
     ----------
-    address, token
-        Of the driver.
+    address, access
+        Where the driver listens, and how to connect to it.
     fragments
         The names of the fragments that this host runs, separated by commas; ``"all"`` for those that nobody else
         runs; empty for one that the driver chooses.
@@ -268,8 +325,6 @@ def serve(
         The program on this host; empty if it is where the driver has it.
     host
         The address at which the processes listen for links; that of the way to the driver if it is empty.
-    encrypted
-        Whether connections use TLS.
     is_patient
         Whether to wait for a driver that does not listen yet.
 
@@ -280,19 +335,47 @@ def serve(
     """
     if host:
         listen(host).close()  # it fails here if this host has no such address
-    carrier: Any = None
-    was_told = False
-    while carrier is None:
+    lost: PeerLost | None = None
+    while True:
+        carrier = _connect(address, access, fragments, is_patient, lost)
+        server = AgentServer(Channel.over(carrier.detach()), Agent(address, access, program, host))
         try:
-            carrier = connect(address, Purpose(AGENT, fragments), token, encrypted=encrypted)
+            server.run()
+            return
         except PeerLost as error:
-            if not is_patient or not _may_come(error.__cause__):
+            if not (server.is_cut and server.is_wanted):
+                raise
+            lost = error
+            _log.warning("%s; waiting until it can be reached again", error)
+        except GraphError:
+            if lost is None:
+                raise
+            waits.wait(threading.Event(), _AGAIN)  # it has not noticed yet that the former connection is lost
+
+
+def _connect(
+    address: Address, access: Access, fragments: str, is_patient: bool, lost: PeerLost | None
+) -> Any:
+    """Connect to a driver, which may not listen yet; raise `lost` if it listens no more."""
+    was_told = lost is not None
+    while True:
+        try:
+            return access.connect(address, Purpose(AGENT, fragments))
+        except PeerLost as error:
+            cause = error.__cause__
+            if lost is not None and isinstance(cause, ConnectionRefusedError):
+                raise lost from None
+            if not (is_patient or lost) or not _may_come(cause):
                 raise
             if not was_told:
-                _log.warning("no driver at %s:%d yet: %s; waiting for one", *address, error.__cause__)
+                _log.warning("no driver at %s yet: %s; waiting for one", named(address), cause)
                 was_told = True
             waits.wait(threading.Event(), _AGAIN)
-    AgentServer(Channel.over(carrier.detach()), Agent(address, token, program, host)).run()
+
+
+def named(address: Address) -> str:
+    """Return an address as a text."""
+    return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
 
 
 def _may_come(error: BaseException | None) -> bool:
@@ -306,9 +389,8 @@ def serve_from_options(options: Mapping[str, str], program: str) -> None:
     """Do what ``headrace run PROGRAM --worker`` asks for; the options are variables."""
     address = parse_address(options.get("HEADRACE_ADDRESS", ""))
     fragments = options.get("HEADRACE_FRAGMENTS") or ANY
-    encrypted = bool(options.get("HEADRACE_TLS"))
-    host = worker_host(options)
-    serve(address, token_for(address[0]), fragments, program, host=host, encrypted=encrypted)
+    access = Access(token_for(address[0]), bool(options.get("HEADRACE_TLS")))
+    serve(address, access, fragments, program, host=worker_host(options))
 
 
 def worker_host(options: Mapping[str, str]) -> str:
@@ -324,7 +406,7 @@ def worker_host(options: Mapping[str, str]) -> str:
     return host
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> tuple[str, int]:
     """Return the address and the port of a text such as ``192.168.1.7:8765``; loopback unless it has an address."""
     host, colon, port = text.rpartition(":")
     if text.startswith("[") and text.endswith("]"):

@@ -1,16 +1,11 @@
 """The control channel between the driver and the process of a part: what both say, and how it travels.
 
-One pair of Unix sockets for each process. Nothing listens and no name exists, so no stranger can connect. What
-travels is pickled: both ends run the same program for the same user. File descriptors travel beside the first bytes
-of a message.
-
-Between hosts it is a TCP connection, with TLS on request, whose ends have proved that they know the token of the
-run. No descriptors travel there.
+The process connects to the driver (`access`). What travels is pickled: both ends run the same program, and have
+proved that they are of the same user, or know the token of the run.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import select
@@ -18,16 +13,17 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from errno import EHOSTUNREACH, EMFILE, ENETUNREACH, ETIMEDOUT
+from errno import EHOSTUNREACH, ENETUNREACH, ETIMEDOUT
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace import waits
 from headrace.link.reachability import Reachability
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from headrace.core.outcome import Outcome
     from headrace.core.time_base import TimeBase
     from headrace.parts.cut_flow import FlowCounts
@@ -37,14 +33,12 @@ if TYPE_CHECKING:
     from headrace.parts.launch import Launch
     from headrace.parts.part_progress import PartProgress
 
-_HEADER = struct.Struct("<QI")  # the bytes of the pickle, and the number of descriptors beside it
-_MOST_DESCRIPTORS = 250  # Linux passes at most 253 at once
-_CHUNK = 1 << 16
+_HEADER = struct.Struct("<Q")  # the bytes of the pickle
+_CHUNK = 1 << 16  # bytes that are sent at once; over a Unix socket they are a packet
 _UNANSWERED = 2350  # ms for which a beat, one of two in a second, stays unanswered by a host that is cut off
 
-_log = logging.getLogger("headrace.parts")
-
-Address = tuple[str, int]
+Address: TypeAlias = tuple[str, int] | str
+"""Where somebody listens: a host and a port, or the name of a Unix socket of this host."""
 TOKEN = "HEADRACE_TOKEN"
 """The variable with the token of a run, which processes on other hosts know as well."""
 WORKER_ADDRESS = "HEADRACE_WORKER_ADDRESS"
@@ -62,17 +56,15 @@ class Assignment:
     program: Launch
     earlier: tuple[Outcome | Failure | None, ...]
     """What the earlier runs of the program returned or raised, which the process does not repeat."""
-    driver: int
-    """The process id of the driver."""
     run_id: str
     began: TimeBase
     """When the clock of the run began, by the clock of the driver."""
-    cpus: tuple[int, ...] = ()
-    """The cores that it may use; empty for all."""
     environment: dict[str, str] = field(default_factory=dict)
     """The variables of headrace that the driver has, for a process that does not inherit them."""
     wishes: Wishes | None = None
     """What the watchers of the driver want to know of the run; None if there are none."""
+    is_here: bool = True
+    """Whether the driver has started it, and reads its pipes."""
     is_heard: bool = False
     """Whether the driver prints what the process prints, because nobody sees it where it runs."""
 
@@ -86,6 +78,15 @@ class StartPart:
     """Which start it is, for the answer."""
     gpus: int | tuple[int, ...] | None = None
     cpus: int | tuple[int, ...] | None = None
+    may_return: bool = False
+    """Whether it is started again if it is lost: a host that is cut off for a while is wanted back."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndPart:
+    """End the process of a part, which another agent runs; to an agent."""
+
+    part: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +103,17 @@ class RunOver:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """The ends of the links of a part, which come beside it in the order of the flows, and the epoch of each.
-
-    Between hosts no ends come. `addresses` has where the process of the receiver listens instead, for each flow.
-    """
+    """Connect the links of these flows: each has an epoch, and the process of its receiver listens there."""
 
     flows: tuple[str, ...]
     epochs: tuple[int, ...]
-    addresses: tuple[Address, ...] = ()
-    is_last: bool = True
-    """Whether all ends have come with it; a message takes so many."""
+    addresses: tuple[Address, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A part is lost, and its links do not end by themselves: its process is frozen, or its host is cut off.
+    """A part is lost: its process has ended or is frozen, or its host is cut off. Its links may not end by
+    themselves.
 
     With a flow, only the link of that flow and this epoch is lost, as the part itself has noticed.
     """
@@ -135,8 +132,8 @@ class EndFlow:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveSoon:
-    """Do not wait at the exit for parts that have not read all: the run ends because some cannot be reached."""
+class Leave:
+    """The runs of all parts are over: end the process. Before, another part may read what this one has sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +156,9 @@ class EndIdle:
     ----------
     stage
         What is done next.
-    room
-        By flow, the flows in which its receiver waits for room, directly or through others.
-    not_run
-        The flows of loops in which no operator of any part has computed.
     """
 
     stage: int
-    room: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    not_run: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +167,15 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Pause, step or resume, or ask for steps (`stepping`)."""
+class Pause:
+    """Pause, and say so with this number when nothing computes any more."""
 
-    kind: str
-    count: int
-    operator: str
     number: int
-    """The number of the request, for the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """End a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +213,8 @@ class Composed:
     """The process has composed the program."""
 
     description: dict[str, str]
-    address: Address | None = None
-    """Where it listens for links from other hosts."""
+    address: Address
+    """Where it listens for links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,16 +261,9 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """The part has carried out a request: it is paused, and nothing computes."""
+    """The part is paused as it was told by this number, and nothing computes."""
 
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The part wants a step that was offered, has taken one that it was granted, or has not (`Pausing.on_step`)."""
-
-    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,35 +345,36 @@ class Channel:
     """One end of a control channel. Any thread may send; one thread receives, and sends what was left.
 
     The other end may be frozen, and read nothing. So nothing waits for it but `send` and `receive`.
+
+    Parameters
+    ----------
+    connection
+        A connected socket, which it owns from now on: a Unix socket that keeps packets, or one of TCP.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._connection = connection
         self._sending = threading.Lock()  # held for a moment
-        self._unsent: deque[tuple[memoryview, list[int]]] = deque()  # each with its descriptors
+        self._unsent: deque[memoryview] = deque()
         self._is_broken = False
         self._received = bytearray()
-        self._descriptors: list[int] = []
-        self._later: list[tuple[Any, list[int]]] = []  # what arrived together with one message
-        self._wake: int | None = (
-            None  # tells the thread that waits in `receive` that something is left to send
-        )
+        self._later: list[Any] = []  # what arrived together with one message
+        # Tells the thread that waits in `receive` that something is left to send.
+        self._wake: int | None = None
         self.heard_at = 0.0
         """When something last arrived, even a piece of a message."""
         self.is_cut = False
         """Whether it has ended because the other host cannot be reached."""
+        self.where = _where(connection)
+        """Where the other end is, in words."""
         self._reachability = Reachability()
 
     @classmethod
-    def pair(cls) -> tuple[Channel, socket.socket]:
-        """Return the end of the driver, and the socket for the process."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        return cls(ours), theirs
-
-    @classmethod
     def over(cls, connection: socket.socket) -> Channel:
-        """Return a channel over a connection between hosts, whose ends have proved who they are."""
+        """Return a channel over a connection whose ends have proved who they are."""
+        if connection.family == socket.AF_UNIX:
+            return cls(connection)
         import ssl  # costly to import, and not needed on one host
 
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNANSWERED)
@@ -396,8 +382,8 @@ class Channel:
 
     @property
     def host(self) -> str:
-        """The address of this host in the network of the other end."""
-        return str(self._connection.getsockname()[0])
+        """The address of this host in the network of the other end; empty if that is on this host."""
+        return "" if self._connection.family == socket.AF_UNIX else str(self._connection.getsockname()[0])
 
     def fileno(self) -> int:
         """Return the descriptor, for selectors."""
@@ -414,13 +400,13 @@ class Channel:
 
     # What is sent.
 
-    def post(self, message: Any, descriptors: tuple[int, ...] = ()) -> bool:
+    def post(self, message: Any) -> bool:
         """Send a message without waiting; return False if nobody is at the other end.
 
         What the system does not take now is kept, and sent by `flush`, or by the thread that waits in `receive`.
         """
         with self._sending:
-            return self._post(message, descriptors)
+            return self._post(message)
 
     @waits.shielded
     def offer(self, message: Any) -> bool:
@@ -450,14 +436,12 @@ class Channel:
         with self._sending:
             self._flush()
 
-    def _post(self, message: Any, descriptors: tuple[int, ...] = ()) -> bool:
-        assert len(descriptors) <= _MOST_DESCRIPTORS
+    def _post(self, message: Any) -> bool:
         # Most beats are the same: pickling one costs a process more than all else while nothing happens.
         is_quiet = type(message) is Beat and not message.problems
         content = _QUIET_BEAT if is_quiet else pickle.dumps(message)
-        data = memoryview(_HEADER.pack(len(content), len(descriptors)) + content)
         if not self._is_broken:
-            self._unsent.append((data, [os.dup(each) for each in descriptors]))
+            self._unsent.append(memoryview(_HEADER.pack(len(content)) + content))
             self._flush()
         if self._unsent and self._wake is not None:
             os.eventfd_write(self._wake, 1)
@@ -466,30 +450,22 @@ class Channel:
     def _flush(self) -> None:
         try:
             while self._unsent:
-                data, descriptors = self._unsent[0]
-                sent = self._write(data, descriptors)
-                _close(descriptors)  # which go with the first bytes
-                self._unsent[0] = data[sent:], []
-                if sent == len(data):
+                data = self._unsent[0]
+                self._unsent[0] = data[self._write(data[:_CHUNK]) :]
+                if not self._unsent[0]:
                     self._unsent.popleft()
         except BlockingIOError:
             pass
         except OSError as error:
             self._is_broken = True
             self._note(error)
-            self._forget()
+            self._unsent.clear()
 
     def _note(self, error: OSError) -> None:
         self.is_cut |= error.errno in (ETIMEDOUT, EHOSTUNREACH, ENETUNREACH)
 
-    def _write(self, data: memoryview, descriptors: list[int]) -> int:
-        if descriptors:
-            return socket.send_fds(self._connection, [data], descriptors)
+    def _write(self, data: memoryview) -> int:
         return self._connection.send(data)
-
-    def _forget(self) -> None:
-        while self._unsent:
-            _close(self._unsent.popleft()[1])
 
     # What arrives.
 
@@ -498,20 +474,20 @@ class Channel:
         return bool(self._ready(select.POLLIN, 0.0))
 
     def receive_one(self, kind: type | None = None) -> Any:
-        """Wait for a message without descriptors and return it; None when the other end was closed.
+        """Wait for a message and return it; None when the other end was closed.
 
         Others that come before the first one of a kind are received after it.
         """
-        others: list[tuple[Any, list[int]]] = []
+        others: list[Any] = []
         while (messages := self.receive()) is not None:
-            for at, (message, _) in enumerate(messages):
+            for at, message in enumerate(messages):
                 if kind is None or isinstance(message, kind):
                     self._later = [*others, *messages[:at], *messages[at + 1 :]]
                     return message
             others += messages
         return None
 
-    def receive(self) -> list[tuple[Any, list[int]]] | None:
+    def receive(self) -> list[Any] | None:
         """Wait for data; return the messages that are complete, or None when the other end was closed.
 
         What was kept by `post` is sent meanwhile.
@@ -530,20 +506,19 @@ class Channel:
             if ready.get(self.fileno(), 0) & ~select.POLLOUT:
                 return self.take()
 
-    def take(self) -> list[tuple[Any, list[int]]] | None:
+    def take(self) -> list[Any] | None:
         """Return the messages that have arrived, without waiting, or None when the other end was closed."""
         try:
-            data, descriptors = self._read()
+            data = self._read()
         except BlockingIOError:
             return []
         except OSError as error:
-            data, descriptors = b"", []
+            data = b""
             self._note(error)
         if not data:
             return None
         self.heard_at = monotonic()
         self._received += data
-        self._descriptors += descriptors
         return list(self._complete())
 
     def _ready(self, events: int, seconds: float | None = None, wake: int | None = None) -> dict[int, int]:
@@ -555,39 +530,36 @@ class Channel:
         limit = waits.limit(seconds)
         return dict(poll.poll(None if limit is None else 1000 * limit))
 
-    def _read(self) -> tuple[bytes, list[int]]:
-        data, descriptors, flags, _ = socket.recv_fds(self._connection, _CHUNK, _MOST_DESCRIPTORS)
-        if flags & socket.MSG_CTRUNC:
-            _close(descriptors)
-            _log.error("this process has no files left for its links; allow more with `ulimit -n`")
-            raise OSError(EMFILE, os.strerror(EMFILE))
-        return data, descriptors
+    def _read(self) -> bytes:
+        return self._connection.recv(_CHUNK)
 
-    def _complete(self) -> Any:
+    def _complete(self) -> Iterator[Any]:
         while len(self._received) >= _HEADER.size:
-            size, count = _HEADER.unpack_from(self._received)
-            end = _HEADER.size + size
+            end = _HEADER.size + _HEADER.unpack_from(self._received)[0]
             if len(self._received) < end:
                 return
             content = bytes(self._received[_HEADER.size : end])
             del self._received[:end]
-            descriptors, self._descriptors = self._descriptors[:count], self._descriptors[count:]
-            yield pickle.loads(content), descriptors
+            yield pickle.loads(content)
 
     def close(self) -> None:
         """Close this end; what was kept is not sent."""
         with self._sending:
             self._is_broken = True
-            self._forget()
+            self._unsent.clear()
             self._connection.close()
             if self._wake is not None:
                 os.close(self._wake)
                 self._wake = None
 
 
-def _close(descriptors: list[int]) -> None:
-    for each in descriptors:
-        os.close(each)
+def _where(connection: socket.socket) -> str:
+    if connection.family == socket.AF_UNIX:
+        return "this host"
+    try:
+        return "{}:{}".format(*connection.getpeername()[:2])
+    except OSError:
+        return "a host that is gone"
 
 
 class _TlsChannel(Channel):
@@ -596,12 +568,12 @@ class _TlsChannel(Channel):
     Either may have to wait for the other direction, and for the rest of a record. Both are tried again later.
     """
 
-    def _write(self, data: memoryview, descriptors: list[int]) -> int:
+    def _write(self, data: memoryview) -> int:
         return int(self._in_turn(lambda: self._connection.send(data)))
 
-    def _read(self) -> tuple[bytes, list[int]]:
+    def _read(self) -> bytes:
         with self._sending:
-            return self._in_turn(lambda: self._connection.recv(_CHUNK)), []
+            return bytes(self._in_turn(lambda: self._connection.recv(_CHUNK)))
 
     def _in_turn(self, operation: Callable[[], Any]) -> Any:
         import ssl

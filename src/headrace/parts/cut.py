@@ -99,7 +99,7 @@ class Cut:
         if flow is None:
             known = [each.name for each in (*self.outgoing, *self.incoming)]
             raise GraphError(
-                f"part {self.part!r} has no flow {name!r} to another part; it has {choices(known)}"
+                f"fragment {self.part!r} has no flow {name!r} to another fragment; it has {choices(known)}"
             )
         self._links[name] = link
         operator = self._operators.get(name)
@@ -147,7 +147,7 @@ class Cut:
         kept = next((each for each in parts if each.name == self.part), None)
         if kept is None:
             has = choices([each.name for each in parts], self.part)
-            raise GraphError(f"{application.name!r} has no part {self.part!r}; it has {has}")
+            raise GraphError(f"{application.name!r} has no fragment {self.part!r}; it has {has}")
         self.left_out = prepare_replay(application)
         found = _find(application)
         self.outgoing = tuple(each.flow for each in found if each.flow.source == self.part)
@@ -357,7 +357,7 @@ def _waits_for_room(flows: Iterable[Flow]) -> bool:
 def _check(operator: Operator, queue: QueueSpec) -> None:
     """Raise if a queue that another part sends to cannot be cut."""
     flow = next(flow for flow in queue.flows if _part_of(flow.source) != _part_of(operator))
-    where = f"{flow} leads from part {_part_of(flow.source)!r} to part {_part_of(operator)!r}"
+    where = f"{flow} leads from fragment {_part_of(flow.source)!r} to fragment {_part_of(operator)!r}"
     for each in queue.flows:
         source = each.source
         if _part_of(source) == _part_of(operator):

@@ -60,10 +60,10 @@ def difference(expected: dict[str, str], found: dict[str, str], part: str) -> st
         if ours == theirs:
             continue
         if theirs is None:
-            return f"{what} is missing in the process of part {part!r}"
+            return f"{what} is missing in the process of fragment {part!r}"
         if ours is None:
-            return f"{what} exists only in the process of part {part!r}"
-        return f"{what} is {ours} in the driver and {theirs} in the process of part {part!r}"
+            return f"{what} exists only in the process of fragment {part!r}"
+        return f"{what} is {ours} in the driver and {theirs} in the process of fragment {part!r}"
     return ""
 
 

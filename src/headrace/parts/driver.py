@@ -1,10 +1,15 @@
 """The driver: runs each fragment of an application in a process of its own, and supervises the processes.
 
-It composes the program to know its parts, and computes nothing. `supervision` decides; this file has the processes,
-their channels and pipes, and the signals. All of them are served by the thread that called `run`, in one loop. A
-process that is killed is noticed by its descriptor (pidfd), without polling.
+It composes the program to know its parts, and computes nothing. `supervision` decides, `hosting` starts the
+processes, and each of them connects to the driver (`reception`). This file has their channels and the signals,
+served by the thread that called `run`, in one loop.
 
-If the driver is killed, the system kills its processes (`worker`): a program in one process would be gone as well.
+How a process has ended is said by whoever started it: by the system for those of this host (pidfd), by a worker or
+by Ray for others. The end of a connection alone does not say it, and may not come: a child of the process may have
+inherited it, or the host may be cut off. The driver tells the others at once that a part is lost.
+
+If the driver is killed, the system kills the processes that it has started (`worker`), and the others end with
+their connection: a program in one process would be gone as well.
 """
 
 from __future__ import annotations
@@ -12,30 +17,34 @@ from __future__ import annotations
 import logging
 import os
 import selectors
-import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from dataclasses import replace
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, nullcontext, suppress
+from functools import partial
+from itertools import count
+from time import monotonic, perf_counter_ns
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import waits
 from headrace._runtime import Interrupts
 from headrace.core.checks import compose
-from headrace.core.control import RUNNING, RunControl
-from headrace.core.errors import GraphError, choices
+from headrace.core.control import PAUSE, RUNNING, RunControl
+from headrace.core.errors import GraphError
 from headrace.core.log_fields import fields_of
 from headrace.core.log_output import configure_log
 from headrace.core.notes import add_note, message_of, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
 from headrace.core.places import RESTART
-from headrace.core.time_base import TimeBase
+from headrace.core.time_base import TimeBase, clock_name
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
+from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement
 from headrace.observe.progress_line import is_wanted, shown_progress
 from headrace.parts.control import (
+    WORKER_ADDRESS,
     AskProgress,
     AskTime,
     Assignment,
@@ -46,46 +55,77 @@ from headrace.parts.control import (
     Connect,
     Ended,
     EndFlow,
+    Gone,
     Idle,
     LinkLost,
+    Lost,
+    Pause,
     Paused,
-    Request,
+    Printed,
+    Refused,
+    Resume,
+    RunOver,
     Seen,
     Started,
-    Step,
+    Starting,
     TellProgress,
     TellTime,
     ValueSet,
 )
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
-from headrace.parts.environment import (
-    DASHBOARD,
-    SPANNING,
-    assign,
-    environment_of,
-    gpus_for,
-)
+from headrace.parts.environment import DASHBOARD, SPANNING, environment_of
+from headrace.parts.hosting import open_here
 from headrace.parts.launch import Launch
 from headrace.parts.outcomes import merge
 from headrace.parts.part_progress import ProgressOfParts
-from headrace.parts.process import Process
-from headrace.parts.stepping import Stepping
-from headrace.parts.supervision import Interrupt, Join, Kill, Part, Spawn, State, Supervisor, Tell, Warn
+from headrace.parts.process import LocalProcess
+from headrace.parts.reception import AGENT
+from headrace.parts.supervision import (
+    SILENCE,
+    Interrupt,
+    Join,
+    Kill,
+    Part,
+    Spawn,
+    State,
+    Supervisor,
+    Tell,
+    Warn,
+)
 from headrace.parts.values import Values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    import socket
+    from collections.abc import Mapping, Sequence
 
+    from headrace.link.handshake import Purpose
+    from headrace.parts.control import Address
     from headrace.parts.cut_flow import CutFlow, FlowCounts
     from headrace.parts.failures import Failure
+    from headrace.parts.hosting import Hosting
     from headrace.parts.joined_run import JoinedRun
     from headrace.parts.lines import Lines
+    from headrace.parts.process import Process
+    from headrace.parts.reception import Reception
     from headrace.parts.supervision import Action
 
 _log = logging.getLogger("headrace.parts")
 _LONGEST = 1.0  # seconds after which the main thread looks for signals in any case
-_AT_ONCE = 200  # links in one message
+_SOON = 0.3  # seconds from the end of one thing of a process to that of the others, such as its links
+_INHERITED = ("HEADRACE_", "HOLOSCAN_")
+_OF_THE_HOST = frozenset(
+    (
+        "HEADRACE_ADDRESS",
+        "HEADRACE_CLUSTER",
+        "HEADRACE_DRIVER",
+        "HEADRACE_FRAGMENTS",
+        "HEADRACE_TLS",
+        "HEADRACE_TOKEN",
+        "HEADRACE_WORKER",
+        WORKER_ADDRESS,
+    )
+)
 
 
 def drive(
@@ -93,12 +133,13 @@ def drive(
     control: DriverControl,
     program: tuple[str, str, tuple[str, ...]] | None,
     earlier: Sequence[Outcome | Failure | None] = (),
-    make: Callable[..., Driver] | None = None,
+    open_to: Callable[..., tuple[Reception, Hosting]] | None = None,
 ) -> Outcome:
     """Run the fragments of an application in processes; return the outcome, or raise what ended the run.
 
     `program` is what ``headrace run`` executes: a file or a module, a class in it, and its arguments. `earlier` is
-    what the runs of this program before returned or raised. `make` makes another driver than one of this host.
+    what the runs of this program before returned or raised. `open_to` says where processes connect, and who starts
+    them; those of this host unless it is given.
     """
     configure_log()
     serve_metrics(application)
@@ -113,7 +154,7 @@ def drive(
             interrupts.held = False
             declared: list[Any] = []
             compose(application, lambda: declared.extend(_declared(application)))
-            driver = (make or Driver)(application, control, launch, earlier, *declared)
+            driver = open_driver(application, control, launch, earlier, open_to or open_here, *declared)
             application._headrace.progress_elsewhere = driver.progress.find
             application._headrace.watchers_elsewhere = driver.watchers
         finally:
@@ -161,6 +202,34 @@ def _tell(application: Any, outcome: Outcome, failure: BaseException | None) -> 
     logging.getLogger("headrace.run").log(level, "%s", outcome, exc_info=raised, extra=extra)
 
 
+def open_driver(
+    application: Any,
+    control: DriverControl,
+    launch: Launch,
+    earlier: Sequence[Outcome | Failure | None],
+    open_to: Callable[..., tuple[Reception, Hosting]] = open_here,
+    flows: Sequence[CutFlow] = (),
+    description: Mapping[str, str] = MappingProxyType({}),
+) -> Driver:
+    """Return the driver of a composed application, to which its processes can connect."""
+    graph = getattr(application, "fragment_graph", None)
+    parts: list[Any] = [] if graph is None else list(graph.fragments)
+    if not parts:
+        raise GraphError(
+            f"{application.name!r} cannot run in processes, because it is not made of fragments: its compose() "
+            "connects Fragments, each of which gets a process, as in add_flow(Edge(self, 'edge'), Server(self, "
+            "'server'), {('camera.out', 'detector.frame')})"
+        )
+    _refuse_ends(application)
+    reception, hosting = open_to(parts, control, launch)
+    try:
+        return Driver(application, control, launch, earlier, flows, dict(description), reception, hosting)
+    except BaseException:
+        reception.close()
+        hosting.close()
+        raise
+
+
 class DriverControl(RunControl):
     """The control of a run in processes, whose pauses are passed on to them."""
 
@@ -176,6 +245,13 @@ class DriverControl(RunControl):
     def problems(self) -> list[str]:
         """Return what is wrong in the parts."""
         return self.find_problems()
+
+    def step(self, count: int, op_name: str = "") -> None:
+        """Refuse: which operator of several processes is ready first is nobody's to say."""
+        raise GraphError(
+            "step() counts the computes of one process, and this run has one for each fragment: pause() and "
+            "resume() hold for all of them; to step, run the program in one process"
+        )
 
     def _request(self, request: tuple[str, int, str]) -> None:
         with self._lock:
@@ -202,8 +278,31 @@ class DriverControl(RunControl):
         self._is_paused.set()
 
 
+class _LostLink(NamedTuple):
+    """A link that a process has lost with a part that is started again, unless it ends by itself until then."""
+
+    process: Process
+    lost: LinkLost
+    peer: Process
+    until: float
+
+
 class Driver:
-    """The processes of one run."""
+    """The processes of one run.
+
+    Parameters
+    ----------
+    application
+        The application, which is composed.
+    control
+        The control of the run.
+    launch, earlier
+        How processes run the program, and what its runs before returned or raised.
+    flows, description
+        The flows between parts, and the description of the program.
+    reception, hosting
+        Where the processes connect, and who starts them.
+    """
 
     def __init__(
         self,
@@ -213,30 +312,23 @@ class Driver:
         earlier: Sequence[Outcome | Failure | None],
         flows: Sequence[CutFlow],
         description: dict[str, str],
+        reception: Reception,
+        hosting: Hosting,
     ) -> None:
-        graph = getattr(application, "fragment_graph", None)
-        parts: list[Any] = [] if graph is None else list(graph.fragments)
-        if not parts:
-            raise GraphError(
-                f"{application.name!r} cannot run in processes, because it is not made of fragments: its compose() "
-                "connects Fragments, each of which gets a process, as in add_flow(Edge(self, 'edge'), Server(self, "
-                "'server'), {('camera.out', 'detector.frame')})"
-            )
-        _refuse_ends(application)
         self._application = application
         self._control = control
         self._launch = launch
         self._earlier = tuple(earlier)
+        self._reception = reception
+        self._hosting = hosting
+        self._parts = {part.name: part for part in application.fragment_graph.fragments}
+        self._ports: dict[str, list[tuple[str, str]]] = {part: [] for part in self._parts}
         self._began = TimeBase.of(time.monotonic_ns())
-        self._gpus, self._cpus = self._assign(parts)
-        self._ports: dict[str, list[tuple[str, str]]] = {part.name: [] for part in parts}
         for operator in application.graph:
             names = (*operator.spec.inputs, *operator.spec.outputs)
             self._ports[operator.fragment.name] += [(operator.name, name) for name in names]
         self.supervisor = Supervisor(
-            {part.name: Part(part.name, part.on_loss) for part in parts},
-            flows,
-            description,
+            {part.name: Part(part.name, part.on_loss) for part in self._parts.values()}, flows, description
         )
         self._joined: JoinedRun | None = None
         self.watch_failure: BaseException | None = None
@@ -248,27 +340,31 @@ class Driver:
         if watchers:
             from headrace.parts.joined_run import JoinedRun
 
-            self._joined = JoinedRun(application, [part.name for part in parts], watchers, self._gpus)
-        self._looked_at = monotonic()
+            self._joined = JoinedRun(application, list(self._parts), watchers, hosting.gpus)
+        self._ran_at = monotonic()
+        self._look_at = 0.0
+        self._tell_at = monotonic() + hosting.patience
         self._has_told_end = False
-        self._stepping = Stepping()
+        # The last pause, and the parts that have carried it out.
+        self._pauses = 0
+        self._is_paused = False
+        self._paused: set[str] = set()
         self.progress = ProgressOfParts(application, flows)
         # The computes that take longer than their deadlines, in words.
         self._stuck: dict[str, tuple[str, ...]] = {}
-        self._processes: dict[str, Any] = {}
-        self._leaving: list[Any] = []
-        self._lost_links: list[tuple[Any, LinkLost]] = []  # with parts that are to be started again
+        self._numbers = count(1)
+        self._processes: dict[str, Process] = {}
+        self._agents: list[Channel] = []
+        # Processes of which something has ended, and until when the rest has.
+        self._ending: dict[Process, float] = {}
+        self._unreached: list[_LostLink] = []
+        self._measured: dict[Process, OffsetMeasurement] = {}
+        self._clock = clock_name()
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._waking = threading.RLock()  # a signal handler may wake it while this thread does
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_wake)
-
-    def _assign(self, parts: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the GPUs and the cores of this host that each part gets."""
-        return (
-            assign("gpus", {part.name: part.gpus for part in parts}, gpus_for(part.gpus for part in parts)),
-            assign("cpus", {part.name: part.cpus for part in parts}, sorted(os.sched_getaffinity(0))),
-        )
+        self._selector.register(reception.descriptor, selectors.EVENT_READ, self._on_arrival)
 
     def run(self) -> None:
         """Start the processes, and return when all have ended."""
@@ -278,23 +374,29 @@ class Driver:
         self.progress.begin(control.on_request)
         control.set_elsewhere = self._values.set
         control.find_problems = self.problems
-        try:
+        if sys.stdout is not None:
+            sys.stdout.flush()  # before what the processes write
+        with ExitStack() as stack:
+            stack.callback(self._close)
+            stack.callback(self._hosting.close)
+            stack.callback(self._reception.close)
+            stack.callback(self._dismiss_agents)
             self._carry_out(self.supervisor.begin())
-            while self._is_needed:
+            while self._processes:
                 self._step()
-        finally:
-            control.on_stop = control.on_request = control.set_elsewhere = None
-            self._values.close()
-            self.progress.end()
-            left = [*self._processes.values(), *self._leaving]  # only after an error of this file
-            for process in left:
-                process.kill()
-            for process in left:
-                self._reap(process)
-            self._selector.close()
-            with self._waking:
-                wake, self._wake = self._wake, -1
-                os.close(wake)
+
+    def _close(self) -> None:
+        control = self._control
+        control.on_stop = control.on_request = control.set_elsewhere = None
+        self._values.close()
+        self.progress.end()
+        for process in self._processes.values():  # only after an error of this file
+            process.kill()
+            self._reap(process)
+        self._selector.close()
+        with self._waking:
+            wake, self._wake = self._wake, -1
+            os.close(wake)
 
     def _wake_up(self) -> None:
         """Wake the loop; from any thread, which may have been on its way here when the run ended."""
@@ -302,16 +404,12 @@ class Driver:
             if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
 
-    @property
-    def _is_needed(self) -> bool:
-        return bool(self._processes or self._leaving)
-
     def problems(self) -> list[str]:
         """Return what is wrong in the parts, in words; from any thread."""
         parts = self.supervisor.parts.values() if self._control.has_started else ()
         absent = [part.name for part in parts if part.state < State.RUNNING]
         return [
-            *(f"part {name!r} is started again" for name in absent),
+            *(f"fragment {name!r} is started again" for name in absent),
             *(text for texts in list(self._stuck.values()) for text in texts),
         ]
 
@@ -323,11 +421,17 @@ class Driver:
         """Return what the run waits for, for the log."""
         return f"the processes of {', '.join(map(repr, self._processes)) or 'no part'}"
 
+    # The loop.
+
     def _step(self) -> None:
         control, now = self._control, monotonic()
-        if now - self._looked_at > 1.5 * _LONGEST:
-            self._forgive(now)  # Ctrl-Z stops all processes, and a busy machine delays all of them
-        self._looked_at = now
+        if (
+            now - self._ran_at > 1.5 * _LONGEST
+        ):  # Ctrl-Z stops all processes, a busy machine delays all of them
+            self.supervisor.forgive(now)
+            self._hosting.forgive(now)
+        self._ran_at = now
+        self._tell_absent(now)
         self._pass_on_requests()
         while control.errors:
             self._carry_out(self.supervisor.fail("", control.errors.popleft(), now))
@@ -341,63 +445,102 @@ class Driver:
         for channel in self._channels():
             if channel.wants_write:
                 self._watch(channel, selectors.EVENT_READ | selectors.EVENT_WRITE)
-        until = self._next_time()
-        left = _LONGEST if until is None else max(until - monotonic(), 0.0)
-        if not self._is_needed:  # the last process was given up, and nothing more will happen
+        left = max(self._next_time() - monotonic(), 0.0)
+        if not self._processes:  # the last process was given up, and nothing more will happen
             left = 0.0
         for key, _ in self._selector.select(min(left, _LONGEST)):
             # It may be gone because of the one before, and its number may be that of another file.
             if self._selector.get_map().get(key.fd) is key:
                 key.data()
+        # After what has arrived was read: an answer may have waited for this process.
+        self._give_up_agents(now)
+        now = monotonic()
+        if now >= self._look_at:
+            self._look_at = now + self._look()
 
-    def _forgive(self, now: float) -> None:
-        self.supervisor.forgive(now)
+    def _next_time(self) -> float:
+        times = [self._look_at, *(asked + SILENCE for asked in self._hosting.unanswered.values())]
+        known = self.supervisor.next_time()
+        return min(times if known is None else [known, *times])
 
-    def _next_time(self) -> float | None:
-        return self.supervisor.next_time()
+    def _tell_absent(self, now: float) -> None:
+        """Say which parts nobody runs, if they wait for long."""
+        absent = [part for part, process in self._processes.items() if not process.was_attached]
+        for part in self._hosting.look(absent):
+            if self.supervisor.parts[part].heard_at is None:
+                self.supervisor.beat(part, now)
+        if now >= self._tell_at:
+            self._tell_at = float("inf")
+            text = self._hosting.waits_for(absent) if absent else ""
+            if text:
+                _log.warning("%s", text, extra=fields_of(self._application))
+
+    def _look(self) -> float:
+        """Do without the hosts that are cut off; return the seconds until the next look."""
+        processes = [each for each in self._processes.values() if each.channel is not None]
+        looks = {channel: channel.look() for channel in self._channels()}
+        for process in processes:  # of which some may be gone because of another
+            if process.channel is not None and looks[process.channel] is None:
+                self._cut_off(process)
+        for channel in list(self._agents):
+            if looks[channel] is None:
+                self._lose_agent(channel, "is cut off")
+        now = monotonic()
+        for process in [each for each, until in self._ending.items() if now >= until]:
+            self._exit(process)
+        for each in [each for each in self._unreached if now >= each.until]:
+            self._unreached.remove(each)
+            self._replace(each)
+        left = [until - now for until in (*self._ending.values(), *(each.until for each in self._unreached))]
+        return min((*left, *(seconds for seconds in looks.values() if seconds is not None)), default=_LONGEST)
+
+    def _look_within(self, seconds: float) -> float:
+        """Look again after so many seconds at the latest; return when that is."""
+        until = monotonic() + seconds
+        self._look_at = min(self._look_at, until)
+        return until
+
+    def _give_up_agents(self, now: float) -> None:
+        """Do without agents that do not answer, because they are frozen."""
+        for channel in [each for each, asked in self._hosting.unanswered.items() if now >= asked + SILENCE]:
+            self._lose_agent(channel, f"has said nothing for {SILENCE:g} s, and is frozen")
 
     def _pass_on_requests(self) -> None:
         requests, alive = self._control.requests, self._alive()
         while requests:
-            kind, count, operator = requests[0]
-            part = self._part_of(operator, count) if operator else ""
-            if part and self.supervisor.parts[part].state < State.LINKED:
-                self._stepping.is_paused = True  # and the step comes when the part is there
-                break
-            requests.popleft()
-            self._send(self._stepping.request(kind, count, operator, part, alive))
+            kind, _, _ = requests.popleft()
+            self._is_paused = kind == PAUSE
+            self._pauses += 1
+            self._paused.clear()
+            for part in alive:
+                self._post(part, self._pause)
+            self._tell_paused()
         for number in self.progress.ask(alive):
             for part in alive:
-                self._processes[part].channel.post(AskProgress(number))
+                self._post(part, AskProgress(number))
         for wanted in self._values.take():  # other parts are sent it when they have their links
             if wanted.part in alive:
-                self._processes[wanted.part].channel.post(wanted)
+                self._post(wanted.part, wanted)
         parts = self.supervisor.parts.values()
         self._values.end([part.name for part in parts if part.state >= State.REPORTED])
 
-    def _part_of(self, operator: str, count: int) -> str:
-        """Return the part that has an operator; fail if there is none, as the run in one process does."""
-        names: dict[str, str] = {each.name: each.fragment.name for each in self._application.graph}
-        if operator not in names:
-            known = choices(names, operator)
-            text = f"step({count}, {operator!r}): there is no operator {operator!r}; there are {known}"
-            self._control.fail(GraphError(text))
-        return names.get(operator, "")
+    @property
+    def _pause(self) -> Pause | Resume:
+        return Pause(self._pauses) if self._is_paused else Resume()
 
-    def _send(self, messages: Iterable[tuple[str, Request]]) -> None:
-        """Send requests, and tell whoever waits whether all parts are paused."""
-        for part, message in messages:
-            self._processes[part].channel.post(message)
+    def _tell_paused(self) -> None:
+        """Tell whoever waits whether all parts are paused."""
         parts = self.supervisor.parts.values()
         is_there = all(part.state >= State.LINKED for part in parts)
-        self._control.tell_paused(is_there and self._stepping.is_quiet(self._alive()))
+        self._control.tell_paused(self._is_paused and is_there and self._alive() <= self._paused)
 
     def _leave(self, part: str) -> None:
         """Expect no answers of a part that is gone, and forget what was wrong with its operators."""
         self._stuck.pop(part, None)
         report = self.supervisor.parts[part].report
         self.progress.leave(part, None if report is None else report.progress)
-        self._send(self._stepping.leave(part))
+        self._paused.discard(part)
+        self._tell_paused()
 
     def _alive(self) -> set[str]:
         """Return the parts whose processes have their links."""
@@ -412,7 +555,9 @@ class Driver:
     def _carry_out(self, actions: list[Action]) -> None:
         if self.supervisor.is_stopping and not self._has_told_end:
             self._has_told_end = True
-            _log.info("all parts are stopped%s", _reason(self.supervisor), extra=fields_of(self._application))
+            _log.info(
+                "all fragments are stopped%s", _reason(self.supervisor), extra=fields_of(self._application)
+            )
         for action in actions:
             match action:
                 case Spawn(part, _):
@@ -421,93 +566,130 @@ class Driver:
                 case Join(flows, parts):
                     self._join(flows, parts)
                 case Tell(part, what):
-                    if part in self._processes:
-                        self._processes[part].channel.post(what)
+                    self._post(part, what)
                 case Interrupt(part):
-                    self._interrupt(self._processes[part])
+                    if not self._processes[part].interrupt():
+                        self._exit(self._processes[part])
                 case Kill(part):
                     self._kill(self._processes[part])
                 case Warn(text):
                     _log.warning("%s", text, extra=fields_of(self._application))
 
-    def _interrupt(self, process: Any) -> None:
-        process.interrupt()
+    def _post(self, part: str, message: Any) -> None:
+        """Tell the process of a part something, if it is there."""
+        process = self._processes.get(part)
+        if process is not None and process.channel is not None:
+            process.channel.post(message)
 
-    def _kill(self, process: Any) -> None:
+    def _kill(self, process: Process) -> None:
         process.kill()
+        self._tell_lost(process)
+        if self.supervisor.parts[process.part].is_killed:
+            self._exit(process)
+        else:  # another one takes its place
+            self._reap(process)
+            del self._processes[process.part]
 
     def _spawn(self, part: str) -> None:
-        former = self._processes.pop(part, None)
-        if former is not None:
-            self._leaving.append(former)
+        process = self._processes[part] = self._hosting.start(
+            part, next(self._numbers), self._environment(part)
+        )
+        if isinstance(process, LocalProcess):
+            self.supervisor.beat(part, monotonic())
+            self._selector.register(process.pidfd, selectors.EVENT_READ, partial(self._on_end, process))
+            for lines in (process.stdout, process.stderr):
+                self._selector.register(lines, selectors.EVENT_READ, partial(self._on_output, lines))
+
+    def _environment(self, part: str) -> dict[str, str]:
+        """Return the variables of the process of a part: all of them, or those of headrace for other hosts."""
         restarts = self.supervisor.restarts.get(part, 0)
-        environment = environment_of(part, os.environ, self._gpus[part], self._ports, restarts)
-        process = self._processes[part] = Process(part, environment, self._control.fail)
-        self.supervisor.beat(part, monotonic())
-        process.channel.post(self._assignment(part))
-        for source, serve in (
-            (process.channel, self._on_message),
-            (process.pidfd, self._on_exit),
-            (process.stdout, self._on_output),
-            (process.stderr, self._on_output),
-        ):
-            self._selector.register(source, selectors.EVENT_READ, _bound(serve, process, source))
+        if self._hosting.is_here:
+            return environment_of(part, os.environ, self._hosting.gpus[part], self._ports, restarts)
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(_INHERITED) and name not in _OF_THE_HOST and name not in SPANNING
+        }
+        found = environment_of(part, inherited, None, self._ports, restarts)
+        wanted = self._parts[part].gpus
+        if wanted is not None:  # its host says which ones it sees
+            found.pop("HEADRACE_SIM_DEVICES", None)
+        if wanted == 0:
+            found.pop("HEADRACE_DEVICE", None)
+        return found
 
-    def _assignment(self, part: str) -> Assignment:
-        cpus = tuple(self._cpus[part] or ())
-        run_id, began = self._control.run_id, self._began
-        assignment = Assignment(part, self._launch, self._earlier, os.getpid(), run_id, began, cpus)
-        if self._joined is None:
-            return assignment
-        from headrace.parts.forwarding import Wishes
+    def _assignment(self, process: Process) -> Assignment:
+        wishes = None
+        if self._joined is not None:
+            from headrace.parts.forwarding import Wishes
 
-        return replace(assignment, wishes=Wishes.of(self._joined.watchers))
+            wishes = Wishes.of(self._joined.watchers)
+        return Assignment(
+            process.part,
+            self._launch,
+            self._earlier,
+            self._control.run_id,
+            self._began,
+            {} if self._hosting.is_here else process.environment,
+            wishes,
+            is_here=self._hosting.is_here,
+            is_heard=self._hosting.is_heard,
+        )
 
     def _join(self, flows: Sequence[CutFlow], parts: Sequence[str]) -> None:
-        """Make links, and send their ends to the processes."""
-        ends: dict[str, list[tuple[str, int, socket.socket]]] = {part: [] for part in parts}
+        """Tell the processes where to connect links, and what was requested and set before, first of all."""
+        ends: dict[str, list[tuple[str, int, Address]]] = {part: [] for part in parts}
         for flow in flows:
-            epoch = self._epoch(flow)
-            for part, end in zip((flow.source, flow.target), _connected(), strict=True):
-                ends.setdefault(part, []).append((flow.name, epoch, end))
-        self._bring_up_to_date(parts)
+            for part in (flow.source, flow.target):
+                address = self._processes[flow.target].address
+                ends.setdefault(part, []).append((flow.name, self._epoch(flow), address))
+        for part in parts:  # a pause holds before the first compute
+            for message in (*self._values.of(part), *((self._pause,) if self._is_paused else ())):
+                self._post(part, message)
         for part, own in ends.items():
-            self._connect(part, own)
+            names, epochs, addresses = zip(*own, strict=True) if own else ((), (), ())
+            self._post(part, Connect(names, epochs, addresses))
 
     def _epoch(self, flow: CutFlow) -> int:
         """Return the epoch of the link of a flow now."""
         return sum(self.supervisor.parts[part].epoch for part in (flow.source, flow.target))
 
-    def _bring_up_to_date(self, parts: Sequence[str]) -> None:
-        """Tell parts what was requested and set before, first of all: a pause holds before the first compute."""
-        for part in parts:
-            for message in self._values.of(part):
-                self._processes[part].channel.post(message)
-            self._send(self._stepping.join(part))
+    # What arrives.
 
-    def _connect(self, part: str, ends: list[tuple[str, int, socket.socket]]) -> None:
-        channel = self._processes[part].channel
-        for first in range(0, max(len(ends), 1), _AT_ONCE):
-            names, epochs, sockets = (
-                zip(*ends[first : first + _AT_ONCE], strict=True) if ends else ((), (), ())
-            )
-            is_last = first + _AT_ONCE >= len(ends)
-            channel.post(Connect(names, epochs, is_last=is_last), tuple(each.fileno() for each in sockets))
-            for each in sockets:
-                each.close()
+    def _on_arrival(self) -> None:
+        for what in self._reception.take():
+            match what:
+                case Gone():
+                    self._on_gone(what)
+                case Starting():
+                    self._on_starting(what)
+                case purpose, connection:
+                    if purpose.kind == AGENT:
+                        self._add_agent(purpose.name, connection)
+                    else:
+                        self._add_process(purpose, connection)
 
-    # What comes from the processes.
+    def _add_process(self, purpose: Purpose, connection: socket.socket) -> None:
+        process = self._processes.get(purpose.name)
+        if process is None or process.number != purpose.epoch or process.was_attached:
+            connection.close()  # it was given up
+            return
+        channel = process.attach(connection)
+        self.supervisor.beat(process.part, monotonic())
+        channel.post(self._assignment(process))
+        self._selector.register(channel, selectors.EVENT_READ, partial(self._on_message, process))
 
     def _channels(self) -> list[Channel]:
         """Return the channels that something may be left to be sent to."""
-        return [each.channel for each in self._processes.values() if each.channel is not None]
+        processes = self._processes.values()
+        return [*(each.channel for each in processes if each.channel is not None), *self._agents]
 
     def _watch(self, channel: Channel, events: int) -> None:
         key = self._selector.get_map().get(channel)
         if key is not None and key.events != events:
             self._selector.modify(channel, events, key.data)
 
-    def _take(self, channel: Channel) -> list[tuple[Any, list[int]]] | None:
+    def _take(self, channel: Channel) -> list[Any] | None:
         """Send what is left, and return what has arrived; None when the other end was closed."""
         if channel.wants_write:
             channel.flush()
@@ -515,22 +697,24 @@ class Driver:
             self._watch(channel, selectors.EVENT_READ)
         return channel.take()
 
-    def _on_message(self, process: Any, _: Any) -> None:
+    def _on_message(self, process: Process) -> None:
+        assert process.channel is not None
         messages = self._take(process.channel)
         if messages is None:
             self._on_closed(process)
             return
-        for message, _descriptors in messages:
+        for message in messages:
             self._handle(process, message)
 
-    def _on_closed(self, process: Any) -> None:
-        self._selector.unregister(process.channel)
-
-    def _handle(self, process: Any, message: Any) -> None:
-        if self._processes.get(process.part) != process:
+    def _handle(self, process: Process, message: Any) -> None:
+        if self._processes.get(process.part) is not process:
             return  # it was given up
         supervisor, part, now = self.supervisor, process.part, monotonic()
+        if self._joined is not None and not self._hosting.is_here and isinstance(message, (Composed, Beat)):
+            self._post(part, AskTime(perf_counter_ns()))
         match message:
+            case Printed():
+                process.hear(message)
             case Composed(description, address):
                 process.composed(address)
                 self._carry_out(supervisor.composed(part, description, now))
@@ -545,10 +729,9 @@ class Driver:
             case AtRisk(flow, count, holders):
                 supervisor.at_risk(part, flow, count, holders)
             case Paused(number):
-                self._stepping.note_paused(part, number)
-                self._send(())
-            case Step(what):
-                self._send(self._stepping.tell(part, what, self._alive()))
+                if number == self._pauses:
+                    self._paused.add(part)
+                    self._tell_paused()
             case TellProgress(number, progress):
                 self.progress.answer(part, number, progress)
             case ValueSet(number, failure):
@@ -563,28 +746,7 @@ class Driver:
             case TellTime():
                 self._compare_clocks(process, message)
             case AskTime(asked):
-                process.channel.post(TellTime(asked, time.monotonic_ns(), self._began.clock))
-
-    def _on_link_lost(self, process: Any, lost: LinkLost) -> None:
-        """Do what is left to do if a part is lost to another one: the two have done what its policy says."""
-        flow = next(each for each in self.supervisor.flows if each.name == lost.flow)
-        part, peer = self.supervisor.parts[lost.part], self._processes.get(lost.part)
-        if self._processes.get(process.part) != process or lost.epoch != self._epoch(flow):
-            return  # it is known: another process has taken the place of one of them
-        if part.report is not None and process.channel is not None:
-            process.channel.post(EndFlow(lost.flow, lost.epoch))
-        if peer is not None and peer.channel is not None and part.state <= State.RUNNING:
-            self._lose(process, lost, part, peer)
-
-    def _lose(self, process: Any, lost: LinkLost, part: Part, peer: Any) -> None:
-        """End a process that is lost to another one, if it is to be started again; it may be gone already."""
-        if part.on_loss != RESTART or self.supervisor.is_stopping:
-            return
-        is_known = any(each.part == lost.part for _, each in self._lost_links)
-        self._lost_links.append((process, lost))
-        if not (is_known or peer.has_ended):
-            self._carry_out([Warn(f"part {part.name!r} is lost in flow {lost.flow!r}; its process is ended")])
-            peer.kill()
+                self._post(part, TellTime(asked, time.monotonic_ns(), self._began.clock))
 
     def _see(self, part: str, content: Any) -> None:
         """Show the watchers what was seen in a part."""
@@ -598,39 +760,193 @@ class Driver:
             self.watch_failure = self.watch_failure or error
             self._control.fail(error)
 
-    def _compare_clocks(self, process: Any, answer: TellTime) -> None:
-        """Note what time it is elsewhere; processes of this host are not asked."""
+    def _compare_clocks(self, process: Process, answer: TellTime) -> None:
+        """Note what time it is on the host of a process; ask again until that is well known."""
+        assert self._joined is not None
+        if answer.clock and answer.clock == self._clock:
+            self._joined.set_clock(process.part, ClockOffset())
+            return
+        measured = self._measured.setdefault(process, OffsetMeasurement())
+        answers = Answer(answer.asked, answer.answered, perf_counter_ns())
+        self._joined.set_clock(process.part, measured.add(answers))
+        if not measured.is_sure and process.channel is not None:
+            process.channel.post(AskTime(perf_counter_ns()))
 
-    def _on_output(self, process: Process, lines: Lines) -> None:
+    def _on_output(self, lines: Lines) -> None:
         lines.read()
         if lines.is_closed:
-            with suppress(KeyError):
-                self._selector.unregister(lines)
+            self._forget(lines)
 
-    def _on_exit(self, process: Any, _: Any) -> None:
-        while process.channel in _files(self._selector):  # its last words come first
-            if not process.has_data():
-                break
-            self._on_message(process, None)
+    # Lost links.
+
+    def _on_link_lost(self, process: Process, lost: LinkLost) -> None:
+        """Do what is left to do if a part is lost to another one: the two have done what its policy says.
+
+        If that part was killed, it is known soon. If not, only the network between the two has failed, or it was
+        frozen for a while. Then the one that reports it fails, goes on alone, or needs a new process at the other
+        end.
+        """
+        flow = next(each for each in self.supervisor.flows if each.name == lost.flow)
+        part, peer = self.supervisor.parts[lost.part], self._processes.get(lost.part)
+        if self._processes.get(process.part) is not process or lost.epoch != self._epoch(flow):
+            return  # it is known: another process has taken the place of one of them
+        if part.report is not None:
+            self._post(process.part, EndFlow(lost.flow, lost.epoch))
+        if (
+            peer is None
+            or part.state > State.RUNNING
+            or any(each.peer is process for each in self._unreached)
+        ):
+            return  # or another one said so first
+        if peer is not process:  # which knows it
+            self._post(peer.part, Lost(process.part, lost.flow, lost.epoch))
+        if part.on_loss == RESTART and not self.supervisor.is_stopping:
+            self._unreached.append(_LostLink(process, lost, peer, self._look_within(_SOON)))
+
+    def _replace(self, found: _LostLink) -> None:
+        """Start a part again which another one cannot reach, if it has not ended meanwhile."""
+        part, peer = found.peer.part, found.peer
+        if self._processes.get(part) is peer and self.supervisor.parts[part].state <= State.RUNNING:
+            self._carry_out(
+                [Warn(f"fragment {part!r} is lost in flow {found.lost.flow!r}; its process is ended")]
+            )
+            peer.kill()
+            self._cut_off(peer)
+        else:
+            self._on_link_lost(found.process, found.lost)
+
+    # Agents.
+
+    def _add_agent(self, fragments: str, connection: socket.socket) -> None:
+        channel = Channel.over(connection)
+        try:
+            taken = self._hosting.add_agent(fragments, channel, self._has_begun)
+        except GraphError as error:
+            channel.post(Refused(str(error)))
+            channel.close()
+            return
+        self._agents.append(channel)
+        self._selector.register(channel, selectors.EVENT_READ, partial(self._on_agent, channel))
+        for part in taken:  # by this one, which was named for it
+            self._reap(self._processes[part])
+            self.supervisor.parts[part].begin_again()
+            self._spawn(part)
+
+    def _has_begun(self, part: str) -> bool:
+        return self.supervisor.has_begun or self.supervisor.parts[part].epoch > 0
+
+    def _dismiss_agents(self) -> None:
+        for channel in self._agents:
+            channel.post(RunOver())
+            channel.close()
+
+    def _on_agent(self, channel: Channel) -> None:
+        messages = self._take(channel)
+        if messages is None:
+            self._lose_agent(channel, "is cut off" if channel.is_cut else "is gone")
+            return
+        for message in messages:
+            if isinstance(message, Gone):
+                self._on_gone(message)
+            elif isinstance(message, Starting):
+                self._hosting.note_answer(channel)
+                self._on_starting(message)
+
+    def _lose_agent(self, channel: Channel, how: str) -> None:
+        """Do without an agent: its processes end with it, and others may start those that had not come."""
+        self._forget(channel)
+        self._agents.remove(channel)
+        channel.close()
+        for part in self._hosting.remove_agent(channel, how):
+            process = self._processes.get(part)
+            if process is None:
+                continue
+            if not process.was_attached:
+                self.supervisor.parts[part].heard_at = None
+                self._hosting.start_elsewhere(process)
+            elif channel.is_cut and process.channel is not None:
+                self._cut_off(process)
+            else:
+                # What it has said may be on its way. If its host is not heard any more, its connection does not
+                # end.
+                self._ending[process] = self._look_within(_SOON)
+        self._tell_at = monotonic() + self._hosting.patience
+
+    def _on_starting(self, starting: Starting) -> None:
+        """Let the time of a process pass: it was started."""
+        process = self._processes.get(starting.part)
+        if process is not None and process.number == starting.number:
+            self.supervisor.beat(starting.part, monotonic())
+
+    # The end of processes.
+
+    def _on_gone(self, gone: Gone) -> None:
+        """Handle what whoever started a process says of its end; its last words may come after that."""
+        process = self._processes.get(gone.part)
+        if process is None or gone.number != process.number:
+            return
+        process.note_end(gone)
+        if process.channel is None:
+            self._exit(process)
+        else:
+            self._ending[process] = self._look_within(_SOON)
+
+    def _on_end(self, process: LocalProcess) -> None:
+        """Handle the end of a process of this host; its last words have arrived."""
+        while process.channel is not None and process.channel.has_data():
+            self._on_message(process)
+        if self._processes.get(process.part) is process:
+            self._exit(process)
+
+    def _on_closed(self, process: Process) -> None:
+        """Handle the end of a connection: whoever started the process says how it has ended, if that is known."""
+        assert process.channel is not None
+        if process.channel.is_cut:
+            self._cut_off(process)
+            return
+        state = self.supervisor.parts[process.part].state
+        self._forget(process.channel)
+        process.detach()
+        if process.is_gone or (state >= State.REPORTED and not self._hosting.is_here):
+            self._exit(process)
+        elif state > State.SPAWNED and not self._hosting.is_here:
+            self._ending[process] = self._look_within(_SOON)
+
+    def _cut_off(self, process: Process) -> None:
+        process.reason = f"its process at {process.where} was cut off"
+        self._exit(process)
+
+    def _exit(self, process: Process) -> None:
+        """Do without a process, which is gone, and let the others wait no longer for what it has not said."""
         self._reap(process)
-        if process in self._leaving:
-            self._leaving.remove(process)
+        if self._processes.get(process.part) is not process:
             return
         del self._processes[process.part]
-        self._exited(process, process.interrupt_of_exit())
-
-    def _exited(self, process: Any, failure: BaseException | None = None) -> None:
+        part = self.supervisor.parts[process.part]
+        if part.state < State.REPORTED:
+            self._tell_lost(process)
+        failure = process.interrupt_of_exit()
         self._carry_out(self.supervisor.exited(process.part, process.how(), monotonic(), failure))
         self._leave(process.part)
-        lost_links, self._lost_links = self._lost_links, []
-        for each in lost_links:  # it may have ended its run, and is not started again then
-            self._on_link_lost(*each)
 
-    def _reap(self, process: Any) -> None:
-        for source in process.sources:
-            with suppress(KeyError, ValueError):
-                self._selector.unregister(source)
+    def _tell_lost(self, lost: Process) -> None:
+        """Tell the others that a process is lost: their links may not end, or notice later that it says nothing."""
+        for part in self._processes:
+            if part != lost.part:
+                self._post(part, Lost(lost.part))
+
+    def _reap(self, process: Process) -> None:
+        self._ending.pop(process, None)
+        sources: list[Any] = [process.channel]
+        if isinstance(process, LocalProcess):
+            sources += [process.pidfd, process.stdout, process.stderr]
+        for source in sources:
+            self._forget(source)
         process.close()
+
+    def _forget(self, source: Any) -> None:
+        with suppress(KeyError, ValueError):
+            self._selector.unregister(source)
 
     # The end.
 
@@ -671,34 +987,14 @@ class Driver:
 
 
 def _reason(supervisor: Supervisor) -> str:
-    """Return why all parts are stopped, for the log; a signal says nothing of the part that it came to."""
+    """Return why all fragments are stopped, for the log; a signal says nothing of the part that it came to."""
     why = supervisor.failure
     if why is None:
         return ""
     part = next(name for name, error, _ in supervisor.failures if error is why)
     if part and isinstance(why, (KeyboardInterrupt, SystemExit)):
-        return f": part {part!r} was interrupted"
+        return f": fragment {part!r} was interrupted"
     return f": {type(why).__name__}: {message_of(why)}"
-
-
-def _connected() -> tuple[socket.socket, socket.socket]:
-    """Return two sockets that are connected; ``HEADRACE_LINK=tcp`` tries what links between hosts use."""
-    if os.environ.get("HEADRACE_LINK") != "tcp":
-        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        ours = socket.create_connection(server.getsockname())
-        theirs, peer = server.accept()
-    if peer != ours.getsockname():  # a stranger was faster
-        raise ConnectionError("another program connected to a link of this one")
-    return ours, theirs
-
-
-def _bound(serve: Callable[[Process, Any], None], process: Process, source: Any) -> Callable[[], None]:
-    return lambda: serve(process, source)
-
-
-def _files(selector: selectors.BaseSelector) -> list[Any]:
-    return [key.fileobj for key in selector.get_map().values()]
 
 
 def _refuse_ends(application: Any) -> None:
@@ -729,5 +1025,5 @@ def _records(supervisor: Supervisor) -> list[ErrorRecord]:
         record = ErrorRecord(type(error).__name__, message_of(error), where.splitlines()[0] if where else "")
         found.append(record)
         if error is not first and first is not None:
-            add_note(first, f"and in part {name!r}: {record.kind}: {record.message}")
+            add_note(first, f"and in fragment {name!r}: {record.kind}: {record.message}")
     return found

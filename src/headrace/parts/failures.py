@@ -68,5 +68,5 @@ class Failure:
             else:
                 found.__context__ = cause
         if part:
-            add_note(found, f"raised in the process of part {part!r}\n{self.traceback}")
+            add_note(found, f"raised in the process of fragment {part!r}\n{self.traceback}")
         return found

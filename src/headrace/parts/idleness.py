@@ -6,9 +6,10 @@ it is idle. If all are, and both ends of each flow have counted the same, then n
 The reports are not of one moment, so that all parts are asked twice: if nothing has changed, it was so in between.
 
 What happens next is what would happen in one process (`decide`): the stage that comes first is done by the parts
-that are at it, and the others wait. Circles of operators that wait for each other's room, and loops without a first
-message, are put together from what each part knows of them. Before all stages, parts that wait for answers to what
-came of their messages answer these (`ANSWER`): an operator may wait for more of them, as one that takes batches.
+that are at it, and the others wait. Circles of operators that wait for each other's room, and loops without a
+first message, are not put together across parts: such a run finishes, and its outcome counts what was left. Before
+all stages, parts that wait for answers to what came of their messages answer these (`ANSWER`): an operator may
+wait for more of them, as one that takes batches.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime import FED_BEFORE, IN_LOOP, NONE_LEFT, STARVED, STUCK, LoopPart, find_ties
-from headrace.core.graph_queries import reachable
+from headrace._runtime import FED_BEFORE, IN_LOOP, NONE_LEFT, STARVED, STUCK
 from headrace.parts.control import EndIdle
 
 if TYPE_CHECKING:
@@ -41,15 +41,11 @@ class IdleReport:
         The flows of which nothing more arrives or leaves at this end.
     stage
         What could be done in this part if nothing can run in any part; `decide` compares it.
-    room, loops
-        What may starve together with operators of other parts.
     """
 
     passed: dict[str, tuple[int, int]] = field(default_factory=dict)
     ended: tuple[str, ...] = ()
     stage: int = NONE_LEFT
-    room: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    loops: tuple[LoopPart, ...] = ()
 
 
 def is_still(reports: Mapping[str, IdleReport], flows: tuple[CutFlow, ...]) -> bool:
@@ -69,37 +65,12 @@ def _is_still(flow: CutFlow, reports: list[IdleReport | None]) -> bool:
 def decide(reports: Mapping[str, IdleReport]) -> dict[str, EndIdle]:
     """Return what each part of a program in which nothing can run is told to do (`PartIdleness.end`)."""
     stage = min(report.stage for report in reports.values())
-    full = {flow: behind for report in reports.values() for flow, behind in report.room.items()}
-    room = {
-        flow: tuple(name for first in behind for name in reachable(first, lambda name: full.get(name, ())))
-        for flow, behind in full.items()
-    }
-    not_run = _not_run([loop for report in reports.values() for loop in report.loops])
-    if stage > STUCK and (not_run or any(flow in behind for flow, behind in room.items())):
-        stage = STARVED
     parts = [part for part, report in reports.items() if report.stage == stage]
     if stage in (STARVED, NONE_LEFT):
         parts = list(reports)  # the run is over
     elif stage in (FED_BEFORE, IN_LOOP):
         parts = parts[:1]  # one operator ends, and the others may go on
-    told = EndIdle(stage, room, not_run) if stage == STARVED else EndIdle(stage)
-    return dict.fromkeys(parts, told)
-
-
-def _not_run(loops: list[LoopPart]) -> frozenset[str]:
-    """Return the flows of loops in which no operator has computed, and one waits."""
-    joined: list[LoopPart] = []
-    for loop in loops:
-        same = [each for each in joined if each.flows & loop.flows]
-        joined = [each for each in joined if each not in same]
-        joined.append(
-            LoopPart(
-                loop.flows.union(*(each.flows for each in same)),
-                any(each.has_run for each in (loop, *same)),
-                any(each.is_waiting for each in (loop, *same)),
-            )
-        )
-    return frozenset().union(*(each.flows for each in joined if each.is_waiting and not each.has_run))
+    return dict.fromkeys(parts, EndIdle(stage))
 
 
 class PartIdleness:
@@ -169,8 +140,6 @@ class PartIdleness:
         decided, self.decided = self.decided, None
         if decided is None:
             return
-        for each in self._operators:
-            each.note_ties(decided.room, decided.not_run)
         if decided.stage == ANSWER:
             for each in self._operators:
                 each.answer()
@@ -201,13 +170,10 @@ class PartIdleness:
         if engine.outstanding != sum(each.is_outstanding for each in waiting):
             return  # something else is waited for
         is_withholding = any(each.is_withholding for each in waiting)
-        room, loops = find_ties(engine)
         report = IdleReport(
             {each.flow.name: each.passed for each in self._operators},
             tuple(each.flow.name for each in self._operators if each.is_over),
             ANSWER if is_withholding else engine.ends.find_stage()[0],
-            room,
-            loops,
         )
         if report != self._last:
             self._last = report

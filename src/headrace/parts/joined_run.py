@@ -566,7 +566,7 @@ class _Part:
         for operator in self.operators:
             operator.is_unseen = True
         _log.warning(
-            "part %r has another graph since it was restarted, and is not watched any more", self.name
+            "fragment %r has another graph since it was restarted, and is not watched any more", self.name
         )
 
     def name_of_end(self, flow: str) -> str:

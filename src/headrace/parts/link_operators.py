@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -309,7 +309,7 @@ class LinkOperator(Operator):
         try:
             if not self.is_done and link.failure is None:
                 # Not END, after which the operators of the other part would go on to their ends.
-                reason = error or RunStopped(f"the run of part {self._part!r} was ended", ended_by)
+                reason = error or RunStopped(f"the run of fragment {self._part!r} was ended", ended_by)
                 link.abort(reason, self._part)
         finally:
             link.close()
@@ -334,13 +334,6 @@ class LinkOperator(Operator):
 
     def answer(self) -> None:
         """Answer what was received: there will be no answers to what came of it."""
-
-    def note_ties(self, room: Mapping[str, Sequence[str]], not_run: Container[str]) -> None:
-        """Note what starves together with operators of other parts (`EndIdle`)."""
-        beyond = self._headrace.beyond
-        beyond.has_run = self.flow.name not in not_run
-        returning: list[Any] = [each for each in beyond.leads_to if each.name in room.get(self.flow.name, ())]
-        beyond.full = tuple([each._queue for each in returning])
 
     @property
     def waits_beside_others(self) -> bool:

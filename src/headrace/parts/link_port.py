@@ -1,8 +1,7 @@
-"""LinkPort: where the links of a part arrive that come from other hosts.
+"""LinkPort: where the links of a part arrive.
 
 The process of the receiver listens, and that of the sender connects. The driver tells both at the same time, so a
-link may arrive before it is expected here: it is kept until then. Only processes that know the token of the run get
-so far.
+link may arrive before it is expected here: it is kept until then.
 """
 
 from __future__ import annotations
@@ -12,49 +11,38 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.link.connect import connect
 from headrace.link.handshake import Purpose
-from headrace.link.listener import Listener, listen
 
 if TYPE_CHECKING:
     from headrace.link.arrivals import Taker
     from headrace.link.carrier import Carrier
+    from headrace.parts.access import Access
     from headrace.parts.control import Address
 
 _LINK = "link"
 
 
 class LinkPort:
-    """The links of a part with those on other hosts.
+    """The links of a part with the others.
 
     Parameters
     ----------
     host
-        The address of this host in the network of the others.
-    token
-        The token of the run.
-    encrypted
-        Whether the links use TLS.
+        The address of this host in the network of the others; empty if all of them are on this one.
+    access
+        Who may connect.
     """
 
-    def __init__(self, host: str, token: bytes, *, encrypted: bool = False) -> None:
-        identity = None
-        if encrypted:
-            from headrace.link.tls import ServerIdentity
-
-            identity = ServerIdentity.make()
-        self._token = token
-        self._encrypted = encrypted
+    def __init__(self, host: str, access: Access) -> None:
+        self._access = access
         self._lock = threading.Lock()
         self._links: dict[Purpose, Future[Carrier]] = {}
-        self._listener = Listener(listen(host), token=token, identity=identity, find_taker=self._find_taker)
+        self._listener = access.listen((host, 0) if host else "", self._find_taker)
 
     @property
     def address(self) -> Address:
         """Where it listens."""
-        address = self._listener.address
-        assert not isinstance(address, str)
-        return address
+        return self._listener.address
 
     def send_to(self, address: Address, flow: str, epoch: int) -> Future[Carrier]:
         """Connect a flow with the process of its receiver; return a future of the link.
@@ -64,9 +52,8 @@ class LinkPort:
         coming: Future[Carrier] = Future()
 
         def attempt() -> None:
-            purpose = Purpose(_LINK, flow, epoch)
             try:
-                _bring(coming, connect(address, purpose, self._token, encrypted=self._encrypted))
+                _bring(coming, self._access.connect(address, Purpose(_LINK, flow, epoch)))
             except BaseException as error:
                 if coming.set_running_or_notify_cancel():
                     coming.set_exception(error)

@@ -4,6 +4,8 @@ A process goes through these states::
 
     SPAWNED --composed--> COMPOSED --all are, links made--> LINKED --started--> RUNNING --ended--> REPORTED --> GONE
 
+A process that has reported stays until all have: another one may still read what it has sent.
+
 A process may be lost in each of them: it exits, or says nothing for longer than `silence`. One that has not
 composed the program has `START` seconds more, because its imports may keep the interpreter lock. Its time begins
 when it is known that it was started: on other hosts, somebody may have to come first who starts it. What happens
@@ -32,7 +34,7 @@ from typing import TYPE_CHECKING
 from headrace.core.errors import DigestError, PartLost
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.places import GO_ON, STOP
-from headrace.parts.control import Ask, Ended, EndIdle, Stop
+from headrace.parts.control import Ask, Ended, EndIdle, Leave, Stop
 from headrace.parts.digest import LIVE, difference
 from headrace.parts.failures import Failure
 from headrace.parts.idleness import IdleReport, decide, is_still
@@ -46,7 +48,7 @@ SILENCE = 2.85
 START = 60.0
 """The seconds for which a process may say nothing while it starts, beside those of every process."""
 GRACE = 5.0
-"""The seconds between the report of a process and its exit, or after a stop before the run began there."""
+"""The seconds to the exit of a process when all have reported, or after a stop before its run began."""
 
 
 class State(enum.IntEnum):
@@ -87,7 +89,7 @@ class Tell:
     """Tell a process something."""
 
     part: str
-    what: Stop | Ask | EndIdle
+    what: Stop | Ask | EndIdle | Leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,10 @@ class Part:
     at_risk: dict[str, _Risk] = field(default_factory=dict)
     """The messages that are lost with its process, by the flow into it."""
 
+    def begin_again(self) -> None:
+        """Expect another process, which is not known to have been started."""
+        self.state, self.heard_at, self.is_killed = State.SPAWNED, None, False
+
 
 @dataclass(frozen=True, slots=True)
 class _Risk:
@@ -175,6 +181,11 @@ class Supervisor:
         """Whether the operators of all parts have started."""
         return all(part.state >= State.RUNNING for part in self.parts.values())
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the parts have been linked."""
+        return any(part.state >= State.LINKED for part in self.parts.values())
+
     def begin(self) -> list[Action]:
         """Start all processes."""
         return [Spawn(part.name, part.epoch) for part in self.parts.values()]
@@ -198,8 +209,8 @@ class Supervisor:
         differs = difference(expected, description, name)
         if differs:
             error = DigestError(
-                f"part {name!r} composed another program than the driver: {differs}. Every process composes the "
-                "program anew, so compose() must not depend on the time, random numbers, or files that change"
+                f"fragment {name!r} composed another program than the driver: {differs}. Every process composes "
+                "the program anew, so compose() must not depend on the time, random numbers, or files that change"
             )
             return self.fail(name, error, now)
         if part.epoch:
@@ -307,7 +318,10 @@ class Supervisor:
         """Handle the report of a process whose run is over."""
         part = self._heard(name, now)
         part.state, part.report = State.REPORTED, report
-        part.kill_at = now + GRACE
+        return [*self._follow(name, report, now), *self._let_leave(now)]
+
+    def _follow(self, name: str, report: Ended, now: float) -> list[Action]:
+        """Do what the end of one part means for the others."""
         if report.failure is not None:
             return self._failed(name, report.failure, now)
         outcome = report.outcome
@@ -316,6 +330,17 @@ class Supervisor:
             self.ended_by = by
             return self.stop(now)
         return self._look_for_the_end()
+
+    def _let_leave(self, now: float) -> list[Action]:
+        """Let the processes end if the runs of all parts are over."""
+        if any(part.state < State.REPORTED for part in self.parts.values()):
+            return []
+        there = [
+            part for part in self.parts.values() if part.state is State.REPORTED and part.kill_at is None
+        ]
+        for part in there:
+            part.kill_at = now + GRACE
+        return [Tell(part.name, Leave()) for part in there]
 
     def _failed(self, name: str, failure: Failure, now: float) -> list[Action]:
         if failure.is_interrupt and self.parts[name].is_interrupted:
@@ -330,7 +355,13 @@ class Supervisor:
         part = self.parts[name]
         state, part.state = part.state, State.GONE
         part.idle = part.kill_at = None
-        if state >= State.REPORTED or part.is_interrupted or part.is_killed:
+        found = [] if part.is_interrupted or part.is_killed else self._ended(part, state, how, now, failure)
+        return [*found, *self._let_leave(now)]
+
+    def _ended(
+        self, part: Part, state: State, how: str, now: float, failure: BaseException | None
+    ) -> list[Action]:
+        if state >= State.REPORTED:
             return []
         doing = {
             State.SPAWNED: "before it had composed the program",
@@ -338,9 +369,9 @@ class Supervisor:
             State.LINKED: "while its operators started",
             State.RUNNING: "while it ran",
         }[state]
-        error = PartLost(f"part {name!r}: {how} {doing}")
+        error = PartLost(f"fragment {part.name!r}: {how} {doing}")
         if self.is_stopping:  # perhaps since its peers noticed it first
-            return self.fail(name, failure or error, now, 2)
+            return self.fail(part.name, failure or error, now, 2)
         return self._lost(part, state, error, now, failure)
 
     def _lost(
@@ -353,8 +384,9 @@ class Supervisor:
         if state is not State.RUNNING or part.on_loss == STOP:
             return self.fail(part.name, error, now, 2)
         if part.on_loss == GO_ON:
-            return [Warn(f"{error}; the other parts go on")]
-        part.state, part.epoch, part.is_killed, part.heard_at = State.SPAWNED, part.epoch + 1, False, None
+            return [Warn(f"{error}; the other fragments go on")]
+        part.begin_again()
+        part.epoch += 1
         self.restarts[part.name] = self.restarts.get(part.name, 0) + 1
         return [Warn(f"{error}; it is started again"), Spawn(part.name, part.epoch)]
 
@@ -383,8 +415,8 @@ class Supervisor:
         if part.state is State.SPAWNED:
             seconds, doing = f"{self.silence + START:g} s", ", and has not composed the program"
         error = PartLost(
-            f"part {part.name!r}: its process has said nothing for {seconds}{doing}: it is frozen, or a call holds "
-            "the interpreter lock"
+            f"fragment {part.name!r}: its process has said nothing for {seconds}{doing}: it is frozen, or a call "
+            "holds the interpreter lock"
         )
         if self.is_stopping:  # perhaps since its peers noticed it first
             return self.fail(part.name, error, now, 2)

@@ -1,13 +1,14 @@
 """The process of a part: runs the program up to the driver's call of `run`, and there runs one fragment.
 
-It executes the same file with the same arguments, as ``__main__``. Runs that came before return what they returned
-in the driver. At the run in question it composes the program, sends its description, gets the ends of its links,
-keeps its own part of the graph and runs it like any other. Then it reports the outcome and raises `SystemExit`
-where the program called `run`: the rest of the program is the driver's, but ``with`` and ``finally`` clean up here.
+It connects to the driver, and executes the same file with the same arguments, as ``__main__``. Runs that came
+before return what they returned in the driver. At the run in question it composes the program, sends its
+description, connects its links, keeps its own part of the graph and runs it like any other. Then it reports the
+outcome and raises `SystemExit` where the program called `run`: the rest of the program is the driver's, but
+``with`` and ``finally`` clean up here.
 
 A thread listens to the driver. The thread that serves the links gives a sign of life twice a second, when it wakes
-up for them anyway. The process ends with the driver: the system kills it (PR_SET_PDEATHSIG), and so does the end of
-the channel.
+up for them anyway. The process ends with whoever started it: the system kills it (PR_SET_PDEATHSIG). It ends itself
+with its connection to the driver.
 
 Decided against: to fork the processes from the driver, which may have threads and a GPU context; and to pickle the
 fragments, since compose() may use what cannot be pickled.
@@ -22,7 +23,6 @@ import logging
 import os
 import pickle
 import signal
-import socket
 import sys
 import threading
 import time
@@ -36,7 +36,7 @@ from headrace.application import Fragment
 from headrace.application.runner import Runner
 from headrace.cli.program import Program, ProgramError
 from headrace.core.byte_sizes import byte_size
-from headrace.core.control import PAUSE, RESUME, RUNNING, RunControl
+from headrace.core.control import RUNNING, RunControl
 from headrace.core.errors import GivenUp, GraphError, LinkError, PeerLost
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import Outcome
@@ -44,13 +44,13 @@ from headrace.core.places import GO_ON, RESTART, STOP
 from headrace.core.progress import Progress, stuck_operators
 from headrace.core.time_base import TimeBase, clock_name
 from headrace.link import lingering
+from headrace.link.handshake import Purpose
 from headrace.link.loop import default_loop
-from headrace.link.memory import Board
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.terms import Terms
-from headrace.link.unix import UnixCarrier
 from headrace.observe.events.clock_offsets import Answer, OffsetMeasurement
+from headrace.parts.access import Access
 from headrace.parts.control import (
     TOKEN,
     WORKER_ADDRESS,
@@ -67,16 +67,16 @@ from headrace.parts.control import (
     EndFlow,
     EndIdle,
     Idle,
-    LeaveSoon,
+    Leave,
     LinkLost,
     Lost,
+    Pause,
     Paused,
     Printed,
-    Request,
+    Resume,
     Seen,
     SetValue,
     Started,
-    Step,
     Stop,
     TellProgress,
     TellTime,
@@ -87,60 +87,44 @@ from headrace.parts.digest import describe
 from headrace.parts.environment import DASHBOARD, SPANNING
 from headrace.parts.failures import Failure
 from headrace.parts.link_operators import AbsentLink
+from headrace.parts.link_port import LinkPort
 from headrace.parts.part_progress import PartProgress
+from headrace.parts.reception import PART
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from headrace.core.control import ControlledEngine
     from headrace.core.run_options import RunOptions
     from headrace.parts.control import Address, Assignment
     from headrace.parts.cut_flow import CutFlow
     from headrace.parts.idleness import IdleReport
-    from headrace.parts.link_port import LinkPort
 
 _log = logging.getLogger("headrace.parts")
 _PR_SET_PDEATHSIG = 1
 BEAT = 0.5  # seconds, when the links wake the process up anyway
 _LOOKS = 10  # in a second
 _CHUNK = 1 << 16  # bytes of output that are passed on at once
-_TO_LEAVE = 0.1  # seconds for which a process waits for others if some cannot be reached
 _CONNECTING = 10  # seconds within which another part connects a link, as `link.connect`
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
 
 
-def main(descriptor: int, part: str, shared: int) -> None:
-    """Run a part of a program for the driver at the other end of a socket, who looks at a board now and then."""
-    # What the driver put there to find headrace, and the folder that `python -c` adds.
-    del sys.path[: 1 if sys.flags.safe_path else 2]
-    channel = Channel(socket.socket(fileno=descriptor))
-    assignment: Assignment | None = channel.receive_one()
-    if assignment is not None:
-        _end_with(assignment.driver)
-        board = Board.from_peer(shared)
-        os.close(shared)
-        _serve(channel, assignment, None, board=board)
-
-
-def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], program: str) -> None:
-    """Run a part of a program for a driver that listens, perhaps on another host, and end with the parent."""
+def join(address: Address, part: str, number: int, parent: int, cpus: tuple[int, ...], program: str) -> None:
+    """Run a part of a program for a driver that listens, on this host or another, and end with the parent."""
+    # What was put there to find headrace, and the folder that `python -c` adds.
     del sys.path[: 1 if sys.flags.safe_path else 2]
     _end_with(parent)
     _open_streams()
-    from headrace.link.connect import connect
-    from headrace.link.handshake import Purpose
-    from headrace.parts.link_port import LinkPort
-
     if cpus:
         os.sched_setaffinity(0, cpus)
-    token = os.environ.pop(TOKEN).encode()
-    encrypted = bool(os.environ.get("HEADRACE_TLS"))
+    access = Access()
+    if not isinstance(address, str):
+        access = Access(os.environ.pop(TOKEN).encode(), bool(os.environ.get("HEADRACE_TLS")))
     listens_at = os.environ.pop(WORKER_ADDRESS, "")
     try:
-        carrier: Any = connect((host, port), Purpose("part", part), token, encrypted=encrypted)
+        carrier: Any = access.connect(address, Purpose(PART, part, number))
     except LinkError as error:
-        sys.exit(f"part {part!r}: {error}")
+        sys.exit(f"fragment {part!r}: {error}")
     channel = Channel.over(carrier.detach())
     with _told_of_interrupts(channel):
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
@@ -149,7 +133,8 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
         if assignment is None:
             return
         os.environ.update(assignment.environment)
-        os.environ.pop(DASHBOARD, None)  # its address would be that of the driver's page
+        if not assignment.is_here:
+            os.environ.pop(DASHBOARD, None)  # its address would be that of the driver's page
         launch = assignment.program
         name = program or launch.name
         if name.endswith(".py") and not os.path.exists(name):  # it was sent to where this host keeps it
@@ -157,11 +142,9 @@ def join(host: str, port: int, part: str, parent: int, cpus: tuple[int, ...], pr
         is_module = launch.is_module and not program
         launch = replace(launch, name=name, is_module=is_module)
         assignment = replace(assignment, program=launch, began=_began_here(channel, assignment))
+        port = LinkPort(listens_at or channel.host, access)
         _serve(
-            channel,
-            assignment,
-            LinkPort(listens_at or channel.host, token, encrypted=encrypted),
-            Speech(channel, assignment.is_heard),
+            channel, assignment, port, None if assignment.is_here else Speech(channel, assignment.is_heard)
         )
 
 
@@ -241,29 +224,23 @@ class Speech:
                 passed = self._passed[place]
 
 
-def _serve(
-    channel: Channel,
-    assignment: Assignment,
-    port: LinkPort | None,
-    speech: Speech | None = None,
-    board: Board | None = None,
-) -> None:
+def _serve(channel: Channel, assignment: Assignment, port: LinkPort, speech: Speech | None = None) -> None:
     """Run a part, and leave the process."""
     try:
         with _told_of_interrupts(channel):
-            if assignment.cpus:
-                os.sched_setaffinity(0, assignment.cpus)
             for name in SPANNING:  # the driver watches
                 os.environ.pop(name, None)
             for stream in (sys.stdout, sys.stderr):
                 if stream is not None:
                     stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
             logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
-            worker = Worker(channel, assignment, port, speech, board)
+            worker = Worker(channel, assignment, port, speech)
             default_loop().add(worker)
             # From here on the driver may cancel the run.
             threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
             worker.run()
+            worker.wait_to_leave()
+        lingering.leave_soon(0.0)  # all parts have reported: nobody waits for what is left
         atexit._run_exitfuncs()
     finally:
         # Everything was stopped and reported. To take the interpreter apart would keep the driver waiting.
@@ -297,12 +274,6 @@ def _flush(stream: Any) -> None:
         stream.flush()
 
 
-def _tcp_carrier(end: socket.socket) -> Any:
-    from headrace.link.tcp import TcpCarrier
-
-    return TcpCarrier(end)
-
-
 def _is_not_the_outcome(record: logging.LogRecord) -> bool:
     """Leave to the driver the outcome, which is that of the whole program, and the errors of other parts."""
     if record.exc_info and isinstance(record.exc_info[1], LinkError):
@@ -318,20 +289,14 @@ class Worker:
     """A part in its process. The loop that serves its links lets it beat."""
 
     def __init__(
-        self,
-        channel: Channel,
-        assignment: Assignment,
-        port: LinkPort | None = None,
-        speech: Speech | None = None,
-        board: Board | None = None,
+        self, channel: Channel, assignment: Assignment, port: LinkPort, speech: Speech | None = None
     ) -> None:
         self.channel = channel
-        self._board = board
-        self._problems: tuple[str, ...] = ()  # that the driver knows of
         self._next_beat = 0.0
         self._beating = os.eventfd(0, os.EFD_CLOEXEC)  # nothing happens at it
         self._port = port
         self._speech = speech
+        self._may_leave = threading.Event()
         self.assignment = assignment
         self.cut: Any = None  # the Cut, once there is one
         self.control: PartControl | None = None
@@ -339,7 +304,7 @@ class Worker:
         self._has_reported = False
         # From now on: operators may open as many files as the system allows.
         self._nowhere = os.open(os.devnull, os.O_WRONLY)
-        self._ends: dict[str, tuple[socket.socket | Address, int]] = {}
+        self._ends: dict[str, tuple[Address, int]] = {}
         # By flow: the part at the other end, and the link, also if it was closed and its peer reads the rest.
         self._links: dict[str, tuple[str, Any]] = {}
         self._epochs: dict[str, int] = {}  # of the links, by flow
@@ -390,7 +355,7 @@ class Worker:
         # By `run` in an operator. It would end the program of the driver without a word.
         except Over as error:
             failure = GraphError(
-                f"an operator of part {self.assignment.part!r} runs an application, which it cannot do in the "
+                f"an operator of fragment {self.assignment.part!r} runs an application, which it cannot do in the "
                 "process of a part: run that application in the program, before this run or after it"
             )
             for note in notes_of(error):
@@ -424,6 +389,12 @@ class Worker:
         self._has_reported = True
         self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), flows, progress))
 
+    def wait_to_leave(self) -> None:
+        """Wait until the runs of all parts are over; this part has reported, and no signal is for it any more."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        waits.wait(self._may_leave)
+
     # The links.
 
     def _join(self, cut: Cut) -> None:
@@ -432,8 +403,7 @@ class Worker:
             _flush(stream)
         if self._speech is not None:
             self._speech.begin()
-        address = None if self._port is None else self._port.address
-        self.channel.send(Composed(describe(cut.application), address))
+        self.channel.send(Composed(describe(cut.application), self._port.address))
         waits.wait(self._is_linked)
         absent = {flow.name: flow for flow in (*cut.outgoing, *cut.incoming)}
         # Those that leave first: the others wait for those that leave elsewhere.
@@ -448,7 +418,7 @@ class Worker:
         for flow in absent.values():  # this process takes the place of a lost one, and that part is gone
             self._connect_absent(flow)
 
-    def _take_ends(self) -> dict[str, tuple[socket.socket | Address, int]]:
+    def _take_ends(self) -> dict[str, tuple[Address, int]]:
         """Return the ends that have come since the last call; without any, the links are all there.
 
         The lock is not held while they are connected: a peer may be lost, and the driver is to be heard.
@@ -458,21 +428,14 @@ class Worker:
             self._has_begun = not ends
         return ends
 
-    def _connect(self, name: str, end: socket.socket | Address, epoch: int) -> None:
+    def _connect(self, name: str, address: Address, epoch: int) -> None:
         cut: Cut = self.cut
         flow = next(flow for flow in self._flows if flow.name == name)
         self._epochs[name] = epoch
-        terms = terms_of(flow, epoch)
         kind: Any = Sender if flow.source == cut.part else Receiver
-        carrier: Any
-        if isinstance(end, socket.socket):
-            carrier = UnixCarrier(end) if end.family == socket.AF_UNIX else _tcp_carrier(end)
-        else:
-            port = self._port
-            assert port is not None
-            coming = port.send_to(end, name, epoch) if kind is Sender else port.arrival(name, epoch)
-            carrier = self._await(coming, flow)
-        link = kind(carrier, terms, cut.listener(name))
+        port = self._port
+        coming = port.send_to(address, name, epoch) if kind is Sender else port.arrival(name, epoch)
+        link = kind(self._await(coming, flow), terms_of(flow, epoch), cut.listener(name))
         self._links[name] = self._peer(flow), link
         cut.connect(name, link)
 
@@ -487,7 +450,7 @@ class Worker:
             looks += 1
             if peer in self._lost or looks >= (_LOOKS if self._is_stopped else _CONNECTING * _LOOKS):
                 coming.cancel()
-                raise PeerLost(f"link {flow.name!r}: part {peer!r} could not be connected")
+                raise PeerLost(f"link {flow.name!r}: fragment {peer!r} could not be connected")
         return coming.result()
 
     @property
@@ -505,7 +468,7 @@ class Worker:
             self._lost.add(part)
         for name, (peer, link) in list(self._links.items()):
             if peer == part and (not lost.flow or (name, link.terms.epoch) == (lost.flow, lost.epoch)):
-                link.lose(PeerLost(f"link {name!r}: part {part!r} is frozen, or cut off"))
+                link.lose(PeerLost(f"link {name!r}: fragment {part!r} is lost"))
 
     @property
     def _is_stopped(self) -> bool:
@@ -515,7 +478,7 @@ class Worker:
         """Let a flow be as its peer has left it: ended, or failed if the others go on without that part."""
         peer = self._peer(flow)
         is_lost = self._on_loss(peer) == GO_ON
-        failure = PeerLost(f"link {flow.name!r}: part {peer!r} is gone") if is_lost else None
+        failure = PeerLost(f"link {flow.name!r}: fragment {peer!r} is gone") if is_lost else None
         self.cut.connect(flow.name, AbsentLink(failure))
 
     def _on_loss(self, part: str) -> str:
@@ -544,7 +507,7 @@ class Worker:
         policy = STOP
         if isinstance(error, PeerLost):
             lost = cut.part if isinstance(error, GivenUp) else self._peer(flow)
-            add_note(error, f"part {lost!r} is lost, in flow {flow.name!r}")
+            add_note(error, f"fragment {lost!r} is lost, in flow {flow.name!r}")
             self._tell_lost(flow.name, lost)
             policy = self._on_loss(lost)
         if policy == GO_ON:
@@ -566,18 +529,18 @@ class Worker:
         """
         try:
             while (messages := self.channel.receive()) is not None:
-                for message, descriptors in messages:
-                    self._handle_or_fail(message, [socket.socket(fileno=each) for each in descriptors])
-            _log.info("part %r: its driver is gone", self.assignment.part)
+                for message in messages:
+                    self._handle_or_fail(message)
+            _log.info("fragment %r: its driver is gone", self.assignment.part)
         except BaseException:
-            _log.exception("part %r: its driver is unheard", self.assignment.part)
+            _log.exception("fragment %r: its driver is unheard", self.assignment.part)
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def _handle_or_fail(self, message: Any, ends: list[socket.socket]) -> None:
+    def _handle_or_fail(self, message: Any) -> None:
         """Do what the driver says; if that is not possible, the run of the part fails."""
         try:
-            self._handle(message, ends)
+            self._handle(message)
         except Exception as error:
             if self.control is None:  # there is no run yet
                 raise
@@ -596,43 +559,34 @@ class Worker:
         """Tell the driver that this process lives, if it is time, and look whether it is idle."""
         if now >= self._next_beat - BEAT / 2:  # when a link is due, so that the process wakes up once
             self._next_beat = now + BEAT
-            self._beat(now)
+            self._beat()
         return self._next_beat
 
-    def _beat(self, now: float) -> None:
+    def _beat(self) -> None:
         engine: Any = None if self.control is None else self.control.engine
         # Without deadlines nobody is stuck; to look for them took a seventh of what an idle process costs.
         has_deadlines = engine is not None and engine.watchdog is not None
         problems = tuple(stuck_operators(self.cut.application)) if has_deadlines else ()
-        if self._board is not None:
-            self._board.beat(now, 0)
         # Offered, since this thread must not wait for a driver that does not read: the links would wait with it. A
         # beat that finds no room is not missed: the driver hears what is in its way.
-        is_due = self._board is None or problems != self._problems
-        if is_due and self.channel.offer(Beat(problems)):
-            self._problems = problems
+        self.channel.offer(Beat(problems))
         if self.cut is not None:
             self.cut.idleness.relieve()
             if self.cut.idleness.was_idle:
                 self.cut.idleness.ask()
 
-    def _handle(self, message: Any, ends: list[socket.socket]) -> None:
+    def _handle(self, message: Any) -> None:
         match message:
-            case Connect(flows, epochs, addresses, is_last):
+            case Connect(flows, epochs, addresses):
+                ends = list(zip(flows, addresses, epochs, strict=True))
                 self._lost -= {self._peer(each) for each in self._flows if each.name in flows}
                 with self._lock:
-                    if self._has_begun and addresses:
-                        late = list(zip(flows, addresses, epochs, strict=True))
-                        threading.Thread(target=self._connect_late, args=(late,), daemon=True).start()
-                    else:
-                        given: Sequence[socket.socket | Address] = addresses or ends
-                        for name, end, epoch in zip(flows, given, epochs, strict=True):
-                            if self._has_begun:
-                                self._connect(name, end, epoch)
-                            else:
-                                self._ends[name] = end, epoch
-                if is_last:
-                    self._is_linked.set()
+                    has_begun = self._has_begun
+                    if not has_begun:
+                        self._ends |= {name: (address, epoch) for name, address, epoch in ends}
+                if has_begun:
+                    threading.Thread(target=self._connect_late, args=(ends,), daemon=True).start()
+                self._is_linked.set()
             case AskTime(asked):
                 self.channel.post(TellTime(asked, time.perf_counter_ns(), clock_name()))
             case Cancel():
@@ -642,13 +596,16 @@ class Worker:
             case EndFlow(flow, epoch):
                 if epoch == self._epochs[flow]:
                     self.cut.end_flow(flow)
-            case LeaveSoon():
-                lingering.leave_soon(_TO_LEAVE)
+            case Leave():
+                self._may_leave.set()
             case Stop():
                 if self.control is not None:
                     self.control.stop()
-            case Request():
-                self._carry_out(message)
+            case Pause(number):
+                self._pause(number)
+            case Resume():
+                assert self.control is not None
+                self.control.resume()
             case AskProgress(number):
                 nothing = PartProgress(Progress(self.cut.application.name, True))
                 found = PartProgress.of(self.cut) if self._has_started else nothing
@@ -686,17 +643,15 @@ class Worker:
             failure = Failure.of(error)
         self.channel.post(ValueSet(wanted.number, failure))
 
-    def _carry_out(self, wanted: Request) -> None:
-        """Pause, step or resume; tell the driver when nothing computes any more, if it waits for that."""
+    def _pause(self, number: int) -> None:
+        """Pause, and tell the driver when nothing computes any more."""
         control = self.control
         assert control is not None  # it was there when the part had composed the program
-        control.request(wanted.kind, wanted.count, wanted.operator)
-        if wanted.kind != PAUSE and not wanted.operator:
-            return
+        control.pause()
 
         def tell() -> None:
             if control.wait_until_paused(None):
-                self.channel.post(Paused(wanted.number))
+                self.channel.post(Paused(number))
 
         threading.Thread(target=tell, name="headrace pause", daemon=True).start()
 
@@ -717,20 +672,10 @@ class PartControl(RunControl):
         super().__init__(RUNNING)
         self._worker = worker
 
-    def begin(self, engine: ControlledEngine) -> None:
-        """Set the engine of the run, whose steps are those of the whole program."""
-        engine.gate.on_step = lambda what: self._worker.channel.post(Step(what))
-        super().begin(engine)
-
     def start(self) -> None:
         """Record that every operator has started."""
         super().start()
         self._worker.start()
-
-    def request(self, kind: str, count: int, operator: str) -> None:
-        """Do what was requested of the whole program."""
-        self.pause_wanted = kind != RESUME
-        self._request((kind, count, operator))
 
 
 class PartRunner(Runner):

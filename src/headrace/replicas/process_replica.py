@@ -46,6 +46,12 @@ _VARIABLES = ("HEADRACE_DEVICE", "CUDA_VISIBLE_DEVICES")
 _OURS = ("fragment", "workers", "on", "ordered", "on_error", "deadline", "on_stuck")
 _MANY = 256  # messages at an output that is not connected
 _PATIENCE = 1.0  # seconds after which the main thread looks for signals in any case
+BEAT = 0.5
+"""The seconds after which a process notes once more that it is alive."""
+# A process that is frozen, or that keeps the interpreter lock, notes nothing. It is given up after so many looks,
+# and not after a time: this process may have been stopped as well. A process that starts has more, since imports
+# take long.
+_SILENT, _SILENT_AT_START = 3, 63
 
 
 class Creation(NamedTuple):
@@ -121,6 +127,7 @@ class ProcessReplica(Operator):
         self._run_child = run_child
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
+        self._beat: Any = None  # when the process was last alive, as it notes itself
         # Whether its `start` was called: if not, nobody calls its `stop`.
         self._is_started = False
         # The values of live parameters and knobs that the process has.
@@ -155,8 +162,9 @@ class ProcessReplica(Operator):
         context = _context(self._run_child.__module__)
         creation = self._pack_creation()
         ours, theirs = context.Pipe()
+        beat = context.RawValue("d", 0.0)
         process = context.Process(
-            target=self._run_child, args=(theirs, creation), name=f"headrace {self.name}", daemon=True
+            target=self._run_child, args=(theirs, creation, beat), name=f"headrace {self.name}", daemon=True
         )
         try:
             process.start()
@@ -165,7 +173,7 @@ class ProcessReplica(Operator):
             raise
         finally:
             theirs.close()
-        self._process, self._connection = process, ours
+        self._process, self._connection, self._beat = process, ours, beat
         self._shown_values = {name: getattr(self, name) for name in self.spec.params}
         self._shown_knobs = {}
 
@@ -257,8 +265,7 @@ class ProcessReplica(Operator):
         assert link is not None
         try:
             while True:
-                while not connection.wait([link, process.sentinel], _PATIENCE):
-                    pass
+                self._wait(process, link, when)
                 reply: Reply | logging.LogRecord = receive(link)
                 if isinstance(reply, Reply):
                     break
@@ -293,6 +300,22 @@ class ProcessReplica(Operator):
             reply.error.add_note(f"raised in the process of {self.name!r}:\n{reply.traceback}")
             raise reply.error
         return reply
+
+    def _wait(self, process: BaseProcess, link: Connection, when: str) -> None:
+        """Wait until the process has said something, or has ended; end it if it is frozen."""
+        limit = _SILENT_AT_START if when == "while it started" else _SILENT
+        beat, looks = self._beat.value, 0
+        while not connection.wait([link, process.sentinel], _PATIENCE):
+            looks = looks + 1 if self._beat.value == beat else 0
+            beat = self._beat.value
+            if looks == limit:
+                pid = process.pid
+                process.kill()
+                self.close()
+                raise WorkerProcessError(
+                    f"operator {self.name!r}: its process {pid} has given no sign of life for {limit} s {when}: "
+                    "it is frozen, or a call holds the interpreter lock; it was ended"
+                )
 
     # The compute.
 

@@ -25,12 +25,13 @@ from headrace.link.loop import _Watch
 from headrace.link.terms import Parcel
 from headrace.observe import progress_line
 from headrace.observe.events.gpu_timing import Timer
-from headrace.parts.control import Beat, Channel
+from headrace.parts.control import Beat
 from headrace.resources.block_store import BlockStore
 from headrace.resources.memory_sources import PlainMemory
 from headrace.schedulers import Run, Scheduler
 from tests.harness import App, Step, greedy
 from tests.link.pipes import Pair
+from tests.parts.running import channel_and_socket
 
 
 class InterruptedLock:
@@ -76,7 +77,7 @@ def computing() -> Iterator[list[str]]:
 
 
 def offer_a_beat(lock: Any) -> None:
-    channel, theirs = Channel.pair()
+    channel, theirs = channel_and_socket()
     channel._sending = lock
     assert channel.offer(Beat())
     channel.close()

@@ -18,14 +18,13 @@ What an operator waits for is read from the state of the engine: its queues and,
 No condition is asked again. Its answer would be to another question: whether a period is over says nothing about an
 operator that was never asked again, because there is no room behind it.
 
-Loops and circles may lead through other processes (`headrace.parts`). What a part knows of them by itself is not
-enough to tell whether they starve (`find_ties`). It takes nothing for granted until it is told.
+Loops and circles may lead through other processes (`headrace.parts`). What one process knows of them is not enough
+to tell whether they starve, so they do not: such a run finishes, and counts what was left.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
@@ -49,37 +48,6 @@ def find_starved(engine: Engine) -> tuple[Starved, ...]:
     found = [_examine(node, loops.get(node, frozenset())) for node in waiting]
     found += [_examine_member(node) for group in engine.groups for node in group.members]
     return tuple(starved for starved in found if starved is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class LoopPart:
-    """What one process has of a loop: the flows to and from others, whether it computed there, and waits there."""
-
-    flows: frozenset[str]
-    has_run: bool
-    is_waiting: bool
-
-
-def find_ties(engine: Engine) -> tuple[dict[str, tuple[str, ...]], tuple[LoopPart, ...]]:
-    """Return what may starve together with operators of other processes.
-
-    The first is, by flow from another process, the flows to others in which its receiver waits for room, directly
-    or through others; the second, the parts of loops.
-    """
-    room: dict[str, tuple[str, ...]] = {}
-    for node in engine.nodes:
-        if node.beyond is not None and node.outputs:
-            found = _waiting_for_room([node.outputs[0].consumer])
-            full = sorted(each.name for each in found if each.beyond is not None)
-            room |= {node.name: tuple(full)} if full else {}
-    loops = []
-    for loop in dict.fromkeys(_loops(engine.nodes).values()):
-        links = frozenset(node.name for node in loop if node.beyond is not None)
-        own = [node for node in loop if node.beyond is None]
-        if links:
-            is_waiting = any(not node.retired and _too_short(node) for node in own)
-            loops.append(LoopPart(links, any(node.computes for node in own), is_waiting))
-    return room, tuple(loops)
 
 
 def _examine_member(node: Node) -> Starved | None:
@@ -115,8 +83,8 @@ def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
 
 
 def _has_run(node: Node) -> bool:
-    """Return whether a node of a loop has computed; for a link, whether one of the loop in another process has."""
-    return bool(node.computes) if node.beyond is None else node.beyond.has_run
+    """Return whether a node of a loop has computed; of a link, whether one of another process may have."""
+    return bool(node.computes) or node.beyond is not None
 
 
 def _too_short(node: Node) -> dict[str, list[Queue]]:
@@ -233,8 +201,7 @@ def _waiting_for_room(open_: list[Node]) -> set[Node]:
 
 
 def _full_behind(node: Node) -> list[Queue]:
-    full = [queue for queue in node.outputs if _places_wanted(node, queue)]
-    return full if node.beyond is None else [*full, *node.beyond.full]
+    return [queue for queue in node.outputs if _places_wanted(node, queue)]
 
 
 def _places_wanted(node: Node, queue: Queue) -> int:

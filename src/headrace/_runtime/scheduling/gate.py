@@ -14,9 +14,7 @@ While there are steps left, the run goes on as always, and each compute that beg
 named operator is taken by that operator alone.
 
 A run may be one part of a program in several processes (`headrace.parts`). The operators of links compute in a
-pause as well, and take no steps: they are the flows between the parts. A step of any operator of the program is
-offered to all parts (`OFFER`). A part goes on as always until a node could begin, and then asks for the step
-(`on_step`). If it is granted and no node begins after all, the step is given back.
+pause as well, and take no steps: they are the flows between the parts.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from headrace import waits
-from headrace.core.control import OFFER, PAUSE, RESUME
+from headrace.core.control import PAUSE, RESUME
 from headrace.core.errors import GraphError, choices
 
 if TYPE_CHECKING:
@@ -36,12 +34,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
     from headrace.core.control import Request
-
-
-# What becomes of a step that is offered to several parts.
-WANTED = "wanted"
-TAKEN = "taken"
-UNUSED = "unused"
 
 
 class Gate:
@@ -59,26 +51,18 @@ class Gate:
         Whether any node may begin: the run is not paused; requests may be on their way.
     steps, node_steps
         The computes that may begin although the run is paused: of any node, and of single nodes.
-    is_offered
-        Whether other parts of the program may take the next steps as well, so that each has to be asked for.
-    on_step
-        Called with `WANTED` when a node could take a step that is offered, then with `TAKEN` if one does, or with
-        `UNUSED` if none does. Set before the run begins.
     """
 
     __slots__ = (
         "_changed",
         "_engine",
-        "_has_asked",
         "_is_over",
         "_is_quiet",
         "_limit",
         "_since",
         "calls",
-        "is_offered",
         "is_open",
         "node_steps",
-        "on_step",
         "requests",
         "steps",
     )
@@ -90,9 +74,6 @@ class Gate:
         self.is_open = True
         self.steps = 0
         self.node_steps: dict[Node, int] = {}
-        self.is_offered = False
-        self.on_step: Callable[[str], object] | None = None
-        self._has_asked = False
         # The time of the pause, and the limit of the run, which does not count meanwhile.
         self._since = 0
         self._limit: int | None = None
@@ -141,12 +122,10 @@ class Gate:
                 continue
             if self.is_open:
                 self._pause()
-            if kind in (PAUSE, OFFER):
-                self.is_offered, self._has_asked = kind == OFFER, False
+            if kind == PAUSE:
                 continue
             if not op_name:
                 self.steps += count
-                self._has_asked = False
                 continue
             node = self._find(op_name, count)
             if not node.retired:
@@ -173,8 +152,7 @@ class Gate:
         """Whether the run is paused and no step is left, or one node computes alone."""
         if self._engine.alone.node is not None:
             return True
-        is_looking = self.is_offered and not self._has_asked
-        return not self.is_open and not (self.steps or self.node_steps or is_looking)
+        return not self.is_open and not (self.steps or self.node_steps)
 
     def take(self, ready_queue: ReadyQueue) -> Node | None:
         """Return the next node of a queue that may run although the run is held, or None."""
@@ -242,27 +220,10 @@ class Gate:
             return
         if not left:
             self.steps -= 1
-            self._tell(TAKEN)
         elif left == 1:
             del self.node_steps[node]
         else:
             self.node_steps[node] = left - 1
-
-    def look_for_steps(self) -> None:
-        """Ask for a step that is offered if a node could begin, or give one back that no node takes."""
-        if not self.is_offered:
-            return
-        has_ready = self._engine.has_ready()
-        if has_ready and not self.steps and not self._has_asked:
-            self._has_asked = True
-            self._tell(WANTED)
-        elif self.steps and not has_ready and not self._engine.running:
-            self.steps -= 1
-            self._tell(UNUSED)
-
-    def _tell(self, what: str) -> None:
-        if self.is_offered and self.on_step is not None:
-            self.on_step(what)
 
     def settle(self) -> None:
         """Note that a worker parks in a pause; the last one to do so tells those who wait for it."""
@@ -288,7 +249,6 @@ class Gate:
         now = engine.clock.timestamp()
         self.is_open = True
         self.steps = 0
-        self.is_offered = False
         self.node_steps.clear()
         if self._limit is not None:
             engine.limit = self._limit + now - self._since

@@ -234,7 +234,6 @@ class WaitingWorkers:
         if engine.held:
             if not engine.gate.handle():
                 return True
-            engine.gate.look_for_steps()
             is_still = engine.gate.is_still
         until: int | None
         if is_still:

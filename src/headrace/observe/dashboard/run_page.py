@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._web.live_server import Client, LiveServer
 from headrace._web.messages import Fields, MalformedMessage, choice, number, string, whole
 from headrace.brief import brief
-from headrace.core.errors import ParameterError
+from headrace.core.errors import GraphError, ParameterError
 from headrace.core.outcome import GoalOutcome
 from headrace.observe.dashboard.device_slices import DeviceSlices
 from headrace.observe.dashboard.log_lines import LogLines
@@ -249,7 +249,11 @@ class RunPage(LiveServer):
             commands = {"pause": control.pause, "resume": control.resume, "stop": control.stop}
             choice(fields, "do", commands)()
         elif kind == "step":
-            control.step(whole(fields, "count", 1, _MOST_STEPS))
+            count = whole(fields, "count", 1, _MOST_STEPS)
+            try:
+                control.step(count)
+            except GraphError as refused:  # of a run in several processes
+                _log.warning("%s", refused)
         elif kind == "set":
             identity = whole(fields, "id", 0, 1 << 53)
             error = self._set(string(fields, "operator", _NAME), string(fields, "parameter", _NAME), fields)
