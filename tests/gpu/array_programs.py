@@ -23,7 +23,7 @@ def scale_and_add(xp: Any, x: Any, y: Any) -> Any:
 
 
 def normalize(xp: Any, x: Any, y: Any) -> Any:
-    return (x - xp.mean(x)) / xp.std(x)
+    return (x - xp.mean(x, axis=-1, keepdims=True)) / xp.std(x, axis=-1, keepdims=True)
 
 
 def softmax(xp: Any, x: Any, y: Any) -> Any:
