@@ -42,9 +42,9 @@ def main(options: argparse.Namespace) -> int:
         for name, path in found.items():
             print(f"{name:<{width}}  {_first_line(path)}")
         return 0
-    path = found.get(options.program)
-    if path is None:
+    if options.program not in found:
         options.error(f"no example {options.program!r}: there are {', '.join(found)}")
+    path = found[options.program]
     if options.show:
         print(path.read_text(), end="")
         return 0
