@@ -160,7 +160,9 @@ def test_a_pool_that_another_run_has_emptied_is_an_error_and_is_there_again_afte
     other = sharing(pool, 1)
 
     def run_other() -> None:
-        with pytest.raises(StreamError, match="pool 'cuda_stream_pool' has no stream left, since another run"):
+        with pytest.raises(
+            StreamError, match="pool 'cuda_stream_pool' has no stream left, since another run"
+        ):
             other.run()
 
     sharing(pool, 1, stop=run_other).run()
