@@ -169,8 +169,8 @@ OF_HEADRACE: dict[Any, set[str]] = {
     },
     Operator: {"capturable"},
     Resource: {"check_graph", "release"},
-    Fragment: {"gpus", "cpus", "on_loss"},
-    Application: {"gpus", "cpus", "on_loss"},
+    Fragment: {"gpus", "cpus", "on_loss", "make_default_stream_source"},
+    Application: {"gpus", "cpus", "on_loss", "make_default_stream_source"},
     Subgraph: {"setup", "spec"},
     GreedyScheduler: {
         *("check_change", "execute", "follow_change", "network_connection_timeout", "prepare", "set_limits"),
