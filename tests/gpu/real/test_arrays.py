@@ -2,8 +2,8 @@
 
 The times are those of the profile of an H200, so they are compared on that GPU only. Larger deviations of a program
 mean that the model of its kernels (`headrace.gpu.sim.arrays.work`) is wrong. A time is that between two events
-around the program, the median of several runs after two that are not counted. A kernel that spins comes first, so that
-the host has launched the program when the first event is reached: its time is no part of the model.
+around the program, the median of several runs after two that are not counted. A kernel that spins comes first, so
+that the host has launched the program when the first event is reached: its time is no part of the model.
 """
 
 from __future__ import annotations
