@@ -81,6 +81,10 @@ class InnerComposition:
         # The same for knobs.
         self.knob_values: dict[tuple[str, str], Any] = {}
 
+    def make_default_stream_source(self) -> Any:
+        """Create the source of streams for operators that were given none; the layers above supply it."""
+        raise NotImplementedError
+
     def begin_graph(self) -> None:
         """Begin with what compose declares."""
         self.composition.graph = self.graph_type()
@@ -626,10 +630,6 @@ class Composition:
 
     def scheduler(self) -> Any:
         """Return the scheduler of its runs."""
-        raise NotImplementedError
-
-    def make_default_stream_source(self) -> Any:
-        """Create the runtime's source of streams for operators that were given none."""
         raise NotImplementedError
 
     def get_default_green_context_pool(self) -> Any:

@@ -464,7 +464,7 @@ class Driver:
         return min(times if known is None else [known, *times])
 
     def _tell_absent(self, now: float) -> None:
-        """Say which parts nobody runs, if they wait for long."""
+        """Warn of parts that nobody runs, if they wait for long."""
         absent = [part for part, process in self._processes.items() if not process.was_attached]
         for part in self._hosting.look(absent):
             if self.supervisor.parts[part].heard_at is None:
