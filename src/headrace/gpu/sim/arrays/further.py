@@ -116,7 +116,7 @@ def _astype(self: Any, dtype: Any, copy: bool = True) -> Any:
 
 
 def add_methods(known: dict[str, Any]) -> None:
-    """Give arrays the methods of CuPy's, for a module that has functions of these names."""
+    """Add the methods of CuPy's arrays, for a module that has functions of these names."""
     names = """
     all any argmax argmin argsort clip conj cumprod cumsum diagonal dot max mean min nonzero prod ptp ravel repeat
     round searchsorted squeeze std sum swapaxes take trace var
