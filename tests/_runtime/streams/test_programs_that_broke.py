@@ -630,3 +630,31 @@ def test_an_operator_may_send_what_it_received_as_often_as_it_likes(
         )
 
     assert resend(Fresh, scheduler, [repeating], is_shared=is_shared) == []
+
+
+@pytest.mark.turns()
+def test_operators_in_a_circle_may_keep_what_they_send(
+    scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each frame is a new one, although Python gives it the identity of one that another operator sent."""
+    monkeypatch.setenv("HEADRACE_CHECK", "streams")
+    sent: dict[str, set[int]] = {"left": set(), "right": set()}
+
+    class Keeping(Source):
+        def setup(self, spec: Any) -> None:
+            spec.input("in").condition(ConditionType.NONE)
+            spec.output("out")
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            op_input.receive("in")
+            here.stream.stream.sync()
+            self.latest = new_array()
+            sent[self.name].add(id(self.latest.memory))
+            op_output.emit(self.latest, "out")
+
+    def compose(app: Any) -> None:
+        left, right = (Keeping(app, CountCondition(app, 90), name=name) for name in sent)
+        app.add_flow(left, right, left)
+
+    run(compose, scheduler)
+    assert sent["left"] & sent["right"]
