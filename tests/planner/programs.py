@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 from headrace.planner.measured import Curve, Measured, OperatorTimes, Times
 from headrace.planner.plan import Plan
@@ -59,7 +60,7 @@ def random_program(seed: int) -> tuple[Measured, list[Target]]:
             operators[name] = OperatorTimes(
                 host, curve, rate, 1e9 / rate if number == 0 else None, made.random()
             )
-        flows += list(zip(names, names[1:], strict=False))
+        flows += pairwise(names)
         if chain < 3 and (not targets or made.random() < 0.7):
             figure = made.choice(("p50", "p99", "rate"))
             bound = rate * made.uniform(0.5, 1.1) if figure == "rate" else made.uniform(0.2e6, 5e6)

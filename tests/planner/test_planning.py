@@ -14,7 +14,7 @@ from headrace.cli import main
 from headrace.cli.plan_simulation import Simulated, blocks_of, profile_like, simulate, simulate_apart
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
-from headrace.planner import Decision, Target, make_plan, read_plan
+from headrace.planner import Decision, Plan, Target, make_plan, read_plan
 from headrace.planner.deciding import decide
 from headrace.planner.measured import Measured, OperatorTimes
 from headrace.planner.report import report
@@ -123,6 +123,22 @@ def test_a_page_shows_each_curve_and_what_would_have_been_next(planned: Decision
 def test_a_goal_about_something_else_is_refused_before_anything_runs(goal: str, error: str) -> None:
     with sim.Machine("orin"), pytest.raises(GraphError, match=error):
         make_plan(Simulated(small(), 40, 1), [Target.parse(goal)], not_simulated)
+
+
+def test_operators_with_workers_are_refused(planned: Decision) -> None:
+    class Program(Application):
+        def compose(self) -> None:
+            replicas = Filter(self, workers=2, name="filter")
+            self.add_flow(Sensor(self, CountCondition(self, 3), name="sensor"), replicas)
+
+    app = Program()
+    with sim.Machine("orin"):
+        with pytest.raises(GraphError, match="workers="):
+            make_plan(app, [Target.parse("filter: p99 < 5ms")], not_simulated)
+        operators: dict[str, list[str]] = {"sensor": ["filter"], "filter": []}
+        app.use_plan(Plan(planned.plan.device, 16, operators, {"filter": (4, ["filter"])}))
+        with pytest.raises(GraphError, match="workers= replicates it"):
+            app.compose_graph()
 
 
 def test_a_tracked_run_says_where_it_has_left_its_plan(

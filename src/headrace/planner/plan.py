@@ -83,9 +83,7 @@ def apply_plan(plan: Plan, fragment: Composition, what: str = "the plan") -> Non
         )
     replicated = [name for name in placed if find(name)._headrace.replication.options is not None]
     if replicated:
-        raise GraphError(
-            f"{what} puts {choices(replicated)} on a slice, and workers= replicates it; do one of both"
-        )
+        raise GraphError(f"{what} puts {choices(replicated)} on a slice, and workers= replicates it")
     if plan.slices:
         from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 
