@@ -118,6 +118,7 @@ def names_of(bases: tuple[Any, ...] = BASES) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("when", WHEN)
+@pytest.mark.usefixtures("machine")
 def test_a_program_may_use_every_name_that_is_not_documented(when: str) -> None:
     names = Names(names_of(), when)
     assert sum(map(len, names.names.values())) > 300

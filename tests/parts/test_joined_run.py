@@ -261,8 +261,7 @@ def test_the_figures_of_a_restarted_part_go_on(order: tuple[str, ...], tmp_path:
     assert found.sources == {"edge.camera.out": 40}
     assert sum(path.count for path in found.paths) <= 20
     events = json.loads((tmp_path / "trace.json").read_text())
-    events = events["traceEvents"] if isinstance(events, dict) else events
-    computes = [each for each in events if each.get("name") == "server.detector" and each.get("ph") == "X"]
+    computes = [each for each in events if (each["name"], each.get("cat")) == ("server.detector", "compute")]
     assert len(computes) == 40
 
 
@@ -386,7 +385,7 @@ def test_operators_that_begin_in_a_part_are_shown_like_the_others(
         "server.late.in",
     )
     events = json.loads((tmp_path / "out.json").read_text())
-    computes = [each for each in events if each.get("name") == "server.late" and each.get("ph") == "X"]
+    computes = [each for each in events if (each["name"], each.get("cat")) == ("server.late", "compute")]
     assert len(computes) == late
     if lives == 1:
         assert found.path("edge.camera,server.detector,server.late").count == late

@@ -40,7 +40,7 @@ def test_a_module_stays_one_beside_a_file_or_folder_of_its_name(
         ("launched_data", tmp_path / "launched_data.py"),
     ):
         launch = launch_of(monkeypatch, ModuleSpec(name, None), file)
-        assert launch == Launch(name, "", ("-v",), False, is_module=True)
+        assert launch == Launch(name, "", ("-v",), is_module=True)
         Program(launch.name, launch.class_name, launch.is_module).execute([], print, lambda: True)
     said = capsys.readouterr().out.splitlines()
     assert said == ["relative launched_package.__main__", "beside launched_data"]

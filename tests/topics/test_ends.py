@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -540,6 +541,11 @@ def test_a_callback_that_fails_is_reported_once_and_messages_go_on(caplog: pytes
     assert all("RuntimeError: of the program" in each for each in said)
 
 
+def collect_until(is_so: Callable[[], bool]) -> None:
+    """Collect cycles until something is so: while a thread does something for an object, it refers to it."""
+    wait_until(lambda: gc.collect() >= 0 and is_so(), "what was dropped is gone")
+
+
 @pytest.mark.parametrize("in_a_circle", [False, True])
 def test_a_subscription_that_is_dropped_ends_and_frees_its_publisher(
     in_a_circle: bool, caplog: pytest.LogCaptureFixture
@@ -553,8 +559,7 @@ def test_a_subscription_that_is_dropped_ends_and_frees_its_publisher(
         wait_until(lambda: reader.subscription.waiting, "it has come")  # and is never taken
         reader.subscription.reader = reader if in_a_circle else None  # type: ignore[attr-defined]
         reader = None  # type: ignore[assignment]
-        gc.collect()
-        await_subscribers(publication, 0)
+        collect_until(lambda: not publication.subscribers)
         publication.publish(1)  # waits for nobody
         wait_until(lambda: not thread.is_alive(), "its thread has ended")
     wait_until(lambda: "was dropped without close(), and has ended" in caplog.text, "it is said")
@@ -578,9 +583,7 @@ def test_a_publication_that_is_dropped_ends_its_topic(
         assert reader.next().data == 1
         publication.itself = publication if in_a_circle else None  # type: ignore[attr-defined]
         publication = None  # type: ignore[assignment]
-        gc.collect()
+        collect_until(lambda: not any(thread.is_alive() for thread in threads))
         reader.wait_for_end()
-        for thread in threads:
-            wait_until(lambda thread=thread: not thread.is_alive(), "its thread has ended")  # type: ignore[misc]
     assert "the publication of topic 'a' was dropped without close(), and has ended" in caplog.text
     assert TopicFolder().publishers() == []

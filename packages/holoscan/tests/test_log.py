@@ -123,6 +123,7 @@ def test_a_program_has_the_modules_and_the_log_of_the_sdk(capsys: pytest.Capture
     assert [line.partition("]")[0] for line in found] == ["[info"] * 2
 
 
+@pytest.mark.usefixtures("no_device_yet")
 def test_contents_may_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     app: Any = App(None)
     serializer = SimpleTextSerializer(app, log_python_object_contents=False)

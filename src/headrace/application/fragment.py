@@ -190,18 +190,6 @@ class Fragment(Composition):
             return self._headrace.application.get_default_green_context_pool()
         return pool
 
-    def make_default_stream_source(self) -> Any:
-        """Create the runtime's source of streams for operators that were given none.
-
-        It is the default pool of green contexts if the fragment has one. Otherwise it is a pool of any number of
-        streams that may use every SM.
-        """
-        from headrace.resources import CudaStreamPool
-
-        return self._headrace.green_contexts or CudaStreamPool(
-            self, reserved_size=0, name="default_stream_pool"
-        )
-
     def compose_graph(self) -> Graph:
         """Compose and check the graph without running it."""
         control = RunControl("is being composed")

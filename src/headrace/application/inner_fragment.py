@@ -62,6 +62,18 @@ class InnerFragment(InnerComposition):
         """What runs: this fragment, or the application that it is a part of."""
         return self.fragment if self.application is None else self.application._headrace.whole
 
+    def make_default_stream_source(self) -> Any:
+        """Create the source of streams for operators that were given none.
+
+        It is the default pool of green contexts if the fragment has one. Otherwise it is a pool of any number of
+        streams that may use every SM.
+        """
+        from headrace.resources import CudaStreamPool
+
+        return self.green_contexts or CudaStreamPool(
+            self.fragment, reserved_size=0, name="default_stream_pool"
+        )
+
     def begin_graph(self) -> None:
         """Begin with what compose declares."""
         whole = self.application

@@ -42,6 +42,8 @@ def _hide(*names: str) -> Any:
 
 class _InnerGXFScheduler(InnerScheduler):
     clock_type: ClassVar[Any] = RealtimeClock
+    clock: Any = None
+    pin_cores: tuple[int, ...] = ()
 
 
 @_hide("check_recession_period_ms", "stop_on_deadlock", "stop_on_deadlock_timeout")
@@ -57,14 +59,14 @@ class GXFScheduler(Scheduler, GXFComponent):
         return (
             None
             if whole is not None and (not whole._headrace.run_id or whole._headrace.made is not None)
-            else self._clock
+            else self._headrace.clock
         )
 
     @clock.setter
     def clock(self, clock: Any) -> None:
         if type(clock) is MachineClock:
             clock.__class__ = PacedClock
-        self._clock = clock
+        self._headrace.clock = clock
 
 
 @taking(
@@ -105,8 +107,8 @@ class EventBasedScheduler(GXFScheduler, headrace.EventBasedScheduler):
     @property
     def pin_cores(self) -> Any:
         """The cores of its threads."""
-        return list(self._pin_cores)
+        return list(self._headrace.pin_cores)
 
     @pin_cores.setter
     def pin_cores(self, cores: Any) -> None:
-        self._pin_cores = tuple(cores or ())
+        self._headrace.pin_cores = tuple(cores or ())

@@ -204,7 +204,7 @@ class RunStreams:
             return self.use(own)
         with self.lock:
             if self._default is None:
-                self._default = self.fragment.make_default_stream_source()
+                self._default = self.fragment._headrace.make_default_stream_source()
             return self.use(self._default)
 
     def default_stream(self, device_id: int = 0) -> ManagedStream:

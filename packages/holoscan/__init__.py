@@ -1,0 +1,1 @@
+"""The distribution headrace-holoscan; its package is in `src`."""
