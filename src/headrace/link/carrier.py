@@ -89,7 +89,7 @@ class Carrier(Protocol):
         """
 
     def look(self) -> float | None:
-        """Look whether the other host answers; return the seconds until the next check, or None if it is cut off."""
+        """Look whether the other host answers; return the seconds until the next check, None if it is cut off."""
 
     def close(self, patience: float | None = None) -> None:
         """Close the descriptor, and all that was kept; a second call does nothing.

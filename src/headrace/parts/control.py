@@ -385,7 +385,7 @@ class Channel:
         return self._connection.fileno()
 
     def look(self) -> float | None:
-        """Look whether the other host answers; return the seconds until the next check, or None if it is cut off."""
+        """Look whether the other host answers; return the seconds until the next check, None if it is cut off."""
         left = self._reachability.look(self._connection)
         self.is_cut |= left is None
         if self._reachability.is_overdue and not self.is_cut:
