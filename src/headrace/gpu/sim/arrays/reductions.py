@@ -138,8 +138,8 @@ def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
 _STEP = 200.0  # operations of a sort for each element and bit of an index: it passes over its memory several times
 
 
-def _of_sorting(x: Stored, among: Stored) -> float:
-    return x._view.size * math.log2(among._view.size + 2)
+def _of_sorting(x: Any, among: Any) -> float:
+    return np.size(x) * math.log2(np.size(among) + 2)
 
 
 def sort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
