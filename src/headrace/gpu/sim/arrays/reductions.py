@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace.gpu.sim.arrays import kernels
-from headrace.gpu.sim.arrays.compute import Stored, compute, compute_now
+from headrace.gpu.sim.arrays.compute import compute, compute_now
 from headrace.gpu.sim.arrays.elementwise import _checked
 
 _Axis = int | tuple[int, ...] | None
