@@ -157,6 +157,7 @@ def drive(
             driver = open_driver(application, control, launch, earlier, open_to or open_here, *declared)
             application._headrace.progress_elsewhere = driver.progress.find
             application._headrace.watchers_elsewhere = driver.watchers
+            application._headrace.processes_elsewhere = driver.process_numbers
         finally:
             interrupts.held = True
         with shown_progress(application) if is_wanted() else nullcontext():
@@ -416,6 +417,10 @@ class Driver:
     def watchers(self) -> Sequence[Any]:
         """Return the watchers of all parts that have begun; from any thread."""
         return () if self._joined is None else tuple(self._joined.begun)
+
+    def process_numbers(self) -> dict[str, int | None]:
+        """Return the number of the process of each part on its host, None while there is none; from any thread."""
+        return {part: each.pid for part, each in list(self._processes.items())}
 
     def waits_for(self) -> str:
         """Return what the run waits for, for the log."""
@@ -715,8 +720,8 @@ class Driver:
         match message:
             case Printed():
                 process.hear(message)
-            case Composed(description, address):
-                process.composed(address)
+            case Composed(description, address, number):
+                process.composed(address, number)
                 self._carry_out(supervisor.composed(part, description, now))
             case Started():
                 self._carry_out(supervisor.started(part, now))
@@ -782,12 +787,12 @@ class Driver:
     def _on_link_lost(self, process: Process, lost: LinkLost) -> None:
         """Do what is left to do if a part is lost to another one: the two have done what its policy says.
 
-        If that part was killed, it is known soon. If not, only the network between the two has failed, or it was
-        frozen for a while. Then the one that reports it fails, goes on alone, or needs a new process at the other
-        end.
+        If that part was killed, it is known soon. If not, only the network between the two has failed. Then the one
+        that reports it fails, goes on alone, or needs a new process at the other end.
         """
         flow = next(each for each in self.supervisor.flows if each.name == lost.flow)
-        part, peer = self.supervisor.parts[lost.part], self._processes.get(lost.part)
+        name = flow.target if flow.source == process.part else flow.source
+        part, peer = self.supervisor.parts[name], self._processes.get(name)
         if self._processes.get(process.part) is not process or lost.epoch != self._epoch(flow):
             return  # it is known: another process has taken the place of one of them
         if part.report is not None:
@@ -798,8 +803,7 @@ class Driver:
             or any(each.peer is process for each in self._unreached)
         ):
             return  # or another one said so first
-        if peer is not process:  # which knows it
-            self._post(peer.part, Lost(process.part, lost.flow, lost.epoch))
+        self._post(peer.part, Lost(process.part, lost.flow, lost.epoch))
         if part.on_loss == RESTART and not self.supervisor.is_stopping:
             self._unreached.append(_LostLink(process, lost, peer, self._look_within(_SOON)))
 
