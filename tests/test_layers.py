@@ -81,7 +81,7 @@ LAYERS = {
     },
     "vocabulary": {"brief", "tensor", "core", "conditions", "application"},
     "cli": {
-        *("version", "bundled", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
+        *("version", "bundled", "extras", "gpu", "core", "_runtime", "capture"),
         *("waits", "operators", "topics", "observe", "application"),
     },
     "parts": {
@@ -89,7 +89,10 @@ LAYERS = {
         "cli",
     },
     "cluster": {"lazy", "core", "link", "parts"},
-    "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
+    "headrace": {
+        *("version", "tensor", "core", "conditions", "schedulers", "resources", "operators", "observe"),
+        *("application", "testing"),
+    },
 }
 
 # `headrace.core` offers the application, as the SDK's core does, and imports it when a program asks for it.
