@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.chain import bare_loop, measured_chain
 from benchmarks.common import load
 
-STEPS = 400_000
+STEPS = 100_000
 BRANCHES = 8
 
 
