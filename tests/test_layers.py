@@ -83,7 +83,7 @@ LAYERS = {
     },
     "vocabulary": {"brief", "tensor", "core", "conditions", "application"},
     "cli": {
-        *("version", "bundled", "extras", "gpu", "core", "_runtime", "capture"),
+        *("version", "bundled", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
         *("waits", "operators", "topics", "observe", "application", "planner", "resources"),
     },
     "parts": {
