@@ -28,8 +28,7 @@ from headrace.core.errors import CrossingError
 from headrace.core.failures import Failure
 from headrace.core.graph import Flow
 from headrace.core.inner import Inner
-from headrace.core.log_fields import RunFields
-from headrace.core.log_output import formattable
+from headrace.core.log import RunFields, formattable
 from headrace.core.metadata import MetadataDictionary
 from headrace.core.operator import Operator
 from headrace.core.parameters import holder_of

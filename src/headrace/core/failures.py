@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.brief import brief
-from headrace.core.errors import LinkError, PartError
-from headrace.core.notes import add_note, message_of, notes_of
+from headrace.core.errors import LinkError, PartError, add_note, message_of, notes_of
 
 _TERMINATED = 128 + 15  # the status of a program that SIGTERM ended
 

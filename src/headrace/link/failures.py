@@ -6,9 +6,8 @@ import json
 import pickle
 import traceback
 
-from headrace.core.errors import LinkError, PeerAborted, ProtocolError
+from headrace.core.errors import LinkError, PeerAborted, ProtocolError, message_of
 from headrace.core.failures import pickled_error
-from headrace.core.notes import message_of
 from headrace.link.protocol import MAX_BODY
 
 _LONGEST_TEXT = 4 << 10

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Flow
 from headrace.core.graph_queries import reachable
-from headrace.core.places import STOP
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 from headrace.core.queues import queues_of
+from headrace.core.values import STOP
 from headrace.observe.attachment import prepare_replay
 from headrace.parts.cut_flow import CutFlow as CutFlow
 from headrace.parts.idleness import PartIdleness

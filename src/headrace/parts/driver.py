@@ -32,13 +32,11 @@ from headrace import waits
 from headrace._runtime import Interrupts
 from headrace.core.checks import compose
 from headrace.core.control import PAUSE, RUNNING, RunControl
-from headrace.core.errors import GraphError
-from headrace.core.log_fields import fields_of
-from headrace.core.log_output import configure_log
-from headrace.core.notes import add_note, message_of, notes_of
+from headrace.core.errors import GraphError, add_note, message_of, notes_of
+from headrace.core.log import configure_log, fields_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
-from headrace.core.places import RESTART
 from headrace.core.time_base import TimeBase, clock_name
+from headrace.core.values import RESTART
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
 from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement

@@ -35,15 +35,13 @@ from headrace import waits
 from headrace.application import Fragment
 from headrace.application.runner import Runner
 from headrace.cli.program import Program, ProgramError
-from headrace.core.byte_sizes import byte_size
 from headrace.core.control import RUNNING, RunControl
-from headrace.core.errors import GraphError, LinkError, PeerLost
+from headrace.core.errors import GraphError, LinkError, PeerLost, add_note, notes_of
 from headrace.core.failures import Failure
-from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import Outcome
-from headrace.core.places import GO_ON, RESTART, STOP
 from headrace.core.progress import Progress, stuck_operators
 from headrace.core.time_base import TimeBase, clock_name
+from headrace.core.values import GO_ON, RESTART, STOP, byte_size
 from headrace.link import lingering
 from headrace.link.handshake import Purpose
 from headrace.link.loop import default_loop
