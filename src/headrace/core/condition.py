@@ -47,7 +47,7 @@ class Ticks:
         self.due: int | None = None
 
 
-def ticks_of(conditions: Iterable[Condition]) -> Ticks | None:
+def ticks_of(conditions: Iterable[BareCondition]) -> Ticks | None:
     """Return the clock of an operator with these conditions: the one whose tick is due last; None without one."""
     clocks = [each for each in (condition._headrace.ticks for condition in conditions) if each is not None]
     return max(clocks, key=lambda ticks: ticks.due or 0) if clocks else None
@@ -70,51 +70,20 @@ class InnerCondition(InnerComponent):
         # Its clock, if it has one.
         self.ticks: Ticks | None = None
 
+    def acting(self, condition: BareCondition) -> Condition:
+        """Return what takes part in a run: the condition itself, or another that has the same state."""
+        assert isinstance(condition, Condition)
+        return condition
 
-class Condition(Component):
-    """The base of conditions; subclass it and write `check`.
 
-    A user's condition is checked again when a message arrives at or leaves one of the operator's ports, after the
-    operator ran, at the time it returned (WAIT_TIME), and when any thread calls :meth:`notify_scheduler`, be it in
-    the `check` of another condition. While it returns WAIT, it is also polled: in every round of the scheduler, and
-    every `check_recession_period_ms`. While it returns WAIT_EVENT, it is checked again only after
-    :meth:`notify_scheduler`, and costs nothing until then.
+class BareCondition(Component):
+    """What a program writes and calls in a condition; a `Condition` has besides what a run asks of it.
 
-    Parameters
-    ----------
-    fragment
-        The fragment that the condition belongs to.
-    name
-        The name to find it by; the class's name in lower case unless given.
-    **kwargs
-        The values of the parameters that `setup` declares.
+    A vocabulary whose conditions have no other names derives from it, and says what acts in a run for them
+    (`InnerCondition.acting`).
     """
 
     _headrace = Inner(InnerCondition)
-    polled: bool = True
-    """Whether it is polled while it returns WAIT. A condition that announces every change says False."""
-    depends_on_ports: bool = True
-    """Whether `check` may depend on the operator's messages or on room behind it. A subclass that writes `check` of
-    its own is taken to, unless it says otherwise."""
-    matters_while_blocked: ClassVar[bool] = True
-    """Whether it is evaluated while the operator cannot run for another reason, such as a missing message. If not,
-    it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT."""
-    waits_for_streams: bool = False
-    """Whether it reads which streams have finished the work of messages."""
-    reserves: ClassVar[bool] = False
-    """Whether it takes something before each compute that others might take as well (`reserve`)."""
-    port_role: ClassVar[str | None] = None
-    """The argument that names the port or ports of the condition, if `setup` creates it for a port."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "depends_on_ports" not in vars(cls) and ("check" in vars(cls) or "update_state" in vars(cls)):
-            cls.depends_on_ports = True
-
-    def __init__(
-        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
-    ) -> None:
-        super().__init__(fragment, *args, name=name, **kwargs)
 
     # Methods that a user's condition overrides.
 
@@ -127,9 +96,6 @@ class Condition(Component):
 
     def on_execute(self, timestamp: int) -> None:
         """Handle that `compute` ran; `timestamp` is when it began."""
-
-    def on_resume(self, timestamp: int) -> None:
-        """Handle that a paused run goes on; a time that has passed since may be made to count once."""
 
     # Methods that it may call.
 
@@ -155,7 +121,55 @@ class Condition(Component):
         """Return a view of an output of the operator: the number of `free` places behind it."""
         return _node_of(self).transmitter(port_name)
 
+
+class Condition(BareCondition):
+    """The base of conditions; subclass it and write `check`.
+
+    A user's condition is checked again when a message arrives at or leaves one of the operator's ports, after the
+    operator ran, at the time it returned (WAIT_TIME), and when any thread calls :meth:`notify_scheduler`, be it in
+    the `check` of another condition. While it returns WAIT, it is also polled: in every round of the scheduler, and
+    every `check_recession_period_ms`. While it returns WAIT_EVENT, it is checked again only after
+    :meth:`notify_scheduler`, and costs nothing until then.
+
+    Parameters
+    ----------
+    fragment
+        The fragment that the condition belongs to.
+    name
+        The name to find it by; the class's name in lower case unless given.
+    **kwargs
+        The values of the parameters that `setup` declares.
+    """
+
+    polled: bool = True
+    """Whether it is polled while it returns WAIT. A condition that announces every change says False."""
+    depends_on_ports: bool = True
+    """Whether `check` may depend on the operator's messages or on room behind it. A subclass that writes `check` of
+    its own is taken to, unless it says otherwise."""
+    matters_while_blocked: ClassVar[bool] = True
+    """Whether it is evaluated while the operator cannot run for another reason, such as a missing message. If not,
+    it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT."""
+    waits_for_streams: bool = False
+    """Whether it reads which streams have finished the work of messages."""
+    reserves: ClassVar[bool] = False
+    """Whether it takes something before each compute that others might take as well (`reserve`)."""
+    port_role: ClassVar[str | None] = None
+    """The argument that names the port or ports of the condition, if `setup` creates it for a port."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "depends_on_ports" not in vars(cls) and ("check" in vars(cls) or "update_state" in vars(cls)):
+            cls.depends_on_ports = True
+
+    def __init__(
+        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
+    ) -> None:
+        super().__init__(fragment, *args, name=name, **kwargs)
+
     # Methods that a run calls.
+
+    def on_resume(self, timestamp: int) -> None:
+        """Handle that a paused run goes on; a time that has passed since may be made to count once."""
 
     @property
     def port_names(self) -> tuple[str, ...]:
@@ -240,7 +254,10 @@ class Condition(Component):
         self._headrace.node = None
 
 
-def _node_of(condition: Condition) -> Node:
+InnerCondition.base = Condition
+
+
+def _node_of(condition: BareCondition) -> Node:
     if condition._headrace.node is None:
         raise RuntimeError(f"condition {condition.name!r} is not part of a running operator yet")
     return condition._headrace.node

@@ -334,7 +334,7 @@ def _may_be_lost(part: Any) -> bool:
 def _places_awaited(operator: Operator, output: str, size: int) -> int:
     """Return how many free places an operator waits for, at most, in a queue of a size."""
     port = operator.spec.every_output[output]
-    given = operator.conditions.values()
+    given = operator._headrace.conditions
     if port.conditions or any(each.port_role == "transmitter" or each.terms for each in given):
         return size
     return max(port.size, 1)
