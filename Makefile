@@ -24,7 +24,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --editable packages/holoscan --e
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo docs test test-thorough test-all test-compiled test-loaded test-jittered sanitize lint gpu-test gpu-sanitize soak bench
-.PHONY: compile compile-sources wheel compiled-wheel wheels pure clean
+.PHONY: compile compile-sources wheel compiled-wheel wheels wheel-test pure clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -129,9 +129,12 @@ compiled-wheel:  ## dist: a wheel with the extension modules, for this Python an
 	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 build/venv-wheel/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(MAKE) pure
 
-wheels:  ## dist: both, and each installed into an empty environment where it runs the first example
+wheels:  ## dist: both, as they are released
 	rm -rf dist
 	$(MAKE) wheel compiled-wheel
+
+# In environments of their own, so that nothing of the checkout is there; with TESTS=... some of the suite.
+wheel-test: $(READY)  ## each wheel in dist, in a clean environment: the suite of the public interface, and each extra
 	HEADRACE_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_wheels.py
 
 pure:  ## no extension modules in src: Python would import them in place of the files beside them

@@ -19,7 +19,8 @@ PACKAGE = ROOT / "src" / "headrace"
 # is no circle. "headrace" is the package's own __init__.py.
 LAYERS = {
     "version": set(),
-    "extras": set(),
+    "bundled": set(),
+    "extras": {"bundled"},
     "lazy": {"extras"},
     "waits": set(),
     "notebook": set(),
@@ -80,7 +81,7 @@ LAYERS = {
     },
     "vocabulary": {"brief", "tensor", "core", "conditions", "application"},
     "cli": {
-        *("version", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
+        *("version", "bundled", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
         *("waits", "operators", "topics", "observe", "application"),
     },
     "parts": {

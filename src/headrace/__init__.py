@@ -6,7 +6,14 @@ Importing this package imports no CUDA library; the device is chosen when it is 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+if "t" in getattr(sys, "abiflags", ""):
+    raise ImportError(
+        "headrace does not run on the free-threaded build of Python: lifetimes of frames are not right on it yet. "
+        "Use the usual build of the same version (python3.13, not python3.13t)"
+    )
 
 from headrace.application import Application, Fragment
 from headrace.conditions import CountCondition, PeriodicCondition

@@ -8,7 +8,6 @@ import tomllib
 
 import pytest
 
-from headrace.extras import installing
 from tests.docs.snippets import DOCS, ROOT
 
 PAGE = DOCS / "install.md"
@@ -33,7 +32,6 @@ def test_errors_name_extras_that_exist() -> None:
         named |= set(re.findall(r"import_or_explain\([^,]+, \"(\w+)\"", text))
     assert len(named) > 5
     assert named <= extras()
-    assert installing("view") == "pip install '.[view]' in a checkout of headrace"
 
 
 def test_no_text_has_people_install_from_a_package_index_what_is_not_there() -> None:

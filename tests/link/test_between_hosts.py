@@ -15,7 +15,6 @@ import pytest
 from headrace.core.errors import PeerAborted, PeerLost
 from headrace.link import lingering
 from headrace.link.carrier import Carrier
-from headrace.link.memory import Board
 from headrace.link.protocol import ReceivingEnd, SendingEnd, unpack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
@@ -187,7 +186,7 @@ def test_a_process_that_is_killed_is_lost_and_its_whole_frames_are_there():
 class Wire:
     """Two ends and a wire between them that can be cut, in virtual time."""
 
-    def __init__(self, silence: float = 3.0, has_board: bool = False) -> None:
+    def __init__(self, silence: float = 3.0) -> None:
         self.now = 0.0
         self.ends = SendingEnd(b"", 0, silence, 0.0, 4), ReceivingEnd(b"", 0, silence, 0.0, 4, 1 << 20)
         self.is_cut = False
@@ -196,10 +195,6 @@ class Wire:
         for index, end in enumerate(self.ends):
             self._carry(index, [end.hello()])
         self.deliver()
-        if has_board:
-            self.ends[0].board, shared = Board.create()
-            self.ends[1].board = Board.from_peer(shared)
-            os.close(shared)
 
     def _carry(self, index: int, messages: list) -> None:
         if not self.is_cut:
@@ -240,11 +235,10 @@ def test_a_cut_cable_is_noticed_by_both_ends_within_three_seconds():
         assert 12.4 < noticed <= 13.3
 
 
-@pytest.mark.parametrize("has_board", [False, True])
-def test_a_freeze_is_a_loss_within_three_seconds_and_never_before_two_point_three(has_board: bool):
+def test_a_freeze_is_a_loss_within_three_seconds_and_never_before_two_point_three():
     """Wherever it begins between two beats."""
     for phase in range(10):
-        wire = Wire(has_board=has_board)
+        wire = Wire()
         begin = 10.0 + 0.05 * phase
         wire.go_to(begin)
         wire.frozen = {0}

@@ -151,7 +151,7 @@ class TestFrames:
             wait_until(can_send, "memory came back")
 
     def test_that_are_kept_are_asked_for_less_and_less_often(self) -> None:
-        with Pair(size=64, max_bytes=1 << 20) as link:
+        with Pair(size=64, max_bytes=1 << 20, silence=None) as link:
             assert link.sender.send(Parcel(frame(0, 1 << 20)))
             kept = link.take()
             assert not link.sender.send(Parcel(frame(1, 1 << 20)))
@@ -159,7 +159,7 @@ class TestFrames:
             link.receiver._collect = lambda: asked.append(beat)  # type: ignore[method-assign]
             for beat in range(1, 40):
                 for end in link.receiver, link.sender:
-                    end.tick(now + beat * link.terms.silence / 6 + 0.01)
+                    end.tick(now + beat * 0.5 + 0.01)
                 before = len(asked)
                 link.loop.serve()
                 wait_until(lambda: not collecting(), "it was asked")

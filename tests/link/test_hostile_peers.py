@@ -121,9 +121,9 @@ def place(segment: int, offset: int, length: int) -> Callable[[Attacker], None]:
 
 # What is said after HELLO, and what the receiver of it says about that.
 TO_A_RECEIVER = {
-    "a gap": (lambda a: a.say_raw(Kind.BEAT, bytes(8), number=2), "number 2 arrived, and 1 was expected"),
-    "a repetition": (lambda a: a.say_raw(Kind.BEAT, bytes(8), number=0), "a message came again"),
-    "another epoch": (lambda a: a.say_raw(Kind.BEAT, bytes(8), epoch=4), "of epoch 4, and this link is of 5"),
+    "a gap": (lambda a: a.say_raw(Kind.BEAT, number=2), "number 2 arrived, and 1 was expected"),
+    "a repetition": (lambda a: a.say_raw(Kind.BEAT, number=0), "a message came again"),
+    "another epoch": (lambda a: a.say_raw(Kind.BEAT, epoch=4), "of epoch 4, and this link is of 5"),
     "a second HELLO": (lambda a: a.say(a.machine.hello()), "HELLO came again"),
     "an unknown kind": (lambda a: a.say_raw(99), "no message of kind 99"),
     "a huge frame": (lambda a: a.say_raw(Kind.FRAME, bulk=1 << 50), "bulk bytes"),
@@ -220,7 +220,7 @@ TO_A_SENDER = {
         "the body of a CREDIT has 7 bytes",
     ),
     "a frame": (after_a_frame((Kind.FRAME, bytes(8))), "a receiver sends no FRAME"),
-    "progress that cannot be": (after_a_frame((Kind.BEAT, LOAN.pack(2))), "at frame 2"),
+    "an end that cannot be": (after_a_frame((Kind.END, LOAN.pack(2))), "at frame 2"),
     "shared memory": (after_a_frame((Kind.SEGMENT, struct.pack("<IQB", 0, 0, 0))), "sends no SEGMENT"),
 }
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import resource
-import select
 import socket
 import sys
 import threading
@@ -16,8 +16,8 @@ from contextlib import suppress
 import pytest
 
 from headrace.core.errors import AuthenticationError, LinkError, PeerLost, ProtocolError
-from headrace.link import arrivals, handshake
-from headrace.link.arrivals import Arrivals
+from headrace.link import handshake, introduction
+from headrace.link import listener as listening
 from headrace.link.carrier import Carrier
 from headrace.link.connect import connect, connect_unix
 from headrace.link.handshake import ClientHandshake, Purpose
@@ -244,7 +244,7 @@ def test_thousands_of_connections_that_say_nothing_keep_nobody_out(caplog):
         if count % 500 == 0:
             assert_works(near, far)
             close(*connected(listener, purpose=Purpose("link", f"beside {count}")))
-    most = before + len(strangers) + arrivals.MOST_ARRIVALS
+    most = before + len(strangers) + listening.MOST_ARRIVALS
     wait_until(lambda: descriptors() <= most, "the end of connections that are too many")
     assert_works(near, far)
     for connection in strangers:
@@ -262,8 +262,8 @@ def test_strangers_push_out_each_other_and_not_one_that_is_in_its_handshake():
     slow = socket.create_connection(listener.address, PATIENCE)
     slow.sendall(client.begin())
     answer = slow.recv(client.wanted)
-    strangers = [socket.create_connection(listener.address) for _ in range(3 * arrivals.MOST_ARRIVALS)]
-    wait_until(lambda: listener.refused >= 2 * arrivals.MOST_ARRIVALS, "the refusal of strangers")
+    strangers = [socket.create_connection(listener.address) for _ in range(3 * listening.MOST_ARRIVALS)]
+    wait_until(lambda: listener.refused >= 2 * listening.MOST_ARRIVALS, "the refusal of strangers")
     while not client.is_welcome:
         slow.sendall(client.receive(answer))
         answer = b"" if client.is_welcome else slow.recv(client.wanted)
@@ -274,18 +274,18 @@ def test_strangers_push_out_each_other_and_not_one_that_is_in_its_handshake():
 
 
 def test_too_many_of_one_host_do_not_push_out_another_one():
-    waiting = Arrivals(lambda purpose: None, TOKEN)
-    ends = [tcp_sockets() for _ in range(arrivals.MOST_ARRIVALS + 9)]
-    kept = ends[0][1].fileno()
-    waiting.add(ends[0][1], 0.0)
-    waiting._arrivals[kept].host = "another host"
-    for _, far in ends[1:]:
-        waiting.add(far, 0.0)
-    assert len(waiting) == arrivals.MOST_ARRIVALS
-    assert kept in waiting._arrivals
-    waiting.close()
-    for near, _ in ends:
-        near.close()
+    listener = Listener(listen(), token=TOKEN)
+    strangers = [stranger(listener)]
+    wait_until(lambda: listener._arrivals, "the first")
+    first = listener._arrivals[0]
+    first.host = "another host"
+    strangers += [stranger(listener) for _ in range(listening.MOST_ARRIVALS + 9)]
+    wait_until(lambda: listener.refused >= 10, "the refusal of the others")
+    assert len(listener._arrivals) == listening.MOST_ARRIVALS
+    assert listener._arrivals[0] is first
+    for each in strangers:
+        each.close()
+    listener.close()
 
 
 def test_a_process_without_descriptors_goes_on_when_it_has_some_again():
@@ -327,7 +327,7 @@ def test_a_client_that_leaves_in_the_handshake_does_not_use_up_the_expectation(l
 
 def test_time_in_which_the_listener_was_stopped_does_not_count_in_a_handshake(monkeypatch):
     stopped = [0.0]
-    monkeypatch.setattr("headrace.link.listener.monotonic", lambda: time.monotonic() + stopped[0])
+    monkeypatch.setattr(introduction, "monotonic", lambda: time.monotonic() + stopped[0])
     listener = Listener(listen(), token=TOKEN)
     expected = listener.expect(PURPOSE)
     client = ClientHandshake(PURPOSE, TOKEN)
@@ -389,21 +389,19 @@ def test_a_server_that_is_gone_or_answers_nothing_is_named():
         connect_unix("/nowhere/socket", PURPOSE)
 
 
-def test_a_server_that_answers_a_byte_now_and_then_is_given_up_in_time(monkeypatch):
-    times = iter([0.0, 5.0, 11.0])
-    monkeypatch.setattr("headrace.link.connect.monotonic", lambda: next(times))
-
-    def trickle() -> None:
-        with server.accept()[0] as connection:
-            connection.send(b"h")
-            is_closed_by_the_peer(connection)
-
+def test_a_server_that_stops_in_its_answer_is_given_up_in_time():
     with listen() as server:
-        thread = threading.Thread(target=trickle)
+        thread = threading.Thread(target=lambda: answer_a_byte(server))
         thread.start()
         with pytest.raises(PeerLost, match="did not complete the handshake in time"):
-            connect(server.getsockname(), PURPOSE, TOKEN, seconds=10.0)
+            connect(server.getsockname(), PURPOSE, TOKEN, seconds=0.1)
         thread.join(PATIENCE)
+
+
+def answer_a_byte(server: socket.socket) -> None:
+    with server.accept()[0] as connection:
+        connection.send(b"h")
+        is_closed_by_the_peer(connection)
 
 
 def test_a_certificate_from_files_is_used(tmp_path):
@@ -419,74 +417,62 @@ def test_a_certificate_that_cannot_be_made_names_the_extra(monkeypatch):
         ServerIdentity.make()
 
 
-# With a clock of their own.
+def test_a_handshake_that_takes_too_long_is_closed(caplog, monkeypatch):
+    monkeypatch.setattr(listening, "PATIENCE", 0.05)
+    listener = Listener(listen(), token=TOKEN)
+    with stranger(listener) as connection:
+        connection.sendall(ClientHandshake(PURPOSE, TOKEN).begin()[:20])
+        assert is_closed_by_the_peer(connection)
+    wait_until(lambda: listener.refused == 1, "it is refused")
+    assert "took longer than 0.05 s" in caplog.text
+    listener.close()
 
 
-def arriving(now: float = 0.0) -> tuple[Arrivals, socket.socket, list[Carrier]]:
-    taken: list[Carrier] = []
-    near, far = tcp_sockets()
-    waiting = Arrivals(lambda purpose: taken.append, TOKEN)
-    waiting.add(far, now)
-    return waiting, near, taken
+def test_a_byte_now_and_then_does_not_lengthen_the_time(monkeypatch):
+    passed = itertools.count(0, 0.1)
+    monkeypatch.setattr(introduction, "monotonic", lambda: next(passed))
+    hello = ClientHandshake(PURPOSE, TOKEN).begin()
+    asked: list[float] = []
 
+    class Trickle:
+        family = socket.AF_INET
 
-def test_a_handshake_that_takes_too_long_is_closed(caplog):
-    waiting, near, taken = arriving(now=100.0)
-    assert waiting.next_deadline() == 103.0
-    near.sendall(ClientHandshake(PURPOSE, TOKEN).begin()[:20])
-    ((descriptor, wants_write),) = waiting.waiting()
-    assert not wants_write
-    assert select.select([descriptor], [], [], PATIENCE)[0]
-    waiting.advance(descriptor, 102.9)
-    waiting.expire(102.9)
-    assert len(waiting) == 1
-    waiting.expire(103.0)
-    assert (len(waiting), taken, waiting.next_deadline()) == (0, [], None)
-    assert "took longer than 3 s" in caplog.text
-    assert is_closed_by_the_peer(near)
-    near.close()
+        def settimeout(self, seconds: float) -> None:
+            asked.append(seconds)
 
+        def recv(self, most: int) -> bytes:
+            if asked[-1] < 0.05:
+                raise TimeoutError
+            return hello[len(asked) - 1 :][:1]
 
-def test_a_byte_now_and_then_does_not_lengthen_the_time():
-    waiting, near, taken = arriving(now=0.0)
-    for count, byte in enumerate(ClientHandshake(PURPOSE, TOKEN).begin()):
-        near.sendall(bytes([byte]))
-        for descriptor, _ in waiting.waiting():
-            select.select([descriptor], [], [], PATIENCE)
-            waiting.advance(descriptor, 0.1 * count)
-        waiting.expire(0.1 * count)
-        if not waiting:
-            break
-    assert (count, waiting.refused, taken) == (30, 1, [])
-    near.close()
+    with pytest.raises(TimeoutError):
+        introduction.introduce(Trickle(), handshake.ServerHandshake(TOKEN), introduction.Patience(3.0))
+    assert len(asked) == 31
 
 
 def test_one_that_leaves_without_a_word_is_not_logged(caplog):
-    waiting, near, _ = arriving()
-    near.close()
-    ((descriptor, _),) = waiting.waiting()
-    assert select.select([descriptor], [], [], PATIENCE)[0]
-    waiting.advance(descriptor, 0.0)
-    assert (len(waiting), waiting.refused, caplog.records) == (0, 0, [])
+    listener = Listener(listen(), token=TOKEN)
+    stranger(listener).close()
+    close(*connected(listener))  # which came later
+    wait_until(lambda: not listener._arrivals, "it is forgotten")
+    assert (listener.refused, caplog.records) == (0, [])
+    listener.close()
 
 
-def test_the_log_has_one_line_a_second(caplog):
+def test_the_log_has_one_line_a_second(caplog, monkeypatch):
     caplog.set_level(logging.WARNING, "headrace.link")
-    waiting, near, _ = arriving()
-    near.close()
-    waiting.close()
-    for now in [0.0, 0.1, 0.2, 0.9, 1.1]:
-        near, far = tcp_sockets()
-        with near:
-            waiting.add(far, now)
-            near.sendall(b"no handshake")
-            ((descriptor, _),) = waiting.waiting()
-            assert select.select([descriptor], [], [], PATIENCE)[0]
-            waiting.advance(descriptor, now)
-    assert waiting.refused == 5
+    times = iter([0.0, 0.1, 0.2, 0.9, 1.1])
+    monkeypatch.setattr(listening, "monotonic", lambda: next(times))
+    listener = Listener(listen(), token=TOKEN)
+    for count in range(1, 6):
+        with stranger(listener) as connection:
+            connection.sendall(b"no handshake")
+            wait_until(lambda count=count: listener.refused == count, "the refusal")
+    wait_until(lambda: len(caplog.records) == 2, "the lines")
     first, second = (record.getMessage() for record in caplog.records)
     assert "127.0.0.1" in first
     assert second.endswith("(3 more before)")
+    listener.close()
 
 
 def test_a_client_without_tls_is_told_that_the_listener_uses_it(caplog) -> None:

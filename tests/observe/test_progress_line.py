@@ -17,6 +17,8 @@ from headrace.observe import progress_line
 from headrace.observe.progress_line import ProgressLine
 from tests.harness import PATIENCE, App, Step, run, sink, wait_until
 
+pytestmark = pytest.mark.usefixtures("no_device_yet")  # most of these programs use no device
+
 
 class Terminal(io.StringIO):
     """A terminal that records what is written, and announces it."""

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from headrace import Application, Operator, OperatorSpec
-from headrace.core.errors import GivenUp, GraphError, PeerAborted, PeerLost
+from headrace.core.errors import GraphError, PeerAborted, PeerLost
 from headrace.core.ports import IOSpec
 from headrace.core.time_base import TimeBase
 from headrace.link.handshake import make_token
@@ -184,9 +184,9 @@ def test_what_is_offered_to_a_driver_that_reads_nothing_is_not_sent() -> None:
 def test_the_memory_of_links_is_that_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = CutFlow("a.out -> b.in", "a", "b", ("a.out",), "b.in", 4, IOSpec.QueuePolicy.FAULT, True)
     monkeypatch.delenv("HEADRACE_LINK_MEMORY", raising=False)
-    assert terms_of(flow, 2) == Terms(flow.name, 4, epoch=2)
+    assert terms_of(flow, 2) == Terms(flow.name, 4, silence=None, epoch=2)
     monkeypatch.setenv("HEADRACE_LINK_MEMORY", "4GB")
-    assert terms_of(flow, 2) == Terms(flow.name, 4, epoch=2, max_bytes=4 << 30)
+    assert terms_of(flow, 2) == Terms(flow.name, 4, silence=None, epoch=2, max_bytes=4 << 30)
     monkeypatch.setenv("HEADRACE_LINK_MEMORY", "much")
     with pytest.raises(ValueError, match=r"^HEADRACE_LINK_MEMORY must be a size such as '16MB'"):
         terms_of(flow, 2)
@@ -408,21 +408,10 @@ def test_a_lost_link_is_told_to_the_driver_and_follows_the_policy_of_the_other_p
     part = _Linked(a=policy, b=OTHER_POLICIES[policy])
     part.fail(PeerAborted("it failed", "a"))
     part.fail(lost := PeerLost("it is cut off"))
-    assert part.channel.sent == [LinkLost(FLOW.name, 3, "a")]
+    assert part.channel.sent == [LinkLost(FLOW.name, 3)]
     assert [str(error) for error in part.failed] == ["it failed", "it is cut off"][: 1 + (policy == "stop")]
     assert part.ended == ([FLOW.name] if policy == "go_on" else [])
     assert lost.__notes__ == ["fragment 'a' is lost, in flow 'a.out -> b.in'"]
-
-
-@pytest.mark.parametrize("policy", OTHER_POLICIES)
-def test_a_part_that_was_given_up_follows_its_own_policy(policy: str) -> None:
-    """It was frozen, and is lost to the other part, of which nothing is wrong."""
-    part = _Linked(a=OTHER_POLICIES[policy], b=policy)
-    part.fail(lost := GivenUp("it does without this one"))
-    assert part.channel.sent == [LinkLost(FLOW.name, 3, "b")]
-    assert part.failed == ([lost] if policy == "stop" else [])
-    assert part.ended == ([FLOW.name] if policy == "go_on" else [])
-    assert lost.__notes__ == ["fragment 'b' is lost, in flow 'a.out -> b.in'"]
 
 
 def test_a_part_that_is_known_to_be_gone_is_not_told_to_the_driver() -> None:

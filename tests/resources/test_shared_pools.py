@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, gpu
+from headrace.core.errors import StreamError
 from headrace.gpu import sim
 from headrace.resources import CudaGreenContext, CudaStreamPool
 from headrace.schedulers import EventBasedScheduler
@@ -154,20 +155,20 @@ def test_a_run_that_ended_leaves_its_streams_to_the_next() -> None:
     assert int(outer.streams[0]) not in taken
 
 
-def test_a_pool_that_is_shared_gives_each_run_streams_of_its_own() -> None:
+def test_a_pool_that_another_run_has_emptied_is_an_error_and_is_there_again_after_that_run() -> None:
     pool = CudaStreamPool(None, reserved_size=0, max_size=1)
-    found: list[Any] = []
+    other = sharing(pool, 1)
 
-    def compose(app: Any) -> None:
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            found.append(context.allocate_cuda_stream("s"))
+    def run_other() -> None:
+        with pytest.raises(
+            StreamError, match="pool 'cuda_stream_pool' has no stream left, since another run"
+        ):
+            other.run()
 
-        app.add_operator(Step(app, CountCondition(app, 1), pool, body=body, name="step"))
-
-    sharing(pool, 1, stop=App(compose).run).run()
-    assert found == [None]
-    App(compose).run()
-    assert found[1] is not None
+    sharing(pool, 1, stop=run_other).run()
+    assert other.streams == []
+    other.run()
+    assert len(other.streams) == 1
 
 
 def test_runs_that_start_and_end_at_any_time_share_a_pool() -> None:

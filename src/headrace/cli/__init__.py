@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("headrace.cli.check", "look for what captured operators do not declare"),
     "info": ("headrace.cli.info", "show the device and the libraries, or the streams of a program"),
     "partition": ("headrace.cli.partition", "show the slices that a device would give"),
+    "demo": ("headrace.cli.demo", "run the demo, or another of the examples"),
     "bench": ("headrace.cli.bench", "measure what a step costs on this machine"),
     "trace": ("headrace.cli.trace", "show where the time in a trace file goes"),
     "completion": ("headrace.cli.completion", "print a completion script for a shell"),

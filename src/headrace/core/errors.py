@@ -94,10 +94,6 @@ class PeerLost(LinkError):
     """The process at the other end of a link is gone or silent, and did not say why."""
 
 
-class GivenUp(PeerLost):
-    """The process at the other end of a link has heard nothing of this one for too long, and does without it."""
-
-
 class PeerAborted(LinkError):
     """The part at the other end of a link has failed; the exception that it failed with is the cause.
 

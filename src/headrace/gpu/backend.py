@@ -345,6 +345,11 @@ def active() -> Backend:
     return _active
 
 
+def expected() -> Backend:
+    """Return the backend that `active` returns or would return, without a choice: who only looks uses no device."""
+    return _active or _candidate()[0]
+
+
 def is_in_use() -> bool:
     """Return whether the program uses a device, by headrace or by cuda.core."""
     return _active is not None or "cuda.core" in sys.modules
@@ -382,15 +387,21 @@ def clock_in_use() -> DeviceClock | None:
 
 
 def _choose() -> Backend:
+    chosen, reason = _candidate()
+    if reason is not None:
+        print(f"headrace: {reason}; running on {chosen.description}", file=sys.stderr)
+    return chosen
+
+
+def _candidate() -> tuple[Backend, str | None]:
+    """Return the backend that the setting names, and why it is the simulated one if nobody asked for that."""
     setting = os.environ.get("HEADRACE_DEVICE", "auto")
     if setting not in device_choices():
         raise ValueError(f"HEADRACE_DEVICE={setting!r}: must be one of {', '.join(device_choices())}")
     chosen = find_backend("cuda" if setting == "auto" else setting)
     reason = chosen.why_not()
     if reason is None:
-        return chosen
+        return chosen, None
     if setting != "auto":
         raise DeviceUnavailable(f"HEADRACE_DEVICE={setting}, but {reason}")
-    chosen = find_backend("sim")
-    print(f"headrace: {reason}; running on {chosen.description}", file=sys.stderr)
-    return chosen
+    return find_backend("sim"), reason

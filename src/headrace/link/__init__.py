@@ -11,5 +11,5 @@ One link carries one flow in one direction. Its two ends, :mod:`headrace.link.se
 | messages as bytes and pieces of memory | codec |
 | frames on a device | device |
 | carriers: Unix sockets, TCP, and TLS on request | carrier, unix, tcp, tls, reachability, lingering |
-| who connects, and whether it may | handshake, connect, listener, arrivals |
+| who connects, and whether it may | handshake, connect, listener, introduction |
 """

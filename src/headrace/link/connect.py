@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from headrace.core.errors import PeerLost
-from headrace.link.handshake import MOST_BYTES, ClientHandshake, Purpose, check_token, check_user
+from headrace.link.handshake import ClientHandshake, Purpose, check_token, check_user
+from headrace.link.introduction import Patience, introduce
 from headrace.link.tcp import TcpCarrier
 from headrace.link.unix import UnixCarrier
 
@@ -37,7 +37,7 @@ def connect(
     encrypted
         Whether to use TLS; the listener must do the same.
     seconds
-        How long to wait for all of it.
+        How long to wait for the connection, and for the handshake.
     silence
         After how many seconds a host that does not answer is given up, as in the terms of the link.
 
@@ -51,7 +51,7 @@ def connect(
         If there is no answer, or not in time.
     """
     check_token(token)
-    until = monotonic() + seconds
+    patience = Patience(seconds)
     where = f"{address[0]}:{address[1]}"
     try:
         connection = socket.create_connection(address, timeout=seconds)
@@ -60,15 +60,13 @@ def connect(
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not encrypted:
-            _introduce(connection, ClientHandshake(purpose, token), until, where)
+            _introduce(connection, ClientHandshake(purpose, token), patience, where)
             return TcpCarrier(connection, silence)
         from headrace.link import tls
 
-        connection.settimeout(max(until - monotonic(), 0.001))
-        secured = tls.client_context().wrap_socket(connection, do_handshake_on_connect=False)
-        connection = secured
-        secured.do_handshake()
-        _introduce(secured, ClientHandshake(purpose, token, tls.binding_of(secured)), until, where)
+        connection = secured = tls.client_context().wrap_socket(connection, do_handshake_on_connect=False)
+        patience.wait(secured, secured.do_handshake)
+        _introduce(secured, ClientHandshake(purpose, token, tls.binding_of(secured)), patience, where)
         return tls.TlsCarrier(secured, silence)
     except OSError as error:
         connection.close()
@@ -81,13 +79,12 @@ def connect(
 
 def connect_unix(path: str, purpose: Purpose, seconds: float = 10.0) -> Carrier:
     """Connect to a Unix socket of the same user; otherwise as `connect`."""
-    until = monotonic() + seconds
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.settimeout(seconds)
         connection.connect(path)
         check_user(connection)
-        _introduce(connection, ClientHandshake(purpose, None), until, repr(path))
+        _introduce(connection, ClientHandshake(purpose, None), Patience(seconds), repr(path))
         return UnixCarrier(connection)
     except OSError as error:
         connection.close()
@@ -97,17 +94,11 @@ def connect_unix(path: str, purpose: Purpose, seconds: float = 10.0) -> Carrier:
         raise
 
 
-def _introduce(connection: socket.socket, handshake: ClientHandshake, until: float, where: str) -> None:
-    """Let the two ends learn who they are; never read beyond the handshake."""
+def _introduce(connection: socket.socket, handshake: ClientHandshake, patience: Patience, where: str) -> None:
     connection.sendall(handshake.begin())
-    while not handshake.is_welcome:
-        left = until - monotonic()
-        if left <= 0:
-            raise PeerLost(f"{where} did not complete the handshake in time")
-        connection.settimeout(left)
-        data = connection.recv(MOST_BYTES if connection.family == socket.AF_UNIX else handshake.wanted)
-        if not data:
-            raise PeerLost(f"{where} closed the connection in the handshake")
-        answer = handshake.receive(data)
-        if answer:
-            connection.sendall(answer)
+    try:
+        introduce(connection, handshake, patience)
+    except PeerLost:
+        raise PeerLost(f"{where} closed the connection in the handshake") from None
+    except TimeoutError:
+        raise PeerLost(f"{where} did not complete the handshake in time") from None

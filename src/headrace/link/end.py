@@ -15,14 +15,14 @@ from typing import Any
 
 from headrace.core.errors import LinkError, PeerLost
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
-from headrace.link.failures import decode_failure, encode_failure, encode_loss
+from headrace.link.failures import decode_failure, encode_failure
 from headrace.link.loop import LinkLoop
 from headrace.link.protocol import MAX_INLINE, Kind, LinkEnd, Message
 from headrace.link.reachability import CUT_OFF
 from headrace.link.terms import Terms
 
 _NEVER = 3600.0
-BOARD, COLLECT = Kind.BOARD, Kind.COLLECT  # members of an enumeration are slow to find
+COLLECT = Kind.COLLECT  # members of an enumeration are slow to find
 
 
 class End:
@@ -53,11 +53,6 @@ class End:
         with self._lock:
             self._post(machine.hello())
         self._loop.add(self)
-
-    @property
-    def peer_frames(self) -> int:
-        """The frames that the peer has sent or received, as far as its beats have told."""
-        return self._machine.peer_frames
 
     def abort(self, error: BaseException, part: str) -> None:
         """Tell the peer that this part has failed; `close` afterwards."""
@@ -135,12 +130,8 @@ class End:
                 # This process itself may have been stopped, and the beats of the peer wait to be read.
                 tell = self._read(now)
             if self._machine.is_silent(now) and self.failure is None:
-                # Told to the peer too: it may go on some time, and should know why it is alone.
-                seconds = f"{self._machine.patience:.3g} s"
-                text = f"link {self.terms.name!r}: nothing was heard of the peer for {seconds}"
-                self._fail_and_tell(
-                    PeerLost(f"{text}: it is frozen, or cut off"), encode_loss(self._machine.patience)
-                )
+                text = f"link {self.terms.name!r}: nothing was heard of the peer for {self._machine.patience:.3g} s"
+                self._fail(PeerLost(f"{text}: it is frozen, or cut off"))
                 self._reset()
                 tell = True
             left = self._carrier.look()
@@ -175,7 +166,7 @@ class End:
                         asked = self._machine.receive(header, body, len(descriptors), now)
                         if asked is not None:
                             self._do(asked, bulk, descriptors)
-                            tell = tell or (asked is not BOARD and asked is not COLLECT)
+                            tell = tell or asked is not COLLECT
                         elif self._note(header.kind):
                             tell = True
                         asked = None  # a failure of the next message must not keep memory that came back
@@ -264,15 +255,11 @@ class End:
         if self.failure is None:
             self.failure = error
 
-    def _fail_and_tell(self, error: BaseException, body: bytes) -> None:
-        """Fail, and send this ABORT."""
-        self._fail(error)
-        if not self._machine.has_ended:
-            self._post(self._machine.abort(body))
-
     def _break(self, error: BaseException) -> None:
         """Fail because of what the peer said, and hear it no more."""
-        self._fail_and_tell(error, encode_failure(error, self.terms.name))
+        self._fail(error)
+        if not self._machine.has_ended:
+            self._post(self._machine.abort(encode_failure(error, self.terms.name)))
         self._is_peer_gone = True
         self._loop.remove(self)
 
@@ -295,7 +282,6 @@ class End:
             self._is_released = True
             self._loop.remove(self)
             self._carrier.close(self._machine.patience_left(monotonic()))
-            self._machine.board = None
             self._release()
 
     def _release(self) -> None:

@@ -1,8 +1,4 @@
-"""What an ABORT says: the exception of a part, for the parts that it is linked to, or the loss of a link.
-
-A part that fails because it has lost another one sends that exception, a PeerLost, over all its links. So the loss
-of the link itself is said in another way.
-"""
+"""What an ABORT says: the exception of a part, for the parts that it is linked to."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.brief import brief
-from headrace.core.errors import GivenUp, LinkError, PeerAborted, ProtocolError
+from headrace.core.errors import LinkError, PeerAborted, ProtocolError
 from headrace.core.notes import message_of
 from headrace.link.protocol import MAX_BODY
 
@@ -36,11 +32,6 @@ def encode_failure(error: BaseException, part: str) -> bytes:
         line = json.dumps(said | {"trace": "", "text": said["text"][:500], "part": part[:500]}).encode()
     pickled = pickled_error(error)
     return line + b"\n" + (pickled if len(line) + 1 + len(pickled) <= MAX_BODY else b"")
-
-
-def encode_loss(seconds: float) -> bytes:
-    """Return the body of the ABORT for a peer of which nothing was heard for so long; it may be alive."""
-    return json.dumps({"unheard": seconds}).encode()
 
 
 def pickled_error(error: BaseException) -> bytes:
@@ -85,16 +76,11 @@ def _is_picklable(value: Any) -> bool:
     return True
 
 
-def decode_failure(body: bytes, link: str) -> PeerAborted | GivenUp:
-    """Return the error for the peers of a part that failed, whose exception is the cause, or gave up the link."""
+def decode_failure(body: bytes, link: str) -> PeerAborted:
+    """Return the error for the peers of a part that failed, whose exception is the cause."""
     line, _, pickled = body.partition(b"\n")
     try:
         said = json.loads(line)
-        if "unheard" in said:
-            return GivenUp(
-                f"link {link!r}: the peer has heard nothing of this process for {float(said['unheard']):.3g} s, "
-                "and does without it"
-            )
         part, kind, text, trace = (str(said[name]) for name in ("part", "type", "text", "trace"))
     except Exception as damage:
         raise ProtocolError(f"an ABORT is damaged: {damage!s:.200}") from None

@@ -209,6 +209,11 @@ class ClientHandshake(_Handshake):
         self.is_welcome = False
         self._has_proved = False
 
+    @property
+    def is_done(self) -> bool:
+        """Whether both ends know each other."""
+        return self.is_welcome
+
     def begin(self) -> bytes:
         """Return the first bytes to send."""
         purpose = f"{self.purpose.kind}\0{self.purpose.name}".encode()
@@ -274,6 +279,11 @@ class ServerHandshake(_Handshake):
         super().__init__(token, binding)
         self.purpose: Purpose | None = None
         self._claimed: Purpose | None = None  # what an unauthenticated client says
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the client has proved who it is."""
+        return self.purpose is not None
 
     def welcome(self) -> bytes:
         """Return the last bytes to send to a client whose purpose is expected."""

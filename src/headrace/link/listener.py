@@ -1,37 +1,60 @@
 """Listener: waits for connections from other processes, and gives each to whoever expects it.
 
-A listener has a thread of its own, which sleeps while nobody connects. The handshakes do not run on the thread of
-the links (`loop`), because strangers can make them as many and as costly as they like.
+A listener has a thread of its own, which sleeps while nobody connects, and one for each handshake, which ends with
+it. The handshakes do not run on the thread of the links (`loop`), because strangers can make them as many and as
+costly as they like.
 
-A handshake has a few seconds in which its listener runs. A process that was stopped, or a machine that stood still,
-could not have read what has come meanwhile, so of each wait no more than `_LONGEST` counts.
+Everything about strangers is bounded: the number of handshakes, the bytes and the time of each, and the lines in
+the log. If there are too many, one goes that has said nothing, of the host that most of them come from, and of
+those the oldest. So strangers that connect in a loop push out each other, and not those who know the token.
 """
 
 from __future__ import annotations
 
-import os
-import select
+import logging
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace import waits
-from headrace.core.errors import LinkError
-from headrace.link.arrivals import Arrivals, Taker
-from headrace.link.handshake import Purpose, check_token
+from headrace.core.errors import LinkError, PeerLost
+from headrace.link.handshake import (
+    MOST_BYTES,
+    Purpose,
+    Refusal,
+    ServerHandshake,
+    TlsMismatch,
+    check_token,
+    check_user,
+    is_plain,
+    refusal,
+    refusal_after,
+)
+from headrace.link.introduction import Patience, introduce
+from headrace.link.tcp import TcpCarrier
+from headrace.link.unix import UnixCarrier
 
 if TYPE_CHECKING:
     from headrace.link.carrier import Carrier
     from headrace.link.tls import ServerIdentity
 
+Taker: TypeAlias = Callable[["Carrier"], None]
+"""What takes a connection whose handshake is done."""
+
+MOST_ARRIVALS = 64
+"""The most handshakes at the same time."""
+PATIENCE = 3.0
+"""The seconds within which a handshake must be done."""
 _BACKLOG = 1024  # a client that finds it full tries again after a second
-_AT_ONCE = 32  # connections that are accepted before handshakes go on
 _PAUSE = 0.1  # seconds without accepting, after the system had no descriptor left
-_LONGEST = 0.5  # seconds of one wait while a handshake is under way
+_SECONDS_PER_LINE = 1.0  # of the log
+_log = logging.getLogger("headrace.link")
 
 
 class Listener:
@@ -48,8 +71,8 @@ class Listener:
     identity
         The certificate, if the connections are to use TLS.
     find_taker
-        Says who takes a connection that nobody expects; by default it is refused. It is called on the thread of
-        the listener, as is what it returns, and neither may block.
+        Says who takes a connection that nobody expects; by default it is refused. It is called on a thread of the
+        listener, as is what it returns, for one connection at a time, and neither may block.
     silence
         After how many seconds a host that does not answer is given up, as in the terms of the links.
     """
@@ -70,17 +93,19 @@ class Listener:
             raise ValueError(
                 "on a Unix socket the system says whose process it is; no token or certificate is used"
             )
-        listening.setblocking(False)
+        listening.settimeout(None)
+        self.refused = 0
+        """How many connections were closed because of what they said, or did not say."""
         self._listening = listening
+        self._token, self._identity, self._silence = token, identity, silence
         self._find_other = find_taker
         self._lock = threading.Lock()
+        self._taking = threading.Lock()  # held while a connection is given to whoever expects it
         self._expected: dict[Purpose, Future[Carrier]] = {}
-        self._arrivals = Arrivals(self._find_taker, token, identity, silence)
-        self._resume = 0.0  # when to accept again
-        self._looked = monotonic()
-        self._ran = 0.0  # seconds, until it looked
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._is_closing = False
+        self._arrivals: list[_Arrival] = []  # the oldest first
+        self._logged = float("-inf")
+        self._unlogged = 0
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace listener", daemon=True)
         self._thread.start()
 
@@ -92,11 +117,6 @@ class Listener:
             return name.decode()
         return name if isinstance(name, str) else (name[0], name[1])
 
-    @property
-    def refused(self) -> int:
-        """How many connections were refused."""
-        return self._arrivals.refused
-
     def expect(self, purpose: Purpose) -> Future[Carrier]:
         """Return a future of the connection for a purpose; call it before the peer is told where to connect.
 
@@ -104,7 +124,7 @@ class Listener:
         """
         expected: Future[Carrier] = Future()
         with self._lock:
-            if self._is_closing:
+            if self._closing.is_set():
                 raise LinkError(f"the listener is closed, and {purpose} cannot arrive")
             if purpose in self._expected and not self._expected[purpose].cancelled():
                 raise ValueError(f"{purpose} is expected already")
@@ -114,17 +134,87 @@ class Listener:
     def close(self) -> None:
         """Stop listening, and close the connections that nobody has taken; a second call does nothing."""
         with self._lock:
-            if self._is_closing:
+            if self._closing.is_set():
                 return
-            self._is_closing = True
-        os.eventfd_write(self._wake, 1)
+            self._closing.set()
+            arrivals, self._arrivals = self._arrivals, []
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # ends the wait in `accept`
         waits.join(self._thread)
-        os.close(self._wake)
         self._listening.close()
-        self._arrivals.close()
+        for arrival in arrivals:
+            arrival.interrupt()
+        with self._taking:  # nobody is given a connection any more
+            pass
         for purpose, expected in self._expected.items():
             if expected.set_running_or_notify_cancel():
                 expected.set_exception(LinkError(f"the listener was closed before {purpose} arrived"))
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                # It is closed, or the process has no descriptor left: those who wait go on waiting.
+                self._closing.wait(_PAUSE)
+                continue
+            self._add(_Arrival(connection))
+
+    # Handshakes, each on a thread of its own.
+
+    def _add(self, arrival: _Arrival) -> None:
+        with self._lock:
+            if self._closing.is_set():
+                arrival.connection.close()
+                return
+            if len(self._arrivals) >= MOST_ARRIVALS:
+                least = self._least()
+                self._arrivals.remove(least)
+                least.reason = "it was the slowest of too many that arrived at the same time"
+                least.interrupt()
+            self._arrivals.append(arrival)
+        threading.Thread(target=self._serve, args=(arrival,), name="headrace handshake", daemon=True).start()
+
+    def _least(self) -> _Arrival:
+        """Return the arrival that makes room for another one."""
+        of_host = Counter(each.host for each in self._arrivals)
+        return min(self._arrivals, key=lambda each: (each.has_begun, -of_host[each.host]))
+
+    def _serve(self, arrival: _Arrival) -> None:
+        """Do the handshake, and give the connection to whoever expects it."""
+        try:
+            handshake = arrival.introduce(self._token, self._identity)
+            assert handshake.purpose is not None
+            with self._taking:
+                taker = None if self._closing.is_set() else self._find_taker(handshake.purpose)
+                if taker is None:
+                    raise _Unexpected(f"nobody expects {handshake.purpose}")
+                arrival.connection.sendall(handshake.welcome())
+                self._forget(arrival)
+                taker(arrival.carrier(self._silence))
+        except Exception as error:  # of a stranger, or of whoever takes the connection: the others must go on
+            self._forget(arrival)
+            why = LinkError(arrival.reason) if arrival.reason else error
+            # One that looks whether somebody listens leaves without a word.
+            if (arrival.has_begun or not isinstance(why, PeerLost)) and not self._closing.is_set():
+                self._count(arrival.connection, why)
+            arrival.refuse(why)
+
+    def _forget(self, arrival: _Arrival) -> None:
+        with self._lock, suppress(ValueError):
+            self._arrivals.remove(arrival)
+
+    def _count(self, connection: socket.socket, error: Exception) -> None:
+        """Count a refused connection and log it, but not as often as a stranger likes."""
+        with self._lock:
+            self.refused += 1
+            now = monotonic()
+            if now < self._logged + _SECONDS_PER_LINE:
+                self._unlogged += 1
+                return
+            more = f" ({self._unlogged} more before)" if self._unlogged else ""
+            self._logged, self._unlogged = now, 0
+        _log.warning("a connection %s was refused: %s%s", _origin(connection), error, more)
 
     def _find_taker(self, purpose: Purpose) -> Taker | None:
         with self._lock:
@@ -141,44 +231,98 @@ class Listener:
         else:
             carrier.close()
 
-    def _run(self) -> None:
-        while not self._is_closing:
-            now = monotonic()
-            poll = select.poll()
-            poll.register(self._wake, select.POLLIN)
-            if now >= self._resume:
-                poll.register(self._listening, select.POLLIN)
-            for descriptor, wants_write in self._arrivals.waiting():
-                poll.register(descriptor, select.POLLOUT if wants_write else select.POLLIN)
-            seconds = [self._resume - now] if now < self._resume else []
-            if (until := self._arrivals.next_deadline()) is not None:
-                seconds += [max(until - self._time_run(), 0.0), _LONGEST]
-            for descriptor, _ in poll.poll(min(seconds) * 1000 + 1 if seconds else None):
-                if descriptor == self._listening.fileno():
-                    self._accept()
-                else:
-                    self._arrivals.advance(descriptor, self._time_run())
-            self._arrivals.expire(self._time_run())
 
-    def _time_run(self) -> float:
-        """Return for how many seconds it has run, or nobody was here."""
-        now = monotonic()
-        passed = now - self._looked
-        self._ran += min(passed, _LONGEST) if self._arrivals else passed
-        self._looked = now
-        return self._ran
+class _Arrival:
+    """One connection whose handshake is under way, before anybody knows who is at the other end."""
 
-    def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
-            try:
-                connection, _ = self._listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError:
-                # The process has no descriptor left. Those who wait go on waiting.
-                self._resume = monotonic() + _PAUSE
-                return
-            self._arrivals.add(connection, self._time_run())
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.host = _host_of(connection)
+        self.has_begun = False
+        """Whether anything came, if only the beginning of TLS."""
+        self.reason = ""
+        """Why it was interrupted."""
+
+    def introduce(self, token: bytes | None, identity: ServerIdentity | None) -> ServerHandshake:
+        """Return the handshake when the peer has proved who it is."""
+        patience = Patience(PATIENCE)
+        try:
+            if self.connection.family == socket.AF_UNIX:
+                check_user(self.connection)
+            else:
+                self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if identity is not None:
+                self._secure(identity, patience)
+            handshake = ServerHandshake(token, b"" if identity is None else identity.binding)
+            introduce(self.connection, handshake, patience, self._begin)
+            return handshake
+        except TimeoutError:
+            raise LinkError(f"its handshake took longer than {PATIENCE:g} s") from None
+
+    def _begin(self) -> None:
+        self.has_begun = True
+
+    def _secure(self, identity: ServerIdentity, patience: Patience) -> None:
+        """Do the handshake of TLS."""
+        # TLS would take the first bytes of a client without it for a wrong version.
+        plain = self.connection
+        began = patience.wait(plain, lambda: plain.recv(MOST_BYTES, socket.MSG_PEEK))
+        if not began:
+            raise PeerLost("the connection was closed in the handshake")
+        self.has_begun = True
+        if is_plain(began):
+            raise TlsMismatch("the peer does not use TLS, and this end does; start the peer with --tls, too")
+        self.connection = secured = identity.context.wrap_socket(
+            plain, server_side=True, do_handshake_on_connect=False
+        )
+        patience.wait(secured, secured.do_handshake)
+
+    def carrier(self, silence: float) -> Carrier:
+        """Return the carrier over this connection."""
+        if self.connection.family == socket.AF_UNIX:
+            return UnixCarrier(self.connection)
+        if type(self.connection) is socket.socket:
+            return TcpCarrier(self.connection, silence)
+        from headrace.link.tls import TlsCarrier
+
+        return TlsCarrier(self.connection, silence)
+
+    def interrupt(self) -> None:
+        """End the handshake, which is under way on another thread."""
+        with suppress(OSError):
+            socket.socket.shutdown(self.connection, socket.SHUT_RDWR)  # below TLS, which is that thread's
+
+    def refuse(self, error: Exception) -> None:
+        """Tell the peer why, if it is no stranger, and close the connection."""
+        answer = refusal(Refusal.UNEXPECTED) if isinstance(error, _Unexpected) else b""
+        if isinstance(error, LinkError):
+            answer = answer or refusal_after(error)
+        with suppress(OSError):
+            if answer:
+                self.connection.send(answer)
+            self.connection.shutdown(socket.SHUT_WR)  # or the answer is lost with what was not read
+        self.connection.close()
+
+
+class _Unexpected(LinkError):
+    """Nobody takes the connection."""
+
+
+def _host_of(connection: socket.socket) -> str:
+    """Return the host at the other end; nothing on a Unix socket, and if the peer is gone."""
+    with suppress(OSError):
+        peer = connection.getpeername()
+        if isinstance(peer, tuple):
+            return str(peer[0])
+    return ""
+
+
+def _origin(connection: socket.socket) -> str:
+    try:
+        peer = connection.getpeername()
+    except OSError:
+        return "whose peer is gone"
+    return f"from {peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "of another process"
 
 
 def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:

@@ -11,11 +11,6 @@ segments that are idle where slots of another size are needed.
 A sender has three kinds of memory: slots in memory of the host, slots in memory of each device, and the memory of
 allocators, in which a frame is sent as it lies there (`SenderMemory`). A segment is announced with its first frame.
 If the receiver cannot map the memory of a device, its frames get slots in pinned memory of the host.
-
-A page is for what needs no message (`Board`): a message wakes its reader, and a heartbeat that nobody waits for
-would wake every idle process for each of its links. Each end notes there when it was last alive, and how far it is.
-The other end looks at it when it is awake for its own beat. The words are hints alone, in any order, and each has
-one writer.
 """
 
 from __future__ import annotations
@@ -53,9 +48,6 @@ ALIGNMENT = 64  # bytes; what vector instructions like
 _PAGE = mmap.PAGESIZE
 _SMALLEST_SEGMENT = 1 << 20
 _LARGEST_SEGMENT = 64 << 20  # unless one slot is larger
-_BOARD = mmap.PAGESIZE  # bytes
-# The words: when each end was last alive, its count of frames and its clock; in two lines of the caches.
-_SENDER, _RECEIVER = 0, 8
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -445,57 +437,3 @@ def too_large(terms: Terms, length: int) -> CrossingError:
         f"link {terms.name!r}: a frame has {size_text(length)}, and the bound of the link's memory is "
         f"{size_text(terms.max_bytes)}; raise it (HEADRACE_LINK_MEMORY between fragments)"
     )
-
-
-# What needs no message.
-
-
-def _clock() -> int:
-    """Return a number for the clock of this process: a container may have one of its own, by a time namespace."""
-    try:
-        return os.stat("/proc/self/ns/time").st_ino
-    except OSError:  # before Linux 5.6 there is one clock
-        return 1
-
-
-class Board:
-    """The shared page, as one end sees it."""
-
-    __slots__ = ("_own", "_peer", "_words")
-
-    def __init__(self, segment: Segment, *, is_sender: bool) -> None:
-        self._words = memoryview(segment.mapped).cast("Q")
-        self._own, self._peer = (_SENDER, _RECEIVER) if is_sender else (_RECEIVER, _SENDER)
-        self._words[self._own + 2] = _clock()
-
-    @classmethod
-    def create(cls) -> tuple[Board, int]:
-        """Return a new board of a sender, and its descriptor, which the caller closes."""
-        segment = Segment.create(_BOARD)
-        return cls(segment, is_sender=True), os.dup(segment.fileno())
-
-    @classmethod
-    def from_peer(cls, page: int) -> Board:
-        """Return the board that a sender made; its descriptor is not needed any more.
-
-        Raises
-        ------
-        ProtocolError
-            If it is no memory.
-        """
-        return cls(Segment.from_peer(page, _BOARD), is_sender=False)
-
-    def beat(self, now: float, frames: int) -> None:
-        """Note that this end is alive, and its count of frames."""
-        self._words[self._own + 1] = frames
-        self._words[self._own] = int(now * 1e9)
-
-    @property
-    def peer_beat(self) -> tuple[float, int]:
-        """When the peer was last alive, by its own clock, and its count of frames; 0 if it has not said so."""
-        return self._words[self._peer] / 1e9, self._words[self._peer + 1]
-
-    @property
-    def has_one_clock(self) -> bool:
-        """Whether both ends are known to read the same clock."""
-        return self._words[self._own + 2] == self._words[self._peer + 2]

@@ -12,11 +12,11 @@ order in which they have to be sent, and raise `ProtocolError` for what cannot b
   the places in frames, so neither end has to trust a number of the other. No loan comes back twice.
 - END says that no frame follows, and how many there were; from a receiver, that it takes no more. ABORT carries the
   exception of a part. After either, a connection that closes is no loss.
-- Each end sends a BEAT six times in `silence` seconds, with its count of frames. On one host it notes the same on a
-  board that both share, where no beat is lost. A peer that has said HELLO and of which nothing was heard for 19/20
-  of that time is silent, so that its loss is known within `silence` seconds even if this process is late. A peer
-  that is frozen may have been about to beat, so one that is frozen for less than 0.78 of that time (19/20 - 1/6) is
-  never taken for lost. Before its HELLO a peer may take its time: it is starting.
+- Each end sends a BEAT six times in `silence` seconds. A peer that has said HELLO and of which nothing was heard
+  for 19/20 of that time is silent, so that its loss is known within `silence` seconds even if this process is late.
+  A peer that is frozen may have been about to beat, so one that is frozen for less than 0.78 of that time
+  (19/20 - 1/6) is never taken for lost. Before its HELLO a peer may take its time: it is starting. Where somebody
+  else looks after both processes, as the driver of a run does, `silence` is None, and no end beats.
 
 On every carrier, a message is a fixed header, a body and, where the carrier takes them, bulk bytes:
 
@@ -37,19 +37,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from headrace.link.memory import Board
 
 _new = tuple.__new__  # makes a named tuple without a call of Python
 
 
 # The wire.
 
-VERSION = 3
+VERSION = 4
 """The version of the handshake and of all that follows it, the messages of drivers and workers included."""
 MAX_BODY = 48 << 10
 """The most bytes of a body, so that a message with a small array fits into one packet of a Unix socket."""
@@ -73,18 +70,16 @@ class Kind(IntEnum):
     CREDIT = 4
     """Places in the receiver's queue, and memory that the receiver is done with."""
     BEAT = 5
-    """The sender of it is alive, and how far it is."""
+    """The sender of it is alive."""
     END = 6
     """No more frames come, or no more are taken, and how many there were."""
     ABORT = 7
     """The part has failed, with its exception."""
     MAPPED = 8
     """Whether the receiver can use the memory of a device that was offered to it."""
-    BOARD = 9
-    """The page that both ends share on one host, whose descriptor comes with it."""
-    COLLECT = 10
+    COLLECT = 9
     """The sender has waited for memory: frames that nobody can reach any more may hold it, in circles."""
-    DEFER = 11
+    DEFER = 10
     """How many frames have arrived; the part of the receiver takes no more of them before others come."""
 
 
@@ -174,7 +169,8 @@ MOST_SEGMENTS = 4096
 MOST_PLACES = 1024
 # Of `silence`: between two beats, and without any until a peer is silent. With more beats, a freeze that is never a
 # loss and one that always is would lie closer together; each beat wakes the process, which takes 0.1 ms.
-BEAT, PATIENCE = 1 / 6, 19 / 20
+_BEAT, _PATIENCE = 1 / 6, 19 / 20
+_LOOK = 0.5  # seconds between two calls of `tick` without beats
 
 _FRAME = struct.Struct("<HHI")  # flags, places, length of the description
 _PLACE = struct.Struct("<IQQ")
@@ -271,7 +267,7 @@ class LinkEnd:
     epoch
         The epoch of every message.
     silence
-        Within how many seconds it is known that the peer is silent.
+        Within how many seconds it is known that the peer is silent; None if somebody else finds that out.
     now
         The time, in seconds of any clock that never goes back.
     """
@@ -280,30 +276,24 @@ class LinkEnd:
     peer = ""
     _usual = 0
 
-    def __init__(self, terms: bytes, epoch: int, silence: float, now: float) -> None:
+    def __init__(self, terms: bytes, epoch: int, silence: float | None, now: float) -> None:
         self.epoch = epoch
-        self.silence = silence
-        self.patience = silence * PATIENCE
+        self.patience = None if silence is None else silence * _PATIENCE
+        self.between = _LOOK if silence is None else silence * _BEAT
+        """The seconds between two calls of `tick`."""
         self.heard = now
         self.frames = 0
         """The frames that were sent or received."""
-        self.peer_frames = 0
-        """The frames that the peer has sent or received, as far as it said."""
         self.is_open = False
         """Whether the peer has said HELLO."""
         self.has_ended = False
         self.peer_ended = False
         self.abort_body: bytes | None = None
         """What the ABORT of the peer says."""
-        self.board: Board | None = None
-        """What both ends share on one host."""
-        self._peer_beat = (0.0, 0)
-        self._ahead = float("-inf")  # seconds by which the clock of the peer is ahead, at least
-        self._said = 0  # the frames that the last message of the peer told of: a note may overtake it
         self._terms = terms
         self._out = 0
         self._in = 0
-        self._next_beat = now + silence * BEAT
+        self._next_beat = now + self.between
 
     @property
     def received(self) -> int:
@@ -326,43 +316,28 @@ class LinkEnd:
 
     def tick(self, now: float) -> list[Message]:
         """Return the beat, if it is due."""
-        between = self.silence * BEAT
-        if self.board is not None:
-            # A note of another link may be due now: all are made together, so that the process wakes up once.
-            if now >= self._next_beat - between / 2:
-                self._next_beat = now + between
-                self.board.beat(now, self.frames)
-            return []
-        if now < self._next_beat:
-            return []
-        self._next_beat = now + between
-        return [self.beat()]
-
-    def beat(self) -> Message:
-        """Return a beat: this end is alive, and so far."""
-        return self._message(Kind.BEAT, _PROGRESS.pack(self.frames))
+        if self.patience is None:
+            self._next_beat = now + self.between
+        elif now >= self._next_beat:
+            self._next_beat = now + self.between
+            return [self._message(Kind.BEAT, b"")]
+        return []
 
     def next_tick(self) -> float:
         """Return when to call `tick`, or to ask for silence, next."""
-        return min(self._next_beat, self.heard + self.patience) if self.is_open else self._next_beat
+        if self.patience is None or not self.is_open:
+            return self._next_beat
+        return min(self._next_beat, self.heard + self.patience)
 
     def is_silent(self, now: float) -> bool:
         """Return whether nothing was heard of the peer for too long."""
-        if self.board is not None and (beat := self.board.peer_beat) != self._peer_beat:
-            self._peer_beat = beat
-            at, frames = beat
-            self.peer_frames = max(self.peer_frames, frames)
-            if not self.board.has_one_clock:
-                # A note is made before it is read. So the other clock is ahead by as much as it ever seemed to be,
-                # or more: the note was made then, or before.
-                self._ahead = max(self._ahead, at - now)
-                at -= self._ahead
-            self.heard = max(self.heard, min(at, now))
-        return self.is_open and now >= self.heard + self.patience
+        return self.patience is not None and self.is_open and now >= self.heard + self.patience
 
-    def patience_left(self, now: float) -> float:
-        """Return for how many seconds the peer may still say nothing; all of them before its HELLO."""
-        return self.heard + self.patience - now if self.is_open else self.patience
+    def patience_left(self, now: float) -> float | None:
+        """Return for how many seconds the peer may still say nothing: all before its HELLO; None without limit."""
+        if self.patience is None or not self.is_open:
+            return self.patience
+        return self.heard + self.patience - now
 
     def receive(self, header: Header, body: bytes, descriptors: int, now: float) -> Any:
         """Accept a message that arrived; return what the end has to do about it, if anything."""
@@ -394,7 +369,7 @@ class LinkEnd:
             raise ProtocolError(f"a {kind.name} came {'again' if self.is_open else 'before HELLO'}")
         if bulk:
             raise ProtocolError(f"a {kind.name} came with bulk bytes")
-        if descriptors and kind not in (Kind.SEGMENT, Kind.BOARD):
+        if descriptors and kind is not Kind.SEGMENT:
             raise ProtocolError(f"a {kind.name} came with {descriptors} descriptors")
         if kind is Kind.HELLO:
             expected = self.peer.encode() + b"\n" + self._terms
@@ -406,26 +381,24 @@ class LinkEnd:
         elif kind is Kind.ABORT:
             self.abort_body = body
             self.peer_ended = True
-        elif kind in (Kind.BEAT, Kind.END):
-            self._note_progress(kind, *_PROGRESS.unpack(body))
+        elif kind is Kind.BEAT:
+            if body:
+                raise ProtocolError(f"the body of a BEAT has {len(body)} bytes")
+        elif kind is Kind.END:
+            (frames,) = _PROGRESS.unpack(body)
+            if not self._can_end_at(frames):
+                raise ProtocolError(
+                    f"the {self.peer} says that it ends at frame {frames}, and this end is at {self.frames}"
+                )
+            if self.peer_ended:
+                raise ProtocolError("an END came again")
+            self.peer_ended = True
         else:
             return self._accept_own(kind, body, descriptors)
         return None
 
-    def _note_progress(self, kind: Kind, frames: int) -> None:
-        if frames < self._said or not self._can_be(frames, kind):
-            raise ProtocolError(
-                f"the {self.peer} says that it is at frame {frames} ({kind.name}), and this end is at {self.frames}"
-            )
-        self._said = frames
-        self.peer_frames = max(self.peer_frames, frames)
-        if kind is Kind.END:
-            if self.peer_ended:
-                raise ProtocolError("an END came again")
-            self.peer_ended = True
-
-    def _can_be(self, frames: int, kind: Kind) -> bool:
-        """Return whether the peer may have so many frames."""
+    def _can_end_at(self, frames: int) -> bool:
+        """Return whether the peer may have so many frames at its end."""
         raise NotImplementedError
 
     def _accept_usual(self, body: bytes, bulk: int) -> Any:
@@ -459,7 +432,7 @@ class SendingEnd(LinkEnd):
     role, peer = "sender", "receiver"
     _usual = _CREDIT_KIND
 
-    def __init__(self, terms: bytes, epoch: int, silence: float, now: float, size: int) -> None:
+    def __init__(self, terms: bytes, epoch: int, silence: float | None, now: float, size: int) -> None:
         super().__init__(terms, epoch, silence, now)
         self.credits = size
         self.loans: dict[int, Any] = {}
@@ -470,11 +443,6 @@ class SendingEnd(LinkEnd):
         """The frames, from the first on, of which the receiver takes no more before others come."""
         self.unanswered: set[int] = set()
         """The segments of devices of which the receiver has not said whether it can map them."""
-
-    def offer_board(self, board: Board) -> Message:
-        """Share a board from now on; return the message that its descriptors go with."""
-        self.board = board
-        return self._message(Kind.BOARD, b"")
 
     def segment(self, size: int, is_reused: bool = False, device: bytes = b"") -> tuple[int, Message]:
         """Return the number of a new segment, and the message that its descriptor goes with.
@@ -555,7 +523,7 @@ class SendingEnd(LinkEnd):
         self.unanswered.discard(number)
         return Answer(number, body[_MAPPED.size :].decode(errors="replace"))
 
-    def _can_be(self, frames: int, kind: Kind) -> bool:
+    def _can_end_at(self, frames: int) -> bool:
         return frames <= self.frames
 
 
@@ -576,7 +544,7 @@ class ReceivingEnd(LinkEnd):
     _usual = _FRAME_KIND
 
     def __init__(
-        self, terms: bytes, epoch: int, silence: float, now: float, size: int, max_bytes: int
+        self, terms: bytes, epoch: int, silence: float | None, now: float, size: int, max_bytes: int
     ) -> None:
         super().__init__(terms, epoch, silence, now)
         self.segments: dict[int, int] = {}
@@ -676,12 +644,7 @@ class ReceivingEnd(LinkEnd):
             return self._accept_segment(number, size, is_reused, body[_SEGMENT.size :], descriptors)
         if kind is Kind.COLLECT and not body:
             return kind
-        if kind is not Kind.BOARD:
-            return super()._accept_own(kind, body, descriptors)
-        if descriptors != 1 or body or self.board is not None:
-            again = ", again" if self.board is not None else ""
-            raise ProtocolError(f"a BOARD came with {descriptors} descriptors and {len(body)} bytes{again}")
-        return Kind.BOARD
+        return super()._accept_own(kind, body, descriptors)
 
     def _accept_segment(
         self, number: int, size: int, is_reused: int, device: bytes, descriptors: int
@@ -712,8 +675,8 @@ class ReceivingEnd(LinkEnd):
             self._owners[number] = owner
         return OfferedSegment(number, size, bool(is_reused), device)
 
-    def _can_be(self, frames: int, kind: Kind) -> bool:
-        return frames == self.frames if kind == Kind.END else frames <= self.frames
+    def _can_end_at(self, frames: int) -> bool:
+        return frames == self.frames
 
 
 assert _CREDIT.size + _LOANS_AT_ONCE * _LOAN.size <= MAX_BODY

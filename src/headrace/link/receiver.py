@@ -27,9 +27,9 @@ from headrace.gpu.backend import active
 from headrace.link.carrier import Buffer, Carrier
 from headrace.link.codec import array_at, as_data, decode, decode_array
 from headrace.link.device import DeviceSegment, ReceivedFrames, Uploads
-from headrace.link.end import BOARD, COLLECT, End
+from headrace.link.end import COLLECT, End
 from headrace.link.loop import LinkLoop, default_loop
-from headrace.link.memory import Board, Bytes, Lease, Segment
+from headrace.link.memory import Bytes, Lease, Segment
 from headrace.link.protocol import IN_BULK, Frame, ReceivingEnd
 from headrace.link.terms import Parcel, Terms
 from headrace.tensor import Tensor
@@ -217,9 +217,6 @@ class Receiver(End):
     def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
         if type(asked) is Frame:
             self._arrived.append((asked, bulk))
-            return
-        if asked is BOARD:
-            self._machine.board = Board.from_peer(*descriptors)
             return
         if asked is COLLECT:
             # It may take long, and other links have to be served.

@@ -10,7 +10,6 @@ their places, and are copied there.
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,9 +24,8 @@ from headrace.link.codec import Encoded, encode, encode_array, memory_of
 from headrace.link.device import DeviceBytes, DeviceCopies, DevicePiece, DeviceSegment
 from headrace.link.end import End
 from headrace.link.loop import LinkLoop, default_loop
-from headrace.link.memory import ALIGNMENT, Board, Bytes, Holder, SenderMemory, Slot, too_large
+from headrace.link.memory import ALIGNMENT, Bytes, Holder, SenderMemory, Slot, too_large
 from headrace.link.protocol import (
-    BEAT,
     IN_BULK,
     MAX_INLINE,
     Answer,
@@ -103,11 +101,6 @@ class Sender(End):
         machine = SendingEnd(terms.text(), terms.epoch, terms.silence, monotonic(), terms.size)
         self._memory = SenderMemory(terms, machine, self._post, sends_in_place)
         super().__init__(carrier, terms, on_event, machine, loop or default_loop())
-        if carrier.is_local:
-            board, descriptor = Board.create()
-            with self._lock:
-                self._post(machine.offer_board(board), descriptors=(descriptor,))
-            os.close(descriptor)
 
     @property
     def sent(self) -> int:
@@ -447,7 +440,7 @@ class Sender(End):
         self._memory.note_stall(length)
         if not self._is_stalled:
             self._is_stalled = True
-            self._pause = self.terms.silence * BEAT
+            self._pause = self._machine.between
             self._collect_at = monotonic() + self._pause
 
     def _look_after(self, now: float) -> None:

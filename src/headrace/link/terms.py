@@ -24,7 +24,8 @@ class Terms:
         The most shared memory, in bytes: of the link, and as much of allocators, and of each device. Between
         hosts, the most of one frame.
     silence
-        The seconds within which a peer that is frozen or cut off is known to be lost.
+        The seconds within which a peer that is frozen or cut off is known to be lost; None if whoever began the two
+        processes finds that out.
     epoch
         Which life of the parts the link belongs to.
     """
@@ -33,11 +34,12 @@ class Terms:
     size: int
     policy: IOSpec.QueuePolicy = IOSpec.QueuePolicy.FAULT
     max_bytes: int = 1 << 30
-    silence: float = 3.0
+    silence: float | None = 3.0
     epoch: int = 0
 
     def __post_init__(self) -> None:
-        if self.size < 1 or self.max_bytes < 1 or self.silence <= 0 or not 0 <= self.epoch < 1 << 32:
+        is_watched = self.silence is None or self.silence > 0
+        if self.size < 1 or self.max_bytes < 1 or not is_watched or not 0 <= self.epoch < 1 << 32:
             raise ValueError(f"such a link cannot be: {self}")
 
     def text(self) -> bytes:

@@ -22,7 +22,7 @@ from headrace.link.listener import Listener, listen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.link.arrivals import Taker
+    from headrace.link.listener import Taker
     from headrace.parts.control import Address
 
 _BACKLOG = 1024

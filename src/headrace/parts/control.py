@@ -231,15 +231,10 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class LinkLost:
-    """A part is lost to the part at the other end of a flow, as their link says, and may well be alive.
-
-    Both parts say so: the one that is lost may read that the other one has given it up.
-    """
+    """The part at the other end of a flow is lost to this one, as their link says, and may well be alive."""
 
     flow: str
     epoch: int
-    part: str
-    """The part that is lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -782,12 +782,12 @@ class Driver:
     def _on_link_lost(self, process: Process, lost: LinkLost) -> None:
         """Do what is left to do if a part is lost to another one: the two have done what its policy says.
 
-        If that part was killed, it is known soon. If not, only the network between the two has failed, or it was
-        frozen for a while. Then the one that reports it fails, goes on alone, or needs a new process at the other
-        end.
+        If that part was killed, it is known soon. If not, only the network between the two has failed. Then the one
+        that reports it fails, goes on alone, or needs a new process at the other end.
         """
         flow = next(each for each in self.supervisor.flows if each.name == lost.flow)
-        part, peer = self.supervisor.parts[lost.part], self._processes.get(lost.part)
+        name = flow.target if flow.source == process.part else flow.source
+        part, peer = self.supervisor.parts[name], self._processes.get(name)
         if self._processes.get(process.part) is not process or lost.epoch != self._epoch(flow):
             return  # it is known: another process has taken the place of one of them
         if part.report is not None:
@@ -798,8 +798,7 @@ class Driver:
             or any(each.peer is process for each in self._unreached)
         ):
             return  # or another one said so first
-        if peer is not process:  # which knows it
-            self._post(peer.part, Lost(process.part, lost.flow, lost.epoch))
+        self._post(peer.part, Lost(process.part, lost.flow, lost.epoch))
         if part.on_loss == RESTART and not self.supervisor.is_stopping:
             self._unreached.append(_LostLink(process, lost, peer, self._look_within(_SOON)))
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from headrace.link.handshake import Purpose
 
 if TYPE_CHECKING:
-    from headrace.link.arrivals import Taker
     from headrace.link.carrier import Carrier
+    from headrace.link.listener import Taker
     from headrace.parts.access import Access
     from headrace.parts.control import Address
 

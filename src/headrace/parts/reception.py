@@ -12,7 +12,7 @@ from headrace.link.handshake import Purpose
 from headrace.parts.control import Address, Channel, Gone, Refused, Starting
 
 if TYPE_CHECKING:
-    from headrace.link.arrivals import Taker
+    from headrace.link.listener import Taker
     from headrace.parts.access import Access
 
 PART = "part"

@@ -37,7 +37,7 @@ from headrace.application.runner import Runner
 from headrace.cli.program import Program, ProgramError
 from headrace.core.byte_sizes import byte_size
 from headrace.core.control import RUNNING, RunControl
-from headrace.core.errors import GivenUp, GraphError, LinkError, PeerLost
+from headrace.core.errors import GraphError, LinkError, PeerLost
 from headrace.core.notes import add_note, notes_of
 from headrace.core.outcome import Outcome
 from headrace.core.places import GO_ON, RESTART, STOP
@@ -256,7 +256,8 @@ def _end_with(driver: int) -> None:
 
 def terms_of(flow: CutFlow, epoch: int) -> Terms:
     """Return the terms of the link of a flow, the same at both ends."""
-    terms = Terms(flow.name, flow.size, flow.policy, epoch=epoch)
+    # The driver hears both processes, and tells each of the loss of the other one.
+    terms = Terms(flow.name, flow.size, flow.policy, silence=None, epoch=epoch)
     wanted = os.environ.get(LINK_MEMORY)
     return replace(terms, max_bytes=byte_size(wanted, LINK_MEMORY, 1)) if wanted else terms
 
@@ -493,32 +494,27 @@ class Worker:
                 self._connect(name, address, epoch)
         except LinkError as error:  # that part is lost again
             _log.warning("%s", error)
-            flow = next(flow for flow in self._flows if flow.name == name)
-            self._tell_lost(name, self._peer(flow))
+            self._tell_lost(name)
 
     def _on_failure(self, flow: CutFlow, error: BaseException) -> None:
-        """Handle that a link has failed, by the policy of the part that is lost: the one at its other end.
-
-        If this part was given up, because it was frozen for a while, it is the one that is lost. Then it waits for
-        its end if another process takes its place, and goes on without the other part if that does the same.
-        """
+        """Handle that a link has failed, by the policy of the part that is lost: the one at its other end."""
         _log.info("%s", error)  # when it was noticed
         cut: Cut = self.cut
         policy = STOP
         if isinstance(error, PeerLost):
-            lost = cut.part if isinstance(error, GivenUp) else self._peer(flow)
+            lost = self._peer(flow)
             add_note(error, f"fragment {lost!r} is lost, in flow {flow.name!r}")
-            self._tell_lost(flow.name, lost)
+            self._tell_lost(flow.name)
             policy = self._on_loss(lost)
         if policy == GO_ON:
             cut.end_flow(flow.name)
         elif policy != RESTART:
             cut.application.fail(error)
 
-    def _tell_lost(self, flow: str, part: str) -> None:
-        """Tell the driver that a part is lost to another one: it may hear both, and know nothing of it."""
+    def _tell_lost(self, flow: str) -> None:
+        """Tell the driver that the link of a flow is lost: it may hear both parts, and know nothing of it."""
         if flow in self._epochs:  # otherwise there was no link: the driver has said that the part is gone
-            self.channel.post(LinkLost(flow, self._epochs[flow], part))
+            self.channel.post(LinkLost(flow, self._epochs[flow]))
 
     # The driver.
 

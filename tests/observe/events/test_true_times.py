@@ -208,7 +208,7 @@ def cupti(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cupti]:
     monkeypatch.setitem(sys.modules, "cupti", ModuleType("cupti"))
     monkeypatch.setitem(sys.modules, "cupti.cupti", stand_in)
     monkeypatch.setattr(cupti_activity, "time", stand_in)
-    monkeypatch.setattr(cupti_activity, "active", lambda: type("Cuda", (), {"runs_cuda": True}))
+    monkeypatch.setattr(cupti_activity, "expected", lambda: type("Cuda", (), {"runs_cuda": True}))
     yield stand_in
     assert not stand_in.enabled
 

@@ -44,6 +44,8 @@ from tests.harness import (
     write_frame,
 )
 
+pytestmark = pytest.mark.usefixtures("no_device_yet")  # most of these programs use no device
+
 INPUT, OUTPUT = IOSpec.IOType.INPUT, IOSpec.IOType.OUTPUT
 
 

@@ -32,7 +32,20 @@ from headrace.observe.recordings.ports import matches
 from headrace.observe.recordings.recording_writer import RecordingWriter
 from headrace.resources import ManualClock
 from headrace.tensor import Tensor, TensorMap, as_tensor
-from tests.harness import App, Consumer, Doubler, MakeScheduler, Producer, Step, sink, source, through
+from tests.harness import (
+    PATIENCE,
+    App,
+    Consumer,
+    Doubler,
+    MakeScheduler,
+    Producer,
+    Step,
+    sink,
+    source,
+    through,
+)
+
+pytestmark = pytest.mark.usefixtures("no_device_yet")  # most of these programs use no device
 
 MILLISECOND = 1_000_000
 Compose = Callable[[Any], None]
@@ -648,7 +661,7 @@ def test_operators_wait_while_more_is_to_be_written_than_allowed(
     carry, make_room = RecordingWriter.carry, Delivery.make_room
 
     def held_carry(*arguments: Any) -> None:
-        may_write.wait()
+        may_write.wait(PATIENCE)
         carry(*arguments)
 
     def noted_make_room(self: Delivery, nbytes: int) -> None:
@@ -659,7 +672,8 @@ def test_operators_wait_while_more_is_to_be_written_than_allowed(
 
     monkeypatch.setattr(RecordingWriter, "carry", held_carry)
     monkeypatch.setattr(Delivery, "make_room", noted_make_room)
-    app = App(lambda app: app.add_flow(source(app, [np.zeros(1000, np.uint8)] * 3), sink(app, [])))
+    arrays = [np.zeros(1000, np.uint8) for _ in range(3)]
+    app = App(lambda app: app.add_flow(source(app, arrays), sink(app, [])))
     watch(app, PortRecorder(tmp_path / "a.mcap", max_pending=2500))
     app.run()
     assert waits == [(3000, 2500)]

@@ -20,6 +20,7 @@ from headrace.conditions import (
 )
 from headrace.core import IOSpec
 from headrace.gpu import sim
+from headrace.gpu.backend import is_in_use
 from headrace.observe import TraceWriter, Watcher, watch
 from headrace.observe.figures import distribution, recent_rows
 from headrace.observe.traces import trace_writer
@@ -41,6 +42,8 @@ from tests.harness import (
     through,
 )
 from tests.observe.traces.traces import load, traced
+
+pytestmark = pytest.mark.usefixtures("no_device_yet")  # most of these programs use no device
 
 LAUNCH = 7.5  # microseconds until an idle simulated H200 begins with a kernel
 
@@ -246,6 +249,12 @@ def test_a_dropped_message_is_an_instant_at_the_time_it_was_dropped(policy: Any,
     emitted = [event["ts"] for event in trace.of("X", name="first")]
     assert [drop["ts"] for drop in drops] == emitted[2:]
     assert max(value for _, value in trace.levels("last.in")) == 1
+
+
+def test_a_program_that_uses_no_device_uses_none_because_it_is_traced(tmp_path: Path) -> None:
+    trace = traced(lambda app: app.add_flow(source(app, [1, 2]), sink(app, [])), tmp_path / "out.json")
+    assert not is_in_use()
+    assert not trace.of("X", cat="gpu")
 
 
 def test_times_are_exact_and_the_epoch_is_in_the_header(tmp_path: Path) -> None:

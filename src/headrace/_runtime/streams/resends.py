@@ -83,9 +83,11 @@ class _Sending:
         if len(self.reads) < self._receivers and self._sent() is not None:
             return "a receiver that has not received it yet"
         for node, turn in self.reads.copy().items():
+            if node is sender:
+                continue  # what it has sent to itself and keeps is its own to change
             if not node.streams.has_passed(turn, sender.streams.own, self._key):
                 return f"operator {node.name!r}"
-            if node is not sender and node not in asked:
+            if node not in asked:
                 further = node.streams.reader_of(self._key, sender, (*asked, node))
                 if further is not None:
                     return further

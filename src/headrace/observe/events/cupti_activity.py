@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headrace.gpu.backend import active
+from headrace.gpu.backend import expected
 
 if TYPE_CHECKING:
     from headrace.observe.events.records import OperatorInfo
@@ -75,8 +75,9 @@ class CuptiActivity:
 
     def start(self) -> bool:
         """Begin to collect; return whether that is possible."""
-        if not active().runs_cuda:
-            self.state = f"not shown: CUPTI traces CUDA devices, and the device is {active().name!r}"
+        device = expected()  # a program that uses none is not given one because it is traced
+        if not device.runs_cuda:
+            self.state = f"not shown: CUPTI traces CUDA devices, and the device is {device.name!r}"
             return False
         try:
             self._cupti = import_module("cupti.cupti")

@@ -1,0 +1,28 @@
+"""Where the examples and the benchmarks are: in the checkout, or beside the package where a wheel was installed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+_CHECKOUT = _PACKAGE.parents[1]
+
+
+def in_checkout() -> bool:
+    """Return whether this package is the one of a checkout."""
+    return _PACKAGE.parent.name == "src" and (_CHECKOUT / "pyproject.toml").is_file()
+
+
+def bundled(folder: str) -> Path:
+    """Return the folder ``examples`` or ``benchmarks``; FileNotFoundError where neither is."""
+    found = (_CHECKOUT if in_checkout() else _PACKAGE / "_bundled") / folder
+    if not found.is_dir():
+        raise FileNotFoundError(f"this installation of headrace has no {folder}: {found} is missing")
+    return found
+
+
+def environment() -> dict[str, str]:
+    """Return the variables for a program that imports from there, with this package before any other."""
+    here = [str(bundled("benchmarks").parent), str(_PACKAGE.parent), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, here))}

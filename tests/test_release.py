@@ -1,0 +1,57 @@
+"""What a release is made of."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import headrace
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_run_what_was_looked_at(workflow: Path) -> None:
+    """A tag can be moved to other code; a hash cannot."""
+    used = re.findall(r"uses: *(\S+)(.*)", workflow.read_text())
+    assert used
+    for action, comment in used:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action), action
+        assert re.fullmatch(r" # v[\d.]+", comment), f"{action} does not say which version it is"
+
+
+def test_only_tested_wheels_are_published_and_only_for_machines_with_tests() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "wheels.yml").read_text())["jobs"]
+    assert jobs["publish"]["needs"] == "test"
+    assert jobs["test"]["needs"] == ["compiled", "pure"]
+    assert jobs["test"]["steps"][-1]["run"].startswith("make wheel-test ")
+    assert set(jobs["compiled"]["strategy"]["matrix"]["machine"]) == set(
+        jobs["test"]["strategy"]["matrix"]["machine"]
+    )
+    pythons = {f"cp{version.replace('.', '')}-*" for version in jobs["test"]["strategy"]["matrix"]["python"]}
+    assert set(PROJECT["tool"]["cibuildwheel"]["build"]) == pythons
+
+
+def test_both_distributions_name_the_same_places_and_the_index_page_leads_there() -> None:
+    urls = PROJECT["project"]["urls"]
+    layer = tomllib.loads((ROOT / "packages/holoscan/pyproject.toml").read_text())["project"]["urls"]
+    assert layer["Repository"] == urls["Repository"]
+    substitutions = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]
+    text = (ROOT / "README.md").read_text()
+    for substitution in substitutions:
+        replacement = substitution["replacement"].replace("$HFPR_VERSION", headrace.__version__)
+        text = re.sub(substitution["pattern"], replacement, text)
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert len(targets) > 50
+    assert all(target.startswith(("https://", "#")) for target in targets)
+    place = urls["Repository"].removeprefix("https://github.com/")
+    for target in targets:
+        if place in target and "/issues" not in target:
+            path = target.partition(f"/v{headrace.__version__}/")[2].partition("#")[0]
+            assert (ROOT / path).exists(), target
