@@ -103,7 +103,10 @@ def draw_svg(
         _add_frame(root, segment, framed)
         bottom = max(bottom, *(rect.bottom + _BELOW for rect in framed))
     for flow, (source, target), path in zip(graph.flows, edges, layout.paths, strict=True):
-        begin = rects[source].right, rects[source].port(list(flow.source._headrace.spec.every_output), flow.output)
+        begin = (
+            rects[source].right,
+            rects[source].port(list(flow.source._headrace.spec.every_output), flow.output),
+        )
         end = rects[target].left, rects[target].port(list(flow.target._headrace.spec.every_input), flow.input)
         tip = end[0] - 7, end[1]
         if path:
