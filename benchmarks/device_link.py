@@ -63,7 +63,6 @@ extern "C" __global__ void check(const int* in, int count, int value, int* wrong
     seconds=lambda data, count, value, wrong, nanoseconds: nanoseconds * 1e-9,
     effect=lambda data, count, value, wrong, nanoseconds: _count_wrong(data, value, wrong),
 )
-CONFIG = gpu.LaunchConfig(grid=32, block=256)
 
 
 def _count_wrong(data: np.ndarray, value: int, wrong: np.ndarray) -> None:
@@ -76,6 +75,7 @@ class Bench:
     def __init__(self, is_green: bool = False) -> None:
         self.device = gpu.Device(0)
         self.device.set_current()
+        self.config = gpu.LaunchConfig(grid=32, block=256)
         self.parts = gpu.partition(self.device, {"own": 16}) if is_green else None
         if self.parts is None:
             self.stream = self.device.create_stream()
@@ -99,7 +99,7 @@ class Bench:
 
     def fill(self, tensor: Tensor, value: int, nanoseconds: int) -> None:
         arguments = (tensor.owner, np.int32(tensor.size), np.int32(value), np.int64(nanoseconds))
-        gpu.launch(self.stream, CONFIG, FILL.on(self.device), *arguments)
+        gpu.launch(self.stream, self.config, FILL.on(self.device), *arguments)
 
     def check(self, tensor: Tensor, value: int, nanoseconds: int) -> None:
         owner = tensor.owner
@@ -107,7 +107,7 @@ class Bench:
             owner.add_user(StreamUse.of(self.handle, 0))
         data = getattr(owner, "buffer", owner)
         arguments = (data, np.int32(tensor.size), np.int32(value), self.wrong, np.int64(nanoseconds))
-        gpu.launch(self.stream, CONFIG, CHECK.on(self.device), *arguments)
+        gpu.launch(self.stream, self.config, CHECK.on(self.device), *arguments)
 
     def count(self) -> int:
         host = gpu.LegacyPinnedMemoryResource().allocate(4)

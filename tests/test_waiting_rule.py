@@ -63,6 +63,7 @@ ALLOWED = {
     ("gpu/sim/timeline.py", "Timeline._regain_lock"): "takes the lock back, as a `with` would",
     ("gpu/sim/timeline.py", "Timeline.notify"): "limited; a signal handler may be the caller",
     ("operators/inference.py", "_call_together"): "the futures are done",
+    ("cli/stop.py", "_ends"): "limited as `waits` says, and repeated",
     ("parts/control.py", "Channel._ready"): "limited as `waits` says, and repeated",
     ("parts/values.py", "Values.set"): "the future is done",
     ("parts/worker.py", "Worker._await"): "the future is done",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from threading import Event
 from types import SimpleNamespace
@@ -124,6 +125,14 @@ def test_a_program_that_failed_is_not_healthy_until_its_next_run(
     app.look = None
     app.run()
     assert asked(server, "/health")[0] == 200
+
+
+def test_the_process_and_the_run_are_named(app: Service, server: MetricsServer) -> None:
+    app.run()
+    with urlopen(server.url + "/health") as answer:
+        (state,) = json.load(answer)["applications"].values()
+    assert (state["process"], state["run"]) == (os.getpid(), app.run_id)
+    assert "parts" not in state
 
 
 def test_a_paused_program_is_not_ready(app: Service, server: MetricsServer) -> None:

@@ -544,7 +544,7 @@ def test_a_part_reports_whatever_its_program_has_put_in_the_place_of_the_output(
     made._is_linked.set()
     made._join(SimpleNamespace(application=None, outgoing=(), incoming=()))  # type: ignore[arg-type]
     made.report(None, None)
-    assert channel.sent == [Composed({}, "here"), Ended(None, None, {}, None)]
+    assert channel.sent == [Composed({}, "here", os.getpid()), Ended(None, None, {}, None)]
 
 
 def test_a_part_whose_operators_have_opened_too_many_files_reports(monkeypatch: pytest.MonkeyPatch) -> None:

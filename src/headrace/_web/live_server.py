@@ -277,11 +277,15 @@ class LiveServer:
         if is_foreign and (request.path == "/ws" or origin is not None):
             raise web.HTTPForbidden(text="A page from elsewhere must not connect here.\n")
         may_read = _has_token(request, self._read_token) or request.path in self.open_paths
-        if not (may_read or _has_token(request, self.token)):
+        if not (may_read or self.may_change(request)):
             raise web.HTTPForbidden(
                 text="The token is missing or wrong: open the address that the program printed.\n"
             )
         return await handler(request)
+
+    def may_change(self, request: Any) -> bool:
+        """Return whether a request has the token of those who may change things."""
+        return _has_token(request, self.token)
 
     def _is_own_host(self, name: str) -> bool:
         try:
@@ -296,7 +300,7 @@ class LiveServer:
     async def _page(self, request: Any) -> Any:
         nonce = secrets.token_urlsafe(12)
         # "<" would end the script that the settings stand in.
-        settings = json.dumps({**self._settings, "mayChange": _has_token(request, self.token)}).replace(
+        settings = json.dumps({**self._settings, "mayChange": self.may_change(request)}).replace(
             "<", "\\u003c"
         )
         # The nonce first: settings may have any text in them.
@@ -329,7 +333,7 @@ class LiveServer:
         transport = request.transport
         if transport is None or not socket.can_prepare(request):
             raise self._web.HTTPBadRequest(text="This address is for the page's WebSocket.\n")
-        client = Client(socket, transport, _has_token(request, self.token))
+        client = Client(socket, transport, self.may_change(request))
         self._clients.add(client)
         self._connections.keep(transport)
         try:

@@ -14,6 +14,8 @@ Fields: TypeAlias = dict[str, Any]
 
 Choice = TypeVar("Choice")
 
+_LARGEST = 1e300  # value of a parameter
+
 
 class MalformedMessage(ValueError):
     """A message of a page is not one that it may send; `code` is that of the WebSocket's closing."""
@@ -32,6 +34,17 @@ def read_message(text: str) -> Fields:
     if not isinstance(fields, dict):
         raise MalformedMessage("a message must be a JSON object")
     return fields
+
+
+def read_value(text: str) -> bool | float | str:
+    """Return the value of a request that sets one; raise MalformedMessage for all else than a simple JSON value."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise MalformedMessage("a value must be JSON: true, false, a number or a string") from None
+    if not isinstance(value, (bool, str)):
+        number({"value": value}, "value", _LARGEST)
+    return value  # type: ignore[no-any-return]
 
 
 def string(fields: Fields, name: str, most: int = 40) -> str:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.application.draining import drain
+from headrace.application.listed_runs import listed
 from headrace.conditions.by_type import CONDITIONS
 from headrace.conditions.or_combiner import OrConditionCombiner
 from headrace.core.control import RUNNING, RunControl
@@ -59,7 +60,9 @@ class Runner:
 
         _serve(fragment)
         fragment._headrace.progress_elsewhere, fragment._headrace.watchers_elsewhere = None, tuple
-        return run(fragment, control, _supplies(limits))
+        fragment._headrace.processes_elsewhere = dict
+        with listed(fragment.name, control.run_id):
+            return run(fragment, control, _supplies(limits))
 
     def _prepare(self, fragment: Fragment, limits: RunOptions) -> tuple[Callable[[], Outcome], RunControl]:
         """Return what runs a fragment, in this process or in others, and the control of that run."""
@@ -73,8 +76,12 @@ class Runner:
         if open_to is not None or read_run_options().over(limits).processes:
             from headrace.parts.driver import DriverControl, drive
 
-            driver_control = DriverControl()
-            drive_it = partial(drive, fragment, driver_control, self.program, self._results[:number], open_to)
+            driver_control, earlier = DriverControl(), self._results[:number]
+
+            def drive_it() -> Outcome:
+                with listed(fragment.name, driver_control.run_id):
+                    return drive(fragment, driver_control, self.program, earlier, open_to)
+
             return partial(self._run_numbered, number, drive_it), driver_control
         control = RunControl(RUNNING)
         run_here = partial(self.run_here, fragment, control, limits)

@@ -35,6 +35,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "record": ("headrace.cli.record", "run a program and record messages of its ports"),
     "replay": ("headrace.cli.replay", "run a program on recorded messages"),
     "graph": ("headrace.cli.graph", "draw the operators and flows of a program"),
+    "ps": ("headrace.cli.ps", "list the runs of this host, with their processes"),
+    "stop": ("headrace.cli.stop", "end a run, or the process of a fragment, by its name"),
     "topics": ("headrace.cli.topics", "list the topics that programs publish, or show one"),
     "view": ("headrace.cli.view", "look at the pictures of a topic in the browser"),
     "check": ("headrace.cli.check", "look for what captured operators do not declare"),

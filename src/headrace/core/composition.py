@@ -62,11 +62,13 @@ class InnerComposition:
         self.composing_on = 0
         # The control of its current use, under "run". A dict, because its setdefault is atomic.
         self.controls: dict[str, RunControl] = {}
-        # Return the progress of the last run and its watchers, if its operators computed in other processes.
+        # Return the progress of the last run, its watchers and the numbers of its processes by part, if its
+        # operators computed in other processes.
         self.progress_elsewhere: Callable[[], Any] | None = None
         # What keeps one part of it, if that part runs in a process of its own (`headrace.parts.cut`).
         self.cut: Any = None
         self.watchers_elsewhere: Callable[[], Sequence[Any]] = tuple
+        self.processes_elsewhere: Callable[[], dict[str, int | None]] = dict
         self.last_run_id = ""
         self.outcome: Outcome | None = None
         # Those who watch its runs, the loggers of its data, and the recording that it plays (`headrace.observe`).

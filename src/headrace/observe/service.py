@@ -182,8 +182,15 @@ class _ServedRuns(StatisticsWatcher):
 
     def describe(self) -> dict[str, Any]:
         """Return what the fragment is doing, and what is wrong with it, as plain data."""
-        fragment = self._fragment
-        return {"state": self._state(), "run": fragment._headrace.run_id, "problems": self._problems()}
+        inner = self._fragment._headrace
+        parts = inner.processes_elsewhere() if inner.run_control.doing else {}
+        return {
+            "state": self._state(),
+            "run": inner.run_id,
+            "process": os.getpid(),
+            **({"parts": parts} if parts else {}),
+            "problems": self._problems(),
+        }
 
     @property
     def has_ended(self) -> bool:

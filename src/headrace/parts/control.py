@@ -215,6 +215,8 @@ class Composed:
     description: dict[str, str]
     address: Address
     """Where it listens for links."""
+    process: int
+    """Its number on its host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,7 @@ def drive(
             driver = open_driver(application, control, launch, earlier, open_to or open_here, *declared)
             application._headrace.progress_elsewhere = driver.progress.find
             application._headrace.watchers_elsewhere = driver.watchers
+            application._headrace.processes_elsewhere = driver.process_numbers
         finally:
             interrupts.held = True
         with shown_progress(application) if is_wanted() else nullcontext():
@@ -416,6 +417,10 @@ class Driver:
     def watchers(self) -> Sequence[Any]:
         """Return the watchers of all parts that have begun; from any thread."""
         return () if self._joined is None else tuple(self._joined.begun)
+
+    def process_numbers(self) -> dict[str, int | None]:
+        """Return the number of the process of each part on its host, None while there is none; from any thread."""
+        return {part: each.pid for part, each in list(self._processes.items())}
 
     def waits_for(self) -> str:
         """Return what the run waits for, for the log."""
@@ -715,8 +720,8 @@ class Driver:
         match message:
             case Printed():
                 process.hear(message)
-            case Composed(description, address):
-                process.composed(address)
+            case Composed(description, address, number):
+                process.composed(address, number)
                 self._carry_out(supervisor.composed(part, description, now))
             case Started():
                 self._carry_out(supervisor.started(part, now))

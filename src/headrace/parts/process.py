@@ -37,6 +37,8 @@ class Process:
         self.channel: Channel | None = None
         self.address: Address = ""
         """Where the process listens for links."""
+        self.pid: int | None = None
+        """Its number on its host, once it has composed the program."""
         self.where = ""
         """Where it is connected from."""
         self.reason = "nobody ran it"
@@ -67,9 +69,9 @@ class Process:
         """When the process was last heard of: it sends beats, and other messages in their way."""
         return 0.0 if self.channel is None else self.channel.heard_at
 
-    def composed(self, address: Address) -> None:
-        """Note that it has composed the program, and where it listens for links."""
-        self.address = address
+    def composed(self, address: Address, pid: int) -> None:
+        """Note that it has composed the program, where it listens for links, and its number."""
+        self.address, self.pid = address, pid
 
     def hear(self, printed: Printed) -> None:
         """Print in whole lines what the process has printed, so that those of several are not mixed."""
@@ -140,9 +142,9 @@ class LocalProcess(Process):
         self.stderr = Lines(pipes[1], lambda: sys.stderr, on_error)
         self._was_interrupted = False
 
-    def composed(self, address: Address) -> None:
+    def composed(self, address: Address, pid: int) -> None:
         """Pass on what the process writes from now on."""
-        super().composed(address)
+        super().composed(address, pid)
         self.stdout.open()
         self.stderr.open()
 

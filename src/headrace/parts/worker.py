@@ -404,7 +404,7 @@ class Worker:
             _flush(stream)
         if self._speech is not None:
             self._speech.begin()
-        self.channel.send(Composed(describe(cut.application), self._port.address))
+        self.channel.send(Composed(describe(cut.application), self._port.address, os.getpid()))
         waits.wait(self._is_linked)
         absent = {flow.name: flow for flow in (*cut.outgoing, *cut.incoming)}
         # Those that leave first: the others wait for those that leave elsewhere.

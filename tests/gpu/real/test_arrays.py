@@ -19,7 +19,7 @@ from headrace import gpu
 from headrace.gpu import sim
 from headrace.gpu.sim import arrays as simulated
 from headrace.tensor import as_tensor
-from tests.gpu.array_programs import PROGRAMS, ROWS, inputs_of
+from tests.gpu.array_programs import PROGRAMS, ROWS, STRANGERS, compare, inputs_of
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin
 
@@ -50,6 +50,11 @@ def test_a_program_gives_the_same_values(machine: sim.Machine, name: str) -> Non
     found = program(simulated, *map(simulated.asarray, inputs)).get()
     assert (found.shape, found.dtype) == (real.shape, real.dtype)
     np.testing.assert_allclose(found, real, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_a_program_that_was_written_for_numpy_runs_with_cupy_too(name: str) -> None:
+    compare(STRANGERS[name], cupy)
 
 
 def seconds(xp: Any, stream: Any, names: Any, name: str, inputs: tuple[Any, ...]) -> float:

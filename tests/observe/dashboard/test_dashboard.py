@@ -11,11 +11,13 @@ import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
+from yarl import URL
 
 from headrace import CountCondition, Subgraph
+from headrace.core import Operator, OperatorSpec
 from headrace.core.control import RunControl
 from headrace.observe import Dashboard, Watcher, watch
 from headrace.observe.figures.recent_figures import CELL
@@ -59,14 +61,16 @@ def talk(one: Watched, action: Callable[[Any], Any]) -> Any:
     return ask(one.server, run)
 
 
-def request(one: Watched, **fields: Any) -> Any:
-    """Send a request to change a parameter, and return the answer."""
+def put(one: Watched, parameter: str, body: str, **options: Any) -> tuple[int, Any]:
+    """Ask for the change of a parameter of the filter, and return the status and the answer."""
+    given = {"headers": {"Authorization": "Bearer the-token"}, **options}
 
-    async def action(socket: Any) -> Any:
-        await socket.send_str(json.dumps({"type": "set", "id": 7, "operator": "filter", **fields}))
-        return (await next_of(socket, "answer", lambda answer: answer["id"] == 7))["error"]
+    async def action(session: Any, base: str) -> Any:
+        async with session.put(f"{base}/parameters/filter/{parameter}", data=body, **given) as answer:
+            text = await answer.text()
+            return answer.status, json.loads(text) if answer.content_type == "application/json" else text
 
-    return talk(one, action)
+    return ask(one.server, action)
 
 
 # What a page is told.
@@ -319,8 +323,8 @@ def test_goals_are_judged_before_the_last_figures() -> None:
 # What a page may ask for.
 
 
-def test_a_parameter_is_changed_from_the_page(one: Watched) -> None:
-    assert request(one, parameter="gain", value=4) == ""
+def test_a_parameter_is_changed_by_http(one: Watched) -> None:
+    assert put(one, "gain", "4") == (200, {"value": 4.0})
 
     async def action(socket: Any) -> Any:
         await next_of(socket, "figures", lambda found: found["parameters"][0] == 4.0)
@@ -329,6 +333,29 @@ def test_a_parameter_is_changed_from_the_page(one: Watched) -> None:
 
     talk(one, action)
     assert one.filter.gain == 4.0
+
+
+def test_the_parameters_of_a_run_are_listed_with_their_values(shared: Watched) -> None:
+    status, text, _ = get(shared.server, f"/parameters?{token(shared.server)}")
+    listed = json.loads(text)["parameters"]
+    assert status == 200
+    assert [(each["name"], each["value"]) for each in listed[:4]] == [
+        ("gain", 1.0),
+        ("taps", 3),
+        ("is_on", True),
+        ("mode", "soft"),
+    ]
+    assert listed[0] == {
+        "operator": "filter",
+        "name": "gain",
+        "kind": "float",
+        "headline": "How loud",
+        "minimum": 0.0,
+        "maximum": 8.0,
+        "choices": [],
+        "value": 1.0,
+    }
+    assert get(shared.server, "/parameters")[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -349,13 +376,63 @@ def test_a_wrong_value_is_answered_with_what_is_wrong(
     shared: Watched, parameter: str, value: Any, text: str
 ) -> None:
     before = (shared.filter.gain, shared.filter.taps, shared.filter.mode, shared.filter.table)
-    assert text in request(shared, parameter=parameter, value=value)
+    status, answer = put(shared, parameter, json.dumps(value))
+    assert status == (404 if "no such" in text else 400)
+    assert text in answer["error"]
     assert (shared.filter.gain, shared.filter.taps, shared.filter.mode, shared.filter.table) == before
 
 
 def test_a_check_that_raises_anything_is_answered(one: Watched) -> None:
     one.filter.live_parameters["taps"].validate = lambda value: [][value]
-    assert request(one, parameter="taps", value=7) == "IndexError: list index out of range"
+    assert put(one, "taps", "7") == (400, {"error": "IndexError: list index out of range"})
+
+
+@pytest.mark.parametrize("body", ["", "nonsense", "[1]", "{}", "NaN", "null", "1" + 400 * "0", "[" * 2000])
+def test_a_body_that_is_no_simple_value_is_refused(shared: Watched, body: str) -> None:
+    status, answer = put(shared, "gain", body)
+    assert (status, shared.filter.gain) == (400, 1.0)
+    assert "number" in answer["error"]
+
+
+def test_a_body_that_is_too_long_is_refused(shared: Watched) -> None:
+    assert put(shared, "label", json.dumps("x" * 5000))[0] == 413
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer another"},
+        {"Authorization": "Bearer the-token", "Origin": "http://elsewhere.example"},
+        {"Authorization": "Bearer the-token", "Host": "elsewhere.example"},
+    ],
+)
+def test_without_the_token_or_from_elsewhere_nothing_is_changed(
+    shared: Watched, headers: dict[str, str]
+) -> None:
+    assert put(shared, "gain", "2", headers=headers)[0] in (403, 421)
+    assert shared.filter.gain == 1.0
+
+
+def test_the_name_of_an_operator_may_have_any_characters() -> None:
+    taken: list[Any] = []
+
+    class Odd(Operator):
+        def setup(self, spec: OperatorSpec) -> None:
+            spec.param("gain", 1.0, live=True)
+
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            async def action(session: Any, base: str) -> Any:
+                way = f"{base}/parameters/{quote(self.name, safe='')}/gain?token=mine"
+                async with session.put(URL(way, encoded=True), data="2.5") as answer:
+                    return answer.status, await answer.json()
+
+            taken.append(ask(dashboard._page, action))
+
+    app = App(lambda app: app.add_operator(Odd(app, CountCondition(app, 1), name="a/b % ü?")))
+    dashboard = Dashboard(app, token="mine", announce=lambda url: None)
+    app.run()
+    assert taken == [(200, {"value": 2.5})]
 
 
 def test_a_page_pauses_steps_resumes_and_stops(one: Watched) -> None:
@@ -435,19 +512,6 @@ def test_the_page_allows_nothing_from_elsewhere(shared: Watched) -> None:
         ('{"type": "step", "count": 0}', 1007),
         ('{"type": "step", "count": 1e9}', 1007),
         ('{"type": "step", "count": 10001}', 1007),
-        (f'{{"type": "set", "id": 1, "operator": "{"x" * 201}", "parameter": "gain", "value": 1}}', 1007),
-        (
-            f'{{"type": "set", "id": 1, "operator": "filter", "parameter": "gain", "value": 1{"0" * 400}}}',
-            1007,
-        ),
-        (
-            f'{{"type": "set", "id": 1, "operator": "filter", "parameter": "gain", "value": -1{"0" * 400}}}',
-            1007,
-        ),
-        ('{"type": "set", "id": 1, "operator": "filter", "parameter": "gain", "value": [1]}', 1007),
-        ('{"type": "set", "id": 1, "operator": "filter", "parameter": "gain", "value": NaN}', 1007),
-        ('{"type": "set", "id": -1, "operator": "filter", "parameter": "gain", "value": 1}', 1007),
-        ('{"type": "set", "operator": 3, "parameter": "gain", "value": 1, "id": 1}', 1007),
         ('{"type": "eval", "code": "1"}', 1007),
         ("x" * 5000, 1009),
         (b"bytes", 1003),
@@ -550,7 +614,6 @@ def test_a_reader_sees_everything_and_changes_nothing() -> None:
         {"type": "command", "do": "pause"},
         {"type": "command", "do": "stop"},
         {"type": "step", "count": 1},
-        {"type": "set", "id": 1, "operator": "filter", "parameter": "gain", "value": 2.0},
     ]
     with watched(read_token="look") as one:
         status, page, _ = get(one.server, "/?token=look")
@@ -569,6 +632,10 @@ def test_a_reader_sees_everything_and_changes_nothing() -> None:
                     return socket.close_code
 
             assert ask(one.server, action) == 1008
+        assert get(one.server, "/parameters?token=look")[0] == 200
+        reader = {"Authorization": "Bearer look"}
+        assert put(one, "gain", "2", headers=reader) == (403, "This token may only read.\n")
+        assert one.filter.gain == 1.0
         assert one.dashboard.url
         assert not one.app.is_paused
     app = App(lambda app: app.add_operator(Step(app, name="a")))

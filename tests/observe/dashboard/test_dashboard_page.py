@@ -190,6 +190,9 @@ def test_a_wrong_value_is_explained_beside_the_field(page: Any, one: Watched) ->
     taps.fill("5")
     taps.press("Enter")
     wait_until(lambda: one.filter.taps == 5 and error.inner_text() == "", "the value", page)
+    refused = "Failed to load resource: the server responded with a status of 400 (Bad Request)"
+    assert page.errors == [refused]  # as a browser logs it
+    page.errors.clear()
 
 
 def test_a_page_pauses_steps_and_stops_a_run_and_shows_the_next_one(tab: Any) -> None:

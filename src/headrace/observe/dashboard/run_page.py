@@ -5,7 +5,8 @@ second, if a client can take one. A client that has not shown the last two gets 
 part of the next: intervals of the time line and lines of the log are counted for each client.
 
 The server is the viewer's (`headrace._web`), with its rules. A page sends requests like those from the
-program: `Fragment.pause`, `step`, `stop_execution`, `Operator.set_live`.
+program: `Fragment.pause`, `step`, `stop_execution`. Live parameters are set by HTTP, by the page and by others
+alike: ``GET /parameters`` lists them, and ``PUT /parameters/OPERATOR/PARAMETER`` sets one to a JSON value.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from headrace._web.live_server import Client, LiveServer
-from headrace._web.messages import Fields, MalformedMessage, choice, number, string, whole
+from headrace._web.messages import Fields, MalformedMessage, choice, read_value, whole
 from headrace.brief import brief
 from headrace.core.errors import GraphError, ParameterError
 from headrace.core.outcome import GoalOutcome
@@ -40,9 +41,7 @@ if TYPE_CHECKING:
     from headrace.observe.figures.goals import Goal
     from headrace.observe.figures.statistics import Statistics
 
-_LARGEST = 1e300  # value of a parameter in a message
 _MOST_STEPS = 10_000  # that a page may ask for at once
-_NAME = 200  # characters of the name of an operator or a parameter in a message
 _PROMPT = 0.05  # seconds after a request in which the page is told what came of it
 _SIMPLE = {float: "float", int: "int", bool: "bool", str: "str"}
 _log = logging.getLogger("headrace.observe")
@@ -203,10 +202,7 @@ class RunPage(LiveServer):
                 if isinstance(watcher, GoalsWatcher)
                 for goal in watcher.goals
             ],
-            "parameters": [
-                _shown(operator._headrace.live_state.get(parameter.name))  # type: ignore[union-attr]
-                for operator, parameter in self._parameters.values()
-            ],
+            "parameters": [self._value_of(*each) for each in self._parameters.values()],
         }
 
     def metrics(self) -> bytes:
@@ -254,33 +250,61 @@ class RunPage(LiveServer):
                 control.step(count)
             except GraphError as refused:  # of a run in several processes
                 _log.warning("%s", refused)
-        elif kind == "set":
-            identity = whole(fields, "id", 0, 1 << 53)
-            error = self._set(string(fields, "operator", _NAME), string(fields, "parameter", _NAME), fields)
-            client.say(type="answer", id=identity, error=error)
         else:
             raise MalformedMessage(f"there is no request of the type {kind!r:.40}")
+        self._tell_soon()
+
+    def _tell_soon(self) -> None:
         if self._update is None:
             self._update = self._loop.call_later(_PROMPT, self.on_tick)
 
-    def _set(self, name: str, parameter_name: str, fields: Fields) -> str:
+    # Live parameters by HTTP.
+
+    def add_routes(self, router: Any) -> None:
+        """Answer for the live parameters, too."""
+        super().add_routes(router)
+        router.add_get("/parameters", self._list_parameters)
+        router.add_put("/parameters/{operator}/{parameter}", self._put_parameter)
+
+    async def _list_parameters(self, request: Any) -> Any:
+        parameters = [
+            {**_described(*each), "value": self._value_of(*each)} for each in self._parameters.values()
+        ]
+        return self._web.json_response({"parameters": parameters})
+
+    async def _put_parameter(self, request: Any) -> Any:
+        if not self.may_change(request):
+            raise self._web.HTTPForbidden(text="This token may only read.\n")
+        try:
+            value = read_value(await request.text())
+        except ValueError as error:
+            return self._web.json_response({"error": str(error)}, status=400)
+        key = request.match_info["operator"], request.match_info["parameter"]
+        found = self._parameters.get(key)
+        if found is None:
+            return self._web.json_response({"error": "There is no such parameter in this run."}, status=404)
+        # On another thread: of a part in another process, this returns when that has taken the value.
+        refused = await asyncio.to_thread(self.set_parameter, *found, value)
+        self._tell_soon()
+        answer = {"error": refused} if refused else {"value": self._value_of(*found)}
+        return self._web.json_response(answer, status=400 if refused else 200)
+
+    def set_parameter(self, operator: Operator, parameter: Parameter, value: Any) -> str:
         """Change a parameter, and return what is wrong with the value, if anything."""
-        value = fields.get("value")
-        if not isinstance(value, (bool, str)):
-            number(fields, "value", _LARGEST)
-        if (name, parameter_name) not in self._parameters:
-            return "There is no such parameter in this run."
-        operator, parameter = self._parameters[name, parameter_name]
         if _kind_of(parameter) == "other":
             return "This parameter can be changed by the program only."
         try:
-            operator.set_live(parameter_name, value)
+            operator.set_live(parameter.name, value)
         except ParameterError as error:
             return str(error)
         except Exception as error:  # of the program's own check
-            _log.exception("the check of parameter %r of %r raised", parameter_name, name)
+            _log.exception("the check of parameter %r of %r raised", parameter.name, operator.name)
             return f"{type(error).__name__}: {error}"
         return ""
+
+    @staticmethod
+    def _value_of(operator: Operator, parameter: Parameter) -> Any:
+        return _shown(operator._headrace.live_state.get(parameter.name))  # type: ignore[union-attr]
 
 
 def _in_order(statistics: Statistics, run: RunInfo) -> list[OperatorStatistics]:

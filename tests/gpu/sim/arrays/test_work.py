@@ -268,6 +268,21 @@ def test_what_is_wrong_is_said_at_the_call(machine: sim.Machine, work: Any, erro
     assert xp.ones(3).get().tolist() == [1, 1, 1], "the device goes on"
 
 
+def test_a_result_whose_shape_depends_on_values_is_no_guess(machine: sim.Machine) -> None:
+    xp.histogram(xp.arange(1000.0), bins="auto")
+    with pytest.raises(sim.CUDAError, match="histogram: the shape of its result depends on values"):
+        sim.Device(0).sync()
+
+
+def test_the_random_numbers_of_a_seed_are_numpys(machine: sim.Machine) -> None:
+    drawn = xp.random.default_rng(5).normal(size=(2, 3))
+    np.testing.assert_array_equal(drawn.get(), np.random.default_rng(5).normal(size=(2, 3)))
+    xp.random.seed(5)
+    first = xp.random.rand(4)
+    xp.random.seed(5)
+    assert (first == xp.random.rand(4)).all()
+
+
 def test_arrays_are_on_the_device_that_was_asked_for() -> None:
     with sim.Machine("h200", devices=2):
         here, there = xp.ones(3), xp.zeros(3, device=sim.Device(1))

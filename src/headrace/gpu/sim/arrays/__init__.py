@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from headrace.gpu.sim.arrays import creation, elementwise, linalg, reductions, shapes, types
+from headrace.gpu.sim.arrays import creation, elementwise, further, linalg, reductions, shapes, types
 from headrace.gpu.sim.arrays import fft as fft
 from headrace.gpu.sim.arrays.array import Array
 
@@ -27,8 +27,10 @@ _FUNCTIONS = {
     and (name[:2] == "__" or name[0] != "_")
 }
 _TYPES = {name: np.dtype(name).type for name in ("float16", *types._names("bool", "numeric"))}
-globals().update(_FUNCTIONS | _TYPES)
-matmul, tensordot, vecdot = linalg.matmul, linalg.tensordot, linalg.vecdot
+_PRODUCTS = {name: getattr(linalg, name) for name in ("matmul", "tensordot", "trace", "vecdot")}
+_NAMES = further.functions(_FUNCTIONS | _TYPES | _PRODUCTS | {"diagonal": linalg.diagonal})
+further.add_methods(_NAMES)
+globals().update(_NAMES)
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 ndarray = Array
 

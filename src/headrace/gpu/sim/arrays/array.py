@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from headrace.gpu.sim.arrays import work
-from headrace.gpu.sim.arrays.compute import Stored, compute, elementwise, in_place
+from headrace.gpu.sim.arrays.compute import Stored, compute, elementwise
 from headrace.gpu.sim.arrays.indexing import get_item, set_item
-from headrace.gpu.sim.arrays.kernels import multiply_matrices, power
+from headrace.gpu.sim.arrays.kernels import floor_divide, multiply_matrices, power
 from headrace.gpu.sim.arrays.memory import Borrowed
 from headrace.gpu.sim.device import Device
 from headrace.gpu.sim.machine import current_machine
@@ -28,6 +28,10 @@ _CUDA, _CPU = 2, 1  # DLPack's device types
 _SCALARS = (bool, int, float, complex, np.generic)
 
 _Binary = Callable[[Any, Any], Any]
+
+
+def _of_view(name: str, doc: str) -> Any:
+    return property(lambda self: getattr(self._view, name), doc=doc)
 
 
 def _unary(function: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -44,10 +48,9 @@ def _operators(function: Callable[..., Any]) -> tuple[_Binary, _Binary, _Binary]
         return elementwise(function, other, self) if isinstance(other, _OPERANDS) else NotImplemented
 
     def assign(self: Any, other: Any) -> Any:
-        if not isinstance(other, _OPERANDS):
-            return NotImplemented
-        in_place(function, self, other)
-        return self
+        return (
+            elementwise(function, self, other, out=self) if isinstance(other, _OPERANDS) else NotImplemented
+        )
 
     return forward, reflected, assign
 
@@ -70,42 +73,13 @@ class Array(Stored):
 
     # What it is.
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The extents of its dimensions."""
-        shape: tuple[int, ...] = self._view.shape
-        return shape
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """The bytes from an element to the next one in each dimension."""
-        return self._view.strides
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of its elements."""
-        dtype: np.dtype[Any] = self._view.dtype
-        return dtype
-
-    @property
-    def ndim(self) -> int:
-        """The number of its dimensions."""
-        return self._view.ndim
-
-    @property
-    def size(self) -> int:
-        """The number of its elements."""
-        return self._view.size
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all elements."""
-        return self._view.nbytes
-
-    @property
-    def itemsize(self) -> int:
-        """The bytes of an element."""
-        return self._view.itemsize
+    shape = _of_view("shape", "The extents of its dimensions.")
+    strides = _of_view("strides", "The bytes from an element to the next one in each dimension.")
+    dtype = _of_view("dtype", "The type of its elements.")
+    ndim = _of_view("ndim", "The number of its dimensions.")
+    size = _of_view("size", "The number of its elements.")
+    nbytes = _of_view("nbytes", "The bytes of all elements.")
+    itemsize = _of_view("itemsize", "The bytes of an element.")
 
     @property
     def device(self) -> Any:
@@ -171,7 +145,7 @@ class Array(Stored):
     def __len__(self) -> int:
         if not self.ndim:
             raise TypeError("an array without dimensions has no length")
-        return self.shape[0]
+        return int(self.shape[0])
 
     def __iter__(self) -> Iterator[Any]:
         return (self[number] for number in range(len(self)))
@@ -263,7 +237,7 @@ class Array(Stored):
     __sub__, __rsub__, __isub__ = _operators(np.subtract)
     __mul__, __rmul__, __imul__ = _operators(np.multiply)
     __truediv__, __rtruediv__, __itruediv__ = _operators(np.true_divide)
-    __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(np.floor_divide)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(floor_divide)
     __mod__, __rmod__, __imod__ = _operators(np.remainder)
     __pow__, __rpow__, __ipow__ = _operators(power)
     __and__, __rand__, __iand__ = _operators(np.bitwise_and)

@@ -145,6 +145,8 @@ def queue(
     given = [_plain(value) for value in args]
     named = {name: _plain(value) for name, value in options.items()}
 
+    name = getattr(function, "__name__", "kernel").strip("_")
+
     def effect() -> None:
         try:
             with np.errstate(all="ignore"):
@@ -152,18 +154,23 @@ def queue(
         except np.linalg.LinAlgError:  # CuPy's kernels raise nothing either
             found = [np.nan] * len(targets)
         for target, one in zip(targets, found if isinstance(found, tuple | list) else [found], strict=True):
+            if np.shape(one) not in (target.shape, ()):
+                raise ValueError(
+                    f"{name}: the shape of its result depends on values, which it does not wait for"
+                )
             np.copyto(target, one, casting="unsafe")
 
-    name = getattr(function, "__name__", "kernel").strip("_")
     work.run(name, effect, work.views_in([*given, *named.values()]), targets, operations)
 
 
-def compute_now(function: Callable[..., Any], *args: Stored) -> Any:
+def compute_now(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Return the results of a function whose shapes depend on values; the host waits for the current stream."""
-    given, found = [one._view for one in args], []
-    work.run(getattr(function, "__name__", "kernel"), lambda: found.append(function(*given)), given, [])
+    given, found = [_plain(one) for one in args], []
+    name = getattr(function, "__name__", "kernel")
+    work.run(name, lambda: found.append(function(*given, **options)), work.views_in(given), [])
     work.array_stream().sync()
-    return [stored(values) for values in found[0]]
+    values = found[0]
+    return [stored(one) for one in values] if isinstance(values, tuple) else stored(np.asarray(values))
 
 
 def new(shape: tuple[int, ...], dtype: Any) -> Any:
@@ -183,19 +190,20 @@ def stored(values: View) -> Any:
     return result
 
 
-def elementwise(function: Callable[..., Any], *args: Any) -> Any:
-    """Queue a function that computes each element by itself, of arrays that are broadcast."""
-    return compute(function, *args, like="element")
+def elementwise(function: Callable[..., Any], *args: Any, out: Any = None) -> Any:
+    """Queue a function that computes each element by itself, of arrays that are broadcast.
 
-
-def in_place(function: Callable[..., Any], array: Stored, other: Any) -> None:
-    """Queue such a function; its result replaces the elements of the first array."""
-    _, [(shape, dtype)] = _results(function, (_key(array), _key(other)), (), "element")
-    view = array._view
+    The results replace the elements of `out`, if that is given.
+    """
+    if out is None:
+        return compute(function, *args, like="element")
+    _, [(shape, dtype)] = _results(function, tuple(map(_key, args)), (), "element")
+    view = out._view
     if shape != view.shape:
         raise ValueError(
             f"an array of shape {view.shape} cannot hold the result, which has the shape {shape}"
         )
     if not np.can_cast(dtype, view.dtype, "same_kind"):
         raise TypeError(f"an array of {view.dtype} cannot hold the result, which is of {dtype}")
-    queue(function, (array, other), {}, [view])
+    queue(function, args, {}, [view])
+    return out

@@ -13,71 +13,66 @@ from headrace.gpu.sim.arrays.compute import compute, new
 from headrace.gpu.sim.arrays.work import on_device
 
 
-def _filled(shape: Any, value: Any, dtype: Any, device: Any) -> Any:
-    extents = (
-        tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
-    )
+def _extents(shape: Any) -> tuple[int, ...]:
+    extents = tuple(map(operator.index, shape if isinstance(shape, tuple | list) else (shape,)))
     if any(extent < 0 for extent in extents):
         raise ValueError(f"an extent is 0 or more, and the shape is {shape}")
-    if isinstance(value, Array):
-        return _filled_with(extents, value, dtype, device)
+    return extents
+
+
+def _filled(shape: Any, value: Any, dtype: Any, device: Any) -> Any:
+    extents = _extents(shape)
     with on_device(device):
+        if isinstance(value, Array):
+            return compute(np.full, extents, value, dtype=np.dtype(dtype or value.dtype))
         result = new(extents, np.full((), value, dtype).dtype)
         view = result._view
         work.run("fill", lambda: view.fill(value), [], [view])
     return result
 
 
-def _filled_with(shape: tuple[int, ...], value: Array, dtype: Any, device: Any) -> Any:
-    with on_device(device):
-        return compute(np.full, shape, value, dtype=np.dtype(dtype or value.dtype))
-
-
-def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Return an array of zeros."""
     return _filled(shape, 0, dtype or np.float64, device)
 
 
-def ones(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Return an array of ones."""
     return _filled(shape, 1, dtype or np.float64, device)
 
 
-def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Return an array of one value."""
     return _filled(shape, fill_value, dtype, device)
 
 
-def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Any:
+def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Return an array whose elements are whatever is in its memory."""
-    extents = (
-        tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
-    )
     with on_device(device):
-        return new(extents, dtype or np.float64)
+        return new(_extents(shape), dtype or np.float64)
 
 
-def zeros_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Any:
+def zeros_like(x: Array, /, dtype: Any = None, *, device: Any = None) -> Any:
     """Return zeros in the shape of an array."""
     return _filled(x.shape, 0, dtype or x.dtype, device)
 
 
-def ones_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Any:
+def ones_like(x: Array, /, dtype: Any = None, *, device: Any = None) -> Any:
     """Return ones in the shape of an array."""
     return _filled(x.shape, 1, dtype or x.dtype, device)
 
 
-def full_like(x: Array, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+def full_like(x: Array, /, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Return one value in the shape of an array."""
     return _filled(x.shape, fill_value, dtype or x.dtype, device)
 
 
-def empty_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Any:
+def empty_like(x: Array, /, dtype: Any = None, *, device: Any = None) -> Any:
     """Return a new array in the shape of an array."""
     return empty(x.shape, dtype=dtype or x.dtype, device=device)
 
 
-def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Any:
+def arange(start: Any, /, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None) -> Any:
     """Return evenly spaced numbers before an end."""
     first, end = (0, start) if stop is None else (start, stop)
     with on_device(device):
@@ -85,7 +80,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
 
 
 def linspace(
-    start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
+    start: Any, stop: Any, /, num: int = 50, *, dtype: Any = None, device: Any = None, endpoint: bool = True
 ) -> Any:
     """Return so many evenly spaced numbers of an interval."""
     with on_device(device):
@@ -119,7 +114,7 @@ def _dtype(dtype: Any) -> Any:
     return None if dtype is None else np.dtype(dtype)
 
 
-def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Any:
+def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:
     """Return an array of numbers, of an array on the device without a copy, or of one on the host with a copy."""
     if not isinstance(obj, Array) and hasattr(obj, "__cuda_array_interface__"):
         obj = array_at(obj.__cuda_array_interface__, obj)

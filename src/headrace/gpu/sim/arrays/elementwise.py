@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from headrace.gpu.sim.arrays import kernels
-from headrace.gpu.sim.arrays.compute import Stored, elementwise
+from headrace.gpu.sim.arrays.compute import Stored, compute_now, elementwise
 
 _Function = Callable[..., Any]
 
@@ -24,74 +24,40 @@ def _checked(name: str, *args: Any) -> None:
         raise TypeError(f"{name} takes at least one array")
 
 
-def _one(function: _Function, name: str) -> _Function:
-    def compute(x: Any, /) -> Any:
-        _checked(name, x)
-        return elementwise(function, x)
+def of_elements(function: _Function, name: str, count: int | None = None) -> _Function:
+    """Return a function of the module for one of NumPy's, which computes each element by itself."""
+    if (count or getattr(function, "nin", 1)) == 1:
 
-    return _named(compute, name)
+        def compute(x: Any, /, *, out: Any = None) -> Any:
+            _checked(name, x)
+            return elementwise(function, x, out=out)
 
+    else:
 
-def _two(function: _Function, name: str) -> _Function:
-    def compute(x1: Any, x2: Any, /) -> Any:
-        _checked(name, x1, x2)
-        return elementwise(function, x1, x2)
+        def compute(x1: Any, x2: Any, /, *, out: Any = None) -> Any:  # type: ignore[misc]
+            _checked(name, x1, x2)
+            return elementwise(function, x1, x2, out=out)
 
-    return _named(compute, name)
-
-
-def _named(function: _Function, name: str) -> _Function:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Compute the standard's function ``{name}`` of each element."
-    return function
+    compute.__name__ = compute.__qualname__ = name
+    compute.__doc__ = f"Compute NumPy's function ``{name}`` of each element."
+    return compute
 
 
-_OF_ONE = (
-    *(
-        "abs",
-        "acos",
-        "acosh",
-        "asin",
-        "asinh",
-        "atan",
-        "atanh",
-        "bitwise_invert",
-        "ceil",
-        "conj",
-        "cos",
-        "cosh",
-    ),
-    *("exp", "expm1", "floor", "imag", "isfinite", "isinf", "isnan", "log", "log10", "log1p", "log2"),
-    *("logical_not", "negative", "positive", "real", "reciprocal", "round", "sign", "signbit", "sin", "sinh"),
-    *("sqrt", "square", "tan", "tanh", "trunc"),
-)
-_OF_TWO = (
-    *(
-        "add",
-        "atan2",
-        "bitwise_and",
-        "bitwise_left_shift",
-        "bitwise_or",
-        "bitwise_right_shift",
-        "bitwise_xor",
-    ),
-    *(
-        "copysign",
-        "divide",
-        "equal",
-        "floor_divide",
-        "greater",
-        "greater_equal",
-        "hypot",
-        "less",
-        "less_equal",
-    ),
-    *("logaddexp", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "multiply", "nextafter"),
-    *("not_equal", "remainder", "subtract"),
-)
-globals().update({name: _one(getattr(np, name), name) for name in _OF_ONE})
-globals().update({name: _two(getattr(np, name), name) for name in _OF_TWO})
-pow = _two(kernels.power, "pow")
+_NAMES = """
+abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_invert bitwise_left_shift bitwise_or
+bitwise_right_shift bitwise_xor ceil conj copysign cos cosh divide equal exp expm1 floor greater greater_equal
+hypot imag isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not
+logical_or logical_xor maximum minimum multiply negative nextafter not_equal positive real reciprocal remainder
+sign signbit sin sinh sqrt square subtract tan tanh trunc
+"""
+globals().update({name: of_elements(getattr(np, name), name) for name in _NAMES.split()})
+floor_divide, pow = of_elements(kernels.floor_divide, "floor_divide", 2), of_elements(kernels.power, "pow", 2)
+
+
+def round(x: Any, /, decimals: int = 0, *, out: Any = None) -> Any:
+    """Round to so many decimals, halves to even."""
+    _checked("round", x)
+    return elementwise(np.round, x, decimals, out=out)
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
@@ -100,7 +66,9 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     return elementwise(kernels.clip, x, min, max)
 
 
-def where(condition: Any, x1: Any, x2: Any, /) -> Any:
-    """Choose each element from one of two arrays."""
+def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
+    """Choose each element from one of two arrays; without these, return where the condition is true."""
+    if x1 is None and x2 is None:
+        return tuple(compute_now(np.nonzero, condition))
     _checked("where", condition, x1, x2)
     return elementwise(np.where, condition, x1, x2)

@@ -65,6 +65,11 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     return compute(np.linalg.vector_norm, x, axis=axis, keepdims=keepdims, ord=ord)
 
 
+def norm(x: Any, /, ord: Any = None, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """Return norms of vectors or matrices, as NumPy's function of this name."""
+    return _factor(np.linalg.norm, x, ord=ord, axis=axis, keepdims=keepdims)
+
+
 def matrix_power(x: Any, n: int, /) -> Any:
     """Return powers of matrices."""
     return _factor(np.linalg.matrix_power, x, n)
@@ -80,26 +85,6 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Any:
     return _factor(np.linalg.cholesky, x, upper=upper)
 
 
-def det(x: Any, /) -> Any:
-    """Return determinants."""
-    return _factor(np.linalg.det, x)
-
-
-def eigh(x: Any, /) -> Any:
-    """Return eigenvalues and eigenvectors of symmetric matrices."""
-    return _factor(np.linalg.eigh, x)
-
-
-def eigvalsh(x: Any, /) -> Any:
-    """Return eigenvalues of symmetric matrices."""
-    return _factor(np.linalg.eigvalsh, x)
-
-
-def inv(x: Any, /) -> Any:
-    """Return inverses of matrices."""
-    return _factor(np.linalg.inv, x)
-
-
 def pinv(x: Any, /, *, rtol: Any = None) -> Any:
     """Return pseudo-inverses of matrices."""
     return _factor(np.linalg.pinv, x, rtol=rtol)
@@ -108,11 +93,6 @@ def pinv(x: Any, /, *, rtol: Any = None) -> Any:
 def qr(x: Any, /, *, mode: str = "reduced") -> Any:
     """Return the factors Q and R of matrices."""
     return _factor(np.linalg.qr, x, mode=mode)
-
-
-def slogdet(x: Any, /) -> Any:
-    """Return signs and logarithms of determinants."""
-    return _factor(np.linalg.slogdet, x)
 
 
 def solve(x1: Any, x2: Any, /) -> Any:
@@ -125,6 +105,15 @@ def svd(x: Any, /, *, full_matrices: bool = True) -> Any:
     return _factor(np.linalg.svd, x, full_matrices=full_matrices)
 
 
-def svdvals(x: Any, /) -> Any:
-    """Return the singular values of matrices."""
-    return _factor(np.linalg.svdvals, x)
+def _of_matrices(function: Any) -> Any:
+    def factor(x: Any, /) -> Any:
+        return _factor(function, x)
+
+    factor.__name__ = factor.__qualname__ = function.__name__
+    factor.__doc__ = f"Compute the standard's function ``{function.__name__}``."
+    return factor
+
+
+det, inv, slogdet = _of_matrices(np.linalg.det), _of_matrices(np.linalg.inv), _of_matrices(np.linalg.slogdet)
+eigh, eigvalsh = _of_matrices(np.linalg.eigh), _of_matrices(np.linalg.eigvalsh)
+svdvals = _of_matrices(np.linalg.svdvals)

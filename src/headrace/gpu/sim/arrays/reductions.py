@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import numpy as np
 
@@ -18,53 +19,57 @@ def _dtype(dtype: Any) -> Any:
     return None if dtype is None else np.dtype(dtype)
 
 
-def all(x: Any, /, *, axis: _Axis = None, keepdims: bool = False) -> Any:
+def all(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
     """Return whether all elements are true."""
     return compute(np.all, x, axis=axis, keepdims=keepdims)
 
 
-def any(x: Any, /, *, axis: _Axis = None, keepdims: bool = False) -> Any:
+def any(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
     """Return whether any element is true."""
     return compute(np.any, x, axis=axis, keepdims=keepdims)
 
 
-def max(x: Any, /, *, axis: _Axis = None, keepdims: bool = False) -> Any:
+def max(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
     """Return the largest element."""
     return compute(np.max, x, axis=axis, keepdims=keepdims)
 
 
-def min(x: Any, /, *, axis: _Axis = None, keepdims: bool = False) -> Any:
+def min(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
     """Return the smallest element."""
     return compute(np.min, x, axis=axis, keepdims=keepdims)
 
 
-def sum(x: Any, /, *, axis: _Axis = None, dtype: Any = None, keepdims: bool = False) -> Any:
+def sum(x: Any, /, axis: _Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
     """Return the sum."""
     return compute(np.sum, x, axis=axis, dtype=_dtype(dtype), keepdims=keepdims)
 
 
-def prod(x: Any, /, *, axis: _Axis = None, dtype: Any = None, keepdims: bool = False) -> Any:
+def prod(x: Any, /, axis: _Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
     """Return the product."""
     return compute(np.prod, x, axis=axis, dtype=_dtype(dtype), keepdims=keepdims)
 
 
-def mean(x: Any, /, *, axis: _Axis = None, keepdims: bool = False) -> Any:
+def mean(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
     """Return the mean."""
     return compute(kernels.mean, x, axis=axis, keepdims=keepdims)
 
 
-def std(x: Any, /, *, axis: _Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+def std(
+    x: Any, /, axis: _Axis = None, *, correction: float = 0.0, keepdims: bool = False, ddof: float = 0.0
+) -> Any:
     """Return the standard deviation."""
-    return compute(kernels.deviation, x, axis=axis, correction=correction, keepdims=keepdims)
+    return compute(kernels.deviation, x, axis=axis, correction=correction + ddof, keepdims=keepdims)
 
 
-def var(x: Any, /, *, axis: _Axis = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+def var(
+    x: Any, /, axis: _Axis = None, *, correction: float = 0.0, keepdims: bool = False, ddof: float = 0.0
+) -> Any:
     """Return the variance."""
-    return compute(kernels.variance, x, axis=axis, correction=correction, keepdims=keepdims)
+    return compute(kernels.variance, x, axis=axis, correction=correction + ddof, keepdims=keepdims)
 
 
 def cumulative_sum(
-    x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+    x: Any, /, axis: int | None = None, dtype: Any = None, *, include_initial: bool = False
 ) -> Any:
     """Return the sums up to each element."""
     options = {"axis": axis, "dtype": _dtype(dtype), "include_initial": include_initial}
@@ -72,7 +77,7 @@ def cumulative_sum(
 
 
 def cumulative_prod(
-    x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+    x: Any, /, axis: int | None = None, dtype: Any = None, *, include_initial: bool = False
 ) -> Any:
     """Return the products up to each element."""
     options = {"axis": axis, "dtype": _dtype(dtype), "include_initial": include_initial}
@@ -88,17 +93,17 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
 # Searching.
 
 
-def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
     """Return where the largest element is."""
     return compute(np.argmax, x, axis=axis, keepdims=keepdims)
 
 
-def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
     """Return where the smallest element is."""
     return compute(np.argmin, x, axis=axis, keepdims=keepdims)
 
 
-def count_nonzero(x: Any, /, *, axis: _Axis = None, keepdims: bool = False) -> Any:
+def count_nonzero(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
     """Return how many elements are not zero."""
     return compute(np.count_nonzero, x, axis=axis, keepdims=keepdims)
 
@@ -116,14 +121,14 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None)
     return compute(kernels.searchsorted, x1, x2, sorter, side=side, operations=_of_sorting(x2, x1))
 
 
-def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
+def take(x: Any, indices: Any, /, axis: int | None = None) -> Any:
     """Return elements at indices along an axis; an index out of bounds counts modulo the extent."""
     if axis is None and x.ndim != 1:
         raise ValueError(f"take needs an axis for an array of {x.ndim} dimensions")
     return compute(kernels.take, x, indices, axis=axis)
 
 
-def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
+def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
     """Return elements at the indices for each place; an index out of bounds counts modulo the extent."""
     return compute(kernels.take_along_axis, x, indices, axis=axis)
 
@@ -137,13 +142,13 @@ def _of_sorting(x: Stored, among: Stored) -> float:
     return x._view.size * math.log2(among._view.size + 2)
 
 
-def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+def sort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
     """Return the elements in order."""
     options: dict[str, Any] = {"axis": axis, "descending": descending, "stable": stable}
     return compute(kernels.sort, x, operations=_STEP * _of_sorting(x, x), **options)
 
 
-def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+def argsort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:
     """Return the indices that put the elements in order."""
     options: dict[str, Any] = {"axis": axis, "descending": descending, "stable": stable}
     return compute(kernels.argsort, x, operations=_STEP * _of_sorting(x, x), **options)
@@ -152,27 +157,9 @@ def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool
 # Sets. The number of different values is a value, so the host waits for the stream.
 
 
-class UniqueAll(NamedTuple):
-    """What `unique_all` returns."""
-
-    values: Any
-    indices: Any
-    inverse_indices: Any
-    counts: Any
-
-
-class UniqueCounts(NamedTuple):
-    """What `unique_counts` returns."""
-
-    values: Any
-    counts: Any
-
-
-class UniqueInverse(NamedTuple):
-    """What `unique_inverse` returns."""
-
-    values: Any
-    inverse_indices: Any
+UniqueAll = namedtuple("UniqueAll", "values indices inverse_indices counts")
+UniqueCounts = namedtuple("UniqueCounts", "values counts")
+UniqueInverse = namedtuple("UniqueInverse", "values inverse_indices")
 
 
 def unique_all(x: Any, /) -> UniqueAll:

@@ -33,17 +33,17 @@ def broadcast_arrays(*arrays: Any) -> list[Any]:
     return [broadcast_to(one, shape) for one in arrays]
 
 
-def expand_dims(x: Any, /, *, axis: int = 0) -> Any:
+def expand_dims(x: Any, /, axis: int = 0) -> Any:
     """Return a view with another dimension, of the extent 1."""
     return _view(np.expand_dims, x, axis)
 
 
-def squeeze(x: Any, /, axis: int | tuple[int, ...]) -> Any:
+def squeeze(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
     """Return a view without dimensions of the extent 1."""
     return _view(np.squeeze, x, axis)
 
 
-def flip(x: Any, /, *, axis: int | tuple[int, ...] | None = None) -> Any:
+def flip(x: Any, /, axis: int | tuple[int, ...] | None = None) -> Any:
     """Return a view in the opposite order."""
     return _view(np.flip, x, axis)
 
@@ -63,13 +63,13 @@ def matrix_transpose(x: Any, /) -> Any:
     return _view(np.matrix_transpose, x)
 
 
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+def unstack(x: Any, /, axis: int = 0) -> tuple[Any, ...]:
     """Return a view of each part along an axis."""
     moved = moveaxis(x, axis, 0)
     return tuple(moved[number] for number in range(moved.shape[0]))
 
 
-def reshape(x: Any, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Any:
+def reshape(x: Any, /, shape: int | tuple[int, ...], *, copy: bool | None = None) -> Any:
     """Return the elements in another shape: a view, unless that needs a copy or one is asked for."""
     if not copy:
         try:
@@ -77,30 +77,30 @@ def reshape(x: Any, /, shape: tuple[int, ...], *, copy: bool | None = None) -> A
         except ValueError:
             if copy is False:
                 raise
-    return compute(np.reshape, x, tuple(shape))
+    return compute(np.reshape, x, shape if isinstance(shape, int) else tuple(shape))
 
 
-def concat(arrays: _Arrays, /, *, axis: int | None = 0) -> Any:
+def concat(arrays: _Arrays, /, axis: int | None = 0) -> Any:
     """Return arrays joined along an axis."""
     return compute(np.concat, list(arrays), axis=axis)
 
 
-def stack(arrays: _Arrays, /, *, axis: int = 0) -> Any:
+def stack(arrays: _Arrays, /, axis: int = 0) -> Any:
     """Return arrays joined along a new axis."""
     return compute(np.stack, list(arrays), axis=axis)
 
 
-def roll(x: Any, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None) -> Any:
+def roll(x: Any, /, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None) -> Any:
     """Return the elements moved along an axis; those that leave at the end come in at the beginning."""
     return compute(np.roll, x, shift, axis=axis)
 
 
-def tile(x: Any, repetitions: tuple[int, ...], /) -> Any:
+def tile(x: Any, repetitions: int | tuple[int, ...], /) -> Any:
     """Return an array of copies of an array."""
-    return compute(np.tile, x, tuple(repetitions))
+    return compute(np.tile, x, repetitions if isinstance(repetitions, int) else tuple(repetitions))
 
 
-def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
+def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> Any:
     """Return each element several times; if an array tells how often, the host waits for the stream."""
     if not isinstance(repeats, Stored):
         return compute(np.repeat, x, operator.index(repeats), axis=axis)

@@ -27,8 +27,8 @@ def _names(*kinds: str) -> list[str]:
     return [name for kind in kinds for name in _KINDS[kind]]
 
 
-def _of(type_or_array: Any) -> np.dtype[Any]:
-    return type_or_array.dtype if isinstance(type_or_array, Array) else np.dtype(type_or_array)
+def _of(type_or_array: Any) -> Any:
+    return np.dtype(type_or_array.dtype if isinstance(type_or_array, Array) else type_or_array)
 
 
 def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
