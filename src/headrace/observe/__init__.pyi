@@ -37,7 +37,6 @@ from headrace.observe.figures.statistics import WorkersStatistics as WorkersStat
 from headrace.observe.loggers.arrow_logger import ArrowLogger as ArrowLogger
 from headrace.observe.loggers.console_loggers import AsyncConsoleLogger as AsyncConsoleLogger
 from headrace.observe.loggers.console_loggers import BasicConsoleLogger as BasicConsoleLogger
-from headrace.observe.loggers.console_loggers import GXFConsoleLogger as GXFConsoleLogger
 from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource as AsyncDataLoggerResource
 from headrace.observe.loggers.data_loggers import AsyncQueuePolicy as AsyncQueuePolicy
 from headrace.observe.loggers.data_loggers import DataLogger as DataLogger

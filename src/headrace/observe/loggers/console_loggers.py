@@ -145,12 +145,6 @@ def _is_elsewhere(value: Any) -> bool:
     return not isinstance(value, np.ndarray) and is_array(value)
 
 
-class GXFConsoleLogger(BasicConsoleLogger):
-    """The same as :class:`BasicConsoleLogger`, which prints the tensors of every message."""
-
-    _label = "GXFConsoleLogger"
-
-
 class PortPrinter(BasicConsoleLogger):
     """Prints the messages of ports that patterns name, such as ``camera.out``, ``camera.*`` or ``camera``."""
 
