@@ -58,7 +58,9 @@ LAYERS = {
         "resources",
         "_web",
     },
+    "planner": {"brief", "lazy", "gpu", "core", "_runtime", "resources", "observe"},
     "application": {
+        "planner",
         "brief",
         "lazy",
         "notebook",
@@ -82,7 +84,7 @@ LAYERS = {
     "vocabulary": {"brief", "tensor", "core", "conditions", "application"},
     "cli": {
         *("version", "bundled", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
-        *("waits", "operators", "topics", "observe", "application"),
+        *("waits", "operators", "topics", "observe", "application", "planner", "resources"),
     },
     "parts": {
         *("version", "waits", "gpu", "core", "_runtime", "conditions", "link", "observe", "application"),

@@ -32,7 +32,7 @@ from headrace.core.log_fields import RunFields
 from headrace.core.log_output import formattable
 from headrace.core.metadata import MetadataDictionary
 from headrace.core.operator import Operator
-from headrace.core.parameter import holder_of
+from headrace.core.parameters import holder_of
 from headrace.replicas.crew import Crew, Lane, job_port
 from headrace.replicas.crossing import receive, send
 from headrace.replicas.expansion import let_run_for_jobs

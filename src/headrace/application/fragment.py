@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.application.draining import drain
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
     from headrace.operators.feed import Feed
     from headrace.operators.results import Results
+    from headrace.planner.plan import Plan
     from headrace.resources import CudaGreenContextPool
     from headrace.topics import Publication, Subscription
 
@@ -529,6 +531,22 @@ class Fragment(Composition):
         """Capture every chain of operators that say ``capturable = True``; it takes the options of `capture`."""
         self._headrace.check_composing("capture_chains()")
         self._headrace.chain_options = options
+
+    def use_plan(self, plan: str | os.PathLike[str] | Plan | None) -> None:
+        """Declare what a plan says of slices, shared streams and segments, in every later run.
+
+        ``headrace plan`` writes plans; ``HEADRACE_PLAN`` and ``headrace run --plan`` do the same for one run. The
+        plan is checked when the graph is composed: it is for one device, and for one graph.
+
+        Parameters
+        ----------
+        plan
+            The file, or a plan that was read from one; None to use none.
+        """
+        from headrace.planner.plan import Plan
+
+        self._headrace.check_whole("use_plan()")
+        self._headrace.plan = plan if isinstance(plan, Plan) or plan is None else os.fspath(plan)
 
     def draw(self, style: str = "text", *, unfold: bool = False) -> str:
         """Return the graph drawn in a style, composed first if necessary.

@@ -70,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for: off, verify, strict; what became of them is printed at the end"
     )
     _add(how, "--capture", text, choices=MODES)
+    _add(how, "--plan", "use the slices, streams and segments of a plan", metavar="FILE")
     text = "run each fragment of the application in a process of its own"
     _add(how, "--processes", text, action="store_const", const="1")
     text = "run each fragment as an actor of Ray: on this machine (auto), or on the cluster at ADDRESS"

@@ -11,7 +11,7 @@ from headrace.core.function import FunctionOperator
 from headrace.core.graph import is_sink
 from headrace.core.loops import settle_execution
 from headrace.core.operator import Operator
-from headrace.core.parameter import holder_of
+from headrace.core.parameters import holder_of
 from headrace.core.ports import IOSpec
 from headrace.core.queues import queues_of
 from headrace.core.resource import Resource

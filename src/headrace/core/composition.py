@@ -269,6 +269,7 @@ class InnerComposition:
         try:
             self.composition.compose()
             made += self.compose_parts()
+            self.follow_plan()
             self.check_settings(made)
             for operator in made:
                 operator._headrace.recall_values()
@@ -279,6 +280,9 @@ class InnerComposition:
     def compose_parts(self) -> list[Operator]:
         """Compose the fragments that it consists of, and return the operators that they created."""
         return []
+
+    def follow_plan(self) -> None:
+        """Declare what a plan says besides of streams, slices and segments."""
 
     def follow_graph(self) -> None:
         """Let the graphs of the fragments that it consists of follow its own, which was changed in a run."""

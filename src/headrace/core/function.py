@@ -37,7 +37,7 @@ from headrace.core.errors import GraphError, choices
 from headrace.core.inner import Inner
 from headrace.core.joins import JoinRule
 from headrace.core.operator import InnerOperator, Operator
-from headrace.core.parameter import REQUIRED, Live, reserved_names
+from headrace.core.parameters import REQUIRED, Live, reserved_names
 from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
 from headrace.core.whole_numbers import whole_number
 

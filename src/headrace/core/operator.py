@@ -18,7 +18,8 @@ from headrace.core.inner import Inner
 from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.notes import noting
-from headrace.core.parameter import check_parameter_name
+from headrace.core.parameter_fields import set_up
+from headrace.core.parameters import check_parameter_name
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 from headrace.core.replicas import Replicas, Replication
 from headrace.core.resource import Resource
@@ -27,15 +28,19 @@ from headrace.core.wiring import Connectable, InnerConnectable
 
 if TYPE_CHECKING:
     import logging
+    from dataclasses import InitVar
+    from typing import Literal
 
     from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.error_policy import OnError
+    from headrace.core.durations import Duration
+    from headrace.core.error_policy import OnError, OnStuck
     from headrace.core.execution import DynamicFlows
     from headrace.core.graph import Beyond, Flow
     from headrace.core.joins import JoinRule
     from headrace.core.node import Node, Receiver, Transmitter
-    from headrace.core.parameter import Parameter
+    from headrace.core.parameter_fields import argument, declared, required
+    from headrace.core.parameters import Parameter
 
 S = TypeVar("S")
 Part: TypeAlias = BareCondition | Resource | Arg | list[Arg]
@@ -134,7 +139,7 @@ class InnerOperator(InnerConnectable):
         )
         operator.spec = self.spec_type(fragment, operator.name, check)
         with noting(f"raised in setup of operator {operator.name!r} ({type(operator).__name__})"):
-            operator.setup(operator.spec)
+            set_up(operator, operator.spec)
         live = {name: parameter for name, parameter in operator.spec.params.items() if parameter.is_live}
         self.live_state = LiveValues(operator, live) if live else None
         self.take_policies(keywords)
@@ -283,19 +288,45 @@ class InnerOperator(InnerConnectable):
         self.knobs.recall()
 
 
-class Operator(Connectable):
+if TYPE_CHECKING:
+
+    @declared
+    class _Arguments(Connectable):
+        """The arguments that every operator takes, for the constructors of classes with `declared`."""
+
+        fragment: Composition = required(kw_only=False)
+        _1: InitVar[Part] = argument(kw_only=False, default=...)
+        _2: InitVar[Part] = argument(kw_only=False, default=...)
+        _3: InitVar[Part] = argument(kw_only=False, default=...)
+        _4: InitVar[Part] = argument(kw_only=False, default=...)
+        _5: InitVar[Part] = argument(kw_only=False, default=...)
+        _6: InitVar[Part] = argument(kw_only=False, default=...)
+        name: str = argument(default="")
+        on_error: OnError = argument(default="stop")
+        deadline: InitVar[Duration] = argument(default=...)
+        on_stuck: InitVar[OnStuck] = argument(default=...)
+        workers: InitVar[int] = argument(default=1)
+        on: InitVar[Literal["threads", "processes"]] = argument(default="threads")
+        ordered: InitVar[bool] = argument(default=True)
+
+else:
+    _Arguments = Connectable
+
+
+class Operator(_Arguments):
     """The base of operators; subclass it and write `setup` and `compute`.
 
-    A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass:
-    type checkers then know it, and a value of another type is rejected when the operator is created.
+    Its parameters are fields of the class, as those of a dataclass: a value of another type is rejected when the
+    operator is created, and type checkers know the attributes and the arguments of the constructor.
 
     ::
 
+        @declared
         class Scale(Operator):
-            factor: float
+            factor: float = 1.0
+            mode: str = parameter(default="fast", choices=("fast", "exact"))
 
-            def setup(self, spec: OperatorSpec) -> None:
-                spec.param("factor", 1.0)
+    What is known only when an operator is created is declared in `setup`, by ``spec.param``.
 
     Parameters
     ----------
@@ -306,7 +337,7 @@ class Operator(Connectable):
     name
         The operator's unique name, which errors use too; by default the class's name, made unique.
     **kwargs
-        The parameters that `setup` declares. A condition, a resource, `on_error`, `deadline` and `on_stuck` may be
+        The parameters. A condition, a resource, `on_error`, `deadline` and `on_stuck` may be
         given by keyword too. ``workers=4`` runs four replicas of the operator at once; ``on="processes"`` runs them
         in processes of their own, and ``ordered=False`` lets their results leave as they come.
     """

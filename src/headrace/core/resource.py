@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.core.construction import check_name, constructor, refuse_keywords
 from headrace.core.inner import Inner
-from headrace.core.parameter import check_parameter_name
+from headrace.core.parameter_fields import set_up
+from headrace.core.parameters import check_parameter_name
 from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Component:
         self.name = name or kind.__name__.lower()
         check = partial(check_parameter_name, kind=kind, base=self._headrace.base)
         self.spec = self._headrace.spec_type(fragment, check)
-        self.setup(self.spec)
+        set_up(self, self.spec)
         unknown = [key for key in kwargs if key not in self.spec.params]
         if unknown:
             refuse_keywords(kind, unknown, list(self.spec.params))

@@ -18,11 +18,15 @@ from headrace.core.construction import Arg, ArgList, named_values, needs_fragmen
 from headrace.core.errors import GraphError, ParameterError, absent, choices
 from headrace.core.inner import Inner
 from headrace.core.notes import noting
-from headrace.core.parameter import check_parameter_name
+from headrace.core.parameter_fields import set_up
+from headrace.core.parameters import check_parameter_name
 from headrace.core.spec import ComponentSpec
 from headrace.core.wiring import Connectable, InnerConnectable, Port, name_of, owner_of
 
 if TYPE_CHECKING:
+    from dataclasses import InitVar
+
+    from headrace.core.parameter_fields import argument, declared, required
     from headrace.core.wiring import End
 
 
@@ -65,7 +69,7 @@ class InnerSubgraph(InnerConnectable, InnerComposition):
     def set_up(self) -> None:
         """Let the program declare parameters."""
         self.subgraph.spec = self.spec
-        self.subgraph.setup(self.spec)
+        set_up(self.subgraph, self.spec)
 
     def take_parameters(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
         """Set the parameters, and return the names of the sections among the named values."""
@@ -163,16 +167,29 @@ class InnerSubgraph(InnerConnectable, InnerComposition):
         self.subgraph.fragment._headrace.check_composing(call)
 
 
-class Subgraph(Connectable, Composition):
+if TYPE_CHECKING:
+
+    @declared
+    class _Arguments(Connectable):
+        """The arguments that every subgraph takes, for the constructors of classes with `declared`."""
+
+        fragment: Composition = required(kw_only=False)
+        _1: InitVar[Arg | list[Arg]] = argument(kw_only=False, default=...)
+        _2: InitVar[Arg | list[Arg]] = argument(kw_only=False, default=...)
+        name: str = argument(default="")
+
+else:
+    _Arguments = Connectable
+
+
+class Subgraph(_Arguments, Composition):
     """A group of operators that is connected as one; subclass it and write `compose`.
 
     ::
 
+        @declared
         class Eye(Subgraph):
-            exposure: float
-
-            def setup(self, spec):
-                spec.param("exposure", 0.01)
+            exposure: float = 0.01
 
             def compose(self):
                 camera = CameraOp(self, exposure=self.exposure, name="camera")
@@ -192,7 +209,7 @@ class Subgraph(Connectable, Composition):
     name
         Its name; the names of its operators begin with it. By default the class's name, made unique.
     **kwargs
-        The parameters that `setup` declares.
+        The parameters.
     """
 
     fragment: Composition
@@ -224,7 +241,7 @@ class Subgraph(Connectable, Composition):
     # Methods that a subclass overrides.
 
     def setup(self, spec: SubgraphSpec) -> None:
-        """Declare parameters by ``spec.param``, as in an operator."""
+        """Declare parameters by ``spec.param``, for a class without `declared`."""
 
     # Methods that compose calls.
 

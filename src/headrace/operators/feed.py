@@ -43,7 +43,6 @@ class FeedOp(ChannelOperator):
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output."""
         spec.output("out")
-        super().setup(spec)
 
     def compute(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:
         """Emit the next frame, ordered after the work that the program had launched when it put the frame."""

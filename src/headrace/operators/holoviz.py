@@ -14,12 +14,13 @@ from headrace.conditions import BooleanCondition
 from headrace.core.condition_types import ConditionType
 from headrace.core.construction import named_values, needs_fragment
 from headrace.core.errors import ParameterError
+from headrace.core.parameter_fields import declared, parameter
 from headrace.core.ports import IOSpec
 from headrace.core.run_files import path_of_start
 from headrace.core.spec import OperatorSpec
 from headrace.operators.arrays import Workplace
 from headrace.operators.messages import place_of, tensors_of
-from headrace.operators.tensor_operator import TensorOperator, declare_fields
+from headrace.operators.tensor_operator import TensorOperator
 from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.tensor.copies import HostMemory, copy_from_pinned
 from headrace.viewer import camera as cameras
@@ -36,9 +37,9 @@ from headrace.viewer.layers import THREE_D, LayerError, guess, match
 from headrace.viewer.renderer import Renderer, color_table
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
-    from headrace.core.operator import NamedPart, Part
+    from dataclasses import InitVar
+
+    from headrace.core.parameter_fields import argument
     from headrace.resources import Allocator
 
 _log = logging.getLogger("headrace.viewer")
@@ -54,6 +55,7 @@ _CONTROLS = 80  # pixels, of the page beside the picture
 _MOST_COPIES = 2
 
 
+@declared
 class HolovizOp(TensorOperator):
     """Shows images, shapes, text and depth maps: each tensor is a layer of the picture.
 
@@ -158,33 +160,49 @@ class HolovizOp(TensorOperator):
     MouseButton: ClassVar[TypeAlias] = keys.MouseButton
     Pose3D: ClassVar[TypeAlias] = cameras.Pose3D
 
-    allocator: Any = None
-    receivers: Sequence[Any] = ()
-    tensors: Sequence[Any] = ()
-    color_lut: Sequence[Any] = ()
+    if TYPE_CHECKING:  # no parameter
+        window_close_condition: InitVar[BooleanCondition | None] = argument(default=None)
+    key_callback: Callable[..., object] | None = parameter(default=None, check=callable)
+    unicode_char_callback: Callable[..., object] | None = parameter(default=None, check=callable)
+    mouse_button_callback: Callable[..., object] | None = parameter(default=None, check=callable)
+    scroll_callback: Callable[..., object] | None = parameter(default=None, check=callable)
+    cursor_pos_callback: Callable[..., object] | None = parameter(default=None, check=callable)
+    framebuffer_size_callback: Callable[..., object] | None = parameter(default=None, check=callable)
+    window_size_callback: Callable[..., object] | None = parameter(default=None, check=callable)
+    window_close_callback: Callable[..., object] | None = parameter(default=None, check=callable)
+    allocator: Allocator = parameter(default=None)
+    receivers: Sequence[Any] = parameter(default=(), check=lambda given: _check_receivers(given))
+    tensors: Sequence[Any] = parameter(default=(), check=lambda given: input_specs(given, "tensors"))
+    color_lut: Sequence[Any] = parameter(default=(), check=color_table)
     window_title: str = "Holoviz"
     display_name: str = "DP-0"
-    width: int = 1920
-    height: int = 1080
-    framerate: float = 60.0
-    use_exclusive_display: bool = False
+    width: int = parameter(default=1920, minimum=1, maximum=_LARGEST)
+    height: int = parameter(default=1080, minimum=1, maximum=_LARGEST)
+    framerate: float = parameter(default=60.0, minimum=1e-6, maximum=1000)
+    use_exclusive_display: bool = parameter(
+        default=False, check=lambda given: _refuse_exclusive_display(given)
+    )
     fullscreen: bool = False
     headless: bool = False
     outlets: str = ""
     framebuffer_srgb: bool = False
     vsync: bool = False
-    display_color_space: Any = formats.ColorSpace.AUTO
+    display_color_space: formats.ColorSpace | str = parameter(
+        default=formats.ColorSpace.AUTO, check=lambda given: _check_color_space(given)
+    )
     enable_render_buffer_input: bool = False
     enable_render_buffer_output: bool = False
     enable_depth_buffer_input: bool = False
     enable_depth_buffer_output: bool = False
     enable_camera_pose_output: bool = False
-    camera_pose_output_type: str = "projection_matrix"
+    camera_pose_output_type: str = parameter(
+        default="projection_matrix", choices=("projection_matrix", "extrinsics_model")
+    )
     camera_eye: Sequence[float] = (0.0, 0.0, 1.0)
     camera_look_at: Sequence[float] = (0.0, 0.0, 0.0)
     camera_up: Sequence[float] = (0.0, 1.0, 0.0)
     interrupt_app_on_window_close: bool = False
-    font_path: str = ""
+    font_path: str = parameter(default="", check=lambda given: _check_font(given))
 
     @needs_fragment
     def _create(
@@ -215,54 +233,7 @@ class HolovizOp(TensorOperator):
         self._display: Display | None = None
         self._callbacks: Callbacks | None = None
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            window_close_condition: BooleanCondition | None = None,
-            key_callback: Callable[..., object] | None = None,
-            unicode_char_callback: Callable[..., object] | None = None,
-            mouse_button_callback: Callable[..., object] | None = None,
-            scroll_callback: Callable[..., object] | None = None,
-            cursor_pos_callback: Callable[..., object] | None = None,
-            framebuffer_size_callback: Callable[..., object] | None = None,
-            window_size_callback: Callable[..., object] | None = None,
-            window_close_callback: Callable[..., object] | None = None,
-            allocator: Allocator | None = None,
-            receivers: Sequence[Any] = (),
-            tensors: Sequence[Any] = (),
-            color_lut: Sequence[Any] = (),
-            window_title: str = "Holoviz",
-            display_name: str = "DP-0",
-            width: int = 1920,
-            height: int = 1080,
-            framerate: float = 60.0,
-            use_exclusive_display: bool = False,
-            fullscreen: bool = False,
-            headless: bool = False,
-            outlets: str = "",
-            framebuffer_srgb: bool = False,
-            vsync: bool = False,
-            display_color_space: formats.ColorSpace | str = formats.ColorSpace.AUTO,
-            enable_render_buffer_input: bool = False,
-            enable_render_buffer_output: bool = False,
-            enable_depth_buffer_input: bool = False,
-            enable_depth_buffer_output: bool = False,
-            enable_camera_pose_output: bool = False,
-            camera_pose_output_type: str = "projection_matrix",
-            camera_eye: Sequence[float] = (0.0, 0.0, 1.0),
-            camera_look_at: Sequence[float] = (0.0, 0.0, 0.0),
-            camera_up: Sequence[float] = (0.0, 1.0, 0.0),
-            interrupt_app_on_window_close: bool = False,
-            font_path: str = "",
-            **parts: NamedPart,
-        ) -> None: ...
-
-    else:
+    if not TYPE_CHECKING:  # a type checker has the parameters as arguments (`declared`)
         __init__ = _create
 
     def _repr_html_(self) -> str:
@@ -273,7 +244,7 @@ class HolovizOp(TensorOperator):
         return notebook.page(self.url, self.width, self.height + _CONTROLS)
 
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare ports and parameters."""
+        """Declare the ports."""
         spec.input("receivers", size=IOSpec.ANY_SIZE)
         for port in ("input_specs", *_CAMERA_INPUTS):
             spec.input(port).condition(ConditionType.NONE)
@@ -283,22 +254,6 @@ class HolovizOp(TensorOperator):
         for port in _OPTIONAL_OUTPUTS:
             if port in self._enabled:
                 spec.output(port)
-        for name in CALLBACKS:
-            spec.param(name, None, check=callable)
-        declare_fields(
-            HolovizOp,
-            spec,
-            width={"minimum": 1, "maximum": _LARGEST},
-            height={"minimum": 1, "maximum": _LARGEST},
-            framerate={"minimum": 1e-6, "maximum": 1000},
-            use_exclusive_display={"check": _refuse_exclusive_display},
-            display_color_space={"check": _check_color_space},
-            camera_pose_output_type={"choices": ("projection_matrix", "extrinsics_model")},
-            receivers={"check": _check_receivers},
-            font_path={"check": _check_font},
-            tensors={"check": lambda given: input_specs(given, "tensors")},
-            color_lut={"check": color_table},
-        )
 
     @property
     def frames_received(self) -> int:

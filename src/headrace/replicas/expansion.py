@@ -10,7 +10,7 @@ from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError
 from headrace.core.graph import Flow
 from headrace.core.metadata import MetadataDictionary
-from headrace.core.parameter import holder_of
+from headrace.core.parameters import holder_of
 from headrace.core.ports import PortCondition
 from headrace.core.queues import queues_of
 from headrace.core.thread_pool import ThreadPool

@@ -27,7 +27,7 @@ from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
 from headrace.core.inner import Inner
 from headrace.core.knob_types import KnobType
 from headrace.core.operator import Operator
-from headrace.core.parameter import holder_of
+from headrace.core.parameters import holder_of
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
 from headrace.replicas.crew import InnerMover

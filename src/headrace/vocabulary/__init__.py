@@ -33,7 +33,7 @@ from headrace.core.inner import Inner
 from headrace.core.log_output import configure_log
 from headrace.core.node import Node
 from headrace.core.operator import InnerOperator
-from headrace.core.parameter import REQUIRED
+from headrace.core.parameters import REQUIRED
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, PortCondition
 from headrace.core.resource import InnerComponent
 from headrace.core.scheduler import InnerScheduler

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, Operator, op
+from headrace import CountCondition, EventBasedScheduler, Operator, PeriodicCondition, op
 from headrace.core import Condition, SchedulingStatusType
+from headrace.resources import RealtimeClock
 from tests._runtime.scheduling.counting_clock import in_virtual_time
 from tests.harness import PATIENCE, App, Step, event_based, run
 from tests.harness.internals import node_of
@@ -59,6 +60,59 @@ def test_operators_that_say_nothing_take_turns(machine: Any) -> None:
 
 def test_operators_that_say_so_compute_beside_each_other_at_once(machine: Any) -> None:
     assert most_at_once(True, machine) == 4
+
+
+def test_an_undeclared_compute_of_10_ms_delays_an_operator_of_1_khz_by_a_millisecond_at_most(
+    machine: Any,
+) -> None:
+    """Its turn is over after a millisecond; the next tick may find the next turn of it."""
+    late: list[int] = []
+    began: list[int] = []
+
+    def compute(step: Step, i: Any, o: Any) -> None:
+        began.append(machine.read())
+        machine.sleep(0.010)
+
+    def tick(step: Step, i: Any, o: Any, context: Any) -> None:
+        if context.due is not None:  # the first tick is due at once
+            late.append(machine.read() - context.due)
+
+    def compose(app: App) -> None:
+        slow = Step(app, PeriodicCondition(app, "15 ms"), CountCondition(app, 5), body=compute, name="slow")
+        fast = Step(app, PeriodicCondition(app, "1 ms"), CountCondition(app, 90), body=tick, name="fast")
+        app.add_operator(slow)
+        app.add_operator(fast)
+
+    run(compose, in_virtual_time(2))
+    assert len(began) == 5
+    assert 0 < max(late) <= 1_000_000
+
+
+def test_a_turn_lasts_a_millisecond_of_the_wall_clock_too() -> None:
+    """The compute ends only after the other operator has run beside it."""
+    other_ran = threading.Event()
+    waited: list[bool] = []
+
+    def compose(app: App) -> None:
+        app.add_operator(
+            Step(
+                app,
+                CountCondition(app, 1),
+                body=lambda step, i, o: waited.append(other_ran.wait(PATIENCE)),
+                name="slow",
+            )
+        )
+        app.add_operator(
+            Step(app, CountCondition(app, 1), body=lambda step, i, o: other_ran.set(), name="other")
+        )
+
+    run(
+        compose,
+        lambda app, **settings: EventBasedScheduler(
+            app, worker_thread_number=2, clock=RealtimeClock(app), **settings
+        ),
+    )
+    assert waited == [True]
 
 
 def test_all_compute_beside_each_other_where_there_is_no_interpreter_lock(

@@ -30,7 +30,7 @@ from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import StuckError
 from headrace.core.notes import add_note, message_of, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
-from headrace.core.parameter import holder_of
+from headrace.core.parameters import holder_of
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ class _Sending:
             return "a receiver that has not received it yet"
         for node, turn in self.reads.copy().items():
             if node is sender:
-                continue  # what it has sent to itself and keeps is its own to change
+                continue  # what it keeps is its own to change; and memory that is new may have an old identity
             if not node.streams.has_passed(turn, sender.streams.own, self._key):
                 return f"operator {node.name!r}"
             if node not in asked:

@@ -1,14 +1,14 @@
 """Parameter: a named setting of an operator or condition, declared once and checked when it is set.
 
 The expected type is the annotation, of the class or of the argument of a function (`@op`), if that is a plain
-class. ``Any``, a union and a class that values cannot be checked against, such as a protocol, allow every value.
-With any other annotation, or none, it is the type of the default value. An int is accepted as a float, a bool is
-not accepted as an int, and a NumPy scalar counts as a number.
+class, or a union of one with None. ``Any``, other unions and a class that values cannot be checked against, such as
+a protocol, allow every value. With any other annotation, or none, it is the type of the default value. An int is
+accepted as a float, a bool is not accepted as an int, and a NumPy scalar counts as a number.
 
-A parameter that `setup` declares becomes an attribute of its operator or condition. With the name of an attribute
-that exists already, it would replace it: a parameter named ``stop`` would replace the method. So such a name is
-refused where it is declared. The parameters of a function (`@op`) may have any name: if it is taken, the operator
-keeps the value elsewhere.
+A parameter, a field of the class (`headrace.core.parameter_fields`) or declared in `setup`, becomes an attribute of
+its operator or condition. With the name of an attribute that exists already, it would replace it: a parameter named
+``stop`` would replace the method. So such a name is refused where it is declared. The parameters of a function
+(`@op`) may have any name: if it is taken, the operator keeps the value elsewhere.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Required(enum.Enum):
         return "REQUIRED"
 
 
-REQUIRED = _Required.REQUIRED
+REQUIRED: Any = _Required.REQUIRED
 """The default of a parameter without one: the program must give a value."""
 
 
@@ -95,6 +95,8 @@ class Parameter:
     choices: tuple[Any, ...] = ()
     """The values that it may have; any if empty."""
     validate: Callable[[Any], object] | None = None
+    may_be_none: bool = False
+    """Whether its annotation allows None besides `expected`."""
 
     @property
     def is_required(self) -> bool:
@@ -104,7 +106,9 @@ class Parameter:
     def check(self, value: Any, owner: str) -> Any:
         """Return `value`, converted if the conversion is lossless, or raise ParameterError."""
         expected = self.expected
-        if value is None and (self.default is None or self.flag is ParameterFlag.OPTIONAL):
+        if value is None and (
+            self.default is None or self.may_be_none or self.flag is ParameterFlag.OPTIONAL
+        ):
             return value
         if expected is None:
             self._check_value(value, owner)
