@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.core.condition import Condition
 from headrace.core.error_policy import FaultCounts
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.observe.events.flow_tables import FlowTables
@@ -452,8 +453,9 @@ class _Link:
             yield lane
 
 
-# Of an operator of another process that the driver has not composed.
+# Of an operator of another process that the driver has not composed: it may have any condition.
 _NO_STATE = SimpleNamespace(live_parameters={}, live_state=None)
+_UNKNOWN = {"unknown": Condition(name="unknown")}
 
 
 class _Part:
@@ -506,7 +508,7 @@ class _Part:
         for each in graph.operators[len(self.operators) :]:
             composed = (
                 self._composed.get(each.name)
-                or type(each.kind, (), {"_headrace": _NO_STATE, "conditions": {}})()
+                or type(each.kind, (), {"_headrace": _NO_STATE, "conditions": _UNKNOWN})()
             )
             operator = OperatorInfo(
                 each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(composed)

@@ -632,7 +632,7 @@ def test_an_operator_may_send_what_it_received_as_often_as_it_likes(
     assert resend(Fresh, scheduler, [repeating], is_shared=is_shared) == []
 
 
-@pytest.mark.turns()
+@pytest.mark.turns
 def test_operators_in_a_circle_may_keep_what_they_send(
     scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
