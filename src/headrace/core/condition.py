@@ -84,35 +84,6 @@ class BareCondition(Component):
     """
 
     _headrace = Inner(InnerCondition)
-<<<<<<< HEAD
-=======
-    polled: bool = True
-    """Whether it is polled while it returns WAIT. A condition that announces every change says False."""
-    depends_on_ports: bool = True
-    """Whether `check` may depend on the operator's messages or on room behind it. A subclass that writes `check` of
-    its own is taken to, unless it says otherwise."""
-    matters_while_blocked: ClassVar[bool] = True
-    """Whether it is evaluated while the operator cannot run for another reason, such as a missing message. If not,
-    it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT."""
-    waits_for_streams: bool = False
-    """Whether it reads which streams have finished the work of messages."""
-    waits_for_memory: ClassVar[bool] = False
-    """Whether it waits for memory of an allocator."""
-    reserves: ClassVar[bool] = False
-    """Whether it takes something before each compute that others might take as well (`reserve`)."""
-    port_role: ClassVar[str | None] = None
-    """The argument that names the port or ports of the condition, if `setup` creates it for a port."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "depends_on_ports" not in vars(cls) and ("check" in vars(cls) or "update_state" in vars(cls)):
-            cls.depends_on_ports = True
-
-    def __init__(
-        self, fragment: Composition | None = None, *args: Any, name: str = "", **kwargs: Any
-    ) -> None:
-        super().__init__(fragment, *args, name=name, **kwargs)
->>>>>>> main
 
     # Methods that a user's condition overrides.
 
@@ -180,6 +151,8 @@ class Condition(BareCondition):
     it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT."""
     waits_for_streams: bool = False
     """Whether it reads which streams have finished the work of messages."""
+    waits_for_memory: ClassVar[bool] = False
+    """Whether it waits for memory of an allocator."""
     reserves: ClassVar[bool] = False
     """Whether it takes something before each compute that others might take as well (`reserve`)."""
     port_role: ClassVar[str | None] = None

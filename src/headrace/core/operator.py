@@ -348,7 +348,7 @@ class Operator(_Arguments):
     """Its unique name; in a subgraph ``left``, the name ``camera`` becomes ``left.camera``."""
     spec: OperatorSpec
     """What `setup` declared."""
-    conditions: dict[str, Condition]
+    conditions: dict[str, BareCondition]
     """The conditions that it was given, by name."""
     resources: dict[str, Resource]
     """The resources that it was given, by name."""

@@ -103,7 +103,7 @@ class OperatorInfo:
         """
         if self.node is None:
             return "held"
-        conditions = self.node.operator.conditions.values()
+        conditions = self.node.operator._headrace.conditions
         if any(condition.waits_for_memory for condition in conditions):
             return "memory"
         holds = any(
