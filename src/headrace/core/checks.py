@@ -15,7 +15,7 @@ from headrace.core.parameters import holder_of
 from headrace.core.ports import IOSpec
 from headrace.core.queues import queues_of
 from headrace.core.resource import Resource
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

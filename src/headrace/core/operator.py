@@ -8,22 +8,21 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from headrace.core.asynchronous import AsynchronousCondition
-from headrace.core.booleans import boolean
 from headrace.core.condition import BareCondition, Condition
 from headrace.core.condition_types import OperatorStatus
 from headrace.core.construction import Arg, named_values, needs_fragment, snake_case
 from headrace.core.error_policy import ErrorPolicy, check_on_stuck
-from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices
+from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices, noting
 from headrace.core.inner import Inner
 from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
-from headrace.core.notes import noting
 from headrace.core.parameter_fields import set_up
 from headrace.core.parameters import check_parameter_name
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 from headrace.core.replicas import Replicas, Replication
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
+from headrace.core.values import boolean
 from headrace.core.wiring import Connectable, InnerConnectable
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
     from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.durations import Duration
     from headrace.core.error_policy import OnError, OnStuck
     from headrace.core.execution import DynamicFlows
     from headrace.core.graph import Beyond, Flow
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from headrace.core.node import Node, Receiver, Transmitter
     from headrace.core.parameter_fields import argument, declared, required
     from headrace.core.parameters import Parameter
+    from headrace.core.values import Duration
 
 S = TypeVar("S")
 Part: TypeAlias = BareCondition | Resource | Arg | list[Arg]

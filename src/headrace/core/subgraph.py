@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.composition import Composition, InnerComposition
 from headrace.core.construction import Arg, ArgList, named_values, needs_fragment, snake_case
-from headrace.core.errors import GraphError, ParameterError, absent, choices
+from headrace.core.errors import GraphError, ParameterError, absent, choices, noting
 from headrace.core.inner import Inner
-from headrace.core.notes import noting
 from headrace.core.parameter_fields import set_up
 from headrace.core.parameters import check_parameter_name
 from headrace.core.spec import ComponentSpec

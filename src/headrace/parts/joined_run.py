@@ -292,7 +292,7 @@ class JoinedRun:
                 batch.arrivals = [_without_producers(_from_link(each), cut) for each in batch.arrivals]
                 self._waiting[batch.operator].append(batch)
         for link in self._links.values():
-            made = link.take(self._lane)
+            made = link.take(self._track)
             if made is not None:
                 self._waiting[link.operator].append(made)
         if found.drops:
@@ -305,10 +305,10 @@ class JoinedRun:
         """Return a number for a thread, which several processes may know by the same one; 0 stays 0."""
         return self._threads.setdefault((part, ident), len(self._threads) + 1) if ident else 0
 
-    def _lane(self, link: _Link, lane: int) -> int:
+    def _track(self, link: _Link, track: int) -> int:
         """Return a number for a track of a link, on which its messages do not overlap."""
         assert self.run is not None
-        thread = self._thread(f"link {link.operator.name}", lane + 1)
+        thread = self._thread(f"link {link.operator.name}", track + 1)
         self.run.threads.setdefault(thread, ("links", link.operator.name))
         return thread
 
@@ -380,7 +380,7 @@ class _Link:
         # When each message left and arrived, and what is known of it in the queue of the sender, in order.
         self._times: dict[str, list[int]] = {"sends": [], "receives": []}
         self._arrivals: list[Arrivals] = []
-        self._lanes: list[int] = []
+        self._tracks: list[int] = []
 
     def add_times(self, end: str, times: list[int]) -> None:
         """Add when messages were sent, or taken."""
@@ -390,7 +390,7 @@ class _Link:
         """Add messages that left the queue of the sender."""
         self._arrivals += arrivals
 
-    def take(self, lane_of: Any) -> Computes | None:
+    def take(self, track_of: Any) -> Computes | None:
         """Return the messages of which everything is known, as computes; None if there are none."""
         sent, taken = self._times["sends"], self._times["receives"]
         count = min(len(sent), len(taken), sum(len(each.compute) for each in self._arrivals))
@@ -406,7 +406,7 @@ class _Link:
             arrived, compute=compute, received=started, emitted=np.minimum(arrived.emitted, started)
         )
         self.first += count
-        lanes = [lane_of(self, lane) for lane in self._find_lanes(started.tolist(), ended.tolist())]
+        tracks = [track_of(self, track) for track in self._find_tracks(started.tolist(), ended.tolist())]
         emissions = [
             Emissions(
                 queue,
@@ -428,7 +428,7 @@ class _Link:
             int(compute[0]),
             started,
             ended,
-            np.array(lanes, np.int64),
+            np.array(tracks, np.int64),
             np.ones(count, np.bool_),
             [arrived],
             [],
@@ -444,13 +444,13 @@ class _Link:
         self._arrivals = [Arrivals(queue, **{name: column[count:] for name, column in known.items()})]
         return Arrivals(queue, **{name: column[:count] for name, column in known.items()})
 
-    def _find_lanes(self, started: list[int], ended: list[int]) -> Iterator[int]:
+    def _find_tracks(self, started: list[int], ended: list[int]) -> Iterator[int]:
         """Yield for each message a track that is free when it is sent."""
-        lanes = self._lanes
+        tracks = self._tracks
         for began, end in zip(started, ended, strict=True):
-            lane = next((lane for lane, free in enumerate(lanes) if free <= began), len(lanes))
-            lanes[lane : lane + 1] = [end]
-            yield lane
+            track = next((track for track, free in enumerate(tracks) if free <= began), len(tracks))
+            tracks[track : track + 1] = [end]
+            yield track
 
 
 # Of an operator of another process that the driver has not composed: it may have any condition.
