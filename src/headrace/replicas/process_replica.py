@@ -22,7 +22,7 @@ from multiprocessing import connection, get_all_start_methods, get_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace._runtime import Envelope, open_message, seal_message
-from headrace.core.condition import Condition
+from headrace.core.condition import BareCondition
 from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
 from headrace.core.inner import Inner
 from headrace.core.knob_types import KnobType
@@ -224,12 +224,12 @@ class ProcessReplica(Operator):
         values.update((name, getattr(self, name)) for name in self.spec.params)
         creation = Creation(
             type(declared),
-            tuple(arg for arg in args if arg is not declared.fragment and not isinstance(arg, Condition)),
+            tuple(arg for arg in args if arg is not declared.fragment and not isinstance(arg, BareCondition)),
             {
                 name: value
                 for name, value in keywords.items()
                 if not (name in _OURS and name not in declared.spec.params)
-                and not isinstance(value, Condition)
+                and not isinstance(value, BareCondition)
             },
             values,
             self.name,
