@@ -212,8 +212,7 @@ def main() -> None:
         [
             "# Layouts that were planned, beside others",
             circumstances(gpu.Device(0).name),
-            f"Medians of {TURNS} turns of {options.frames} ticks of the slowest clock."
-            " `python -m benchmarks.planner`.",
+            f"Medians of {TURNS} turns of {options.frames} slowest ticks. `python -m benchmarks.planner`.",
             table(["application", "layout", "SMs of slices", "figures", "smallest margin"], rows),
             "## What was predicted of the plan",
             table(["application", "goal", "predicted", "measured", "predicted / measured"], checks),
