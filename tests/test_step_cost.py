@@ -1,48 +1,29 @@
-"""The check of a step's instructions says what is dearer, and by how much it may be."""
+"""A step takes no more bytecodes than it did: a check of its cost that depends on no machine."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+import json
+from typing import Any
 
 import pytest
 
-from benchmarks import instructions
+from benchmarks import step
+from headrace._runtime import is_compiled
 
 
-@pytest.mark.parametrize(
-    ("now", "is_dearer"), [(10_000, False), (10_299, False), (10_301, True), (5_000, False)]
-)
-def test_more_than_the_margin_fails(
-    now: int, is_dearer: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = Path("/other")
-
-    def counted(source: Path, is_tracked: bool, folder: Path) -> float:
-        return 10_000 if source == other / "src" else now
-
-    monkeypatch.setattr(instructions, "per_step", counted)
-    assert instructions.compare(other) is is_dearer
-    assert capsys.readouterr().out.startswith(f"a step: {now:,} instructions, {now / 10_000:.3f} of 10,000")
-
-
-@pytest.mark.parametrize("is_tracked", [False, True])
-def test_the_program_whose_instructions_are_counted_runs(is_tracked: bool, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    text = instructions.PROGRAM.format(last=4, length=5, tracked=is_tracked)
-    program.write_text(text + "\nprint(app.outcome.computes)\n")
-    environment = instructions._environment(instructions.ROOT / "src", tmp_path)
-    done = subprocess.run(
-        [sys.executable, program, "3"], env=environment, capture_output=True, text=True, check=True
+@pytest.mark.parametrize("scheduler", step.PROGRAMS)
+def test_a_step_takes_no_more_bytecodes_than_it_did(scheduler: str) -> None:
+    if is_compiled():
+        pytest.skip("the compiled build has no bytecodes")
+    saved: dict[str, Any] = json.loads(step.SAVED.read_text())
+    if step.version() not in saved:
+        pytest.skip(f"no counts are saved for Python {step.version()}")
+    now, before = step.per_step(scheduler), saved[step.version()][scheduler]
+    assert not step.is_dearer(now, before), (
+        f"a step takes {now:.1f} bytecodes, and took {before:.1f}: make it cheaper, or say in the commit why it "
+        "has to be dearer, and run `python -m benchmarks.step --save`"
     )
-    assert done.stdout.splitlines()[-1] == "15"
 
 
-def test_a_machine_without_valgrind_skips_the_check_by_name(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    monkeypatch.setattr(sys, "argv", ["instructions"])
-    assert instructions.main() == 0
-    assert capsys.readouterr().out == "skipped: valgrind is not installed\n"
+def test_more_than_the_margin_is_dearer() -> None:
+    assert [step.is_dearer(now, 100.0) for now in (50.0, 100.0, 102.9, 103.1)] == [False, False, False, True]
