@@ -2,9 +2,9 @@
 
     python -m benchmarks.step [--save]
 
-The same chain runs with two numbers of messages while the interpreter counts, so that start and end cancel out. What
-is left depends on the version of Python and on the code, not on the machine or on what else it does. A test compares
-it with what was saved for this version; a step that takes more than `MARGIN` more fails it.
+The same chain runs with two numbers of messages while the interpreter counts, so that start and end cancel out.
+What is left depends on the version of Python and on the code, not on the machine or on what else it does. A test
+compares it with what was saved for this version; a step that takes more than `MARGIN` more fails it.
 """
 
 from __future__ import annotations
