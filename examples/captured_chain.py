@@ -12,7 +12,7 @@ import argparse
 import itertools
 from typing import Any
 
-from headrace import Application, CountCondition, Operator, OperatorSpec, gpu
+from headrace import Application, CountCondition, Operator, OperatorSpec, declared, gpu
 from shared.device import open_device
 
 xp = gpu.arrays()
@@ -34,19 +34,18 @@ class Camera(Operator):
         self.number += 1
 
 
+@declared
 class Stage(Operator):
     """Emits ``times * frame + plus``; that depends on its messages and parameters alone, so it may be captured."""
 
-    capturable = True
+    times: float = 1.0
+    plus: float = 1.0
 
-    times: float
-    plus: float
+    capturable = True
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
         spec.output("out")
-        spec.param("times", 1.0)
-        spec.param("plus", 1.0)
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         op_output.emit(op_input.receive("in") * self.times + self.plus, "out")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from headrace import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, gpu
+from headrace import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, declared, gpu
 from headrace.conditions import CudaStreamCondition
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from shared.device import open_device, sms_of
@@ -21,14 +21,14 @@ xp = gpu.arrays()
 LENGTH = 1 << 16
 
 
+@declared
 class Source(Operator):
     """Emits frames filled with 0, 1, 2, ... times a factor."""
 
-    factor: int
+    factor: int = 1
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.output("out")
-        spec.param("factor", 1)
 
     def start(self) -> None:
         self.number = self.sms = 0
@@ -57,14 +57,14 @@ class Combiner(Operator):
         op_output.emit(one + other, "out")  # the message carries the stream
 
 
+@declared
 class Receiver(Operator):
     """Reads frames back and counts those with the right contents."""
 
-    factor: int
+    factor: int = 1
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
-        spec.param("factor", 1)
 
     def start(self) -> None:
         self.received = self.right = self.sms = 0

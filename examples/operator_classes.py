@@ -15,6 +15,7 @@ from headrace import (
     Operator,
     OperatorSpec,
     PeriodicCondition,
+    declared,
 )
 
 
@@ -32,15 +33,15 @@ class Camera(Operator):
         op_output.emit([self.number] * 3, "frame", acq_timestamp=context.timestamp)
 
 
+@declared
 class Scale(Operator):
     """Multiplies each value of a frame by a factor."""
 
-    factor: float  # the parameter, for those who read and check types
+    factor: float = 1.0
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("frame")
         spec.output("scaled")
-        spec.param("factor", 1.0)
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         frame = op_input.receive("frame")

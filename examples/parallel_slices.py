@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from headrace import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, gpu
+from headrace import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, declared, gpu
 from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from shared.device import open_device, sms_of
 
@@ -18,14 +18,14 @@ xp = gpu.arrays()
 LENGTH = 1 << 16
 
 
+@declared
 class Transmitter(Operator):
     """Emits frames filled with 0, 1, 2, ... times a factor, each made on the operator's own stream."""
 
-    factor: int
+    factor: int = 1
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.output("out")
-        spec.param("factor", 1)
 
     def start(self) -> None:
         self.number = self.sms = 0
@@ -36,14 +36,14 @@ class Transmitter(Operator):
         self.number += 1
 
 
+@declared
 class Receiver(Operator):
     """Reads frames back and counts those with the right contents."""
 
-    factor: int
+    factor: int = 1
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
-        spec.param("factor", 1)
 
     def start(self) -> None:
         self.received = self.right = 0

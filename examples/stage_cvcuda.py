@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace import CountCondition, Operator, OperatorSpec, as_tensor
+from headrace import CountCondition, Operator, OperatorSpec, as_tensor, declared
 from shared.example import Example
 from shared.frames import Transmit
 from shared.needs import needs
@@ -13,15 +13,15 @@ needs("cvcuda", a_gpu=True)
 import cvcuda
 
 
+@declared
 class Resize(Operator):
     """Enlarges frames by a factor."""
 
-    factor: int
+    factor: int = 2
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
         spec.output("out")
-        spec.param("factor", 2)
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         frame = op_input.receive("in")["frame"]

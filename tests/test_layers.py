@@ -58,7 +58,9 @@ LAYERS = {
         "resources",
         "_web",
     },
+    "planner": {"brief", "lazy", "gpu", "core", "_runtime", "resources", "observe"},
     "application": {
+        "planner",
         "brief",
         "lazy",
         "notebook",
@@ -82,14 +84,17 @@ LAYERS = {
     "vocabulary": {"brief", "tensor", "core", "conditions", "application"},
     "cli": {
         *("version", "bundled", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
-        *("waits", "operators", "topics", "observe", "application"),
+        *("waits", "operators", "topics", "observe", "application", "planner", "resources"),
     },
     "parts": {
         *("version", "waits", "gpu", "core", "_runtime", "conditions", "link", "observe", "application"),
         "cli",
     },
     "cluster": {"lazy", "core", "link", "parts"},
-    "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
+    "headrace": {
+        *("version", "tensor", "core", "conditions", "schedulers", "resources", "operators", "observe"),
+        *("application", "testing"),
+    },
 }
 
 # `headrace.core` offers the application, as the SDK's core does, and imports it when a program asks for it.

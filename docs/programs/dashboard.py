@@ -14,7 +14,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from headrace import Application, EventBasedScheduler, Operator, OperatorSpec, PeriodicCondition, gpu
+from headrace import (
+    Application,
+    EventBasedScheduler,
+    Operator,
+    OperatorSpec,
+    PeriodicCondition,
+    declared,
+    gpu,
+    parameter,
+)
 from headrace.core import IOSpec
 from headrace.gpu import sim
 from headrace.observe import Dashboard
@@ -23,17 +32,18 @@ from headrace.resources import CudaGreenContext, CudaGreenContextPool
 log = logging.getLogger("endoscope")
 
 
+@declared
 class Stage(Operator):
     """Receives a frame, works on it on its stream, and emits it."""
 
-    cost: float
-    strength: float
+    cost: float = 1e-3
+    strength: float = parameter(
+        default=1.0, live=True, minimum=0.1, maximum=3.0, headline="How much work a frame is"
+    )
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in")
         spec.output("out")
-        spec.param("cost", 1e-3)
-        spec.param("strength", 1.0, live=True, minimum=0.1, maximum=3.0, headline="How much work a frame is")
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         frame = op_input.receive("in")
@@ -42,14 +52,10 @@ class Stage(Operator):
         op_output.emit(frame, "out")
 
 
+@declared
 class Detect(Stage):
-    mode: str
-    is_overlaid: bool
-
-    def setup(self, spec: OperatorSpec) -> None:
-        super().setup(spec)
-        spec.param("mode", "polyps", live=True, choices=["polyps", "tools", "both"])
-        spec.param("is_overlaid", True, live=True)
+    mode: str = parameter(default="polyps", live=True, choices=["polyps", "tools", "both"])
+    is_overlaid: bool = parameter(default=True, live=True)
 
     def start(self) -> None:
         self.number = 0
@@ -73,12 +79,12 @@ class Camera(Operator):
         op_output.emit(frame, "out")
 
 
+@declared
 class Last(Operator):
-    cost: float
+    cost: float = 1e-3
 
     def setup(self, spec: OperatorSpec) -> None:
         spec.input("in", policy=IOSpec.QueuePolicy.POP)
-        spec.param("cost", 1e-3)
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         op_input.receive("in")

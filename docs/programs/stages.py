@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace import Application, CountCondition, Operator, gpu
+from headrace import Application, CountCondition, Operator, declared, gpu
 from headrace.gpu import sim
 from headrace.resources import UnboundedAllocator
 
@@ -27,12 +27,14 @@ def launch(stream, out, frame, times, plus, kernel=affine):
     )
 
 
+@declared
 class Camera(Operator):
     """Emits frames of 0, 1, 2, ..."""
 
+    memory: UnboundedAllocator
+
     def setup(self, spec):
         spec.output("out")
-        spec.param("memory")
 
     def start(self):
         self.number = 0
@@ -46,17 +48,19 @@ class Camera(Operator):
         self.number += 1
 
 
+@declared
 class Stage(Operator):
     """Emits ``times * frame + plus``."""
+
+    memory: UnboundedAllocator
+    times: float = 1.0
+    plus: float = 0.0
 
     capturable = True
 
     def setup(self, spec):
         spec.input("in")
         spec.output("out")
-        spec.param("memory")
-        spec.param("times", 1.0)
-        spec.param("plus", 0.0)
 
     def compute(self, op_input, op_output, context):
         frame = op_input.receive("in")

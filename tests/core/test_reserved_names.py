@@ -8,7 +8,7 @@ import pytest
 
 from headrace import Condition, Operator, OperatorSpec, op
 from headrace.core import ComponentSpec, ParameterError
-from headrace.core.parameter import reserved_names
+from headrace.core.parameters import reserved_names
 from tests.harness import App, run, sink, source
 
 WORDS = (

@@ -15,7 +15,7 @@ import pytest
 
 from headrace import Application, CountCondition, Operator, OperatorSpec, PeriodicCondition, gpu
 from headrace.core.errors import CrossingError, GraphError, ParameterError, WorkerProcessError
-from headrace.core.log_fields import RunFields
+from headrace.core.log import RunFields
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from tests.harness import App, Step, run, sink, source, wait_until

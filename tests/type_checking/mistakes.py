@@ -13,7 +13,9 @@ from headrace import (
     Operator,
     OperatorSpec,
     OutputContext,
+    declared,
     op,
+    parameter,
 )
 from headrace.conditions import CountConditon  # expect: attr-defined
 from headrace.operators import CameraSimOp, FormatConverterOp, HolovizOp, InferenceOp, PingTxOp
@@ -46,6 +48,13 @@ class Scale(Operator):
         name: str = context.timestamp  # expect: assignment
 
 
+@declared
+class Offset(Operator):
+    offset: float = 1.0
+    mode: int = parameter(default="fast")  # expect: assignment
+    least: int = parameter(default=3, minimun=3)  # expect: call-overload
+
+
 class Half(Operator):
     def compute(self, op_input: InputContext) -> None: ...  # expect: override
 
@@ -60,12 +69,15 @@ class Program(Application):
         self.make_thread_pool("workers").add("scale")  # expect: arg-type
         self.scheduler(EventBasedScheduler)  # expect: arg-type
         self.run().ended_at  # expect: attr-defined
-        FormatConverterOp(self, in_dype="rgb888")  # expect: arg-type
+        FormatConverterOp(self, in_dype="rgb888")  # expect: call-arg
         FormatConverterOp(self, out_dtype=8)  # expect: arg-type
-        HolovizOp(self, headles=True)  # expect: arg-type
-        InferenceOp(self, model_path_maps={})  # expect: arg-type
-        CameraSimOp(self, CountCondition(self, 3), hight=480)  # expect: arg-type
-        PingTxOp(self, count=3)  # expect: arg-type
+        HolovizOp(self, headles=True)  # expect: call-arg
+        InferenceOp(self, model_path_maps={})  # expect: call-arg
+        CameraSimOp(self, CountCondition(self, 3), hight=480)  # expect: call-arg
+        PingTxOp(self, count=3)  # expect: call-arg
+        Offset(self, ofset=2)  # expect: call-arg
+        Offset(self, offset="2")  # expect: arg-type
+        Offset(self, 3)  # expect: arg-type
         CountCondition(self, conut=3)  # expect: call-arg
         BlockMemoryPool(self, blok_size=64)  # expect: call-arg
         EventBasedScheduler(self, max_duration=3)  # expect: call-arg

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, assert_type
+from typing import Any, ClassVar, assert_type
 
 from headrace import (
     Application,
@@ -17,9 +17,11 @@ from headrace import (
     OutputContext,
     SchedulingStatusType,
     Subgraph,
+    declared,
     op,
+    parameter,
 )
-from headrace.core import OperatorStatus, Port, Scheduler, SubgraphSpec
+from headrace.core import REQUIRED, OperatorStatus, Port, Scheduler
 from headrace.core.function import FunctionOperator
 from headrace.observe import DataFlowTracker, Goal
 from headrace.operators import FormatConverterOp, PingTxOp
@@ -73,13 +75,22 @@ class Scale(Operator):
         op_output.emit(self.factor * value, "out")
 
 
+@declared
+class Offset(Operator):
+    """An operator whose parameters are the fields of its class: a type checker knows its constructor."""
+
+    kinds: ClassVar[int] = 2
+    offset: float = 1.0
+    mode: str = parameter(default="fast", choices=("fast", "exact"), live=True)
+    places: list[int] = parameter(default_factory=list)
+    must: int = parameter(default=REQUIRED, minimum=0)
+
+
+@declared
 class Scaled(Subgraph):
     """A subgraph with a parameter."""
 
-    factor: float
-
-    def setup(self, spec: SubgraphSpec) -> None:
-        spec.param("factor", 2.0)
+    factor: float = parameter(default=2.0, minimum=0)
 
     def compose(self) -> None:
         scale = Scale(self, CountCondition(self, 3), factor=self.factor)
@@ -97,7 +108,12 @@ class Wired(Application):
         source >> (amplify(self), amplify(self)) >> Scale(self)["in"] >> Scale(self)
         self.add_flow(source, scaled, last, size=2)
         self.add_flow(source["out"], (last, scaled["value"]))
-        PingTxOp(self, count=CountCondition(self, 3), on_error="skip", name="tx")
+        PingTxOp(self, CountCondition(self, 3), on_error="skip", workers=2, deadline="5ms", name="tx")
+        offset = Offset(self, CountCondition(self, 3), offset=2, mode="exact", must=1, name="offset")
+        assert_type(offset.mode, str)
+        assert_type(offset.places, list[int])
+        Offset(self, *self.from_config("offset"), **self.kwargs("more"))
+        Scaled(self, self.from_config("left"), factor=3.0, name="right")
         FormatConverterOp(self, self.from_config("convert"), out_dtype="rgb888", **self.kwargs("more"))
 
 

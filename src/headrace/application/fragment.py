@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.application.draining import drain
@@ -12,12 +13,12 @@ from headrace.core.composition import Composition
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError, choices
 from headrace.core.inner import Inner
-from headrace.core.places import ON_LOSS, places
 from headrace.core.ports import IOSpec
 from headrace.core.progress import count_by_port, progress_of
 from headrace.core.run_options import limits_of_run
 from headrace.core.scheduler import Scheduler
 from headrace.core.thread_pool import ThreadPool
+from headrace.core.values import ON_LOSS, places
 from headrace.schedulers import DefaultScheduler
 
 if TYPE_CHECKING:
@@ -27,16 +28,17 @@ if TYPE_CHECKING:
 
     from headrace.application.running import Running
     from headrace.capture import Segment
-    from headrace.core.durations import Duration
     from headrace.core.graph import Graph
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
     from headrace.core.reload import Reloaded
+    from headrace.core.values import Duration
     from headrace.core.wiring import End, Ends
     from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
     from headrace.operators.feed import Feed
     from headrace.operators.results import Results
+    from headrace.planner.plan import Plan
     from headrace.resources import CudaGreenContextPool
     from headrace.topics import Publication, Subscription
 
@@ -522,6 +524,22 @@ class Fragment(Composition):
         """Capture every chain of operators that say ``capturable = True``; it takes the options of `capture`."""
         self._headrace.check_composing("capture_chains()")
         self._headrace.chain_options = options
+
+    def use_plan(self, plan: str | os.PathLike[str] | Plan | None) -> None:
+        """Declare what a plan says of slices, shared streams and segments, in every later run.
+
+        ``headrace plan`` writes plans; ``HEADRACE_PLAN`` and ``headrace run --plan`` do the same for one run. The
+        plan is checked when the graph is composed: it is for one device, and for one graph.
+
+        Parameters
+        ----------
+        plan
+            The file, or a plan that was read from one; None to use none.
+        """
+        from headrace.planner.plan import Plan
+
+        self._headrace.check_whole("use_plan()")
+        self._headrace.plan = plan if isinstance(plan, Plan) or plan is None else os.fspath(plan)
 
     def draw(self, style: str = "text", *, unfold: bool = False) -> str:
         """Return the graph drawn in a style, composed first if necessary.

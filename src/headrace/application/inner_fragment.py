@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.config import Config, Setting
     from headrace.core.scheduler import Scheduler
+    from headrace.planner.plan import Plan
+    from headrace.planner.watching import PlanWatch
 
 E = TypeVar("E", bound="Operator")
 
@@ -46,6 +48,9 @@ class InnerFragment(InnerComposition):
         self.made_parts: list[Fragment] = []
         # What it declares of its parts' operators, if it is an application: called when the part has been composed.
         self.part_topics: list[tuple[Fragment, Callable[[], None]]] = []
+        # What `use_plan` was given.
+        self.plan: Plan | str | None = None
+        self.plan_watch: PlanWatch | None = None
 
     @property
     def host_options(self) -> Mapping[str, str]:
@@ -91,6 +96,27 @@ class InnerFragment(InnerComposition):
             if part is self.fragment:
                 declare()
         return []
+
+    def follow_plan(self) -> None:
+        """Declare what a plan says besides, if one was given to the program or the command."""
+        given = self.plan or os.environ.get("HEADRACE_PLAN")
+        if self.plan_watch in self.watchers:
+            self.watchers.remove(self.plan_watch)
+        if given and self.application is None:
+            from headrace.planner.plan import apply_plan, read_plan
+
+            plan = read_plan(given) if isinstance(given, str) else given
+            apply_plan(plan, self.fragment, f"plan {given!r}" if isinstance(given, str) else "the plan")
+            self.watch_plan(plan)
+
+    def watch_plan(self, plan: Plan) -> None:
+        """Let a tracked run say where it is not as planned."""
+        from headrace.observe.environment import asked_for
+        from headrace.planner.watching import PlanWatch
+
+        if (plan.goals or plan.expected) and (self.watchers or asked_for()):
+            self.plan_watch = PlanWatch(plan)
+            self.watchers.append(self.plan_watch)
 
     def all_services(self) -> list[object]:
         """Return every service of a run."""

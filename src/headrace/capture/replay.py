@@ -40,7 +40,7 @@ from headrace.tensor.structures import Leaves, rebuild
 if TYPE_CHECKING:
     from headrace._runtime import Details, Group, Knobs
     from headrace.capture.graph import Graph
-    from headrace.core.parameter import ParameterVersion
+    from headrace.core.parameters import ParameterVersion
 
 _log = logging.getLogger("headrace.capture")
 

@@ -27,7 +27,7 @@ from headrace.capture.replay import Replay
 from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState
 from headrace.core.lint import lint
-from headrace.core.parameter import ParameterVersion, holder_of
+from headrace.core.parameters import ParameterVersion, holder_of
 from headrace.gpu.capture import RecordedCopy
 from headrace.tensor.array_differences import changed_numbers
 from headrace.tensor.device_arrays import Layout, Unsupported, layout_of

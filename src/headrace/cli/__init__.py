@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "view": ("headrace.cli.view", "look at the pictures of a topic in the browser"),
     "check": ("headrace.cli.check", "look for what captured operators do not declare"),
     "info": ("headrace.cli.info", "show the device and the libraries, or the streams of a program"),
+    "plan": ("headrace.cli.plan", "find slices and streams by which a program reaches its goals"),
     "partition": ("headrace.cli.partition", "show the slices that a device would give"),
     "demo": ("headrace.cli.demo", "run the demo, or another of the examples"),
     "bench": ("headrace.cli.bench", "measure what a step costs on this machine"),

@@ -39,10 +39,10 @@ from headrace.capture import MODES
 from headrace.cli.errors import status_of
 from headrace.cli.program import Program
 from headrace.cli.runs import Runs
-from headrace.core.booleans import is_set
-from headrace.core.log_output import FORMATS, LEVELS, configure_log, has_own_handlers, level_of
+from headrace.core.log import FORMATS, LEVELS, configure_log, has_own_handlers, level_of
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.run_options import parse_count, parse_duration, parse_scheduler, parse_workers
+from headrace.core.values import is_set
 
 STARVED = 3
 
@@ -70,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for: off, verify, strict; what became of them is printed at the end"
     )
     _add(how, "--capture", text, choices=MODES)
+    _add(how, "--plan", "use the slices, streams and segments of a plan", metavar="FILE")
     text = "run each fragment of the application in a process of its own"
     _add(how, "--processes", text, action="store_const", const="1")
     text = "run each fragment as an actor of Ray: on this machine (auto), or on the cluster at ADDRESS"

@@ -21,11 +21,11 @@ from headrace._runtime import Batch, Envelope
 from headrace.conditions.joiner import Entry, Joiner
 from headrace.conditions.port_condition import PortCondition
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.durations import finite_number
 from headrace.core.errors import GraphError, JoinError
 from headrace.core.joins import Aligned, AtRate, JoinRule, LatestWithin, ReuseLast, Substitute, Window
 from headrace.core.ports import IOSpec
 from headrace.core.time_base import counts_since_1970
+from headrace.core.values import finite_number
 
 if TYPE_CHECKING:
     from headrace import _runtime

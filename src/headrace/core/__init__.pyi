@@ -47,8 +47,8 @@ from headrace.core.joins import latest_within as latest_within
 from headrace.core.joins import reuse_last as reuse_last
 from headrace.core.joins import substitute as substitute
 from headrace.core.joins import window as window
-from headrace.core.log_fields import RunFields as RunFields
-from headrace.core.log_output import show_log as show_log
+from headrace.core.log import RunFields as RunFields
+from headrace.core.log import show_log as show_log
 from headrace.core.metadata import MetadataDictionary as MetadataDictionary
 from headrace.core.metadata import MetadataPolicy as MetadataPolicy
 from headrace.core.operator import Operator as Operator
@@ -56,8 +56,11 @@ from headrace.core.outcome import EndedBy as EndedBy
 from headrace.core.outcome import OperatorOutcome as OperatorOutcome
 from headrace.core.outcome import Outcome as Outcome
 from headrace.core.outcome import SegmentOutcome as SegmentOutcome
-from headrace.core.parameter import Live as Live
-from headrace.core.parameter import ParameterFlag as ParameterFlag
+from headrace.core.parameter_fields import declared as declared
+from headrace.core.parameter_fields import parameter as parameter
+from headrace.core.parameters import REQUIRED as REQUIRED
+from headrace.core.parameters import Live as Live
+from headrace.core.parameters import ParameterFlag as ParameterFlag
 from headrace.core.ports import Input as Input
 from headrace.core.ports import IOSpec as IOSpec
 from headrace.core.ports import Output as Output

@@ -11,11 +11,11 @@ from headrace.core.function import FunctionOperator
 from headrace.core.graph import is_sink
 from headrace.core.loops import settle_execution
 from headrace.core.operator import Operator
-from headrace.core.parameter import holder_of
+from headrace.core.parameters import holder_of
 from headrace.core.ports import IOSpec
 from headrace.core.queues import queues_of
 from headrace.core.resource import Resource
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

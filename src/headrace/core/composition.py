@@ -12,7 +12,6 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakSet
 
-from headrace.core.booleans import boolean
 from headrace.core.config import Config, environment_parameters, setting_name
 from headrace.core.construction import known_keywords
 from headrace.core.control import RunControl
@@ -24,6 +23,7 @@ from headrace.core.metadata import MetadataPolicy
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.resource import Resource
 from headrace.core.services import Services
+from headrace.core.values import boolean
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from headrace.core.condition import Condition
     from headrace.core.condition_types import ConditionType
     from headrace.core.config import Setting, Settings
-    from headrace.core.durations import Duration
     from headrace.core.graph import Flow, Graph
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.ports import IOSpec
+    from headrace.core.values import Duration
     from headrace.core.wiring import End, Ends
 
 S = TypeVar("S")
@@ -268,6 +268,7 @@ class InnerComposition:
         try:
             self.composition.compose()
             made += self.compose_parts()
+            self.follow_plan()
             self.check_settings(made)
             for operator in made:
                 operator._headrace.recall_values()
@@ -278,6 +279,9 @@ class InnerComposition:
     def compose_parts(self) -> list[Operator]:
         """Compose the fragments that it consists of, and return the operators that they created."""
         return []
+
+    def follow_plan(self) -> None:
+        """Declare what a plan says besides of streams, slices and segments."""
 
     def follow_graph(self) -> None:
         """Let the graphs of the fragments that it consists of follow its own, which was changed in a run."""

@@ -18,7 +18,7 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.operator import Operator
-from headrace.core.parameter import reserved_names
+from headrace.core.parameters import reserved_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable

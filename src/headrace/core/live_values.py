@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import ParameterError, absent
 from headrace.core.knob_types import check_number
-from headrace.core.parameter import holder_of
+from headrace.core.parameters import holder_of
 
 if TYPE_CHECKING:
     from headrace.core.knob_types import KnobType
     from headrace.core.operator import Operator
-    from headrace.core.parameter import Parameter, ParameterVersion
+    from headrace.core.parameters import Parameter, ParameterVersion
 
 
 class LiveValues:

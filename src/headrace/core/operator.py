@@ -8,34 +8,38 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from headrace.core.asynchronous import AsynchronousCondition
-from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
 from headrace.core.condition_types import OperatorStatus
 from headrace.core.construction import Arg, named_values, needs_fragment, snake_case
 from headrace.core.error_policy import ErrorPolicy, check_on_stuck
-from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices
+from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices, noting
 from headrace.core.inner import Inner
 from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
-from headrace.core.notes import noting
-from headrace.core.parameter import check_parameter_name
+from headrace.core.parameter_fields import set_up
+from headrace.core.parameters import check_parameter_name
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 from headrace.core.replicas import Replicas, Replication
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
+from headrace.core.values import boolean
 from headrace.core.wiring import Connectable, InnerConnectable
 
 if TYPE_CHECKING:
     import logging
+    from dataclasses import InitVar
+    from typing import Literal
 
     from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.error_policy import OnError
+    from headrace.core.error_policy import OnError, OnStuck
     from headrace.core.execution import DynamicFlows
     from headrace.core.graph import Beyond, Flow
     from headrace.core.joins import JoinRule
     from headrace.core.node import Node, Receiver, Transmitter
-    from headrace.core.parameter import Parameter
+    from headrace.core.parameter_fields import argument, declared, required
+    from headrace.core.parameters import Parameter
+    from headrace.core.values import Duration
 
 S = TypeVar("S")
 Part: TypeAlias = Condition | Resource | Arg | list[Arg]
@@ -124,7 +128,7 @@ class InnerOperator(InnerConnectable):
         )
         operator.spec = self.spec_type(fragment, operator.name, check)
         with noting(f"raised in setup of operator {operator.name!r} ({type(operator).__name__})"):
-            operator.setup(operator.spec)
+            set_up(operator, operator.spec)
         live = {name: parameter for name, parameter in operator.spec.params.items() if parameter.is_live}
         self.live_state = LiveValues(operator, live) if live else None
         self.take_policies(keywords)
@@ -273,19 +277,45 @@ class InnerOperator(InnerConnectable):
         self.knobs.recall()
 
 
-class Operator(Connectable):
+if TYPE_CHECKING:
+
+    @declared
+    class _Arguments(Connectable):
+        """The arguments that every operator takes, for the constructors of classes with `declared`."""
+
+        fragment: Composition = required(kw_only=False)
+        _1: InitVar[Part] = argument(kw_only=False, default=...)
+        _2: InitVar[Part] = argument(kw_only=False, default=...)
+        _3: InitVar[Part] = argument(kw_only=False, default=...)
+        _4: InitVar[Part] = argument(kw_only=False, default=...)
+        _5: InitVar[Part] = argument(kw_only=False, default=...)
+        _6: InitVar[Part] = argument(kw_only=False, default=...)
+        name: str = argument(default="")
+        on_error: OnError = argument(default="stop")
+        deadline: InitVar[Duration] = argument(default=...)
+        on_stuck: InitVar[OnStuck] = argument(default=...)
+        workers: InitVar[int] = argument(default=1)
+        on: InitVar[Literal["threads", "processes"]] = argument(default="threads")
+        ordered: InitVar[bool] = argument(default=True)
+
+else:
+    _Arguments = Connectable
+
+
+class Operator(_Arguments):
     """The base of operators; subclass it and write `setup` and `compute`.
 
-    A parameter that `setup` declares becomes an attribute. Annotate it on the class, as the field of a dataclass:
-    type checkers then know it, and a value of another type is rejected when the operator is created.
+    Its parameters are fields of the class, as those of a dataclass: a value of another type is rejected when the
+    operator is created, and type checkers know the attributes and the arguments of the constructor.
 
     ::
 
+        @declared
         class Scale(Operator):
-            factor: float
+            factor: float = 1.0
+            mode: str = parameter(default="fast", choices=("fast", "exact"))
 
-            def setup(self, spec: OperatorSpec) -> None:
-                spec.param("factor", 1.0)
+    What is known only when an operator is created is declared in `setup`, by ``spec.param``.
 
     Parameters
     ----------
@@ -296,7 +326,7 @@ class Operator(Connectable):
     name
         The operator's unique name, which errors use too; by default the class's name, made unique.
     **kwargs
-        The parameters that `setup` declares. A condition, a resource, `on_error`, `deadline` and `on_stuck` may be
+        The parameters. A condition, a resource, `on_error`, `deadline` and `on_stuck` may be
         given by keyword too. ``workers=4`` runs four replicas of the operator at once; ``on="processes"`` runs them
         in processes of their own, and ``ordered=False`` lets their results leave as they come.
     """

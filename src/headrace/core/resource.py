@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.core.construction import check_name, constructor, refuse_keywords
 from headrace.core.inner import Inner
-from headrace.core.parameter import check_parameter_name
+from headrace.core.parameter_fields import set_up
+from headrace.core.parameters import check_parameter_name
 from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Component:
         self.name = name or kind.__name__.lower()
         base = next(each for each in kind.__mro__ if Component in each.__bases__)
         self.spec = self._headrace.spec_type(fragment, partial(check_parameter_name, kind=kind, base=base))
-        self.setup(self.spec)
+        set_up(self, self.spec)
         unknown = [key for key in kwargs if key not in self.spec.params]
         if unknown:
             refuse_keywords(kind, unknown, list(self.spec.params))

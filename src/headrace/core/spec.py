@@ -9,15 +9,14 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.core.booleans import boolean
 from headrace.core.condition_types import ConditionType
-from headrace.core.durations import Duration
 from headrace.core.error_policy import check_on_stuck, time_limit
 from headrace.core.errors import GraphError, ParameterError, absent
 from headrace.core.joins import JoinRule
-from headrace.core.parameter import REQUIRED, Parameter, ParameterFlag, holder_of
+from headrace.core.parameters import REQUIRED, Parameter, ParameterFlag, holder_of
 from headrace.core.ports import INPUT_EXEC, IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
+from headrace.core.values import Duration, boolean
 
 if TYPE_CHECKING:
     from headrace.core.error_policy import OnStuck
@@ -114,7 +113,8 @@ class ComponentSpec:
             for base in reversed(type(component).__mro__):
                 annotations.update(inspect.get_annotations(base))
         for name, parameter in self.params.items():
-            parameter.expected = _expected(annotations.get(name), parameter.default)
+            annotation, parameter.may_be_none = _without_none(annotations.get(name))
+            parameter.expected = _expected(annotation, parameter.default)
 
     def give(self, component: Any, owner: str, name: str, value: Any) -> None:
         """Set one parameter of `component`."""
@@ -138,6 +138,22 @@ _SIMPLE = {"int": int, "float": float, "str": str, "bool": bool, "dict": dict, "
 _ANYTHING = ("Any", "typing.Any", "object")
 # A union, unless it is an argument of another type.
 _UNION = re.compile(r"^[^\[]*\||\|[^\]]*$|^(typing\.)?(Optional|Union)\[")
+
+
+# A union of one type and None.
+_OPTIONAL = re.compile(r"^(?:([\w.]+) \| None|None \| ([\w.]+)|(?:typing\.)?Optional\[([\w.]+)\])$")
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    """Return the type that an annotation names besides None, and whether it allows None."""
+    if isinstance(annotation, str):
+        match = _OPTIONAL.match(annotation)
+        return (annotation, False) if match is None else (next(filter(None, match.groups())), True)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        others = [each for each in typing.get_args(annotation) if each is not types.NoneType]
+        if len(others) == 1:
+            return others[0], True
+    return annotation, False
 
 
 def _expected(annotation: Any, default: Any) -> type | None:

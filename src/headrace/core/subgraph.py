@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.composition import Composition, InnerComposition
 from headrace.core.construction import Arg, ArgList, named_values, needs_fragment, snake_case
-from headrace.core.errors import GraphError, ParameterError, absent, choices
+from headrace.core.errors import GraphError, ParameterError, absent, choices, noting
 from headrace.core.inner import Inner
-from headrace.core.notes import noting
-from headrace.core.parameter import check_parameter_name
+from headrace.core.parameter_fields import set_up
+from headrace.core.parameters import check_parameter_name
 from headrace.core.spec import ComponentSpec
 from headrace.core.wiring import Connectable, InnerConnectable, Port, name_of, owner_of
 
 if TYPE_CHECKING:
+    from dataclasses import InitVar
+
+    from headrace.core.parameter_fields import argument, declared, required
     from headrace.core.wiring import End
 
 
@@ -154,16 +157,29 @@ class InnerSubgraph(InnerConnectable, InnerComposition):
         self.subgraph.fragment._headrace.check_composing(call)
 
 
-class Subgraph(Connectable, Composition):
+if TYPE_CHECKING:
+
+    @declared
+    class _Arguments(Connectable):
+        """The arguments that every subgraph takes, for the constructors of classes with `declared`."""
+
+        fragment: Composition = required(kw_only=False)
+        _1: InitVar[Arg | list[Arg]] = argument(kw_only=False, default=...)
+        _2: InitVar[Arg | list[Arg]] = argument(kw_only=False, default=...)
+        name: str = argument(default="")
+
+else:
+    _Arguments = Connectable
+
+
+class Subgraph(_Arguments, Composition):
     """A group of operators that is connected as one; subclass it and write `compose`.
 
     ::
 
+        @declared
         class Eye(Subgraph):
-            exposure: float
-
-            def setup(self, spec):
-                spec.param("exposure", 0.01)
+            exposure: float = 0.01
 
             def compose(self):
                 camera = CameraOp(self, exposure=self.exposure, name="camera")
@@ -183,7 +199,7 @@ class Subgraph(Connectable, Composition):
     name
         Its name; the names of its operators begin with it. By default the class's name, made unique.
     **kwargs
-        The parameters that `setup` declares.
+        The parameters.
     """
 
     fragment: Composition
@@ -205,7 +221,7 @@ class Subgraph(Connectable, Composition):
         self.fragment._headrace.check_composing(f"{kind}({self.name!r})")
         self.spec = SubgraphSpec(self.fragment, self)
         with noting(f"raised in setup of subgraph {self.name!r} ({kind})"):
-            self.setup(self.spec)
+            set_up(self, self.spec)
         sections = self._headrace.take_parameters(args, kwargs)
         self.fragment.graph.add_subgraph(self)
         with noting(f"raised in compose of subgraph {self.name!r} ({kind})"):
@@ -215,7 +231,7 @@ class Subgraph(Connectable, Composition):
     # Methods that a subclass overrides.
 
     def setup(self, spec: SubgraphSpec) -> None:
-        """Declare parameters by ``spec.param``, as in an operator."""
+        """Declare parameters by ``spec.param``, for a class without `declared`."""
 
     # Methods that compose calls.
 

@@ -10,8 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.brief import brief
-from headrace.core.errors import LinkError, PeerAborted, ProtocolError
-from headrace.core.notes import message_of
+from headrace.core.errors import LinkError, PeerAborted, ProtocolError, message_of
 from headrace.link.protocol import MAX_BODY
 
 _LONGEST_TEXT = 4 << 10

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.core.spec import OperatorSpec
+from headrace.core.parameter_fields import declared, parameter
 from headrace.operators._routines.demosaic import DEMOSAIC, RED_AT
 from headrace.operators.arrays import check_contiguous
 from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
-from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor import Tensor
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
-    from headrace.core.operator import NamedPart, Part
     from headrace.resources import Allocator
 
 
+@declared
 class BayerDemosaicOp(FrameOperator):
     """Computes a colour image from a Bayer mosaic by bilinear interpolation.
 
@@ -56,44 +53,15 @@ class BayerDemosaicOp(FrameOperator):
 
     capturable = True
 
-    pool: Any = None
+    pool: Allocator = parameter(default=None)
     in_tensor_name: str = ""
     out_tensor_name: str = ""
-    interpolation_mode: int = 0
-    bayer_grid_pos: int = 2
+    interpolation_mode: int = parameter(default=0, choices=(0,))
+    bayer_grid_pos: int = parameter(default=2, choices=RED_AT)
     generate_alpha: bool = False
-    alpha_value: int = 255
+    alpha_value: int = parameter(default=255, minimum=0, maximum=65535)
 
     ports = ("receiver", "transmitter")
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            pool: Allocator | None = None,
-            in_tensor_name: str = "",
-            out_tensor_name: str = "",
-            interpolation_mode: int = 0,
-            bayer_grid_pos: int = 2,
-            generate_alpha: bool = False,
-            alpha_value: int = 255,
-            **parts: NamedPart,
-        ) -> None: ...
-
-    def setup(self, spec: OperatorSpec) -> None:
-        """Declare ports and parameters."""
-        super().setup(spec)
-        declare_fields(
-            BayerDemosaicOp,
-            spec,
-            interpolation_mode={"choices": (0,)},
-            bayer_grid_pos={"choices": RED_AT},
-            alpha_value={"minimum": 0, "maximum": 65535},
-        )
 
     def plan(self, tensor: Tensor) -> list[Plan]:
         """Return how frames such as this one are demosaicked; raise if they cannot be."""

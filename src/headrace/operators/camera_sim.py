@@ -11,19 +11,16 @@ import numpy as np
 from headrace import gpu
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.errors import ParameterError
+from headrace.core.parameter_fields import declared, parameter
 from headrace.core.spec import OperatorSpec
 from headrace.operators.arrays import cuda_source, launch
 from headrace.operators.frame_memory import DEVICE, FrameMemory
 from headrace.operators.paced_source import PacedSource
-from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.copies import simulate, simulated_memory, upload
 from headrace.video import BayerSensor, Scene, Truth
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
-    from headrace.core.operator import NamedPart, Part
     from headrace.resources import Allocator
 
 _BLOCK = 256
@@ -31,6 +28,7 @@ _BLOCK = 256
 _FRAME = gpu.kernel("camera_frame", source=cuda_source("camera_frame"), seconds=1e-6)
 
 
+@declared
 class CameraSimOp(PacedSource[Any]):
     """Emits Bayer frames of a moving scene, at a set rate, until `count` frames were emitted.
 
@@ -82,7 +80,7 @@ class CameraSimOp(PacedSource[Any]):
     width: int = 1920
     height: int = 1080
     frame_rate: float = 60.0
-    count: int = 0
+    count: int = parameter(default=0, minimum=0)
     realtime: bool = True
     dtype: Any = None
     bayer_grid_pos: int = 2
@@ -93,42 +91,14 @@ class CameraSimOp(PacedSource[Any]):
     seed: int = 0
     out_tensor_name: str = ""
     storage_type: Any = None
-    allocator: Any = None
-    read_ahead: int = 4
+    allocator: Allocator = parameter(default=None)
+    read_ahead: int = parameter(default=4, minimum=1)
 
     _made: tuple[Any, BayerSensor] | None = None
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            width: int = 1920,
-            height: int = 1080,
-            frame_rate: float = 60.0,
-            count: int = 0,
-            realtime: bool = True,
-            dtype: Any = None,
-            bayer_grid_pos: int = 2,
-            objects: int = 4,
-            exposure: float = 1.0,
-            noise: float = 0.01,
-            shot_noise: float = 0.0,
-            seed: int = 0,
-            out_tensor_name: str = "",
-            storage_type: Any = None,
-            allocator: Allocator | None = None,
-            read_ahead: int = 4,
-            **parts: NamedPart,
-        ) -> None: ...
-
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare the output and the parameters."""
+        """Declare the output."""
         spec.output("output")
-        declare_fields(CameraSimOp, spec, count={"minimum": 0}, read_ahead={"minimum": 1})
 
     @property
     def frame_number_key(self) -> str:

@@ -18,12 +18,12 @@ from headrace import waits
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.construction import needs_fragment
-from headrace.core.operator import NamedPart, Operator, Part
-from headrace.core.whole_numbers import whole_number
+from headrace.core.operator import Operator
+from headrace.core.parameter_fields import declared
+from headrace.core.values import whole_number
 
 if TYPE_CHECKING:
-    from headrace.core.error_policy import OnError
-    from headrace.core.spec import OperatorSpec
+    pass
 
 T = TypeVar("T")
 
@@ -139,24 +139,13 @@ class ChannelEnd(Generic[T]):
         self._condition.notify_scheduler()
 
 
+@declared
 class ChannelOperator(Operator):
     """The base of the operators whose frames a program puts in or takes out; `size` of them may wait."""
 
-    size: int
+    size: int = 4
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            size: int = 4,
-            **parts: NamedPart,
-        ) -> None: ...
-
-    else:
+    if not TYPE_CHECKING:  # a type checker has the size as an argument (`declared`)
 
         @needs_fragment
         def __init__(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
@@ -167,7 +156,3 @@ class ChannelOperator(Operator):
     def _open(self, fragment: Composition) -> Condition:
         """Make the end that the program uses, and return the condition that follows it."""
         raise NotImplementedError
-
-    def setup(self, spec: OperatorSpec) -> None:
-        """Declare the size."""
-        spec.param("size", 4)

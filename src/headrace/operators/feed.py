@@ -10,8 +10,8 @@ from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.contexts import ExecutionContext, OutputContext
-from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import FeedClosedError, FeedFullError, UnansweredError
+from headrace.core.values import Duration, nanoseconds
 from headrace.operators.caller_streams import caller_streams
 from headrace.operators.channel import PENDING, ChannelEnd, ChannelOperator
 
@@ -43,7 +43,6 @@ class FeedOp(ChannelOperator):
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output."""
         spec.output("out")
-        super().setup(spec)
 
     def compute(self, op_input: Any, op_output: OutputContext, context: ExecutionContext) -> None:
         """Emit the next frame, ordered after the work that the program had launched when it put the frame."""

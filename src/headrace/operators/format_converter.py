@@ -9,7 +9,8 @@ import numpy as np
 
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError, choices
-from headrace.core.spec import OperatorSpec
+from headrace.core.parameter_fields import declared, parameter
+from headrace.core.parameters import REQUIRED
 from headrace.operators._routines.colour import MATRICES, RGB_TO_YUV420, TO_RGB, Matrix
 from headrace.operators._routines.conversion import (
     COPY,
@@ -24,13 +25,9 @@ from headrace.operators._routines.resampling import FILTERS, RESAMPLE, Filter, m
 from headrace.operators.arrays import Routine, check_contiguous
 from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
-from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor import Tensor
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
-    from headrace.core.operator import NamedPart, Part
     from headrace.resources import Allocator
 
 _UINT8, _UINT16, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.float32)
@@ -96,6 +93,7 @@ class _Image:
     channels: int
 
 
+@declared
 class FormatConverterOp(FrameOperator):
     """Converts images: element type, size, colour layout, order of channels and order of dimensions.
 
@@ -175,77 +173,31 @@ class FormatConverterOp(FrameOperator):
 
     capturable = True
 
-    pool: Any = None
-    out_dtype: str
-    in_dtype: str = ""
+    pool: Allocator = parameter(default=None)
+    out_dtype: str = parameter(default=REQUIRED, choices=_OUTPUTS)
+    in_dtype: str = parameter(default="", choices=("", *_FORMATS))
     in_tensor_name: str = ""
     out_tensor_name: str = ""
-    scale_min: float = 0.0
-    scale_max: float = 1.0
-    alpha_value: int = 255
-    resize_height: int = 0
-    resize_width: int = 0
-    resize_mode: int = 0
-    out_channel_order: list[int]
-    in_layout: str = "hwc"
-    out_layout: str = "hwc"
+    scale_min: float = parameter(default=0.0, minimum=-_MOST_FLOAT, maximum=_MOST_FLOAT)
+    scale_max: float = parameter(default=1.0, minimum=-_MOST_FLOAT, maximum=_MOST_FLOAT)
+    alpha_value: int = parameter(default=255, minimum=0, maximum=255)
+    resize_height: int = parameter(default=0, minimum=0)
+    resize_width: int = parameter(default=0, minimum=0)
+    resize_mode: int = parameter(default=0, check=lambda mode: _filter_of(mode))
+    out_channel_order: list[int] = parameter(default_factory=list, check=lambda order: _check_order(order))
+    in_layout: str = parameter(default="hwc", choices=_LAYOUTS)
+    out_layout: str = parameter(default="hwc", choices=_LAYOUTS)
     copy: bool = True
 
     ports = ("source_video", "tensor")
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            out_channel_order: list[int] = ...,
-            pool: Allocator | None = None,
-            out_dtype: str = ...,
-            in_dtype: str = "",
-            in_tensor_name: str = "",
-            out_tensor_name: str = "",
-            scale_min: float = 0.0,
-            scale_max: float = 1.0,
-            alpha_value: int = 255,
-            resize_height: int = 0,
-            resize_width: int = 0,
-            resize_mode: int = 0,
-            in_layout: str = "hwc",
-            out_layout: str = "hwc",
-            copy: bool = True,
-            **parts: NamedPart,
-        ) -> None: ...
-
-    else:
+    if not TYPE_CHECKING:  # a type checker has the parameters as arguments (`declared`)
 
         @needs_fragment
         def __init__(self, fragment: Any, *args: Any, name: str = "", **params: Any) -> None:
             super().__init__(fragment, *args, name=name, **params)
             if not self.copy:
                 self.capturable = False  # what it sends is no memory of its own
-
-    def setup(self, spec: OperatorSpec) -> None:
-        """Declare ports and parameters."""
-        super().setup(spec)
-        spec.param("out_channel_order", [], check=_check_order)
-        finite = {"minimum": -_MOST_FLOAT, "maximum": _MOST_FLOAT}
-        declare_fields(
-            FormatConverterOp,
-            spec,
-            out_dtype={"choices": _OUTPUTS},
-            in_dtype={"choices": ("", *_FORMATS)},
-            in_layout={"choices": _LAYOUTS},
-            out_layout={"choices": _LAYOUTS},
-            scale_min=finite,
-            scale_max=finite,
-            alpha_value={"minimum": 0, "maximum": 255},
-            resize_height={"minimum": 0},
-            resize_width={"minimum": 0},
-            resize_mode={"check": _filter_of},
-        )
 
     def initialize(self) -> None:
         """Check the parameters."""

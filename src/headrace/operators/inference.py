@@ -16,7 +16,9 @@ from headrace.core.condition_types import ConditionType
 from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.errors import ParameterError, choices
-from headrace.core.operator import NamedPart, Operator, Part
+from headrace.core.operator import Operator, Part
+from headrace.core.parameter_fields import declared, parameter
+from headrace.core.parameters import REQUIRED
 from headrace.core.ports import IOSpec
 from headrace.core.spec import OperatorSpec
 from headrace.gpu import StreamHandle
@@ -27,12 +29,11 @@ from headrace.inference.placement import to_device
 from headrace.inference.running_model import RunningModel
 from headrace.inference.settings import ModelSetting, read_names, read_settings
 from headrace.operators.messages import gather
-from headrace.operators.tensor_operator import check_parameters, declare_fields, set_default_allocator
+from headrace.operators.tensor_operator import check_parameters, set_default_allocator
 from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.tensor.copies import HostMemory, read_on_host
 
 if TYPE_CHECKING:
-    from headrace.core.error_policy import OnError
     from headrace.resources import Allocator
 
 _Models: TypeAlias = list[RunningModel]
@@ -56,6 +57,7 @@ class _ActivationSpec:
     active: bool = True
 
 
+@declared
 class InferenceOp(Operator):
     """Runs one or more models on the tensors that it receives, and emits their outputs in one message.
 
@@ -131,18 +133,18 @@ class InferenceOp(Operator):
     ActivationSpec: ClassVar[type[_ActivationSpec]] = _ActivationSpec
 
     backend: Any = None
-    allocator: Any = None
+    allocator: Allocator = parameter(default=None)
     cuda_stream_pool: Any = None
-    inference_map: dict[str, Any]
-    model_path_map: dict[str, Any]
-    pre_processor_map: dict[str, Any]
-    device_map: dict[str, Any]
-    dla_core_map: dict[str, Any]
-    temporal_map: dict[str, Any]
-    activation_map: dict[str, Any]
+    inference_map: dict[str, Any] = parameter(default=REQUIRED)
+    model_path_map: dict[str, Any] = parameter(default=REQUIRED)
+    pre_processor_map: dict[str, Any] = parameter(default=REQUIRED)
+    device_map: dict[str, Any] = parameter(default_factory=dict)
+    dla_core_map: dict[str, Any] = parameter(default_factory=dict)
+    temporal_map: dict[str, Any] = parameter(default_factory=dict)
+    activation_map: dict[str, Any] = parameter(default_factory=dict)
     sends_zeros_first: ClassVar[bool] = False
     """Whether a model that has not run yet sends zeros where the shapes of its outputs are certain, or nothing."""
-    backend_map: dict[str, Any]
+    backend_map: dict[str, Any] = parameter(default_factory=dict)
     # None stands for an empty one: a default of that type would refuse what older files give.
     in_tensor_names: Any = None
     out_tensor_names: Any = None
@@ -155,7 +157,7 @@ class InferenceOp(Operator):
     dynamic_input_dims: bool = False
     enable_fp16: bool = False
     enable_cuda_graphs: bool = True
-    dla_core: int = -1
+    dla_core: int = parameter(default=-1, minimum=-1)
     dla_gpu_fallback: bool = True
     is_engine_path: bool = False
 
@@ -172,53 +174,14 @@ class InferenceOp(Operator):
         self.trt_opt_profile = self.trt_opt_profile or {}
         set_default_allocator(self)
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            device_map: dict[str, Any] = ...,
-            dla_core_map: dict[str, Any] = ...,
-            temporal_map: dict[str, Any] = ...,
-            activation_map: dict[str, Any] = ...,
-            backend_map: dict[str, Any] = ...,
-            backend: Any = None,
-            allocator: Allocator | None = None,
-            cuda_stream_pool: Any = None,
-            inference_map: dict[str, Any] = ...,
-            model_path_map: dict[str, Any] = ...,
-            pre_processor_map: dict[str, Any] = ...,
-            in_tensor_names: Any = None,
-            out_tensor_names: Any = None,
-            trt_opt_profile: Any = None,
-            infer_on_cpu: bool = False,
-            parallel_inference: bool = True,
-            input_on_cuda: bool = True,
-            output_on_cuda: bool = True,
-            transmit_on_cuda: bool = True,
-            dynamic_input_dims: bool = False,
-            enable_fp16: bool = False,
-            enable_cuda_graphs: bool = True,
-            dla_core: int = -1,
-            dla_gpu_fallback: bool = True,
-            is_engine_path: bool = False,
-            **parts: NamedPart,
-        ) -> None: ...
-
-    else:
+    if not TYPE_CHECKING:  # a type checker has the parameters as arguments (`declared`)
         __init__ = _create
 
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare the ports and parameters."""
+        """Declare the ports."""
         spec.input(_RECEIVERS, size=IOSpec.ANY_SIZE)
         spec.input(_SPECS).condition(ConditionType.NONE)
         spec.output(_TRANSMITTER)
-        for maps in ("device_map", "dla_core_map", "temporal_map", "activation_map", "backend_map"):
-            spec.param(maps, {})
-        declare_fields(InferenceOp, spec, dla_core={"minimum": -1})
 
     # The life of the models.
 

@@ -5,30 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-from headrace.core.operator import NamedPart, Operator, Part
+from headrace.core.operator import Operator
+from headrace.core.parameter_fields import declared
 from headrace.core.spec import OperatorSpec
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
+    pass
 
 
-class OperatorWithoutParameters(Operator):
-    """The base of operators without parameters: a type checker finds a keyword that they do not take."""
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            **parts: NamedPart,
-        ) -> None: ...
-
-
-class PingTxOp(OperatorWithoutParameters):
+@declared
+class PingTxOp(Operator):
     """Emits the numbers 1, 2, 3 and so on at its output ``out``, starting anew in each run.
 
     Attributes
@@ -53,7 +39,8 @@ class PingTxOp(OperatorWithoutParameters):
         self.index += 1
 
 
-class PingRxOp(OperatorWithoutParameters):
+@declared
+class PingRxOp(Operator):
     """Prints what it receives at its input ``in``, of any type: ``Rx message value: 1``."""
 
     def setup(self, spec: OperatorSpec) -> None:

@@ -9,17 +9,15 @@ import numpy as np
 
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.errors import ParameterError, choices
-from headrace.core.parameter import ParameterFlag
+from headrace.core.parameter_fields import declared, parameter
+from headrace.core.parameters import ParameterFlag
 from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import STORAGE_TYPES
 from headrace.operators.messages import find_tensor, tensors_of
-from headrace.operators.tensor_operator import TensorOperator, declare_fields
+from headrace.operators.tensor_operator import TensorOperator
 from headrace.tensor import TensorMap
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
-    from headrace.core.operator import NamedPart, Part
     from headrace.resources import Allocator
 
 _log = logging.getLogger(__name__)
@@ -33,6 +31,7 @@ _C_NAMES = {
 }
 
 
+@declared
 class PingTensorTxOp(TensorOperator):
     """Emits a TensorMap with one tensor at its output ``out``; the tensor's contents are undefined.
 
@@ -56,43 +55,19 @@ class PingTensorTxOp(TensorOperator):
         carries.
     """
 
-    allocator: Any = None
-    storage_type: str = "system"
-    batch_size: int
-    rows: int = 32
-    columns: int
-    channels: int
+    allocator: Allocator = parameter(default=None)
+    storage_type: str = parameter(default="system", choices=tuple(STORAGE_TYPES))
+    batch_size: int | None = parameter(default=None, minimum=0)
+    rows: int = parameter(default=32, minimum=1)
+    columns: int | None = parameter(default=64, flag=ParameterFlag.OPTIONAL, minimum=0)
+    channels: int | None = parameter(default=None, minimum=0)
     dtype: Any = None
     tensor_name: str = "tensor"
     async_device_allocation: bool = False
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            batch_size: int | None = None,
-            columns: int = 64,
-            channels: int | None = None,
-            allocator: Allocator | None = None,
-            storage_type: str = "system",
-            rows: int = 32,
-            dtype: Any = None,
-            tensor_name: str = "tensor",
-            async_device_allocation: bool = False,
-            **parts: NamedPart,
-        ) -> None: ...
-
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare the output and the parameters."""
+        """Declare the output."""
         spec.output("out")
-        spec.param("batch_size", None, minimum=0)
-        spec.param("columns", 64, ParameterFlag.OPTIONAL, minimum=0)
-        spec.param("channels", None, minimum=0)
-        declare_fields(PingTensorTxOp, spec, storage_type={"choices": STORAGE_TYPES}, rows={"minimum": 1})
 
     def initialize(self) -> None:
         """Check the parameters."""
@@ -138,6 +113,7 @@ class PingTensorTxOp(TensorOperator):
         _log.info("Sent message %d", self.count)
 
 
+@declared
 class PingTensorRxOp(TensorOperator):
     """Logs name and shape of each tensor that it receives at its input ``in``, at level INFO.
 
@@ -157,22 +133,9 @@ class PingTensorRxOp(TensorOperator):
 
     receive_as_tensormap: bool = True
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            receive_as_tensormap: bool = True,
-            **parts: NamedPart,
-        ) -> None: ...
-
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare the input and the parameter."""
+        """Declare the input."""
         spec.input("in")
-        declare_fields(PingTensorRxOp, spec)
 
     def start(self) -> None:
         """Begin to count."""

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
+from headrace.core.operator import Operator
+from headrace.core.parameter_fields import declared
 from headrace.core.spec import OperatorSpec
-from headrace.operators.ping import OperatorWithoutParameters
 from headrace.tensor import TensorError, as_tensor
 
 
-class ProbeOp(OperatorWithoutParameters):
+@declared
+class ProbeOp(Operator):
     """Prints a line for each tensor of a message and passes the message on unchanged, from ``in`` to ``out``.
 
     The line has the name, shape, element type, strides in bytes, device and order of the elements. Contents are not

@@ -46,7 +46,6 @@ class ResultsOp(ChannelOperator):
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input."""
         spec.input("in")
-        super().setup(spec)
 
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
         """Hold a frame for the program, with an event after the work that makes it."""

@@ -7,18 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.core.spec import OperatorSpec
+from headrace.core.parameter_fields import declared, parameter
 from headrace.operators._routines.network_outputs import CLASSIFY
 from headrace.operators.arrays import check_contiguous
 from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
-from headrace.operators.tensor_operator import declare_fields
 from headrace.tensor import Tensor
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
-    from headrace.core.operator import NamedPart, Part
     from headrace.resources import Allocator
 
 _log = logging.getLogger(__name__)
@@ -26,6 +22,7 @@ _log = logging.getLogger(__name__)
 _MOST_CHANNELS = 255  # the class is a byte
 
 
+@declared
 class SegmentationPostprocessorOp(FrameOperator):
     """Computes the class of each pixel from the scores of a network.
 
@@ -52,38 +49,13 @@ class SegmentationPostprocessorOp(FrameOperator):
 
     capturable = True
 
-    allocator: Any = None
+    allocator: Allocator = parameter(default=None)
     in_tensor_name: str = ""
-    network_output_type: str = "softmax"
-    data_format: str = "hwc"
+    network_output_type: str = parameter(default="softmax", choices=("softmax", "sigmoid"))
+    data_format: str = parameter(default="hwc", choices=("hwc", "nchw", "nhwc"))
 
     ports = ("in_tensor", "out_tensor")
     out_tensor_name = "out_tensor"  # no parameter
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            allocator: Allocator | None = None,
-            in_tensor_name: str = "",
-            network_output_type: str = "softmax",
-            data_format: str = "hwc",
-            **parts: NamedPart,
-        ) -> None: ...
-
-    def setup(self, spec: OperatorSpec) -> None:
-        """Declare ports and parameters."""
-        super().setup(spec)
-        declare_fields(
-            SegmentationPostprocessorOp,
-            spec,
-            network_output_type={"choices": ("softmax", "sigmoid")},
-            data_format={"choices": ("hwc", "nchw", "nhwc")},
-        )
 
     @property
     def pool(self) -> Any:

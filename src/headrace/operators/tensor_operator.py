@@ -1,16 +1,13 @@
-"""TensorOperator: the base of operators on tensors; parameters as fields of a class, and allocators."""
+"""TensorOperator: the base of operators on tensors, and their allocators."""
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from headrace.brief import brief
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError
 from headrace.core.operator import Operator
-from headrace.core.parameter import REQUIRED
-from headrace.core.spec import OperatorSpec
 from headrace.resources import UnboundedAllocator
 
 
@@ -31,23 +28,6 @@ class TensorOperator(Operator):
     def initialize(self) -> None:
         """Check the parameters; called before the run."""
         check_parameters(self)
-
-
-def declare_fields(owner: type[Operator], spec: OperatorSpec, **limits: dict[str, Any]) -> None:
-    """Declare what a class annotates as parameters, with the values of the class as defaults: ``rows: int = 32``.
-
-    Parameters
-    ----------
-    owner
-        The class. Its class variables and private attributes, and what is declared already, are left out.
-    spec
-        Where they are declared.
-    **limits
-        The limits of single parameters, as :meth:`OperatorSpec.param` takes them: minimum, maximum, choices, check.
-    """
-    for name, annotation in inspect.get_annotations(owner).items():
-        if name not in spec.params and not name.startswith("_") and "ClassVar" not in str(annotation):
-            spec.param(name, getattr(owner, name, REQUIRED), **limits.get(name, {}))
 
 
 def check_parameters(operator: Operator) -> None:

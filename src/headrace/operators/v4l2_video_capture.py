@@ -12,18 +12,16 @@ import numpy as np
 from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, OutputContext
+from headrace.core.parameter_fields import declared, parameter
 from headrace.core.spec import OperatorSpec
 from headrace.operators._routines.colour import MATRICES, TO_RGB
 from headrace.operators._routines.conversion import COPY, pack_order
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
-from headrace.operators.tensor_operator import declare_fields
 from headrace.video import CameraFormat, CapturedFrame, JpegDecoder, V4L2Camera, VideoDevice
 from headrace.video.v4l2_ioctl import COLORSPACE_REC709, QUANTIZATIONS, YCBCR_ENCODINGS
 
 if TYPE_CHECKING:
-    from headrace.core.error_policy import OnError
-    from headrace.core.operator import NamedPart, Part
     from headrace.resources import Allocator
 
 _logger = logging.getLogger("headrace.video")
@@ -34,6 +32,7 @@ class _Frame(NamedTuple):
     captured_at: int | None
 
 
+@declared
 class V4L2VideoCaptureOp(PacedSource[_Frame]):
     """Captures from a camera of Linux (Video4Linux), until the run is stopped.
 
@@ -80,16 +79,16 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     open_device: ClassVar[Callable[[str], Any]] = VideoDevice
     """Opens the device file."""
 
-    allocator: Any = None
+    allocator: Allocator = parameter(default=None)
     device: str = "/dev/video0"
     width: int = 0
     height: int = 0
-    frame_rate: float = 0.0
-    num_buffers: int = 4
+    frame_rate: float = parameter(default=0.0, minimum=0)
+    num_buffers: int = parameter(default=4, minimum=2)
     pixel_format: str = "auto"
     pass_through: bool = False
-    exposure_time: int
-    gain: int
+    exposure_time: int | None = None
+    gain: int | None = None
     storage_type: Any = None
 
     _camera: V4L2Camera | None = None
@@ -102,37 +101,12 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
             name = fragment._headrace.unused_name("v4l2_video_capture")  # the class's name has no such parts
         super().__init__(fragment, *args, name=name, **kwargs)
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            exposure_time: int | None = None,
-            gain: int | None = None,
-            allocator: Allocator | None = None,
-            device: str = "/dev/video0",
-            width: int = 0,
-            height: int = 0,
-            frame_rate: float = 0.0,
-            num_buffers: int = 4,
-            pixel_format: str = "auto",
-            pass_through: bool = False,
-            storage_type: Any = None,
-            **parts: NamedPart,
-        ) -> None: ...
-
-    else:
+    if not TYPE_CHECKING:  # a type checker has the parameters as arguments (`declared`)
         __init__ = _create
 
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare the output and the parameters."""
+        """Declare the output."""
         spec.output("signal")
-        spec.param("exposure_time", None)
-        spec.param("gain", None)
-        declare_fields(V4L2VideoCaptureOp, spec, frame_rate={"minimum": 0}, num_buffers={"minimum": 2})
 
     def initialize(self) -> None:
         """Check the parameters."""

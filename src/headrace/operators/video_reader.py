@@ -13,25 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.contexts import ExecutionContext, OutputContext
-from headrace.core.durations import Duration, nanoseconds
-from headrace.core.notes import noting
-from headrace.core.operator import NamedPart, Part
+from headrace.core.errors import noting
+from headrace.core.parameter_fields import declared, parameter
+from headrace.core.parameters import REQUIRED
 from headrace.core.spec import OperatorSpec
+from headrace.core.values import Duration, nanoseconds
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
-from headrace.operators.tensor_operator import declare_fields
 from headrace.video import ClipFrame, VideoFileError, VideoReader, play
 from headrace.video.clips import VideoClip
 from headrace.video.files import PIXEL_FORMATS, is_url
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
     from headrace.resources import Allocator
 
 _logger = logging.getLogger("headrace.video")
 
 
+@declared
 class VideoReaderOp(PacedSource[ClipFrame]):
     """Plays a video file and ends with it, or receives a stream such as RTSP.
 
@@ -82,65 +81,29 @@ class VideoReaderOp(PacedSource[ClipFrame]):
         The number of frames that are read ahead.
     """
 
-    path: str | Path
-    pixel_format: str = "rgb24"
+    path: str | Path = parameter(default=REQUIRED)
+    pixel_format: str = parameter(default="rgb24", choices=PIXEL_FORMATS)
     realtime: bool = True
     repeat: bool = False
-    count: int = 0
+    count: int = parameter(default=0, minimum=0)
     ignore_corrupted: bool = True
-    reconnect: int = 0
-    reconnect_delay: Duration
-    timeout: float = 5.0
+    reconnect: int = parameter(default=0, minimum=0)
+    reconnect_delay: Duration = parameter(default="1s", check=lambda delay: nanoseconds(delay, "it"))
+    timeout: float = parameter(default=5.0, minimum=0)
     hardware: bool = True
-    options: dict[str, str]
-    allocator: Any = None
+    options: dict[str, str] = parameter(default_factory=dict)
+    allocator: Allocator = parameter(default=None)
     storage_type: Any = None
-    read_ahead: int = 4
+    read_ahead: int = parameter(default=4, minimum=1)
 
     times_reconnected = 0
     """How many times a stream that had gone away was opened again and sent frames, in this run or the last one."""
 
     _retry_at: int | None = None
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            path: str | Path = ...,
-            pixel_format: str = "rgb24",
-            realtime: bool = True,
-            repeat: bool = False,
-            count: int = 0,
-            ignore_corrupted: bool = True,
-            reconnect: int = 0,
-            reconnect_delay: Duration = ...,
-            timeout: float = 5.0,
-            hardware: bool = True,
-            options: dict[str, str] = ...,
-            allocator: Allocator | None = None,
-            storage_type: Any = None,
-            read_ahead: int = 4,
-            **parts: NamedPart,
-        ) -> None: ...
-
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare the output and the parameters."""
+        """Declare the output."""
         spec.output("output")
-        spec.param("options", {})
-        spec.param("reconnect_delay", "1s", check=lambda delay: nanoseconds(delay, "it"))
-        declare_fields(
-            VideoReaderOp,
-            spec,
-            pixel_format={"choices": PIXEL_FORMATS},
-            count={"minimum": 0},
-            reconnect={"minimum": 0},
-            timeout={"minimum": 0},
-            read_ahead={"minimum": 1},
-        )
 
     def initialize(self) -> None:
         """Check the parameters, and find the file."""

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.core.contexts import ExecutionContext, InputContext
-from headrace.core.operator import NamedPart, Part
+from headrace.core.parameter_fields import declared, parameter
+from headrace.core.parameters import REQUIRED
 from headrace.core.run_files import path_of_start
 from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import FrameSink
 from headrace.operators.messages import find_tensor
-from headrace.operators.tensor_operator import declare_fields
 from headrace.video import VideoWriter
 from headrace.video.files import PIXEL_FORMATS, is_url
 
 if TYPE_CHECKING:
-    from headrace.core.composition import Composition
-    from headrace.core.error_policy import OnError
+    pass
 
 _logger = logging.getLogger("headrace.video")
 
 
+@declared
 class VideoWriterOp(FrameSink):
     """Writes every frame it receives to a video file, or sends it to an RTSP server.
 
@@ -74,56 +74,26 @@ class VideoWriterOp(FrameSink):
         Options of FFmpeg for the container.
     """
 
-    path: str | Path
+    path: str | Path = parameter(default=REQUIRED)
     codec: str = "h264"
     hardware: bool = True
-    quality: int = 18
+    quality: int = parameter(default=18, minimum=0, maximum=51)
     preset: str = "medium"
-    bit_rate: int = 0
+    bit_rate: int = parameter(default=0, minimum=0)
     frame_rate: float = 30.0
     pixel_format: str = ""
-    in_pixel_format: str = ""
+    in_pixel_format: str = parameter(default="", choices=("", *PIXEL_FORMATS))
     in_tensor_name: str = ""
-    options: dict[str, str]
+    options: dict[str, str] = parameter(default_factory=dict)
 
     frames_written = 0
     """The number of frames that were written in this run, or in the last one."""
     frames_retimed = 0
     """The number of those whose timestamp was no later than that of the frame before."""
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            path: str | Path = ...,
-            codec: str = "h264",
-            hardware: bool = True,
-            quality: int = 18,
-            preset: str = "medium",
-            bit_rate: int = 0,
-            frame_rate: float = 30.0,
-            pixel_format: str = "",
-            in_pixel_format: str = "",
-            in_tensor_name: str = "",
-            options: dict[str, str] = ...,
-            **parts: NamedPart,
-        ) -> None: ...
-
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare the input and the parameters."""
+        """Declare the input."""
         spec.input("input")
-        spec.param("options", {})
-        declare_fields(
-            VideoWriterOp,
-            spec,
-            quality={"minimum": 0, "maximum": 51},
-            bit_rate={"minimum": 0},
-            in_pixel_format={"choices": ("", *PIXEL_FORMATS)},
-        )
 
     def open_writer(self) -> VideoWriter:
         """Prepare the video; the file is created with the first frame, which has its size."""

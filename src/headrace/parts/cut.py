@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Flow
 from headrace.core.graph_queries import reachable
-from headrace.core.places import STOP
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 from headrace.core.queues import queues_of
+from headrace.core.values import STOP
 from headrace.observe.attachment import prepare_replay
 from headrace.parts.cut_flow import CutFlow as CutFlow
 from headrace.parts.idleness import PartIdleness
@@ -105,16 +105,6 @@ class Cut:
         operator = self._operators.get(name)
         if operator is not None:
             operator.connect(link)
-
-    def listener(self, name: str) -> Callable[[], None]:
-        """Return what the link of a flow calls, from any thread, when something has happened to it."""
-
-        def on_event() -> None:
-            operator = self._operators.get(name)
-            if operator is not None:
-                operator.on_event()
-
-        return on_event
 
     def end_flow(self, name: str) -> None:
         """Let a flow end whose link has failed: the receiver of its messages sees the end of the stream."""

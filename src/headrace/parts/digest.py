@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.construction import known_keywords
 from headrace.core.function import FunctionOperator
 from headrace.core.graph import Flow
-from headrace.core.parameter import holder_of
+from headrace.core.parameters import holder_of
 from headrace.core.ports import IOSpec
 from headrace.version import __version__
 

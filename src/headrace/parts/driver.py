@@ -32,13 +32,11 @@ from headrace import waits
 from headrace._runtime import Interrupts
 from headrace.core.checks import compose
 from headrace.core.control import PAUSE, RUNNING, RunControl
-from headrace.core.errors import GraphError
-from headrace.core.log_fields import fields_of
-from headrace.core.log_output import configure_log
-from headrace.core.notes import add_note, message_of, notes_of
+from headrace.core.errors import GraphError, add_note, message_of, notes_of
+from headrace.core.log import configure_log, fields_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
-from headrace.core.places import RESTART
 from headrace.core.time_base import TimeBase, clock_name
+from headrace.core.values import RESTART
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
 from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement
@@ -445,7 +443,7 @@ class Driver:
             self._carry_out(self.supervisor.stop(now))
         for part, process in self._processes.items():
             self.supervisor.beat(part, process.beat)
-        # With the time from before: all may have been stopped since, which is noticed at the next look.
+        # With the time from before: all may have been stopped since, which is noticed at the next check.
         self._carry_out(self.supervisor.tick(now))
         for channel in self._channels():
             if channel.wants_write:
@@ -481,14 +479,14 @@ class Driver:
                 _log.warning("%s", text, extra=fields_of(self._application))
 
     def _look(self) -> float:
-        """Do without the hosts that are cut off; return the seconds until the next look."""
+        """Do without the hosts that are cut off; return the seconds until the next check."""
         processes = [each for each in self._processes.values() if each.channel is not None]
-        looks = {channel: channel.look() for channel in self._channels()}
+        answers = {channel: channel.look() for channel in self._channels()}
         for process in processes:  # of which some may be gone because of another
-            if process.channel is not None and looks[process.channel] is None:
+            if process.channel is not None and answers[process.channel] is None:
                 self._cut_off(process)
         for channel in list(self._agents):
-            if looks[channel] is None:
+            if answers[channel] is None:
                 self._lose_agent(channel, "is cut off")
         now = monotonic()
         for process in [each for each, until in self._ending.items() if now >= until]:
@@ -497,7 +495,9 @@ class Driver:
             self._unreached.remove(each)
             self._replace(each)
         left = [until - now for until in (*self._ending.values(), *(each.until for each in self._unreached))]
-        return min((*left, *(seconds for seconds in looks.values() if seconds is not None)), default=_LONGEST)
+        return min(
+            (*left, *(seconds for seconds in answers.values() if seconds is not None)), default=_LONGEST
+        )
 
     def _look_within(self, seconds: float) -> float:
         """Look again after so many seconds at the latest; return when that is."""
@@ -624,11 +624,11 @@ class Driver:
         return found
 
     def _assignment(self, process: Process) -> Assignment:
-        wishes = None
+        interests = None
         if self._joined is not None:
-            from headrace.parts.forwarding import Wishes
+            from headrace.parts.forwarding import Interests
 
-            wishes = Wishes.of(self._joined.watchers)
+            interests = Interests.of(self._joined.watchers)
         return Assignment(
             process.part,
             self._launch,
@@ -636,7 +636,7 @@ class Driver:
             self._control.run_id,
             self._began,
             {} if self._hosting.is_here else process.environment,
-            wishes,
+            interests,
             is_here=self._hosting.is_here,
             is_heard=self._hosting.is_heard,
         )

@@ -6,8 +6,7 @@ import pickle
 import traceback
 from dataclasses import dataclass
 
-from headrace.core.errors import LinkError, PartError
-from headrace.core.notes import add_note, message_of, notes_of
+from headrace.core.errors import LinkError, PartError, add_note, message_of, notes_of
 from headrace.link.failures import pickled_error
 
 _TERMINATED = 128 + 15  # the status of a program that SIGTERM ended

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.errors import DigestError, PartLost
 from headrace.core.outcome import EndedBy, Outcome
-from headrace.core.places import GO_ON, STOP
+from headrace.core.values import GO_ON, STOP
 from headrace.parts.control import Ask, Ended, EndIdle, Leave, Stop
 from headrace.parts.digest import LIVE, difference
 from headrace.parts.failures import Failure

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from headrace.core.run_options import MOST_WORKERS
 from headrace.core.scheduler import Run, Scheduler, SchedulerOptions
-from headrace.core.whole_numbers import whole_number, whole_numbers
+from headrace.core.values import whole_number, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.conditions import CountCondition
 from headrace.core.errors import TopicError
 from headrace.core.ports import IOSpec
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import whole_number
 from headrace.core.wiring import Port, owner_of
 from headrace.topics.discovery import check_topic
 from headrace.topics.operators import ExportTopicOp, ImportTopicOp

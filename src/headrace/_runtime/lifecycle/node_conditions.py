@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.scheduling.evaluated_conditions import leaves_of
 from headrace.core.condition import Condition
 from headrace.core.condition_types import ConditionType
-from headrace.core.errors import GraphError, choices
-from headrace.core.notes import add_note
+from headrace.core.errors import GraphError, add_note, choices
 from headrace.core.ports import IOSpec, PortCondition
 
 if TYPE_CHECKING:

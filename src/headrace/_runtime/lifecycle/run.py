@@ -27,10 +27,9 @@ from headrace._runtime.scheduling.scheduled_run import ScheduledRun, required_po
 from headrace._runtime.scheduling.stacks import stack_of, stacks_of
 from headrace.core.checks import check_compute, compose
 from headrace.core.condition_types import OperatorStatus
-from headrace.core.errors import StuckError
-from headrace.core.notes import add_note, message_of, notes_of
+from headrace.core.errors import StuckError, add_note, message_of, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
-from headrace.core.parameter import holder_of
+from headrace.core.parameters import holder_of
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
     if any(
         os.environ.get(name) for name in ("HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL", "HEADRACE_LOG_FORMAT")
     ):
-        from headrace.core.log_output import configure_log
+        from headrace.core.log import configure_log
 
         configure_log()
     errors = life.errors
@@ -427,7 +426,7 @@ class _Life:
 
         outcome = self.outcome
         assert outcome is not None
-        from headrace.core.log_fields import fields_of
+        from headrace.core.log import fields_of
 
         logger, extra = logging.getLogger("headrace.run"), fields_of(self.fragment)
         level = getattr(logging, _LEVELS.get(outcome.ended_by, "INFO"))

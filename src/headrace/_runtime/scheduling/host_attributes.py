@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from headrace.core.operator import Operator
-from headrace.core.parameter import reserved_names
+from headrace.core.parameters import reserved_names
 from headrace.tensor.structures import key_of_object
 
 

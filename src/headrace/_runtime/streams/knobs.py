@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headrace import gpu
 from headrace.core.errors import ParameterError, StreamError
 from headrace.core.knob_types import KnobType
-from headrace.core.parameter import holder_of
+from headrace.core.parameters import holder_of
 from headrace.tensor import DLDevice, DLDeviceType, Tensor
 from headrace.tensor.allocated import tensor_of_allocation
 from headrace.tensor.device_arrays import Unsupported, span_of

@@ -34,7 +34,7 @@ from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
 if TYPE_CHECKING:
     from headrace.core.operator import Operator
-    from headrace.core.parameter import Parameter
+    from headrace.core.parameters import Parameter
     from headrace.observe.events.observation import Observation
     from headrace.observe.events.records import Computes, Flows, RunInfo
     from headrace.observe.figures.distribution import Summary

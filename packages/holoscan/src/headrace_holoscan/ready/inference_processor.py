@@ -16,10 +16,11 @@ from headrace.operators.bases import (
     TensorOperator,
     Workplace,
     check_contiguous,
-    declare_fields,
+    declared,
     gather,
     named_values,
     needs_fragment,
+    parameter,
     read_on_host,
     workplace,
 )
@@ -30,8 +31,6 @@ from headrace_holoscan.ready.custom_kernels import CustomKernel, read_kernels
 from headrace_holoscan.ready.find_maxima import FIND_MAXIMA, THREADS_PER_CHANNEL
 
 if TYPE_CHECKING:
-    from headrace.core import Composition
-    from headrace.operators.bases import NamedPart, OnError, Part
     from headrace.resources import Allocator
 
 _CUSTOM = "custom_cuda_kernel"
@@ -87,6 +86,7 @@ class _Operation:
         return result if isinstance(result, dict) else dict.fromkeys(self.results, result)
 
 
+@declared
 class InferenceProcessorOp(TensorOperator):
     """Processes the results of networks: finds maxima, draws boxes, prints, or runs CUDA kernels of the program.
 
@@ -140,12 +140,12 @@ class InferenceProcessorOp(TensorOperator):
         The YAML file of ``generate_boxes``.
     """
 
-    allocator: Any = None
-    process_operations: dict[str, Any]
-    processed_map: dict[str, Any]
-    in_tensor_names: list[str]
-    out_tensor_names: list[str]
-    custom_kernels: dict[str, str]
+    allocator: Allocator = parameter(default=None)
+    process_operations: dict[str, Any] = parameter(default_factory=dict)
+    processed_map: dict[str, Any] = parameter(default_factory=dict)
+    in_tensor_names: list[str] = parameter(default_factory=list)
+    out_tensor_names: list[str] = parameter(default_factory=list)
+    custom_kernels: dict[str, str] = parameter(default_factory=dict)
     input_on_cuda: bool = False
     output_on_cuda: bool = False
     transmit_on_cuda: bool = False
@@ -161,41 +161,14 @@ class InferenceProcessorOp(TensorOperator):
             fragment, *args, name=name or fragment._headrace.unused_name("postprocessor"), **params
         )
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            process_operations: dict[str, Any] = ...,
-            processed_map: dict[str, Any] = ...,
-            custom_kernels: dict[str, str] = ...,
-            in_tensor_names: list[str] = ...,
-            out_tensor_names: list[str] = ...,
-            allocator: Allocator | None = None,
-            input_on_cuda: bool = False,
-            output_on_cuda: bool = False,
-            transmit_on_cuda: bool = False,
-            disable_transmitter: bool = False,
-            config_path: str = "",
-            **parts: NamedPart,
-        ) -> None: ...
-
-    else:
+    if not TYPE_CHECKING:  # a type checker has the parameters as arguments (`declared`)
         __init__ = _create
 
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare ports and parameters."""
+        """Declare the ports."""
         spec.input("receivers", size=IOSpec.ANY_SIZE)
         if self._has_output:
             spec.output("transmitter")
-        for name in ("process_operations", "processed_map", "custom_kernels"):
-            spec.param(name, {})
-        for name in ("in_tensor_names", "out_tensor_names"):
-            spec.param(name, [])
-        declare_fields(InferenceProcessorOp, spec)
 
     def initialize(self) -> None:
         """Check the parameters, and read the files that they name."""

@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headrace.core import ExecutionContext, InputContext, OperatorSpec
-from headrace.operators.bases import FrameSink, NamedPart, Part, declare_fields, number_of_start, tensors_of
+from headrace.operators.bases import (
+    REQUIRED,
+    FrameSink,
+    declared,
+    number_of_start,
+    parameter,
+    tensors_of,
+)
 from headrace.resources import MemoryStorageType
 from headrace_holoscan.recordings import EntityWriter
 from headrace_holoscan.recordings.entities import entity_files
 
 if TYPE_CHECKING:
-    from headrace.core import Composition
-    from headrace.operators.bases import OnError
+    pass
 
 
 def _numbered(basename: str, number: int) -> str:
@@ -29,6 +35,7 @@ class _Details(NamedTuple):
     acq_timestamp: int | None
 
 
+@declared
 class VideoStreamRecorderOp(FrameSink):
     """Records every message it receives to ``basename.gxf_index`` and ``basename.gxf_entities``.
 
@@ -51,28 +58,13 @@ class VideoStreamRecorderOp(FrameSink):
         Whether each message is also on the disk when it has been written, so that it survives the loss of power.
     """
 
-    directory: str | Path
-    basename: str
+    directory: str | Path = parameter(default=REQUIRED)
+    basename: str = parameter(default=REQUIRED)
     flush_on_tick: bool = False
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            directory: str | Path = ...,
-            basename: str = ...,
-            flush_on_tick: bool = False,
-            **parts: NamedPart,
-        ) -> None: ...
-
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare the input and the parameters."""
+        """Declare the input."""
         spec.input("input")
-        declare_fields(VideoStreamRecorderOp, spec)
 
     def open_writer(self) -> EntityWriter:
         """Create the files."""

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.core import ExecutionContext, OperatorSpec, OutputContext
-from headrace.operators.bases import FrameMemory, PacedSource, declare_fields, noting
+from headrace.operators.bases import REQUIRED, FrameMemory, PacedSource, declared, noting, parameter
 from headrace.video import Clip, ClipFrame, play
 from headrace_holoscan.recordings import open_clip
 
 if TYPE_CHECKING:
-    from headrace.core import Composition
-    from headrace.operators.bases import NamedPart, OnError, Part
     from headrace.resources import Allocator
 
 
+@declared
 class VideoStreamReplayerOp(PacedSource[ClipFrame]):
     """Plays a recording of `VideoStreamRecorderOp`, or any video file, and ends with it.
 
@@ -61,56 +60,24 @@ class VideoStreamReplayerOp(PacedSource[ClipFrame]):
         Not supported: must be None.
     """
 
-    directory: str | Path
-    basename: str
-    batch_size: int = 1
+    directory: str | Path = parameter(default=REQUIRED)
+    basename: str = parameter(default=REQUIRED)
+    batch_size: int = parameter(default=1, minimum=1)
     ignore_corrupted_entities: bool = True
-    frame_rate: float = 0.0
+    frame_rate: float = parameter(default=0.0, minimum=0)
     realtime: bool = True
     repeat: bool = False
-    count: int = 0
-    allocator: Any = None
+    count: int = parameter(default=0, minimum=0)
+    allocator: Allocator = parameter(default=None)
     storage_type: Any = None
-    read_ahead: int = 4
-    entity_serializer: Any = None
+    read_ahead: int = parameter(default=4, minimum=1)
+    entity_serializer: Any = parameter(default=None, check=lambda given: _refuse_serializer(given))
 
     _clip: Clip | None = None
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            fragment: Composition,
-            *args: Part,
-            name: str = "",
-            on_error: OnError = "stop",
-            directory: str | Path = ...,
-            basename: str = ...,
-            batch_size: int = 1,
-            ignore_corrupted_entities: bool = True,
-            frame_rate: float = 0.0,
-            realtime: bool = True,
-            repeat: bool = False,
-            count: int = 0,
-            allocator: Allocator | None = None,
-            storage_type: Any = None,
-            read_ahead: int = 4,
-            entity_serializer: Any = None,
-            **parts: NamedPart,
-        ) -> None: ...
-
     def setup(self, spec: OperatorSpec) -> None:
-        """Declare the output and the parameters."""
+        """Declare the output."""
         spec.output("output")
-        declare_fields(
-            VideoStreamReplayerOp,
-            spec,
-            batch_size={"minimum": 1},
-            frame_rate={"minimum": 0},
-            count={"minimum": 0},
-            read_ahead={"minimum": 1},
-            entity_serializer={"check": _refuse_serializer},
-        )
 
     def add_arg(self, *args: Any, **kwargs: Any) -> None:
         """Add a condition, a resource or named values after construction."""

@@ -1,0 +1,203 @@
+"""Parameter: a named setting of an operator or condition, declared once and checked when it is set.
+
+The expected type is the annotation, of the class or of the argument of a function (`@op`), if that is a plain
+class, or a union of one with None. ``Any``, other unions and a class that values cannot be checked against, such as
+a protocol, allow every value. With any other annotation, or none, it is the type of the default value. An int is
+accepted as a float, a bool is not accepted as an int, and a NumPy scalar counts as a number.
+
+A parameter, a field of the class (`headrace.core.parameter_fields`) or declared in `setup`, becomes an attribute of
+its operator or condition. With the name of an attribute that exists already, it would replace it: a parameter named
+``stop`` would replace the method. So such a name is refused where it is declared. The parameters of a function
+(`@op`) may have any name: if it is taken, the operator keeps the value elsewhere.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import numbers
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from headrace.brief import brief
+from headrace.core.errors import ParameterError, choices, closest
+
+
+class ParameterFlag(enum.Enum):
+    """Whether a parameter must have a value."""
+
+    NONE = 0
+    OPTIONAL = 1
+    DYNAMIC = 2
+
+
+class _Required(enum.Enum):
+    REQUIRED = "required"
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Any = _Required.REQUIRED
+"""The default of a parameter without one: the program must give a value."""
+
+
+@dataclass(slots=True)
+class ParameterVersion:
+    """Counts the changes of the parameters of some operators; whoever sees the same number needs no look at them.
+
+    Attributes
+    ----------
+    number
+        The number of changes.
+    knobs
+        The knobs of operators that were set since somebody looked at them (`KnobValues`), each once.
+    """
+
+    number: int = 0
+    knobs: deque[Any] = field(default_factory=deque)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A parameter of a function (`@op`) that may be changed while the operator runs, and the values it may have.
+
+    The fields are those of ``spec.param`` (:meth:`OperatorSpec.param`): ``minimum``, ``maximum`` and ``choices``, a
+    ``check`` that raises ValueError or returns False for a wrong value, and texts for the live page.
+    """
+
+    minimum: Any = None
+    maximum: Any = None
+    choices: Sequence[Any] = ()
+    check: Callable[[Any], object] | None = None
+    headline: str = ""
+    description: str = ""
+
+
+@dataclass(slots=True)
+class Parameter:
+    """One declared parameter."""
+
+    name: str
+    default: Any = REQUIRED
+    flag: ParameterFlag = ParameterFlag.NONE
+    expected: type | None = None
+    headline: str = ""
+    description: str = ""
+    is_live: bool = False
+    """Whether it may be changed while the operator runs."""
+    minimum: Any = None
+    maximum: Any = None
+    choices: tuple[Any, ...] = ()
+    """The values that it may have; any if empty."""
+    validate: Callable[[Any], object] | None = None
+    may_be_none: bool = False
+    """Whether its annotation allows None besides `expected`."""
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the program must give a value."""
+        return self.default is REQUIRED and self.flag is not ParameterFlag.OPTIONAL
+
+    def check(self, value: Any, owner: str) -> Any:
+        """Return `value`, converted if the conversion is lossless, or raise ParameterError."""
+        expected = self.expected
+        if value is None and (
+            self.default is None or self.may_be_none or self.flag is ParameterFlag.OPTIONAL
+        ):
+            return value
+        if expected is None:
+            self._check_value(value, owner)
+            return value
+        if _fits(value, expected):
+            value = float(value) if expected is float and not isinstance(value, float) else value
+            self._check_value(value, owner)
+            return value
+        hint = ""
+        if expected is int and isinstance(value, float) and value.is_integer():
+            hint = f"; write {int(value)}"  # a 1e6 in a file is a float
+        raise ParameterError(
+            f"parameter {self.name!r} of {owner} must be {_article(expected)}, "
+            f"not {_article(type(value))} ({brief(value)}){hint}"
+        )
+
+    def _check_value(self, value: Any, owner: str) -> None:
+        """Raise ParameterError for a value of the right type that is out of bounds."""
+        what = f"parameter {self.name!r} of {owner}"
+        if self.choices and value not in self.choices:
+            nearest = closest(value, self.choices) if isinstance(value, str) else None
+            hint = "" if nearest is None else f"; did you mean {nearest!r}?"
+            listed = ", ".join(map(repr, self.choices))
+            raise ParameterError(f"{what} must be one of {listed}, not {brief(value)}{hint}")
+        # The other way round, a NaN would pass.
+        if self.minimum is not None and not value >= self.minimum:
+            raise ParameterError(f"{what} must be at least {self.minimum!r}, not {brief(value)}")
+        if self.maximum is not None and not value <= self.maximum:
+            raise ParameterError(f"{what} must be at most {self.maximum!r}, not {brief(value)}")
+        if self.validate is not None:
+            try:
+                is_right = self.validate(value)
+            except (TypeError, ValueError) as error:
+                raise ParameterError(f"{what} must not be {brief(value)}: {error}") from error
+            if is_right is False:
+                raise ParameterError(f"{what} must not be {brief(value)}")
+
+
+def _fits(value: Any, expected: type) -> bool:
+    if expected is float:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if expected is int:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if expected is list or expected is tuple:
+        # YAML has one kind of sequence.
+        return isinstance(value, (list, tuple))
+    return isinstance(value, expected)
+
+
+def _article(kind: type) -> str:
+    name = kind.__name__
+    return f"an {name}" if name[0].lower() in "aeio" else f"a {name}"
+
+
+def holder_of(component: Any) -> Any:
+    """Return the object whose attributes are the parameters of an operator, a component or a subgraph."""
+    holder = component._headrace.holder
+    return component if holder is None else holder
+
+
+def check_parameter_name(name: str, kind: type, base: type) -> None:
+    """Raise ParameterError if a parameter of a class, which derives from `base`, would replace something else."""
+    if name in reserved_names(base):
+        public = sorted(taken for taken in reserved_names(base) if not taken.startswith("_"))
+        raise ParameterError(
+            f"{kind.__name__} cannot have a parameter {name!r}: every {base.__name__.lower()} has an attribute of "
+            f"that name, which the parameter would replace. Give the parameter another name; "
+            f"these are taken: {choices(public)}"
+        )
+    known = inspect.getattr_static(kind, name, None)
+    if isinstance(known, property):
+        if known.fset is None:
+            raise ParameterError(
+                f"{kind.__name__} cannot have a parameter {name!r}: it has a property of that name without a "
+                "setter; give the property a setter, or one of them another name"
+            )
+    elif isinstance(known, (FunctionType, classmethod, staticmethod)):
+        raise ParameterError(
+            f"{kind.__name__} cannot have a parameter {name!r}: it has a method of that name, which the parameter "
+            "would replace; give one of them another name"
+        )
+
+
+# A program may give an operator a logger of its own.
+_REPLACEABLE = {"logger"}
+
+
+@functools.cache
+def reserved_names(base: type) -> frozenset[str]:
+    """Return the names of the attributes of a base class and of its instances, which the class annotates."""
+    annotated = {name for kind in base.__mro__ for name in inspect.get_annotations(kind)}
+    return frozenset({*dir(base), *annotated} - _REPLACEABLE)

@@ -1,0 +1,255 @@
+"""Deciding: from what was measured to a plan, tried on the device, and corrected until it says what happens.
+
+The three best layouts of the model are simulated, and the one with the largest smallest margin there is run on the
+device. What is measured then corrects the model: work takes longer while all slices are busy, and what the model
+leaves out of a target's figure is taken to stay. The search is repeated with that, until the figures that were
+predicted and measured differ by no more than `AGREE`, or the same layout is found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from headrace.core.errors import GraphError
+from headrace.planner.measured import Measured
+from headrace.planner.measuring import Program, inflated, measure, observe, what_fits
+from headrace.planner.model import Layout, predict
+from headrace.planner.observing import Observed
+from headrace.planner.plan import Plan
+from headrace.planner.rows import is_capturable, launch_bound_rows
+from headrace.planner.search import Candidate, Fits, best_layouts
+from headrace.planner.targets import Target
+
+Simulate: TypeAlias = "Callable[[Measured, Sequence[Plan], Sequence[Target], int], list[list[float | None]]]"
+AGREE = 0.2
+"""By how much of itself a measured figure may differ from the predicted one."""
+ROUNDS = 3
+"""How often the model is corrected at most: what it cannot say after that it does not know."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A target with its figure in a plan: as predicted, simulated and measured; None where it is not known."""
+
+    target: Target
+    predicted: float
+    simulated: float | None = None
+    measured: float | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the measured figure is the predicted one, within a fifth."""
+        return self.measured is not None and abs(self.measured - self.predicted) <= AGREE * self.measured
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the target was met when the plan ran; None if that is not known."""
+        return None if self.measured is None else self.target.is_met(self.measured)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A plan, and why it was chosen.
+
+    Attributes
+    ----------
+    plan
+        What was decided.
+    measured
+        What is known of the program, after the corrections.
+    figures
+        The figure of each target.
+    next_best
+        The plan that would have been next, with its figures; None if there is no other.
+    reasons
+        Why slices, shared streams and segments are what they are, by name.
+    impossible
+        The targets that are missed even alone on the whole device, with by how much of the bound.
+    """
+
+    plan: Plan
+    measured: Measured
+    figures: Sequence[Figure]
+    next_best: tuple[Plan, Sequence[Figure]] | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    impossible: Mapping[Target, float] = field(default_factory=dict)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every measured figure is the predicted one, within a fifth."""
+        return all(figure.agrees for figure in self.figures)
+
+
+def make_plan(
+    fragment: Program,
+    targets: Sequence[Target],
+    simulate: Simulate,
+    *,
+    frames: int = 200,
+    report: Callable[[str], None] = lambda line: None,
+) -> Decision:
+    """Measure a program on the current device, and decide on a plan that reaches the targets.
+
+    Parameters
+    ----------
+    fragment
+        The application; it runs several times.
+    targets
+        What the plan has to reach.
+    simulate
+        Returns the figure of each target for each plan, on the simulated device.
+    frames
+        The computes of each source in each of these runs.
+    report
+        Called with a line for each step.
+    """
+    from headrace import gpu
+
+    if not targets:
+        raise ValueError("a plan needs a goal, such as 'control: p99 < 500us'")
+    measured = measure(fragment, targets, frames, report)
+    fits = what_fits(gpu.Device(0))
+    scale = dict.fromkeys(targets, 1.0)
+    tried: set[tuple[tuple[str, int], ...]] = set()
+    while True:
+        decision = decide(measured, targets, fits, simulate, scale, frames)
+        report(f"trying: {describe(decision.plan)}")
+        observed = observe(fragment, decision.plan, targets, frames)
+        figures = [replace(figure, measured=observed.figure(figure.target)) for figure in decision.figures]
+        for figure in figures:
+            report(f"  {compared(figure)}")
+        decision = replace(decision, figures=figures, plan=_with_times(decision.plan, observed))
+        key = tuple(sorted((name, sms) for name, (sms, _) in decision.plan.slices.items()))
+        if decision.agrees or key in tried or len(tried) + 1 == ROUNDS:
+            return decision
+        tried.add(key)
+        layout = layout_of(decision.plan, fits)
+        measured = inflated(measured, observed, layout.sms_of)
+        for figure in figures:
+            bare = predict(measured, layout, figure.target).value
+            if figure.measured and bare:
+                scale[figure.target] = figure.measured / bare
+
+
+def decide(
+    measured: Measured,
+    targets: Sequence[Target],
+    fits: Fits,
+    simulate: Simulate,
+    scale: Mapping[Target, float],
+    frames: int,
+) -> Decision:
+    """Return the plan for what was measured; the same for the same measurements."""
+    alone = Layout({}, measured.sm_count, {})
+    impossible = {
+        target: lacking
+        for target in targets
+        if (lacking := target.margin(_alone(measured, alone, target) * scale[target])) < 0
+    }
+    best = best_layouts(measured, targets, fits, scale)
+    if not best:
+        raise GraphError(
+            "no layout keeps up with the rates that the program has as declared; none was planned"
+        )
+    plans = [plan_of(measured, candidate.layout, targets, scale) for candidate in best]
+    simulated = simulate(measured, plans, targets, frames)
+    order = sorted(
+        range(len(plans)), key=lambda index: (-_least(targets, simulated[index], best[index]), index)
+    )
+    figures = [
+        [
+            Figure(target, predict(measured, best[index].layout, target).value * scale[target], value)
+            for target, value in zip(targets, simulated[index], strict=True)
+        ]
+        for index in order
+    ]
+    chosen = order[0]
+    other = (plans[order[1]], figures[1]) if len(order) > 1 else None
+    reasons = _reasons(measured, plans[chosen], figures[0])
+    return Decision(plans[chosen], measured, figures[0], other, reasons, impossible)
+
+
+def plan_of(
+    measured: Measured, layout: Layout, targets: Sequence[Target], scale: Mapping[Target, float]
+) -> Plan:
+    """Return the plan of a layout, with what launch-bound rows share."""
+    rows = launch_bound_rows(measured, layout)
+    return Plan(
+        measured.device,
+        measured.sm_count,
+        {name: measured.behind(name) for name in measured.operators},
+        {
+            name: (sms, [each for each, place in layout.places.items() if place == name])
+            for name, sms in layout.slices.items()
+        },
+        [row for row in rows if not is_capturable(measured, row)],
+        [row for row in rows if is_capturable(measured, row)],
+        {str(target): predict(measured, layout, target).value * scale[target] for target in targets},
+    )
+
+
+def layout_of(plan: Plan, fits: Fits) -> Layout:
+    """Return the layout of a plan."""
+    sizes = [sms for sms, _ in plan.slices.values()]
+    rest = fits(sizes) if sizes else plan.sm_count
+    places = {each: name for name, (_, names) in plan.slices.items() for each in names}
+    return Layout({name: sms for name, (sms, _) in plan.slices.items()}, rest or 0, places)
+
+
+def describe(plan: Plan) -> str:
+    """Return the slices of a plan in a few words."""
+    slices = [f"{name} on {sms} SMs" for name, (sms, _) in plan.slices.items()]
+    return ", ".join(slices) or "no slices"
+
+
+def _with_times(plan: Plan, observed: Observed) -> Plan:
+    """Return a plan that expects the times on the device of a run with it."""
+    found = {name: observed.device(name) for name in plan.operators}
+    return replace(plan, expected={name: times.p50 for name, times in found.items() if times is not None})
+
+
+def _alone(measured: Measured, layout: Layout, target: Target) -> float:
+    """Return a target's figure if nothing else ran."""
+    own = {name for way in measured.paths(target.names) for name in way}
+    only = Measured(
+        measured.device,
+        measured.sm_count,
+        measured.sizes,
+        {name: one for name, one in measured.operators.items() if name in own},
+        [flow for flow in measured.flows if own.issuperset(flow)],
+        measured.overhead,
+    )
+    return predict(only, layout, target).value
+
+
+def _least(targets: Sequence[Target], found: Sequence[float | None], candidate: Candidate) -> float:
+    """Return the smallest margin in a simulation; that of the model where it says nothing."""
+    margins = zip(targets, found, candidate.margins, strict=True)
+    return round(min(known if value is None else target.margin(value) for target, value, known in margins), 2)
+
+
+def compared(figure: Figure) -> str:
+    """Return a target with its predicted and its measured figure."""
+    target = figure.target
+    found = "too few frames reached its end" if figure.measured is None else target.shown(figure.measured)
+    return f"{target}: predicted {target.shown(figure.predicted)}, measured {found}"
+
+
+def _reasons(measured: Measured, plan: Plan, figures: Sequence[Figure]) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    for name, (sms, names) in plan.slices.items():
+        about = [
+            f"{figure.target}: {figure.target.shown(figure.predicted)} expected"
+            for figure in figures
+            if figure.target.names[-1] == name
+        ]
+        time = sum(measured.operators[each].device(sms).p50 for each in names)
+        whole = sum(measured.operators[each].device(measured.sm_count).p50 for each in names)
+        about += [f"work of {time / 1e3:.4g} us a frame, {whole / 1e3:.4g} us on all SMs"]
+        reasons[name] = "; ".join(about)
+    for row in (*plan.shared_streams, *plan.segments):
+        host = sum(measured.operators[each].host.p50 for each in row)
+        reasons[row[0]] = f"launched in {host / 1e3:.4g} us by the host, no less than the device takes"
+    return reasons

@@ -1,0 +1,178 @@
+"""What was measured of a program: times of its operators by SMs, rates, what they do to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The median and the 99th percentile of a time, in nanoseconds."""
+
+    p50: float
+    p99: float
+
+    def scaled(self, factor: float) -> Times:
+        """Return both, times a factor."""
+        return Times(self.p50 * factor, self.p99 * factor)
+
+
+NOTHING = Times(0, 0)
+
+
+class Curve:
+    """How long the work of one compute takes on the device, by the number of SMs that it may use.
+
+    More SMs never make it slower: where a measurement says so, that is noise, and the smallest time on as many SMs
+    or fewer holds. Between two measured numbers of SMs the time is that of the smaller one.
+    """
+
+    def __init__(self, measured: Mapping[int, Times]) -> None:
+        if not measured:
+            raise ValueError("a curve needs at least one measured number of SMs")
+        self.measured = dict(sorted(measured.items()))
+        self._times: dict[int, Times] = {}
+        best = None
+        for count, times in self.measured.items():
+            best = times if best is None else Times(min(best.p50, times.p50), min(best.p99, times.p99))
+            self._times[count] = best
+
+    def __iter__(self) -> Iterator[tuple[int, Times]]:
+        return iter(self._times.items())
+
+    def at(self, sms: int) -> Times:
+        """Return the times on a number of SMs; on fewer than were measured, work is spread over more waves."""
+        found = None
+        for count, times in self._times.items():
+            if count > sms:
+                break
+            found = times
+        if found is not None:
+            return found
+        smallest = next(iter(self._times))
+        return self._times[smallest].scaled(smallest / sms)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTimes:
+    """What was measured of one operator.
+
+    Attributes
+    ----------
+    host
+        The time of its compute on the host.
+    curve
+        That of its work on the device by SMs; None if it has none.
+    rate
+        Its computes per second in the program as declared.
+    period
+        That of its `PeriodicCondition` in nanoseconds; None for an operator without one.
+    variation
+        The squared coefficient of variation of the intervals between its computes: 0 for a clock, about 1 for
+        arrivals at random.
+    copies
+        The share of its time on the device that copies take, which need no SMs.
+    is_capturable
+        Whether it says ``capturable = True``.
+    inflation
+        How much longer its work takes while all slices are busy, as a factor: they share bandwidth and cache.
+    """
+
+    host: Times
+    curve: Curve | None
+    rate: float
+    period: float | None = None
+    variation: float = 0.0
+    copies: float = 0.0
+    is_capturable: bool = False
+    inflation: float = 1.0
+
+    def device(self, sms: int) -> Times:
+        """Return the times on the device on a number of SMs, while the others are busy."""
+        return NOTHING if self.curve is None else self.curve.at(sms).scaled(self.inflation)
+
+    def is_launch_bound(self, sms: int) -> bool:
+        """Whether the host needs as long to launch its work as the device to do it."""
+        return self.curve is not None and self.host.p50 >= self.device(sms).p50
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of a program on a device.
+
+    Attributes
+    ----------
+    device, sm_count
+        The name of the device, and its number of SMs.
+    sizes
+        The sizes of slices that it offers, ascending.
+    operators
+        The operators by name, in the order of the graph.
+    flows
+        Who sends to whom.
+    """
+
+    device: str
+    sm_count: int
+    sizes: Sequence[int]
+    operators: Mapping[str, OperatorTimes]
+    flows: Sequence[tuple[str, str]]
+    overhead: Times = field(default=NOTHING)
+    """The host's time between the end of a compute and the beginning of the next one on its way."""
+
+    def behind(self, name: str) -> list[str]:
+        """Return the operators that receive from one."""
+        return list(dict.fromkeys(target for source, target in self.flows if source == name))
+
+    def before(self, name: str) -> list[str]:
+        """Return the operators that send to one."""
+        return list(dict.fromkeys(source for source, target in self.flows if target == name))
+
+    def paths(self, names: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the ways of frames through operators in this order; from the sources on, if there is only one.
+
+        A loop is gone through once.
+        """
+        ends = [names[-1]]
+        starts = set(self._sources_of(names[0]) if len(names) == 1 else names[:1])
+        found: list[tuple[str, ...]] = []
+        way: list[str] = []
+
+        def follow(name: str) -> None:
+            way.append(name)
+            if name in ends:
+                if _in_order(way, names):
+                    found.append(tuple(way))
+            else:
+                for after in self.behind(name):
+                    if after not in way:
+                        follow(after)
+            way.pop()
+
+        for start in self.operators:
+            if start in starts:
+                follow(start)
+        return found
+
+    def _sources_of(self, name: str) -> list[str]:
+        """Return the operators without anything before them from which an operator can be reached."""
+        return [each for each in reachable([name], self.before) if not self.before(each)] or [name]
+
+
+def reachable(names: Iterable[str], of: Callable[[str], Iterable[str]]) -> list[str]:
+    """Return names, and all that can be reached from them."""
+    found = dict.fromkeys(names)
+    waiting = list(found)
+    while waiting:
+        for other in of(waiting.pop()):
+            if other not in found:
+                found[other] = None
+                waiting.append(other)
+    return list(found)
+
+
+def _in_order(way: Sequence[str], names: Sequence[str]) -> bool:
+    """Return whether a way passes the names in their order."""
+    rest = iter(way)
+    return all(name in rest for name in names)

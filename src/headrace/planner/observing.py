@@ -1,0 +1,111 @@
+"""Observing a run: the times of each operator, and the latencies and rates that targets are about."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headrace.observe import Computes, Flows, RunInfo, Watcher
+from headrace.planner.measured import NOTHING, Times
+from headrace.planner.targets import Target
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WARM_UP = 5
+"""The first computes of an operator, which are not counted: libraries load kernels then."""
+ENOUGH = 10
+"""As many computes, or frames, make a figure."""
+
+
+class Observed(Watcher):
+    """What was seen of one run."""
+
+    wants_every_gpu_time = True
+
+    def __init__(self, targets: Sequence[Target] = ()) -> None:
+        self._targets = targets
+        self._started: defaultdict[str, list[NDArray[np.int64]]] = defaultdict(list)
+        self._host: defaultdict[str, list[NDArray[np.int64]]] = defaultdict(list)
+        self._device: defaultdict[str, list[NDArray[np.int64]]] = defaultdict(list)
+        self._latencies: defaultdict[tuple[str, ...], list[NDArray[np.int64]]] = defaultdict(list)
+
+    def begin(self, run: RunInfo) -> None:
+        """Let paths end where the frames of targets do."""
+        ends = {target.names[-1] for target in self._targets}
+        for operator in run.operators:
+            operator.is_probe |= operator.name in ends
+
+    def computed(self, computes: Computes) -> None:
+        """Note the times of computes."""
+        name = computes.operator.name
+        counted = ~computes.is_failed
+        self._started[name].append(computes.started[counted])
+        self._host[name].append((computes.ended - computes.started)[counted])
+        self._device[name].append(computes.gpu_time[counted & computes.uses_gpu & computes.is_timed])
+
+    def flowed(self, flows: list[Flows]) -> None:
+        """Note the latencies of paths."""
+        for each in flows:
+            names = tuple(operator.name for operator in each.path.operators)
+            self._latencies[names].append(each.latency[each.is_timed])
+
+    def host(self, name: str) -> Times:
+        """Return the times of an operator's computes on the host."""
+        return times_of(_all(self._host[name]))
+
+    def device(self, name: str) -> Times | None:
+        """Return the times of its work on the device; None if it has none."""
+        found = _all(self._device[name])
+        return times_of(found) if len(found) and found.any() else None
+
+    def rate(self, name: str) -> float:
+        """Return its computes per second."""
+        intervals = self._intervals(name)
+        return 1e9 / float(intervals.mean()) if len(intervals) and intervals.mean() > 0 else 0.0
+
+    def variation(self, name: str) -> float:
+        """Return the squared coefficient of variation of the intervals between its computes."""
+        intervals = self._intervals(name)
+        mean = float(intervals.mean()) if len(intervals) else 0.0
+        return float(intervals.var()) / mean**2 if mean else 0.0
+
+    def figure(self, target: Target) -> float | None:
+        """Return what a target's figure was; None if too few frames reached it."""
+        if target.is_rate:
+            return self.rate(target.names[-1]) or None
+        found = [
+            float(getattr(times_of(latencies), target.figure))
+            for names, parts in self._latencies.items()
+            if _is_way(names, target.names) and len(latencies := _all(parts)) >= ENOUGH
+        ]
+        return max(found, default=None)
+
+    def _intervals(self, name: str) -> NDArray[np.float64]:
+        return np.diff(np.sort(_all(self._started[name]))).astype(np.float64)
+
+
+def times_of(durations: NDArray[np.int64]) -> Times:
+    """Return the median and the 99th percentile of durations."""
+    if not len(durations):
+        return NOTHING
+    p50, p99 = np.percentile(durations, (50, 99))
+    return Times(float(p50), float(p99))
+
+
+def _all(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    found = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    return found[WARM_UP:] if len(found) >= WARM_UP + ENOUGH else found
+
+
+def _is_way(path: Sequence[str], names: Sequence[str]) -> bool:
+    """Return whether frames on a path are those of a target, which names its end, or its first and its last."""
+    rest = iter(path)
+    return (
+        path[-1] == names[-1]
+        and (len(names) == 1 or path[0] == names[0])
+        and all(name in rest for name in names)
+    )

@@ -1,0 +1,247 @@
+"""Planning a program on the simulated device: what is measured, decided, written, and watched."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Application, CountCondition, Operator, PeriodicCondition, gpu
+from headrace.cli import main
+from headrace.cli.plan_simulation import Simulated, blocks_of, profile_like, simulate, simulate_apart
+from headrace.core.errors import GraphError
+from headrace.gpu import sim
+from headrace.planner import Decision, Plan, Target, make_plan, read_plan
+from headrace.planner.deciding import decide
+from headrace.planner.measured import Measured, OperatorTimes
+from headrace.planner.report import report
+from tests.planner.programs import HOST, fits, neighbours, not_simulated, waves
+
+GOAL = Target.parse("control: p99 < 500us")
+
+
+def small() -> Measured:
+    """Return a control loop beside a kernel that fills an Orin for 4 ms."""
+    sizes = (4, 6, 8, 10, 12)
+    return Measured(
+        "NVIDIA Jetson AGX Orin (simulated)",
+        16,
+        sizes,
+        {
+            "sense": OperatorTimes(HOST, None, 200, 5e6),
+            "control": OperatorTimes(HOST, waves(4, 100, (*sizes, 16)), 200),
+            "camera": OperatorTimes(HOST, None, 1e9 / 17e6, 17e6),
+            "net": OperatorTimes(HOST, waves(96, 1000, (*sizes, 16)), 1e9 / 17e6),
+        },
+        [("sense", "control"), ("camera", "net")],
+    )
+
+
+@pytest.fixture(scope="module")
+def planned() -> Decision:
+    """Return what is planned for a program on an Orin, by measuring it."""
+    with sim.Machine("orin"):
+        return make_plan(Simulated(small(), 40, 1), [GOAL], not_simulated, frames=40)
+
+
+def test_what_is_measured_is_what_the_kernels_take(planned: Decision) -> None:
+    """A kernel of 96 blocks of 1 ms, and one of 4 blocks of 100 us, on slices of every size."""
+    truth = small().operators
+    for name in ("control", "net"):
+        curve, known = planned.measured.operators[name].curve, truth[name].curve
+        assert curve is not None
+        assert known is not None
+        for sms in (4, 6, 8, 10, 12, 16):
+            assert curve.at(sms).p50 == pytest.approx(known.at(sms).p50, rel=0.02, abs=40e3), (name, sms)
+    rates = {name: one.rate for name, one in planned.measured.operators.items()}
+    assert rates == pytest.approx(
+        {"sense": 200, "control": 200, "camera": 1e9 / 17e6, "net": 1e9 / 17e6}, rel=0.01
+    )
+
+
+def test_the_plan_keeps_the_goal_that_the_program_misses_as_declared(planned: Decision) -> None:
+    (figure,) = planned.figures
+    assert planned.plan.slices["control"][0] == 4
+    assert figure.is_met
+    assert figure.agrees
+    declared = replace(planned.plan, slices={}, shared_streams=[], segments=[])
+    (value,) = simulate(small(), declared, [GOAL], 40, "orin")
+    assert value is not None
+    assert not GOAL.is_met(value)
+
+
+def test_plans_do_not_change_from_run_to_run(planned: Decision) -> None:
+    with sim.Machine("orin"):
+        again = make_plan(Simulated(small(), 40, 1), [GOAL], not_simulated, frames=40)
+    assert again.plan == planned.plan
+
+
+def test_the_process_that_simulates_says_the_same(planned: Decision) -> None:
+    (apart,) = simulate_apart(small(), [planned.plan], [GOAL], 40)
+    assert apart == simulate(small(), planned.plan, [GOAL], 40, "orin")
+
+
+def test_a_device_without_a_profile_is_simulated_with_as_many_sms() -> None:
+    profile = profile_like(replace(small(), device="Another GPU"))
+    assert (profile.sm_count, profile.min_partition_size) == (16, 4)
+
+
+@pytest.mark.parametrize(("blocks", "microseconds"), [(16, 100), (264, 40), (2320, 200)])
+def test_simulated_kernels_have_the_measured_curves(blocks: int, microseconds: float) -> None:
+    curve = waves(blocks, microseconds)
+    count, nanoseconds = blocks_of(curve, 2)
+    for sms, times in curve:
+        found = -(-count // (2 * sms)) * nanoseconds
+        assert found == pytest.approx(times.p50, rel=0.35), (sms, count, nanoseconds)
+
+
+def test_a_goal_that_fails_even_alone_on_the_device_is_named_with_by_how_much() -> None:
+    goal = Target.parse("vision: p99 < 1ms")
+    decision = decide(neighbours(), [goal], fits, not_simulated, {goal: 1.0}, 40)
+    assert decision.impossible[goal] == pytest.approx(-0.9, abs=0.3)
+    assert "cannot be met" in report(decision, "Plan")
+
+
+def test_a_page_shows_each_curve_and_what_would_have_been_next(planned: Decision) -> None:
+    page = report(planned, "Plan for <app>")
+    assert "Plan for &lt;app&gt;" in page
+    assert page.count("<svg") == sum(one.curve is not None for one in planned.measured.operators.values())
+    assert "The next best plan" in page
+
+
+@pytest.mark.parametrize(
+    ("goal", "error"),
+    [
+        ("contrl: p99 < 1ms", "there is no operator 'contrl'; .* did you mean 'control'"),
+        ("control->net: p99 < 1ms", "frames are followed from a source on, not from 'control'"),
+        ("sense->net: p99 < 1ms", "no flow leads from 'sense' to 'net'"),
+    ],
+)
+def test_a_goal_about_something_else_is_refused_before_anything_runs(goal: str, error: str) -> None:
+    with sim.Machine("orin"), pytest.raises(GraphError, match=error):
+        make_plan(Simulated(small(), 40, 1), [Target.parse(goal)], not_simulated)
+
+
+def test_operators_with_workers_are_refused(planned: Decision) -> None:
+    class Program(Application):
+        def compose(self) -> None:
+            replicas = Filter(self, workers=2, name="filter")
+            self.add_flow(Sensor(self, CountCondition(self, 3), name="sensor"), replicas)
+
+    app = Program()
+    with sim.Machine("orin"):
+        with pytest.raises(GraphError, match="workers="):
+            make_plan(app, [Target.parse("filter: p99 < 5ms")], not_simulated)
+        operators: dict[str, list[str]] = {"sensor": ["filter"], "filter": []}
+        app.use_plan(Plan(planned.plan.device, 16, operators, {"filter": (4, ["filter"])}))
+        with pytest.raises(GraphError, match="workers= replicates it"):
+            app.compose_graph()
+
+
+def test_a_tracked_run_says_where_it_has_left_its_plan(
+    planned: Decision, caplog: pytest.LogCaptureFixture
+) -> None:
+    slower = small()
+    known = slower.operators["control"]
+    changed = {**slower.operators, "control": replace(known, inflation=6.0)}
+    with sim.Machine("orin"), caplog.at_level(logging.WARNING, "headrace.planner"):
+        app = Simulated(replace(slower, operators=changed), 40, 1)
+        app.use_plan(planned.plan)
+        app.run()
+        assert not caplog.records  # nobody looks
+        app.track()
+        app.run()
+    texts = [record.getMessage() for record in caplog.records]
+    assert any(
+        text.startswith("operator 'control' takes") and "more than the planned" in text for text in texts
+    )
+    assert any(text.startswith(f"goal {str(GOAL)!r} has no margin left") for text in texts)
+    assert all(text.endswith("`headrace plan` would measure again") for text in texts)
+
+
+def test_a_tracked_run_as_planned_says_nothing(planned: Decision, caplog: pytest.LogCaptureFixture) -> None:
+    with sim.Machine("orin"), caplog.at_level(logging.WARNING, "headrace.planner"):
+        app = Simulated(small(), 40, 1)
+        app.use_plan(planned.plan)
+        app.track()
+        app.run()
+    assert not caplog.records
+
+
+class Sensor(Operator):
+    """Sends a number every 5 ms; its inputs are kept for the runs on slices."""
+
+    sent = 0
+
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        Sensor.sent += 1
+        op_output.emit(Sensor.sent, "out")
+
+
+class Filter(Operator):
+    """Works on the device for as long as a message says."""
+
+    seen: list[int]
+
+    def setup(self, spec: Any) -> None:
+        spec.input("in")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        number = op_input.receive("in")
+        Filter.seen.append(number)
+        kernel = sim.Kernel("filter", 1e-4)
+        stream: Any = gpu.current_stream()
+        gpu.launch(stream.stream, gpu.LaunchConfig(grid=4, block=1024), kernel)
+
+
+def test_sources_without_work_on_the_device_are_played_from_what_they_sent() -> None:
+    """Every size of a slice gets the same frames, and the sensor is not asked again."""
+    Sensor.sent, Filter.seen = 0, []
+
+    class Program(Application):
+        def compose(self) -> None:
+            from headrace import GreedyScheduler
+            from headrace.resources import MachineClock
+
+            self.scheduler(GreedyScheduler(self, clock=MachineClock(self)))
+            conditions = PeriodicCondition(self, "5ms"), CountCondition(self, 30)
+            self.add_flow(Sensor(self, *conditions, name="sensor"), Filter(self, name="filter"))
+
+    with sim.Machine("orin"):
+        decision = make_plan(Program(), [Target.parse("filter: p99 < 5ms")], not_simulated, frames=30)
+    kept = Filter.seen[30:60]
+    assert Filter.seen[60:90] == Filter.seen[90:120] == kept
+    assert Sensor.sent == 90  # as declared, to keep, and with the plan
+    assert decision.figures[0].is_met
+
+
+PROGRAM = """
+from tests.planner.test_planning import small
+from headrace.cli.plan_simulation import Simulated
+
+
+class App(Simulated):
+    def __init__(self):
+        super().__init__(small(), 40, 1)
+"""
+
+
+def test_the_command_writes_a_plan_and_a_page_and_a_run_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("app.py").write_text(PROGRAM)
+    with sim.Machine("orin"):
+        goal = ["--goal", "control: p99 < 500us", "--goal", "net: rate >= 50"]
+        status = main(["plan", "app.py", *goal, "--frames", "40", "--report", "report.html"])
+        assert status == 0, capsys.readouterr()
+        assert set(read_plan("plan.yaml").slices) >= {"control"}
+        assert "<svg" in Path("report.html").read_text()
+        assert main(["run", "app.py", "--plan", "plan.yaml"]) == 0
+    assert "control: p99 < 500us: predicted" in capsys.readouterr().out
