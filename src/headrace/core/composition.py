@@ -314,7 +314,7 @@ class InnerComposition:
         if self.run_control.set_elsewhere is not None:
             raise GraphError(
                 f"{call} of {self.composition.name!r}, whose operators run in processes of their own: the graph of "
-                "a part is changed in its process, by one of its operators"
+                "a fragment is changed in its process, by one of its operators"
             )
         if self.engine is not None:
             raise GraphError(
