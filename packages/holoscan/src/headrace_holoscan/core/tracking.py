@@ -137,7 +137,7 @@ class Tracker:
         app, (filename, buffered) = self._app, self._file
         app.compose_graph()
         if not app.fragment_graph.fragments:
-            tracker = FlowTracker(**self._options)
+            tracker: DataFlowTracker = FlowTracker(**self._options)
             tracker.attach(app)
             trackers = {"": tracker}
         else:
