@@ -415,7 +415,8 @@ class NodeStreams:
             if default is not own:
                 default.wait(own.now())
                 self._use(default)
-        return _handle_of(own)
+        assert self._current is not None
+        return self._current.handle
 
     def received_streams(self, port: InputPort) -> list[Any]:
         """Return the handle of the stream of each message received at a port, or None if its sender has none."""
