@@ -91,14 +91,16 @@ LAYERS = {
         "cli",
     },
     "cluster": {"lazy", "core", "link", "parts"},
-    "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
+    "headrace": {
+        *("version", "tensor", "core", "conditions", "schedulers", "resources", "operators", "observe"),
+        *("application", "testing"),
+    },
 }
 
 # `headrace.core` offers the application, as the SDK's core does, and imports it when a program asks for it.
 # The application starts the processes of its parts, which import the application.
 EXCEPT = {
     ("headrace/application/runner.py", "headrace.parts.driver"),
-    ("headrace/application/runner.py", "headrace.parts.failures"),
     ("headrace/application/runner.py", "headrace.parts.agent"),
     ("headrace/application/runner.py", "headrace.parts.launch"),
     ("headrace/application/runner.py", "headrace.parts.hosting"),

@@ -10,7 +10,7 @@ import pytest
 
 from headrace import Application
 from headrace.conditions import CountCondition, MemoryAvailableCondition, OrConditionCombiner
-from headrace.core import patient_condition
+from headrace.core import condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import AllocationError
 from headrace.core.outcome import EndedBy
@@ -73,7 +73,7 @@ def test_bytes_can_be_waited_for_in_any_allocator(scheduler: MakeScheduler) -> N
 
 def test_a_block_that_another_thread_holds_wakes_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     """No operator returns the block. The run waits for the thread that does."""
-    monkeypatch.setattr(patient_condition, "_PATIENCE_NS", 3600 * 10**9)  # only being woken ends the wait
+    monkeypatch.setattr(condition, "_PATIENCE_NS", 3600 * 10**9)  # only being woken ends the wait
     asked = threading.Event()
     is_there = MemoryAvailableCondition.is_there
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.core.booleans import flag
+from headrace.core.values import flag
 
 
 @pytest.mark.parametrize("text", ["1", "true", "On", " yes "])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.byte_sizes import byte_size, size_text
+from headrace.core.values import byte_size, size_text
 
 
 @pytest.mark.parametrize(

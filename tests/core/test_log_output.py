@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.conditions import CountCondition
-from headrace.core.log_output import configure_log
+from headrace.core.log import configure_log
 from tests.harness import App, Step, run, sink, source
 from tests.harness.logs import logging_of_a_program
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.notes import add_note, notes_of
+from headrace.core.errors import add_note, notes_of
 
 
 @dataclass(frozen=True)

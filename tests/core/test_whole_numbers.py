@@ -21,7 +21,7 @@ from headrace.conditions import (
     OrConditionCombiner,
     PeriodicCondition,
 )
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import whole_number
 from headrace.resources import (
     BlockMemoryPool,
     CudaStreamPool,

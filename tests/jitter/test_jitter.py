@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.durations import nanoseconds
+from headrace.core.values import nanoseconds
 from tests.harness.processes import run_python
 from tests.jitter import late
 

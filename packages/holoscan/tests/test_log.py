@@ -26,7 +26,7 @@ from headrace_holoscan.operators import PingRxOp
 def _log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL", "HOLOSCAN_LOG_FORMAT"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("headrace.core.log_output.has_own_handlers", lambda: False)
+    monkeypatch.setattr("headrace.core.log.has_own_handlers", lambda: False)
     yield
     logger.hide()
     os.environ.pop("HOLOSCAN_LOG_FORMAT", None)

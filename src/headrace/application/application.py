@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.application.fragment import Fragment
 from headrace.application.inner_fragment import InnerFragment
 from headrace.application.parts import check_part, compose_parts, connect_parts
-from headrace.core.booleans import is_set
 from headrace.core.config import Config, take_options
 from headrace.core.fragment_graph import FragmentGraph, end_named
 from headrace.core.inner import Inner
+from headrace.core.values import is_set
 
 if TYPE_CHECKING:
     from headrace.core.config import Settings

@@ -13,12 +13,12 @@ from headrace.core.composition import Composition
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError, choices
 from headrace.core.inner import Inner
-from headrace.core.places import ON_LOSS, places
 from headrace.core.ports import IOSpec
 from headrace.core.progress import count_by_port, progress_of
 from headrace.core.run_options import limits_of_run
 from headrace.core.scheduler import Scheduler
 from headrace.core.thread_pool import ThreadPool
+from headrace.core.values import ON_LOSS, places
 from headrace.schedulers import DefaultScheduler
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     from headrace.application.running import Running
     from headrace.capture import Segment
-    from headrace.core.durations import Duration
     from headrace.core.graph import Graph
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
     from headrace.core.reload import Reloaded
+    from headrace.core.values import Duration
     from headrace.core.wiring import End, Ends
     from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
     from headrace.operators.feed import Feed
@@ -65,6 +65,9 @@ class Fragment(Composition):
         the process again, ``"go_on"`` runs on without it.
     """
 
+    gpus: Any = None
+    cpus: Any = None
+    on_loss: Any = "stop"
     _headrace = Inner(InnerFragment)
 
     def __init__(
@@ -87,13 +90,17 @@ class Fragment(Composition):
                 + (hint if isinstance(application, str) else "")
             )
         super().__init__(name, *args, **kwargs)
-        self.gpus = places(gpus, f"{kind} {self.name!r}: gpus")
-        self.cpus = places(cpus, f"{kind} {self.name!r}: cpus")
         if on_loss not in ON_LOSS:
             raise ValueError(
                 f"{kind} {self.name!r}: on_loss must be one of {choices(ON_LOSS)}, not {on_loss!r}"
             )
-        self.on_loss = on_loss
+        # What is as by default is not set: a program of another vocabulary may use the names.
+        if gpus is not None:
+            self.gpus = places(gpus, f"{kind} {self.name!r}: gpus")
+        if cpus is not None:
+            self.cpus = places(cpus, f"{kind} {self.name!r}: cpus")
+        if on_loss != "stop":
+            self.on_loss = on_loss
         if application is None:
             return
         if "." in self.name:

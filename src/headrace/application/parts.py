@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.errors import GraphError
+from headrace.core.errors import GraphError, noting
 from headrace.core.fragment_graph import FragmentFlow
 from headrace.core.graph import port_pairs_of
-from headrace.core.notes import noting
 
 if TYPE_CHECKING:
     from headrace.application.application import Application

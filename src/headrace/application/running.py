@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace import waits
 from headrace._runtime import Interrupts
 from headrace.application.draining import drain
-from headrace.core.notes import add_note, message_of
+from headrace.core.errors import add_note, message_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.patient_condition import PatientCondition
+from headrace.core.condition import PatientCondition
 from headrace.tensor.lent_arrays import mark_work
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from headrace.cli.program import ProgramError
-from headrace.core.notes import message_of, notes_of
+from headrace.core.errors import message_of, notes_of
 
 INTERRUPTED = 130
 _HEADRACE = Path(__file__).parents[1]

@@ -39,10 +39,10 @@ from headrace.capture import MODES
 from headrace.cli.errors import status_of
 from headrace.cli.program import Program
 from headrace.cli.runs import Runs
-from headrace.core.booleans import is_set
-from headrace.core.log_output import FORMATS, LEVELS, configure_log, has_own_handlers, level_of
+from headrace.core.log import FORMATS, LEVELS, configure_log, has_own_handlers, level_of
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.run_options import parse_count, parse_duration, parse_scheduler, parse_workers
+from headrace.core.values import is_set
 
 STARVED = 3
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.booleans import boolean
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.values import boolean
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace._runtime import has_more
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import whole_number
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

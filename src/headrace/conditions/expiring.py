@@ -8,8 +8,7 @@ from headrace._runtime import Envelope
 from headrace.conditions.port_condition import PortCondition
 from headrace.core.clock import Clock
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.durations import Duration, nanoseconds
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import Duration, nanoseconds, whole_number
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from headrace.core.byte_sizes import Size, byte_size
-from headrace.core.patient_condition import PatientCondition
+from headrace.core.condition import PatientCondition
 from headrace.core.resource import Resource
+from headrace.core.values import Size, byte_size
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.conditions.port_condition import PortCondition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import GraphError
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import whole_number
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.conditions.port_condition import PortCondition
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError
-from headrace.core.whole_numbers import whole_number, whole_numbers
+from headrace.core.values import Duration, nanoseconds, whole_number, whole_numbers
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

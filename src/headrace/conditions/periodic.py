@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.condition import Condition, Ticks
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.durations import Duration, nanoseconds
+from headrace.core.values import Duration, nanoseconds
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

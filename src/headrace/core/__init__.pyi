@@ -47,8 +47,8 @@ from headrace.core.joins import latest_within as latest_within
 from headrace.core.joins import reuse_last as reuse_last
 from headrace.core.joins import substitute as substitute
 from headrace.core.joins import window as window
-from headrace.core.log_fields import RunFields as RunFields
-from headrace.core.log_output import show_log as show_log
+from headrace.core.log import RunFields as RunFields
+from headrace.core.log import show_log as show_log
 from headrace.core.metadata import MetadataDictionary as MetadataDictionary
 from headrace.core.metadata import MetadataPolicy as MetadataPolicy
 from headrace.core.operator import Operator as Operator

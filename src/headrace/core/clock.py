@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from headrace import waits
 from headrace.brief import brief
-from headrace.core.booleans import boolean
-from headrace.core.durations import Duration, finite_number, nanoseconds
 from headrace.core.inner import Inner
 from headrace.core.resource import InnerComponent, Resource
 from headrace.core.time_base import TimeBase
+from headrace.core.values import Duration, boolean, finite_number, nanoseconds
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

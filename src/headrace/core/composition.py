@@ -12,7 +12,6 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakSet
 
-from headrace.core.booleans import boolean
 from headrace.core.config import Config, environment_parameters, setting_name
 from headrace.core.construction import known_keywords
 from headrace.core.control import RunControl
@@ -24,6 +23,7 @@ from headrace.core.metadata import MetadataPolicy
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.resource import Resource
 from headrace.core.services import Services
+from headrace.core.values import boolean
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from headrace.core.condition import Condition
     from headrace.core.condition_types import ConditionType
     from headrace.core.config import Setting, Settings
-    from headrace.core.durations import Duration
     from headrace.core.graph import Flow, Graph
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.ports import IOSpec
+    from headrace.core.values import Duration
     from headrace.core.wiring import End, Ends
 
 S = TypeVar("S")
@@ -195,8 +195,9 @@ class InnerComposition:
         found: dict[str, Any] = {}
         if not settings:
             return found
-        owner.spec.expect_types(owner)
-        for name, parameter in owner.spec.params.items():
+        spec = owner._headrace.spec
+        spec.expect_types(owner)
+        for name, parameter in spec.params.items():
             key = setting_name(f"{owner.name}.{name}")
             if key in settings:
                 setting = settings[key]
@@ -240,7 +241,7 @@ class InnerComposition:
                 why = absent(f"operator {named!r}", "parameter", parameter, operators[named].spec.params)
             elif named in self.composition.graph.subgraphs:
                 inside = self.composition.graph.subgraphs[named]
-                why = absent(f"subgraph {named!r}", "parameter", parameter, inside.spec.params)
+                why = absent(f"subgraph {named!r}", "parameter", parameter, inside._headrace.spec.params)
             elif named in self.settable:
                 why = absent(repr(named), "parameter", parameter, self.settable[named])
             else:
@@ -313,7 +314,7 @@ class InnerComposition:
         if self.run_control.set_elsewhere is not None:
             raise GraphError(
                 f"{call} of {self.composition.name!r}, whose operators run in processes of their own: the graph of "
-                "a part is changed in its process, by one of its operators"
+                "a fragment is changed in its process, by one of its operators"
             )
         if self.engine is not None:
             raise GraphError(

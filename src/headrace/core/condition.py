@@ -6,6 +6,11 @@ are READY. Otherwise its state is the first of NEVER, WAIT_EVENT, WAIT, WAIT_TIM
 A condition chooses in :meth:`Condition.attach` how it takes part in a run. The common conditions (a waiting
 message, room downstream, a count) become counters in the node and are never checked again. The others are checked
 with `check` after every event that may have changed their state.
+
+PatientCondition: the base of conditions that wait for something to come back, from whichever thread.
+
+Whoever holds it may be no part of the run, so the run does not end at once when nothing else can run. It ends if
+nothing came back for a second; its outcome and a warning then say what was waited for.
 """
 
 from __future__ import annotations
@@ -15,9 +20,9 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.durations import finite_number
 from headrace.core.inner import Inner
 from headrace.core.resource import Component, InnerComponent
+from headrace.core.values import finite_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +52,7 @@ class Ticks:
         self.due: int | None = None
 
 
-def ticks_of(conditions: Iterable[Condition]) -> Ticks | None:
+def ticks_of(conditions: Iterable[BareCondition]) -> Ticks | None:
     """Return the clock of an operator with these conditions: the one whose tick is due last; None without one."""
     clocks = [each for each in (condition._headrace.ticks for condition in conditions) if each is not None]
     return max(clocks, key=lambda ticks: ticks.due or 0) if clocks else None
@@ -70,8 +75,59 @@ class InnerCondition(InnerComponent):
         # Its clock, if it has one.
         self.ticks: Ticks | None = None
 
+    def acting(self, condition: BareCondition) -> Condition:
+        """Return what takes part in a run: the condition itself, or another that has the same state."""
+        assert isinstance(condition, Condition)
+        return condition
 
-class Condition(Component):
+
+class BareCondition(Component):
+    """What a program writes and calls in a condition; a `Condition` has besides what a run asks of it.
+
+    A vocabulary whose conditions have no other names derives from it, and says what acts in a run for them
+    (`InnerCondition.acting`).
+    """
+
+    _headrace = Inner(InnerCondition)
+
+    # Methods that a user's condition overrides.
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return the current state and, with WAIT_TIME, the time at which to check again."""
+        return SchedulingStatusType.READY, None
+
+    def update_state(self, timestamp: int) -> None:
+        """Update the state that `check` uses; called right before every `check`."""
+
+    def on_execute(self, timestamp: int) -> None:
+        """Handle that `compute` ran; `timestamp` is when it began."""
+
+    # Methods that it may call.
+
+    def notify_scheduler(self) -> bool:
+        """Request another check after a change, from any thread; return whether a run is in progress.
+
+        Inside the condition's own `check` it requests nothing, because the result of that check is about to be
+        used.
+        """
+        self._headrace.awaits_event = False
+        node = self._headrace.node
+        if node is None:
+            return False
+        if self._headrace.checked_on != get_ident():
+            node.announce()
+        return True
+
+    def receiver(self, port_name: str) -> Receiver:
+        """Return a view of an input of the operator: its `size`, `capacity`, `peek`."""
+        return _node_of(self).receiver(port_name)
+
+    def transmitter(self, port_name: str) -> Transmitter:
+        """Return a view of an output of the operator: the number of `free` places behind it."""
+        return _node_of(self).transmitter(port_name)
+
+
+class Condition(BareCondition):
     """The base of conditions; subclass it and write `check`.
 
     A user's condition is checked again when a message arrives at or leaves one of the operator's ports, after the
@@ -90,7 +146,6 @@ class Condition(Component):
         The values of the parameters that `setup` declares.
     """
 
-    _headrace = Inner(InnerCondition)
     polled: bool = True
     """Whether it is polled while it returns WAIT. A condition that announces every change says False."""
     depends_on_ports: bool = True
@@ -118,46 +173,10 @@ class Condition(Component):
     ) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
 
-    # Methods that a user's condition overrides.
-
-    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return the current state and, with WAIT_TIME, the time at which to check again."""
-        return SchedulingStatusType.READY, None
-
-    def update_state(self, timestamp: int) -> None:
-        """Update the state that `check` uses; called right before every `check`."""
-
-    def on_execute(self, timestamp: int) -> None:
-        """Handle that `compute` ran; `timestamp` is when it began."""
+    # Methods that a run calls.
 
     def on_resume(self, timestamp: int) -> None:
         """Handle that a paused run goes on; a time that has passed since may be made to count once."""
-
-    # Methods that it may call.
-
-    def notify_scheduler(self) -> bool:
-        """Request another check after a change, from any thread; return whether a run is in progress.
-
-        Inside the condition's own `check` it requests nothing, because the result of that check is about to be
-        used.
-        """
-        self._headrace.awaits_event = False
-        node = self._headrace.node
-        if node is None:
-            return False
-        if self._headrace.checked_on != get_ident():
-            node.announce()
-        return True
-
-    def receiver(self, port_name: str) -> Receiver:
-        """Return a view of an input of the operator: its `size`, `capacity`, `peek`."""
-        return _node_of(self).receiver(port_name)
-
-    def transmitter(self, port_name: str) -> Transmitter:
-        """Return a view of an output of the operator: the number of `free` places behind it."""
-        return _node_of(self).transmitter(port_name)
-
-    # Methods that a run calls.
 
     @property
     def port_names(self) -> tuple[str, ...]:
@@ -242,7 +261,10 @@ class Condition(Component):
         self._headrace.node = None
 
 
-def _node_of(condition: Condition) -> Node:
+InnerCondition.base = Condition
+
+
+def _node_of(condition: BareCondition) -> Node:
     if condition._headrace.node is None:
         raise RuntimeError(f"condition {condition.name!r} is not part of a running operator yet")
     return condition._headrace.node
@@ -264,3 +286,63 @@ def _invalid(condition: Condition, answer: Any) -> TypeError:
         f"check of condition {condition.name!r} ({type(condition).__name__}) must return a SchedulingStatusType "
         f"and a time or None, as in (SchedulingStatusType.READY, None), not {answer!r}"
     )
+
+
+_PATIENCE_NS = 1_000_000_000
+_READY = (SchedulingStatusType.READY, None)
+
+
+class PatientCondition(Condition):
+    """Waits to be told that something came back, for a second at least.
+
+    A subclass writes `is_there`, `starving` and `warning`, and calls `tell` when something has come back.
+    """
+
+    polled = False
+    depends_on_ports = False
+    matters_while_blocked = False
+    warning: ClassVar[tuple[str, str]]
+    """The logger, and the text with places for the name of the operator and for what it waits for."""
+
+    # Since when it is not there and nothing came back, and whether something came back since the last look.
+    _since: int | None = None
+    _is_told = False
+    _has_warned = False
+
+    def is_there(self) -> bool:
+        """Return whether what the operator needs is there now."""
+        raise NotImplementedError
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY when it is there; else wait to be told, for a second at least."""
+        is_told, self._is_told = self._is_told, False
+        # Looked for again where something came back in between: an announcement in a check is not heard.
+        if self.is_there() or (self._is_told and self.is_there()):
+            self._since = None
+            return _READY
+        if self._since is None or is_told:
+            self._since = timestamp
+        until = self._since + _PATIENCE_NS
+        if timestamp < until:
+            return SchedulingStatusType.WAIT_TIME, until
+        self._warn()
+        return SchedulingStatusType.WAIT, None
+
+    def tell(self) -> None:
+        """Ask again, because something came back; called from any thread, in finalizers too."""
+        self._is_told = True
+        self.notify_scheduler()
+
+    def _warn(self) -> None:
+        if not self._has_warned and self._headrace.node is not None:
+            self._has_warned = True
+            import logging  # needed only here
+
+            logger, text = self.warning
+            logging.getLogger(logger).warning(text, self._headrace.node.name, self.starving)
+
+    def detach(self) -> None:
+        """Leave the run."""
+        self._since = None
+        self._has_warned = False
+        super().detach()

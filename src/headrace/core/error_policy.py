@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from headrace.brief import brief
-from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import ParameterError, choices
+from headrace.core.values import Duration, nanoseconds
 
 OnError: TypeAlias = "Literal['stop', 'skip'] | Mapping[str, Any] | ErrorPolicy"
 """The type of ``on_error``."""

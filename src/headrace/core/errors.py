@@ -2,11 +2,19 @@
 
 Each derives from the built-in error that a Python programmer expects, so that ``except ValueError`` works. The
 messages name the operator, the port and the choices.
+
+Notes: add a note to any exception.
+
+`BaseException.add_note` raises for some exceptions: a frozen dataclass refuses attributes, and an exception may
+have notes that are not a list. An error that is being reported must not be replaced by the error of its report. So
+the note is added to the instance's dict, where Python looks for it, if the exception refuses it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 
 class GraphError(ValueError):
@@ -95,12 +103,12 @@ class PeerLost(LinkError):
 
 
 class PeerAborted(LinkError):
-    """The part at the other end of a link has failed; the exception that it failed with is the cause.
+    """The fragment at the other end of a link has failed; the exception that it failed with is the cause.
 
     Attributes
     ----------
     part
-        The name of the part.
+        The name of the fragment.
     """
 
     def __init__(self, message: str, part: str = "") -> None:
@@ -111,12 +119,12 @@ class PeerAborted(LinkError):
 
 
 class RunStopped(LinkError):
-    """The run of another part of the application was ended, so that this one ends, too.
+    """The run of another fragment was ended, so that this one ends, too.
 
     Attributes
     ----------
     ended_by
-        How it ended: ``"stopped"`` or ``"duration"``; empty if no part can go on.
+        How it ended: ``"stopped"`` or ``"duration"``; empty if no fragment can go on.
     """
 
     def __init__(self, message: str, ended_by: str) -> None:
@@ -135,7 +143,7 @@ class AuthenticationError(LinkError):
 
 
 class PartLost(RuntimeError):
-    """The process of a part of the program ended although it was not asked to, or is frozen."""
+    """The process of a fragment ended although it was not asked to, or is frozen."""
 
 
 class PartError(RuntimeError):
@@ -143,7 +151,7 @@ class PartError(RuntimeError):
 
 
 class DigestError(GraphError):
-    """The process of a part composed another program than the driver."""
+    """The process of a fragment composed another program than the driver."""
 
 
 class ResentMemoryWarning(UserWarning):
@@ -181,3 +189,47 @@ def closest(wanted: str, names: Iterable[str]) -> str | None:
     folded = {str(name).lower(): str(name) for name in names}
     found = difflib.get_close_matches(str(wanted).lower(), folded, n=1, cutoff=0.6)
     return folded[found[0]] if found else None
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Add a note to an exception, whatever it is; never raise."""
+    try:
+        error.add_note(text)
+    except BaseException:  # even an interrupt: a run keeps it, and raises it when it has ended
+        try:
+            attributes: dict[str, Any] = object.__getattribute__(error, "__dict__")
+            attributes["__notes__"] = [*_as_list(attributes.get("__notes__")), text]
+        except BaseException:
+            pass  # the exception is raised without the note
+
+
+@contextmanager
+def noting(text: str) -> Iterator[None]:
+    """Add a note to an exception that is raised inside."""
+    try:
+        yield
+    except Exception as error:
+        add_note(error, text)
+        raise
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """Return the notes of an exception that are text; never raise."""
+    try:
+        return [note for note in _as_list(getattr(error, "__notes__", None)) if isinstance(note, str)]
+    except BaseException:
+        return []
+
+
+def message_of(error: BaseException) -> str:
+    """Return the text of an exception, even if its ``__str__`` raises."""
+    try:
+        return str(error)
+    except BaseException:
+        return "<its __str__ raised>"
+
+
+def _as_list(notes: Any) -> list[Any]:
+    if notes is None:
+        return []
+    return list(notes) if isinstance(notes, (list, tuple)) else [notes]

@@ -29,7 +29,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from headrace.brief import brief
-from headrace.core.booleans import boolean
 from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
 from headrace.core.error_policy import check_on_stuck
@@ -39,15 +38,15 @@ from headrace.core.joins import JoinRule
 from headrace.core.operator import InnerOperator, Operator
 from headrace.core.parameters import REQUIRED, Live, reserved_names
 from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import boolean, whole_number
 
 if TYPE_CHECKING:
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.durations import Duration
     from headrace.core.error_policy import OnError, OnStuck
     from headrace.core.node import Resume
     from headrace.core.operator import Part
     from headrace.core.spec import OperatorSpec
+    from headrace.core.values import Duration
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,8 +17,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
 from headrace.brief import brief
-from headrace.core.durations import Duration, finite_number, nanoseconds
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import Duration, finite_number, nanoseconds, whole_number
 
 Key: TypeAlias = str | Callable[[Any], Any]
 """What messages are compared by: the name of an entry of their metadata, or a function of the emitted object."""

@@ -104,7 +104,7 @@ def _had(config: Config, key: str, value: Any) -> bool:
 
 def reload_and_log(fragment: Composition) -> None:
     """Reload, and log what came of it; an error changes nothing and does not end the run."""
-    from headrace.core.log_fields import fields_of
+    from headrace.core.log import fields_of
 
     extra = fields_of(fragment)
     try:

@@ -6,9 +6,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.booleans import boolean
 from headrace.core.errors import ParameterError
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import boolean, whole_number
 
 if TYPE_CHECKING:
     from headrace.core.operator import Operator

@@ -37,9 +37,7 @@ from dataclasses import astuple, dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-from headrace.core.booleans import boolean, flag
-from headrace.core.durations import nanoseconds
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import boolean, flag, nanoseconds, whole_number
 
 T = TypeVar("T")
 

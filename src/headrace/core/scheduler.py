@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypedDict
 
-from headrace.core.booleans import boolean
 from headrace.core.clock import Clock, RealtimeClock
-from headrace.core.durations import milliseconds
 from headrace.core.inner import Inner
 from headrace.core.resource import InnerComponent, Resource
+from headrace.core.values import boolean, milliseconds
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.booleans import boolean
 from headrace.core.errors import choices
 from headrace.core.operator import Operator
 from headrace.core.resource import Resource
 from headrace.core.run_options import MOST_WORKERS
-from headrace.core.whole_numbers import whole_number, whole_numbers
+from headrace.core.values import boolean, whole_number, whole_numbers
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

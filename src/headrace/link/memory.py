@@ -29,8 +29,8 @@ from weakref import WeakKeyDictionary, finalize, ref
 
 import numpy as np
 
-from headrace.core.byte_sizes import size_text
 from headrace.core.errors import CrossingError, ProtocolError
+from headrace.core.values import size_text
 from headrace.gpu.backend import active
 from headrace.link.device import DevicePiece, DeviceSegment
 from headrace.link.protocol import Answer, Place, SendingEnd

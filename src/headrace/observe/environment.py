@@ -39,7 +39,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.core.booleans import is_set
+from headrace.core.values import is_set
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

@@ -23,8 +23,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from headrace import waits
-from headrace.core.booleans import is_set
 from headrace.core.progress import progress_of
+from headrace.core.values import is_set
 from headrace.observe.figures.rates import per_second
 
 if TYPE_CHECKING:

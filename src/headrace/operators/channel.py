@@ -20,7 +20,7 @@ from headrace.core.condition import Condition
 from headrace.core.construction import needs_fragment
 from headrace.core.operator import Operator
 from headrace.core.parameter_fields import declared
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import whole_number
 
 if TYPE_CHECKING:
     pass

@@ -10,8 +10,8 @@ from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.contexts import ExecutionContext, OutputContext
-from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import FeedClosedError, FeedFullError, UnansweredError
+from headrace.core.values import Duration, nanoseconds
 from headrace.operators.caller_streams import caller_streams
 from headrace.operators.channel import PENDING, ChannelEnd, ChannelOperator
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.contexts import ExecutionContext, OutputContext
-from headrace.core.durations import Duration, nanoseconds
-from headrace.core.notes import noting
+from headrace.core.errors import noting
 from headrace.core.parameter_fields import declared, parameter
 from headrace.core.parameters import REQUIRED
 from headrace.core.spec import OperatorSpec
+from headrace.core.values import Duration, nanoseconds
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
 from headrace.video import ClipFrame, VideoFileError, VideoReader, play

@@ -32,13 +32,11 @@ from headrace import waits
 from headrace._runtime import Interrupts
 from headrace.core.checks import compose
 from headrace.core.control import PAUSE, RUNNING, RunControl
-from headrace.core.errors import GraphError
-from headrace.core.log_fields import fields_of
-from headrace.core.log_output import configure_log
-from headrace.core.notes import add_note, message_of, notes_of
+from headrace.core.errors import GraphError, add_note, message_of, notes_of
+from headrace.core.log import configure_log, fields_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
-from headrace.core.places import RESTART
 from headrace.core.time_base import TimeBase, clock_name
+from headrace.core.values import RESTART
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
 from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement
@@ -99,10 +97,10 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping, Sequence
 
+    from headrace.core.failures import Failure
     from headrace.link.handshake import Purpose
     from headrace.parts.control import Address
     from headrace.parts.cut_flow import CutFlow, FlowCounts
-    from headrace.parts.failures import Failure
     from headrace.parts.hosting import Hosting
     from headrace.parts.joined_run import JoinedRun
     from headrace.parts.lines import Lines
@@ -424,7 +422,7 @@ class Driver:
 
     def waits_for(self) -> str:
         """Return what the run waits for, for the log."""
-        return f"the processes of {', '.join(map(repr, self._processes)) or 'no part'}"
+        return f"the processes of {', '.join(map(repr, self._processes)) or 'no fragment'}"
 
     # The loop.
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace import waits
 from headrace.core.errors import GraphError
-from headrace.core.places import RESTART
+from headrace.core.values import RESTART
 from headrace.link.handshake import make_token
 from headrace.parts.access import Access
 from headrace.parts.agent import ALL, ANY, named, parse_address, serve, start_process, worker_host

@@ -56,7 +56,7 @@ class Plan:
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
     """Read a plan; raise ConfigError, which names the file and the place, for what is not one."""
-    from headrace.core.yaml_loader import load
+    from headrace.core.config import load_yaml
 
     what = f"plan {os.fspath(path)!r}"
     try:
@@ -64,7 +64,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     except OSError as error:
         raise ConfigError(f"{what} cannot be read: {error.strerror}; `headrace plan` writes one") from None
     try:
-        return _plan(load(text, what), what)
+        return _plan(load_yaml(text, what), what)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from headrace.core.durations import nanoseconds
 from headrace.core.errors import choices
+from headrace.core.values import nanoseconds
 
 FIGURES = ("p50", "p99", "rate")
 CLOCKS_DIFFER = 0.001

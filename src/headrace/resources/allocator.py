@@ -20,9 +20,9 @@ from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from headrace import gpu
-from headrace.core.byte_sizes import size_text
 from headrace.core.errors import AllocationError, choices
 from headrace.core.resource import Resource
+from headrace.core.values import size_text
 from headrace.gpu.allocation import Allocation, kept_allocations
 from headrace.gpu.ambient import current_stream
 from headrace.gpu.backend import active

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.byte_sizes import Size, byte_size, size_text
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import Size, byte_size, size_text, whole_number
 from headrace.resources.allocator import Allocator
 from headrace.resources.memory_storage_type import MemoryStorageType, StorageType
 

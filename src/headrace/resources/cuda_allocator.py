@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.core.byte_sizes import Size, byte_size, size_text
+from headrace.core.values import Size, byte_size, size_text
 from headrace.resources.allocator import Allocator
 from headrace.resources.memory_storage_type import MemoryStorageType, StorageType
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu
 from headrace._runtime import ManagedStream, StreamSource, create_event
 from headrace.core.errors import GraphError
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import whole_number
 from headrace.gpu.backend import active
 from headrace.resources.cuda_green_context import CudaGreenContext
 from headrace.resources.cuda_green_context_pool import CudaGreenContextPool

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace import waits
 from headrace.core.clock import Clock
-from headrace.core.durations import Duration, nanoseconds
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import Duration, nanoseconds, whole_number
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace.core.byte_sizes import Size
+from headrace.core.values import Size
 from headrace.gpu.backend import active
 from headrace.resources.cuda_allocator import CudaAllocator
 from headrace.resources.memory_sources import DeviceMemory, MemorySource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.core.byte_sizes import Size, byte_size
+from headrace.core.values import Size, byte_size
 from headrace.resources.cuda_allocator import CudaAllocator
 from headrace.resources.memory_sources import DeviceMemory, MemorySource
 from headrace.resources.memory_storage_type import MemoryStorageType

@@ -19,13 +19,13 @@ from headrace.core.checks import has_nothing_to_wait_for, waits_for_ever
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError, PortError, absent
 from headrace.core.node import Node
 from headrace.core.operator import Operator
 from headrace.core.outcome import Outcome
 from headrace.core.scheduler import Scheduler
 from headrace.core.spec import OperatorSpec
+from headrace.core.values import Duration, nanoseconds
 from headrace.gpu.backend import active
 from headrace.resources.machine_clock import machine_clock
 from headrace.resources.program_clocks import ManualClock

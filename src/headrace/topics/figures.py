@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.byte_sizes import size_text
+from headrace.core.values import size_text
 from headrace.tensor import TensorError, as_tensor, tree
 from headrace.tensor.conversion import is_array
 

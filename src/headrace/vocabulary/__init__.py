@@ -22,7 +22,7 @@ from headrace.application.inner_fragment import InnerFragment
 from headrace.brief import brief
 from headrace.conditions.by_type import CONDITIONS
 from headrace.core.clock import InnerClock
-from headrace.core.condition import InnerCondition
+from headrace.core.condition import BareCondition, InnerCondition
 from headrace.core.config import Config
 from headrace.core.construction import constructor, known_keywords
 from headrace.core.errors import ConfigError, absent, choices
@@ -30,7 +30,7 @@ from headrace.core.function import never_returns
 from headrace.core.graph import check_member, is_optional, port_pairs_of
 from headrace.core.graph_queries import GraphQueries, Link
 from headrace.core.inner import Inner
-from headrace.core.log_output import configure_log
+from headrace.core.log import configure_log
 from headrace.core.node import Node
 from headrace.core.operator import InnerOperator
 from headrace.core.parameters import REQUIRED
@@ -38,7 +38,7 @@ from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, PortCondition
 from headrace.core.resource import InnerComponent
 from headrace.core.scheduler import InnerScheduler
 from headrace.core.subgraph import InnerSubgraph
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import whole_number
 from headrace.core.wiring import Connectable, are_ends, owner_of
 from headrace.tensor.conversion import is_array
 from headrace.tensor.tensor_map import map_of_arrays
@@ -48,6 +48,7 @@ __all__ = [
     "INPUT_EXEC",
     "OUTPUT_EXEC",
     "REQUIRED",
+    "BareCondition",
     "Config",
     "ConfigError",
     "Connectable",

@@ -16,7 +16,7 @@ from headrace._runtime.messages.emitted_work import EmittedWork
 from headrace._runtime.messages.envelope import Details, Envelope, make_envelope
 from headrace._runtime.messages.ports import OutputPort, no_such_port
 from headrace.core.calls import NO_CALLS, Calls
-from headrace.core.notes import add_note
+from headrace.core.errors import add_note
 from headrace.core.ports import OUTPUT_EXEC
 from headrace.tensor import Tensor, TensorError, TensorMap, as_message
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.scheduling.evaluated_conditions import leaves_of
 from headrace.core.condition import Condition
 from headrace.core.condition_types import ConditionType
-from headrace.core.errors import GraphError, choices
-from headrace.core.notes import add_note
+from headrace.core.errors import GraphError, add_note, choices
 from headrace.core.ports import IOSpec, PortCondition
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class NodeConditions:
     def __init__(self, node: Node, supplies: Supplies) -> None:
         self._node = node
         operator, spec = node.operator, node.operator.spec
-        given = list(operator.conditions.values())
+        given = operator._headrace.conditions
         ports = {**spec.every_output, **spec.every_input}  # an input before an output of the same name
         groups = [[ports[name] for name in names] for names in spec.or_combined]
         combined = {port for group in groups for port in group}

@@ -27,8 +27,7 @@ from headrace._runtime.scheduling.scheduled_run import ScheduledRun, required_po
 from headrace._runtime.scheduling.stacks import stack_of, stacks_of
 from headrace.core.checks import check_compute, compose
 from headrace.core.condition_types import OperatorStatus
-from headrace.core.errors import StuckError
-from headrace.core.notes import add_note, message_of, notes_of
+from headrace.core.errors import StuckError, add_note, message_of, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
 from headrace.core.parameters import holder_of
 from headrace.core.resource import Resource
@@ -52,7 +51,7 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
     if any(
         os.environ.get(name) for name in ("HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL", "HEADRACE_LOG_FORMAT")
     ):
-        from headrace.core.log_output import configure_log
+        from headrace.core.log import configure_log
 
         configure_log()
     errors = life.errors
@@ -297,7 +296,7 @@ class _Life:
             node: Any = operator._headrace.node
             self._call("initialize", operator)
             # Also the conditions that the run created for ports.
-            conditions = {id(each): each for each in (*operator.conditions.values(), *node.conditions)}
+            conditions = {id(each): each for each in (*operator._headrace.conditions, *node.conditions)}
             for condition in conditions.values():
                 try:
                     condition.initialize()
@@ -427,7 +426,7 @@ class _Life:
 
         outcome = self.outcome
         assert outcome is not None
-        from headrace.core.log_fields import fields_of
+        from headrace.core.log import fields_of
 
         logger, extra = logging.getLogger("headrace.run"), fields_of(self.fragment)
         level = getattr(logging, _LEVELS.get(outcome.ended_by, "INFO"))
@@ -457,7 +456,7 @@ def _resources_of(operator: Operator) -> list[Resource]:
     """Return the resources that an operator was given: as such, as parameters, or through its conditions."""
     parameters = [getattr(holder_of(operator), name, None) for name in operator.spec.params]
     found = [*operator.resources.values(), *(value for value in parameters if isinstance(value, Resource))]
-    for condition in operator.conditions.values():
+    for condition in operator._headrace.conditions:
         for each in (condition, *condition.terms):
             found += each.resources
     return found

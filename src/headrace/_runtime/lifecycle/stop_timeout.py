@@ -24,9 +24,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from headrace import waits
-from headrace.core.durations import nanoseconds
 from headrace.core.errors import ParameterError
 from headrace.core.run_options import read_run_options
+from headrace.core.values import nanoseconds
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

@@ -32,8 +32,8 @@ from headrace._runtime.scheduling.notes import note, traceback_of
 from headrace._runtime.scheduling.routing import compute_of
 from headrace._runtime.scheduling.unreceived import has_more
 from headrace.core.error_policy import ErrorPolicy
+from headrace.core.errors import add_note, message_of
 from headrace.core.function import FunctionOperator
-from headrace.core.notes import add_note, message_of
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
@@ -377,7 +377,7 @@ class Faults:
         """Log an error; a handler that keeps the record keeps its text, and no frames with the data in them."""
         import logging
 
-        from headrace.core.log_fields import fields_of
+        from headrace.core.log import fields_of
 
         logger = logging.getLogger("headrace.errors")
         if not logger.isEnabledFor(logging.WARNING):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.notes import add_note, message_of, notes_of
+from headrace.core.errors import add_note, message_of, notes_of
 
 if TYPE_CHECKING:
     from headrace.core.condition import Condition

@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import waits
 from headrace._runtime.scheduling.stacks import stack_of
 from headrace.core.error_policy import Stuck
-from headrace.core.errors import StuckError
-from headrace.core.notes import add_note
+from headrace.core.errors import StuckError, add_note
 
 if TYPE_CHECKING:
     from headrace._runtime.scheduling.node import Node

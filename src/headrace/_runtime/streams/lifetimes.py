@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace import gpu, waits
 from headrace._runtime.streams.held_frames import HeldFrames
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import whole_number
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.fences import Fences

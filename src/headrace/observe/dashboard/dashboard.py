@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace import notebook
-from headrace.core.durations import Duration, nanoseconds
+from headrace.core.values import Duration, nanoseconds
 from headrace.observe.dashboard.run_page import RunPage
 from headrace.observe.events.watchers import Watcher
 

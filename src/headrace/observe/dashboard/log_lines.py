@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from typing import Any
 
-from headrace.core.log_output import formattable
+from headrace.core.log import formattable
 
 _KEPT = 300
 _LONGEST = 2000  # characters

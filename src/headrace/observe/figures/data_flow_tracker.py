@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from headrace.core.errors import choices
-from headrace.core.whole_numbers import whole_number
+from headrace.core.values import whole_number
 from headrace.observe.figures.statistics import Statistics
 from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.core.condition import ticks_of
-from headrace.core.durations import Duration, nanoseconds
 from headrace.core.errors import GraphError, choices
 from headrace.core.outcome import GoalOutcome
+from headrace.core.values import Duration, nanoseconds
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.critical_path import Breakdown, CriticalPath, Part
 from headrace.observe.figures.distribution import Distribution

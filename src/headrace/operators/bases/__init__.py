@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from headrace.core.construction import named_values, needs_fragment
 from headrace.core.error_policy import OnError
-from headrace.core.notes import noting
+from headrace.core.errors import noting
 from headrace.core.operator import NamedPart, Part
 from headrace.core.parameter_fields import declared, parameter
 from headrace.core.parameters import REQUIRED
