@@ -454,7 +454,8 @@ class _Link:
 
 
 # Of an operator of another process that the driver has not composed: it may have any condition.
-_NO_STATE = SimpleNamespace(live_parameters={}, live_state=None, conditions=(Condition(name="unknown"),))
+_UNKNOWN = {"unknown": Condition(name="unknown")}
+_NO_STATE = SimpleNamespace(live_parameters={}, live_state=None, conditions=tuple(_UNKNOWN.values()))
 
 
 class _Part:
@@ -505,7 +506,10 @@ class _Part:
         """Add what is new in a graph."""
         name, run = self.name, self._run
         for each in graph.operators[len(self.operators) :]:
-            composed = self._composed.get(each.name) or type(each.kind, (), {"_headrace": _NO_STATE})()
+            composed = (
+                self._composed.get(each.name)
+                or type(each.kind, (), {"_headrace": _NO_STATE, "conditions": _UNKNOWN})()
+            )
             operator = OperatorInfo(
                 each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(composed)
             )
