@@ -23,7 +23,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --editable packages/holoscan --e
 # Tests start hundreds of processes: without bytecode, each compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-thorough test-all test-compiled test-loaded test-jittered sanitize lint gpu-test gpu-sanitize soak bench
+.PHONY: demo docs test test-thorough test-all test-compiled test-loaded test-jittered sanitize lint gpu-test gpu-sanitize soak bench bench-step
 .PHONY: compile compile-sources wheel compiled-wheel wheels wheel-test pure clean
 .DEFAULT_GOAL := test
 
@@ -101,16 +101,11 @@ gpu-sanitize:  ## tensors and segments on a real GPU under compute-sanitizer; PL
 soak: $(READY)  ## minutes of random programs; not part of the checks
 	$(BIN)/python -m tests.random_programs --minutes $(or $(MINUTES),5)
 
-bench: $(READY)  ## what a step costs; HOLOSCAN=python-that-has-it puts the Holoscan SDK beside it
-	$(BIN)/python -m benchmarks.chain $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
-	$(BIN)/python -m benchmarks.stream_chain
-	$(BIN)/python -m benchmarks.stream_steps
-	$(BIN)/python -m benchmarks.scale
-	$(BIN)/python -m benchmarks.workers
-	$(BIN)/python -m benchmarks.memory
-	$(BIN)/python -m benchmarks.wake_up $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
-	$(BIN)/python -m benchmarks.compose
-	$(BIN)/python -m benchmarks.idle $(if $(HOLOSCAN),--holoscan $(HOLOSCAN))
+bench: $(READY)  ## headrace beside its peers; BENCH='chain-5 --holoscan-python python' passes options and names
+	$(BIN)/headrace bench $(BENCH)
+
+bench-step: $(READY)  ## instructions of a step under callgrind, beside those of another commit: BASE=main
+	$(BIN)/python -m benchmarks.instructions $(or $(BASE),main)
 
 compile: $(C)/extensions.json  ## the hot path as extension modules beside their files in src; again after each change
 	$(BIN)/python tools/compile_c.py $(C) src

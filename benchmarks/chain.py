@@ -1,30 +1,31 @@
-"""Measure the cost of one compute in a chain of five: a source, three operators that pass on, a sink.
-
-    python -m benchmarks.chain                                headrace
-    python -m benchmarks.chain --holoscan PYTHON              also the Holoscan SDK, on an interpreter that has it
+"""A chain of operators that do no work: a source, some that pass on, a sink. `headrace bench chain-5` measures it.
 
 The time runs from the first compute of the source to the last of the sink, so that it includes no start-up. A
 message is an int and the operators do no work, so the time is the cost of the system.
-
-The default scheduler is measured without and with a queue that drops (in front of the sink), since it has several
-workers only if there is one.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import deque
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.common import elsewhere, load, machine, result, table
+from benchmarks.common import load
 
 
 def chain(package: str, scheduler: str, messages: int, length: int = 5) -> float:
     """Return the microseconds per compute."""
+    return measured_chain(package, scheduler, messages, length)[0]
+
+
+def measured_chain(
+    package: str, scheduler: str, messages: int, length: int = 5, *, is_tracked: bool = False
+) -> tuple[float, int]:
+    """Return the microseconds per compute, and the sum of what arrived."""
     sdk = load(package)
     times: list[int] = []
+    total = [0]
 
     class Source(sdk.Operator):  # type: ignore[name-defined]
         def __init__(self, fragment: Any, *args: Any, **kwargs: Any) -> None:
@@ -53,7 +54,9 @@ def chain(package: str, scheduler: str, messages: int, length: int = 5) -> float
             spec.input("in")
 
         def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            if op_input.receive("in") == messages:
+            number = op_input.receive("in")
+            total[0] += number
+            if number == messages:
                 times.append(time.perf_counter_ns())
 
     class Chain(sdk.Application):  # type: ignore[name-defined]
@@ -73,9 +76,11 @@ def chain(package: str, scheduler: str, messages: int, length: int = 5) -> float
                 self.add_flow(last, Sink(self, name="sink"))
 
     app = Chain()
+    if is_tracked:
+        app.track()
     app.run()
     dropped = sum(app.dropped().values()) if scheduler == "dropping" else 0
-    return (times[1] - times[0]) / 1e3 / (messages * length - dropped)
+    return (times[1] - times[0]) / 1e3 / (messages * length - dropped), total[0]
 
 
 def bare_loop(messages: int, length: int = 5) -> float:
@@ -110,43 +115,3 @@ def bare_loop(messages: int, length: int = 5) -> float:
             if fed and room and (inside is not None or sent < messages):
                 step()
     return (time.perf_counter_ns() - began) / 1e3 / (messages * length)
-
-
-def best(measure: Any, repeats: int) -> float:
-    return min(measure() for _ in range(repeats))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--holoscan", metavar="PYTHON", help="an interpreter that has the Holoscan SDK")
-    parser.add_argument("--messages", type=int, default=50_000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--one", nargs=2, metavar=("PACKAGE", "SCHEDULER"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        result(chain(*options.one, options.messages))
-        return
-
-    print(f"machine: {machine()}")
-    rows: list[list[Any]] = [
-        ["plain functions and deques in a loop", best(lambda: bare_loop(options.messages), 3), ""]
-    ]
-    ours = {
-        scheduler: best(lambda s=scheduler: chain("headrace", s, options.messages), options.repeats)
-        for scheduler in ("greedy", "default", "event-based", "dropping")
-    }
-    rows.append(["headrace, greedy", ours["greedy"], ""])
-    rows.append(["headrace, default", ours["default"], ""])
-    rows.append(["headrace, event-based, 2 workers", ours["event-based"], ""])
-    rows.append(["headrace, default, with a queue that drops", ours["dropping"], ""])
-    if options.holoscan:
-        for scheduler in ("greedy", "event-based"):
-            arguments = ["--messages", str(options.messages // 10), "--one", "holoscan", scheduler]
-            theirs = best(lambda a=arguments: elsewhere(options.holoscan, "chain", a), options.repeats)
-            name = "greedy" if scheduler == "greedy" else "event-based, 2 workers"
-            rows.append([f"Holoscan, {name}", theirs, f"{theirs / ours[scheduler]:.1f} times headrace"])
-    table("cost of one compute in a chain of five", ["", "µs per compute", ""], rows)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,12 +1,8 @@
-"""Measure the time to compose and start 1,000 operators, and to import headrace."""
+"""Measure the time to compose and start 1,000 operators."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from typing import Any
 
@@ -55,28 +51,6 @@ def first_compute(operators: int) -> float:
     return (Source.began - began) / 1e6
 
 
-IMPORT = """
-import time, numpy
-began = time.perf_counter()
-import headrace
-print((time.perf_counter() - began) * 1e3)
-"""
-
-
-def importing() -> float:
-    """Return the milliseconds to import headrace after NumPy, with the bytecode of both cached."""
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        command = [sys.executable, "-c", IMPORT]
-        times = [
-            float(subprocess.run(command, capture_output=True, check=True, env=environment).stdout)
-            for _ in range(6)
-        ]
-    # The first import writes the bytecode.
-    return min(times[1:])
-
-
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
     print(f"machine: {machine()}")
@@ -89,7 +63,6 @@ def main() -> None:
                 min(first_compute(1_000) for _ in range(5)),
                 "1,000",
             ],
-            ["import headrace, beyond NumPy", importing(), "60"],
         ],
     )
 

@@ -30,7 +30,7 @@ from headrace.gpu.backend import active
 from headrace.link import device as link_device
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.resources.memory_block import StreamUse
 from headrace.tensor.pending_work import StreamWork
@@ -140,7 +140,7 @@ def write(
         begin = time.monotonic_ns()
         while True:
             event.clear()
-            if sender.send(Parcel(frame, begin)):
+            if sender.send(Sample(frame, begin)):
                 break
             if not event.wait(20):
                 sys.exit("the writer waits for ever")
@@ -168,17 +168,17 @@ def read(
     taken, number, begin = [], 0, 0.0
     while True:
         event.clear()
-        parcel = receiver.take()
-        if parcel is None:
+        sample = receiver.take()
+        if sample is None:
             if receiver.has_ended or receiver.failure is not None:
                 break
             event.wait(20)
             continue
         begin = begin or time.monotonic()
-        taken.append((time.monotonic_ns() - parcel.acq_timestamp) / 1000)
-        bench.check(parcel.data, number, late)
+        taken.append((time.monotonic_ns() - sample.acq_timestamp) / 1000)
+        bench.check(sample.data, number, late)
         number += 1
-        del parcel
+        del sample
         receiver.give_credits(1)
     seconds = time.monotonic() - begin
     found = {"frames": number, "wrong": bench.count(), "us": seconds / max(number, 1) * 1e6}
@@ -203,7 +203,7 @@ def doomed_writer(connected: socket.socket, point: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         # The frame at which the process ends takes long to make.
         bench.fill(frame, number, 300_000_000 if is_last and point == "while it copies" else 100_000)
-        while not sender.send(Parcel(frame)):
+        while not sender.send(Sample(frame)):
             event.wait(0.01)
             if sender.failure is not None:
                 raise sender.failure
@@ -222,13 +222,13 @@ def survivor_reader(connected: socket.socket, point: str) -> dict[str, Any]:
     kept: list[Any] = []
     while receiver.failure is None:
         event.clear()
-        parcel = receiver.take()
-        if parcel is None:
+        sample = receiver.take()
+        if sample is None:
             event.wait(0.05)
             continue
         if point == "while the reader reads":
-            bench.check(parcel.data, len(kept), 400_000_000 if len(kept) == 5 else 0)
-        kept.append(parcel.data)
+            bench.check(sample.data, len(kept), 400_000_000 if len(kept) == 5 else 0)
+        kept.append(sample.data)
         receiver.give_credits(1)
     began = time.monotonic()
     for number, tensor in enumerate(kept):  # its memory is still there
@@ -246,14 +246,14 @@ def doomed_reader(connected: socket.socket, point: str) -> None:
     kept = []
     while True:
         event.clear()
-        parcel = receiver.take()
-        if parcel is None:
+        sample = receiver.take()
+        if sample is None:
             event.wait(0.05)
             continue
-        kept.append(parcel.data)
+        kept.append(sample.data)
         if len(kept) == 4:
             if point == "while it reads":
-                bench.check(parcel.data, 3, 400_000_000)
+                bench.check(sample.data, 3, 400_000_000)
                 time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
         receiver.give_credits(1)
@@ -269,7 +269,7 @@ def survivor_writer(connected: socket.socket, point: str) -> dict[str, Any]:
         bench.fill(frame, number, 100_000)
         event.clear()
         try:
-            if sender.send(Parcel(frame)):
+            if sender.send(Sample(frame)):
                 number += 1
             else:
                 event.wait(0.02)

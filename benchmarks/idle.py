@@ -1,6 +1,4 @@
-"""Measure the CPU seconds per minute of an idle application, by workers and by what it waits for.
-
-    python -m benchmarks.idle [--seconds 10] [--holoscan PYTHON] [--save]
+"""The CPU time of an idle application, by workers and by what it waits for. `headrace bench idle` measures it.
 
 Each program runs for the given seconds of real time and computes next to nothing. The CPU time of the process is
 scaled to a minute. The cost of starting and ending is measured with a run of zero seconds and subtracted.
@@ -8,19 +6,10 @@ scaled to a minute. The cost of starting and ending is measured with a run of ze
 
 from __future__ import annotations
 
-import argparse
 import resource
-import sys
 from typing import Any
 
-from benchmarks import report
-from benchmarks.common import elsewhere, load, machine, result
-
-PROGRAMS = {
-    "an event from outside": "event",
-    "a period of 500 ms": "period",
-    "periods of 10 ms and 15 ms": "periods",
-}
+from benchmarks.common import load
 
 
 def cpu_seconds(package: str, waits_for: str, workers: int, seconds: float) -> float:
@@ -62,32 +51,3 @@ def per_minute(package: str, waits_for: str, workers: int, seconds: float) -> fl
     overhead = cpu_seconds(package, waits_for, workers, 0.05)
     used = cpu_seconds(package, waits_for, workers, seconds)
     return max(used - overhead, 0.0) * 60 / seconds
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--holoscan", metavar="PYTHON", help="an interpreter that has the Holoscan SDK")
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--save", action="store_true")
-    parser.add_argument("--one", nargs=3, metavar=("PACKAGE", "WHAT", "WORKERS"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        package, waits_for, workers = options.one
-        result(per_minute(package, waits_for, int(workers), options.seconds))
-        return
-    peers = {"headrace": sys.executable, **({"holoscan": options.holoscan} if options.holoscan else {})}
-    rows = []
-    for what, waits_for in PROGRAMS.items():
-        for workers in (0, 1, 2, 4):
-            row: list[object] = [what, workers or "greedy"]
-            for package, interpreter in peers.items():
-                arguments = ["--seconds", str(options.seconds), "--one", package, waits_for, str(workers)]
-                row.append(f"{elsewhere(interpreter, 'idle', arguments):.3f}")
-            rows.append(row)
-    title = "# CPU seconds per idle minute, by what the application waits for\n\n"
-    header = ["waits for", "workers", *peers]
-    report.publish("idle", title + report.circumstances(machine()) + "\n\n" + report.table(header, rows))
-
-
-if __name__ == "__main__":
-    main()

@@ -32,7 +32,7 @@ import numpy as np
 from benchmarks.common import machine, table
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.resources import RingAllocator
 
@@ -67,13 +67,13 @@ def receive_link(connected: socket.socket, size: int, count: int, results: Any) 
     results.send(None)
     begin = cpu()
     while len(taken) < count:
-        parcel = receiver.take()
-        if parcel is None:
+        sample = receiver.take()
+        if sample is None:
             arrived.get()
             continue
-        assert parcel.acq_timestamp is not None
-        taken.append(now() - parcel.acq_timestamp)
-        del parcel  # as the bare one: the memory goes back with the credit
+        assert sample.acq_timestamp is not None
+        taken.append(now() - sample.acq_timestamp)
+        del sample  # as the bare one: the memory goes back with the credit
         receiver.give_credits(1)
     results.send((taken, cpu() - begin))
     results.recv()  # before the sender has closed, this end must not
@@ -177,7 +177,7 @@ def run_link(size: int, rate: float, count: int, in_place: bool = False) -> tupl
                 frame = None
                 frame = allocator.allocate_tensor(size, np.uint8)
             sent = now()
-            while not sender.send(Parcel(frame, sent)):
+            while not sender.send(Sample(frame, sent)):
                 room.get()
                 if sender.failure:
                     raise sender.failure

@@ -32,7 +32,7 @@ from headrace.link.handshake import Purpose, make_token
 from headrace.link.listener import Listener, listen
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.link.tls import ServerIdentity
 
 PURPOSE = Purpose("link", "edge.camera.out -> server.detector.frame")
@@ -62,9 +62,9 @@ def run_receiver(told: dict[str, Any]) -> None:
     while not receiver.has_ended and receiver.failure is None:
         event.wait()
         event.clear()
-        while (parcel := receiver.take()) is not None:
-            frame = parcel.data
-            wrong += not (frame[0] == frame[-1] == parcel.number % 251 and len(frame) == FRAME)
+        while (sample := receiver.take()) is not None:
+            frame = sample.data
+            wrong += not (frame[0] == frame[-1] == sample.number % 251 and len(frame) == FRAME)
             receiver.give_credits(1)
     tell(error=str(receiver.failure or ""), frames=receiver.received, wrong=wrong)
     receiver.close()
@@ -88,7 +88,7 @@ def run_sender(told: dict[str, Any]) -> None:
             event.wait()
         else:
             try:
-                if sender.send(Parcel(np.full(FRAME, sent % 251, np.uint8))):
+                if sender.send(Sample(np.full(FRAME, sent % 251, np.uint8))):
                     sent += 1
                     continue
             except PeerLost:  # since the look at `failure`, which is this error

@@ -27,7 +27,7 @@ from headrace.link.carrier import Carrier
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.link.tls import ServerIdentity, TlsCarrier, client_context
 
 _NOTE = struct.Struct("<Q")
@@ -88,14 +88,14 @@ def receive_link(connected: socket.socket, size: int, count: int, results: Any, 
     results.send(None)
     begin = cpu()
     while len(taken) < count:
-        parcel = receiver.take()
-        if parcel is None:
+        sample = receiver.take()
+        if sample is None:
             arrived.get()
             continue
-        assert parcel.acq_timestamp is not None
-        taken.append(now() - parcel.acq_timestamp)
+        assert sample.acq_timestamp is not None
+        taken.append(now() - sample.acq_timestamp)
         receiver.give_credits(1)
-        del parcel
+        del sample
     results.send((taken, cpu() - begin))
     results.recv()
     receiver.close()
@@ -135,7 +135,7 @@ def run_link(by: str, size: int, rate: float, count: int) -> tuple[Any, float, f
         begin, begin_cpu = time.perf_counter(), cpu()
         for _ in paced(count, rate):
             sent = now()
-            while not sender.send(Parcel(frame, sent)):
+            while not sender.send(Sample(frame, sent)):
                 room.get()
                 if sender.failure:
                     raise sender.failure

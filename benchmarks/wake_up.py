@@ -1,6 +1,4 @@
-"""Measure the time from `emit` on one thread to the start of `compute` on an idle worker: p50 and p99.
-
-    python -m benchmarks.wake_up [--holoscan PYTHON]
+"""The time from `emit` on one thread to `compute` on an idle worker. `headrace bench wake-up` measures it.
 
 The source and the sink have a pinned thread each. The source emits every two milliseconds, so that the thread of
 the sink is asleep each time.
@@ -8,11 +6,10 @@ the sink is asleep each time.
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
-from benchmarks.common import elsewhere, load, machine, result, table
+from benchmarks.common import load
 
 
 def latencies(package: str, ticks: int) -> list[float]:
@@ -47,25 +44,3 @@ def latencies(package: str, ticks: int) -> list[float]:
 
     WakeUp().run()
     return sorted(seen[len(seen) // 10 :])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--holoscan", metavar="PYTHON", help="an interpreter that has the Holoscan SDK")
-    parser.add_argument("--ticks", type=int, default=2000)
-    parser.add_argument("--one", metavar="PACKAGE", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        result(latencies(options.one, options.ticks))
-        return
-    print(f"machine: {machine()}")
-    measured = {"headrace": latencies("headrace", options.ticks)}
-    if options.holoscan:
-        arguments = ["--ticks", str(options.ticks), "--one", "holoscan"]
-        measured["Holoscan"] = elsewhere(options.holoscan, "wake_up", arguments)
-    rows = [[name, times[len(times) // 2], times[len(times) * 99 // 100]] for name, times in measured.items()]
-    table("from emit to compute on an idle worker, event-based", ["", "p50 µs", "p99 µs"], rows)
-
-
-if __name__ == "__main__":
-    main()

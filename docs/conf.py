@@ -43,8 +43,8 @@ pygments_dark_style = "monokai"
 
 def link_to_files(app: Any, document: str, source: list[str]) -> None:
     """Have links to pages that are not part of the site, such as ../CONTRIBUTING.md, lead to the files."""
-    if "/" not in document:
-        source[0] = re.sub(r"\]\(\.\./([^)#]+)(#[^)]*)?\)", r"](path:../\1)", source[0])
+    above = "../" * (document.count("/") + 1)
+    source[0] = re.sub(rf"\]\({re.escape(above)}([^)#]+)(#[^)]*)?\)", rf"](path:{above}\1)", source[0])
 
 
 NAVIGATION: dict[int, str] = {}

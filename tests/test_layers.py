@@ -91,7 +91,10 @@ LAYERS = {
         "cli",
     },
     "cluster": {"lazy", "core", "link", "parts"},
-    "headrace": {"version", "tensor", "core", "conditions", "schedulers", "application"},
+    "headrace": {
+        *("version", "tensor", "core", "conditions", "schedulers", "resources", "operators", "observe"),
+        *("application", "testing"),
+    },
 }
 
 # `headrace.core` offers the application, as the SDK's core does, and imports it when a program asks for it.

@@ -38,7 +38,6 @@ USES = {
     "inference": "import onnxruntime",
     "view": "import aiohttp, PIL, cv2, prometheus_client; from headrace.operators import HolovizOp",
     "record": "from headrace.observe import PortRecorder, Recording",
-    "arrow": "from headrace.observe import ArrowLogger",
     "completion": "from headrace.cli import main; assert main(['completion', 'bash']) == 0",
     "demo": "import rich, matplotlib",
     "docs": "import sphinx, myst_parser, furo",

@@ -7,6 +7,7 @@ Importing this package imports no CUDA library; the device is chosen when it is 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if "t" in getattr(sys, "abiflags", ""):
@@ -48,21 +49,43 @@ from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.version import __version__
 
 if TYPE_CHECKING:
-    from headrace.core import ExecutionContext, InputContext, Outcome, OutputContext
+    from headrace.conditions import BooleanCondition, CudaStreamCondition
+    from headrace.core import ExecutionContext, InputContext, MetadataPolicy, Outcome, OutputContext
+    from headrace.observe import watch
+    from headrace.operators import FeedOp, FormatConverterOp, HolovizOp, InferenceOp, ResultsOp, VideoReaderOp
+    from headrace.resources import (
+        CudaGreenContext,
+        CudaGreenContextPool,
+        CudaStreamPool,
+        ManualClock,
+        UnboundedAllocator,
+    )
+    from headrace.testing import run_operator
 
 __all__ = [
     "Application",
+    "BooleanCondition",
     "Condition",
     "ConditionType",
     "CountCondition",
+    "CudaGreenContext",
+    "CudaGreenContextPool",
+    "CudaStreamCondition",
+    "CudaStreamPool",
     "EventBasedScheduler",
     "ExecutionContext",
+    "FeedOp",
+    "FormatConverterOp",
     "Fragment",
     "GreedyScheduler",
+    "HolovizOp",
     "IOSpec",
+    "InferenceOp",
     "Input",
     "InputContext",
     "Live",
+    "ManualClock",
+    "MetadataPolicy",
     "MultiThreadScheduler",
     "Operator",
     "OperatorSpec",
@@ -71,10 +94,13 @@ __all__ = [
     "OutputContext",
     "PeriodicCondition",
     "Resource",
+    "ResultsOp",
     "SchedulingStatusType",
     "Subgraph",
     "Tensor",
     "TensorMap",
+    "UnboundedAllocator",
+    "VideoReaderOp",
     "__version__",
     "aligned",
     "as_tensor",
@@ -87,19 +113,31 @@ __all__ = [
     "restart",
     "retry",
     "reuse_last",
+    "run_operator",
     "skip",
     "substitute",
+    "watch",
     "window",
 ]
 
-_LATER = ("ExecutionContext", "InputContext", "Outcome", "OutputContext")
+# What only some programs need is imported at its first use: its package, and the names from there.
+_LATER = {
+    "headrace.conditions": ("BooleanCondition", "CudaStreamCondition"),
+    "headrace.core": ("ExecutionContext", "InputContext", "MetadataPolicy", "Outcome", "OutputContext"),
+    "headrace.observe": ("watch",),
+    "headrace.operators": (
+        *("FeedOp", "FormatConverterOp", "HolovizOp", "InferenceOp", "ResultsOp", "VideoReaderOp"),
+    ),
+    "headrace.resources": (
+        *("CudaGreenContext", "CudaGreenContextPool", "CudaStreamPool", "ManualClock", "UnboundedAllocator"),
+    ),
+    "headrace.testing": ("run_operator",),
+}
 
 if not TYPE_CHECKING:  # or a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        """Import, on first use, a name that only annotations and the end of a run need."""
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import headrace.core
-
-        return getattr(headrace.core, name)
+        for package, names in _LATER.items():
+            if name in names:
+                return getattr(import_module(package), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,46 +2,100 @@
 
 from __future__ import annotations
 
-import re
+import json
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.bundled import bundled
 from headrace.cli import main
-from headrace.cli.bench import LENGTH, _Chain
+
+sys.path.append(str(bundled("benchmarks").parent))
+
+from benchmarks.sides import measuring, report
+from benchmarks.sides.measuring import Measured, Places
+from benchmarks.sides.scenario import Scenario, Way
+from benchmarks.sides.scenarios import SCENARIOS
+
+WORK = Scenario("work", "Some work", "µs", (Way("headrace", "chains:none"), Way("by hand", "chains:none")))
 
 
-def test_bench_prints_what_a_step_costs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--messages", "50", "--repeats", "1"]) == 0
-    head, machine, _, title, *rows = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"headrace \S+ \((pure Python|compiled)\); \w+ \S+", head)
-    assert re.fullmatch(r"\d+ cores, \S+, \S+", machine)
-    assert title.endswith("µs per step")
-    assert [row.split("  ")[0] for row in rows] == [
-        "plain functions and deques in a loop",
-        "headrace, greedy",
-        "headrace, event-based, 2 workers",
-        "with a stream each, greedy",
-        "with a stream each, event-based, 2 workers",
-    ]
-    assert all(float(row.split()[-1]) > 0 for row in rows)
+def shown(*found: Measured, more_is_better: bool = False) -> dict[str, Any]:
+    scenario = Scenario("work", "Some work", "µs", WORK.ways, more_is_better=more_is_better)
+    return report.as_json(scenario, list(found))
 
 
-@pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_each_operator_of_the_chain_gets_every_message(workers: int, streams: bool) -> None:
-    chain = _Chain(20, workers, streams)
-    outcome = chain.run()
-    assert [operator.computes for operator in outcome.operators.values()] == [20] * LENGTH
-    assert chain.ended > chain.began > 0
-
-
-@pytest.mark.parametrize("streams", [False, True])
-def test_steps_are_measured_without_capture(monkeypatch: pytest.MonkeyPatch, streams: bool) -> None:
-    monkeypatch.setenv("HEADRACE_CAPTURE", "auto")
-    assert _Chain(20, 0, streams).run().segments == ()
-
-
-def test_bench_refuses_numbers_that_measure_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_scenarios_are_listed_and_others_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [scenario.name for scenario in SCENARIOS]
+    assert {line.split()[0] for line in lines if line.endswith("(GPU)")} >= {"streams", "captured", "slices"}
     with pytest.raises(SystemExit, match="2"):
-        main(["bench", "--messages", "0"])
+        main(["bench", "chain-6"])
+    assert "no scenario chain-6: there are chain-5, " in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", "--rounds", "0"])
     assert "must be a whole number of at least 1" in capsys.readouterr().err
+
+
+def test_ways_are_measured_in_turn_and_those_that_are_missing_are_skipped_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "join", "--quick", "--output", str(tmp_path)]) == 0
+    assert "skipped: the Holoscan SDK (--holoscan-python) is not installed" in capsys.readouterr().out
+    results = json.loads((tmp_path / "bench.json").read_text())
+    assert set(results["about"]) == {"date", "machine", "device", "commit", "versions"}
+    (scenario,) = results["scenarios"]
+    ours = scenario["ways"][0]
+    assert ours["name"] == "headrace"
+    assert ours["ratio"] == 1.0
+    assert len(ours["figures"]) == 1
+    assert ours["figure"] > 0
+
+
+def test_who_does_other_work_is_struck_out() -> None:
+    found = [Measured("headrace", [2.0], answer=15), Measured("by hand", [1.0], answer=14)]
+    measuring._compare(found)
+    assert found[0].skipped == ""
+    assert found[1].skipped == "did other work: 14, not 15"
+    assert "| by hand | – | skipped: did other work: 14, not 15 |" in report.as_text(shown(*found))
+
+
+def test_what_fails_says_how_and_the_others_go_on() -> None:
+    found = measuring.measure(WORK, Places(), 0.1, 2)  # a scenario that the processes do not know
+    assert [measured.skipped for measured in found] == ["failed: StopIteration"] * 2
+
+
+def test_a_peer_that_is_better_is_named() -> None:
+    ours, hand = Measured("headrace", [2.0, 4.0, 3.0]), Measured("by hand", [1.5, 1.5, 1.5])
+    assert report.verdict(shown(ours, hand)) == "headrace loses here to by hand (2.0 times)."
+    assert report.verdict(shown(ours, hand, more_is_better=True)) == ""
+    assert report.verdict(shown(ours, Measured("by hand", [2.95]))) == "", "as good as the same"
+    faster = Measured("headrace, compiled", [1.0])
+    assert report.verdict(shown(ours, faster, hand)) == "", "the best of ours counts"
+
+
+def test_the_page_is_made_of_the_json_and_says_where_headrace_loses(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    about = dict.fromkeys(("date", "machine", "device", "commit", "versions"), "x")
+    scenario = shown(Measured("headrace", [3.0]), Measured("by hand", [1.5]))
+    results = {"about": about, "scenarios": [scenario]}
+    files = report.write(results, tmp_path / "results", tmp_path / "docs")
+    assert [file.name for file in files] == ["bench.json", "bench.md"]
+    page = (tmp_path / "docs" / "bench.md").read_text()
+    assert "![Some work: µs](bench/work.svg)" in page
+    assert "| by hand | 0.50 | 1.5 | 1.5 to 1.5 |" in page
+    assert "**headrace loses here to by hand (2.0 times).**" in page
+    assert "Some work" in (tmp_path / "docs" / "bench" / "work.svg").read_text()
+    again = json.loads((tmp_path / "results" / "bench.json").read_text())
+    assert report.page(again, ["work.svg"]) == page
+
+
+def test_each_way_names_a_function_that_is_there() -> None:
+    for scenario in SCENARIOS:
+        for way in scenario.ways:
+            module, _, name = way.function.partition(":")
+            text = (bundled("benchmarks") / "sides" / f"{module}.py").read_text()
+            assert f"\ndef {name}(" in text, way

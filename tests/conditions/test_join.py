@@ -129,26 +129,6 @@ def test_a_reference_waits_up_to_a_time_of_the_runs_clock(scheduler: MakeSchedul
     assert app.times == [0, 16, 26]  # type: ignore[attr-defined]  # a nanosecond after the end of a wait
 
 
-def test_a_slow_operator_gets_the_same_sets(scheduler: MakeScheduler) -> None:
-    results = []
-    for period in (1, 1000):
-        taken: list[Any] = []
-        chance = random.Random(5)
-        given = {name: stamps(chance, 40, 8) for name in ("left", "right")}
-        joined(
-            given,
-            aligned(6, wait=12),
-            scheduler,
-            taken,
-            flow={"size": 40},
-            periods={"left": 7, "right": 10},
-            parts=lambda app, period=period: (PeriodicCondition(app, period),),
-        )
-        results.append(taken)
-    assert results[0] == results[1]
-    assert results[0]
-
-
 def test_what_the_operator_itself_holds_back_is_not_late(scheduler: MakeScheduler) -> None:
     taken: list[Any] = []
 
@@ -258,25 +238,6 @@ def test_a_reference_in_disorder_waits_no_longer_than_its_wait(scheduler: MakeSc
     assert app.times[0] == 16  # type: ignore[attr-defined]
 
 
-def test_latest_within_and_a_window_together(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-    joined(
-        {"frames": [0, 10, 20, 30, 40], "imu": [8, 9, 31, 99]},
-        None,
-        scheduler,
-        taken,
-        frames=window(2),
-        imu=latest_within(5),
-    )
-    assert taken == [{"frames": [0, 1], "imu": 1}]
-
-
-def test_a_rate_is_converted_by_timestamps(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-    joined({"imu": [0, 7, 14, 21, 28, 35]}, at_rate(10), scheduler, taken, imu=latest_within(7))
-    assert [each["imu"] for each in taken] == [0, 1, 2, 4]
-
-
 def test_a_rate_is_converted_by_the_clock(scheduler: MakeScheduler) -> None:
     taken: list[Any] = []
     joined(
@@ -310,36 +271,6 @@ def test_windows_are_lists_or_stacked_arrays(scheduler: MakeScheduler) -> None:
 
     run(compose, scheduler)
     assert [each[:, 0].tolist() for each in taken] == [[0, 1, 2, 3], [2, 3, 4, 5]]
-
-
-def test_a_flow_that_drops_keeps_the_newest(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-    # The second of `right` comes when `left` has overflowed.
-    app = joined(
-        {"left": [*range(0, 60, 10)], "right": [-100, 50]},
-        aligned(0),
-        scheduler,
-        taken,
-        periods={"left": 1, "right": 100},
-        flow={"size": 2, "policy": POP},
-    )
-    assert taken == [{"left": 5, "right": 1}]
-    assert app.progress().drop_reasons["sink.left"]["overflow"] == 4
-
-
-def test_a_flow_that_rejects_keeps_the_oldest(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-    app = joined(
-        {"left": list(range(10)), "right": list(range(10))},
-        aligned(),
-        scheduler,
-        taken,
-        periods={"left": 1, "right": 20},
-        flow={"size": 2, "policy": IOSpec.QueuePolicy.REJECT},
-    )
-    # Two wait for others, and two in the queue; the others are refused until there is room.
-    assert taken == [{"left": number, "right": number} for number in range(5)]
-    assert app.dropped()["sink.left"] == 5
 
 
 def test_the_metadata_of_joined_inputs_is_kept_apart(scheduler: MakeScheduler) -> None:
@@ -400,29 +331,6 @@ def test_any_number_can_be_the_key(key: Any) -> None:
     assert taken == [{"left": n, "right": n} for n in range(3)]
 
 
-def test_a_generator_receives_one_set_after_the_other(scheduler: MakeScheduler) -> None:
-    seen: list[Any] = []
-
-    @op(join=aligned(0))
-    def twice(left, right):
-        yield left, right
-        yield right
-
-    @op
-    def show(value):
-        seen.append(value)
-
-    def compose(app: App) -> None:
-        to = twice(app)
-        left, right = (sensor(app, stamps=[*range(20)], name=name) for name in "ab")
-        app.add_flow(left, to, {("out", "left")}, size=2)
-        app.add_flow(right, to, {("out", "right")}, size=3)
-        app.add_flow(to, show(app, PeriodicCondition(app, 10)))
-
-    run(compose, scheduler)
-    assert seen == [each for number in range(20) for each in ((number, number), number)]
-
-
 def test_messages_of_a_set_that_are_not_received_are_counted(scheduler: MakeScheduler) -> None:
     def compose(app: App) -> None:
         to = Step(app, inputs=["left", "right"], body=lambda op, i, o: i.receive("left"), name="sink")
@@ -432,26 +340,6 @@ def test_messages_of_a_set_that_are_not_received_are_counted(scheduler: MakeSche
 
     app = run(compose, scheduler)
     assert app.progress().drop_reasons == {"sink.right": {"not received": 2}}
-
-
-def test_a_failed_compute_loses_its_set_and_no_other(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    @op(join=aligned(0), on_error="skip", outputs=())
-    def pair(left, right):
-        if left == 1:
-            raise ValueError("the second")
-        taken.append((left, right))
-
-    def compose(app: App) -> None:
-        to = pair(app)
-        app.add_flow(sensor(app, stamps=[0, 1, 2], name="a"), to, {("out", "left")})
-        app.add_flow(sensor(app, stamps=[0, 1, 2], name="b"), to, {("out", "right")})
-
-    app = run(compose, scheduler)
-    assert taken == [(0, 0), (2, 2)]
-    assert app.outcome.operators["pair"].skipped == 1
-    assert not app.progress().dropped
 
 
 def test_what_a_join_holds_is_shown_as_waiting_until_the_run_ends(scheduler: MakeScheduler) -> None:
@@ -478,24 +366,6 @@ def test_what_a_join_holds_is_shown_as_waiting_until_the_run_ends(scheduler: Mak
     assert waiting[1] == {"sink.left": 3}
     assert app.progress().waiting == {}
     assert app.dropped() == {"sink.left": 3, "sink.right": 2}
-
-
-def test_tracking_counts_what_a_join_received_and_dropped(scheduler: MakeScheduler) -> None:
-    def compose(app: App) -> None:
-        to = sink(app, ("left", "right"), [])
-        to.join(aligned(0))
-        left = sensor(app, PeriodicCondition(app, 10), stamps=[*range(50)], name="a")
-        right = sensor(app, PeriodicCondition(app, 10), stamps=[*range(0, 50, 2)], name="b")
-        app.add_flow(left, to, {("out", "left")})
-        app.add_flow(right, to, {("out", "right")})
-        tracked.append(app.track())
-
-    tracked: list[Any] = []
-    run(compose, scheduler)
-    queues = {queue.name: queue for queue in tracked[0].statistics.queues}
-    left, right = queues["sink.left"], queues["sink.right"]
-    assert (left.received, left.dropped) == (25, 25)
-    assert (right.received, right.dropped) == (25, 0)
 
 
 @pytest.mark.parametrize(

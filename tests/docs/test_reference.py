@@ -18,6 +18,7 @@ MODULES = {
     "operators": "headrace.operators",
     "operators-bases": "headrace.operators.bases",
     "capture": "headrace.capture",
+    "planner": "headrace.planner",
     "topics": "headrace.topics",
     "inference": "headrace.inference",
     "drawing": "headrace.drawing",

@@ -162,7 +162,7 @@ def scalars(xp: Any) -> Any:
     norm = float(xp.sqrt((x * x).sum()))
     count = int((x > 3).sum())
     assert x.max() == 9
-    assert f"{x[2]:.1f}" == "2.0"
+    assert f"{float(x[2]):.1f}" == "2.0"
     assert x.tolist()[3] == x[3].item() == 3
     return x / norm, xp.full((2, 2), count), xp.where(x > count, x, -x)
 

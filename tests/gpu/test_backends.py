@@ -154,12 +154,11 @@ def test_cuda_takes_exactly_the_listed_device_names_from_cuda_core():
         fake()
         + "from headrace.gpu.device_names import DEVICE_NAMES\n"
         + "GRAPH_NAMES = [name for name in DEVICE_NAMES if name.startswith('Graph') or name.endswith('Node')]\n"
-        + "GRAPH_NAMES.remove('GraphMemoryResource'); UTILITY_NAMES = ['CopyOptions']\n"
         + "core = sys.modules['cuda.core']\n"
         + "core.graph = types.SimpleNamespace()\n"
-        + "core.__path__ = []; core.utils = module('cuda.core.utils')\n"
+        + "core.__path__ = []\n"
         + "for name in set(DEVICE_NAMES) - {'Device', 'CUDAError'}:\n"
-        + "    place = core.graph if name in GRAPH_NAMES else core.utils if name in UTILITY_NAMES else core\n"
+        + "    place = core.graph if name in GRAPH_NAMES else core\n"
         + "    setattr(place, name, object())\n"
         + "class CUDAError(Exception): pass\n"
         + "module('cuda.core._utils'); module('cuda.core._utils.cuda_utils', CUDAError=CUDAError)\n"
@@ -167,7 +166,6 @@ def test_cuda_takes_exactly_the_listed_device_names_from_cuda_core():
         + "from headrace import gpu; from headrace.gpu import cuda\n"
         + "print(set(dir(cuda)) == set(DEVICE_NAMES) and gpu.CUDAError is CUDAError)\n"
         + "for name in GRAPH_NAMES: setattr(core, name, getattr(core.graph, name))\n"
-        + "for name in UTILITY_NAMES: setattr(core, name, getattr(core.utils, name))\n"
         + "print(all(getattr(cuda, name) is getattr(core, name, CUDAError) for name in DEVICE_NAMES))\n"
         + "print(all(getattr(gpu, name) is getattr(cuda, name) for name in DEVICE_NAMES))"
     )

@@ -1,4 +1,4 @@
-"""Buffers on memory of somebody else, and copies with options."""
+"""Buffers on memory of somebody else."""
 
 from __future__ import annotations
 
@@ -63,36 +63,3 @@ def test_an_owner_and_a_memory_resource_are_not_given_together(bench: Bench) -> 
     resource = bench.names.DeviceMemoryResource(bench.device)
     with pytest.raises(ValueError, match="together"):
         bench.names.Buffer.from_handle(int(data.handle), 16, resource, data)
-
-
-def test_a_copy_takes_options(bench: Bench) -> None:
-    stream = bench.device.create_stream()
-    data, target = bench.zeros(16, stream), bench.zeros(16, stream)
-    data.fill(1, stream=stream)
-    for order in ("stream", "any"):
-        options = bench.names.CopyOptions(src_access_order=order, overlap_mode="prefer_overlap_with_compute")
-        target.fill(0, stream=stream)
-        target.copy_from(data, stream=stream, options=options)
-        assert (bench.read(target, stream) == 0x01010101).all()
-        assert (bench.read(data.copy_to(stream=stream, options=options), stream) == 0x01010101).all()
-
-
-def test_options_of_a_copy_that_cannot_be_are_refused(bench: Bench) -> None:
-    for wrong in ({"src_access_order": "soon"}, {"overlap_mode": "never"}):
-        with pytest.raises(ValueError, match=f"invalid {next(iter(wrong))}"):
-            bench.names.CopyOptions(**wrong)
-    stream = bench.device.create_stream()
-    data, target = bench.zeros(16, stream), bench.zeros(16, stream)
-    stream.sync()
-    options = bench.names.CopyOptions()
-    for call in (
-        lambda: data.copy_to(target, stream=stream, options={"src_access_order": "any"}),
-        lambda: data.copy_to(target, stream=bench.names.LEGACY_DEFAULT_STREAM, options=options),
-        lambda: target.copy_from(data, stream=bench.names.LEGACY_DEFAULT_STREAM, options=options),
-    ):
-        with pytest.raises(TypeError):
-            call()
-    builder = bench.device.create_graph_builder().begin_building()
-    with pytest.raises(TypeError):
-        data.copy_to(target, stream=builder, options=options)
-    builder.end_building()

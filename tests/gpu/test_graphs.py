@@ -706,32 +706,3 @@ def test_one_recording_gives_a_graph_that_takes_times_and_one_that_does_not(
 def test_the_frontier_of_a_stream_needs_a_capture(bench: Bench, stream: Any) -> None:
     with pytest.raises(bench.names.CUDAError, match="CUDA_ERROR_INVALID_VALUE"):
         captured_frontier(stream)
-
-
-# -- memory of the graph -----------------------------------------------------------------------------
-
-
-def test_an_allocation_node_says_that_a_recording_has_memory_of_its_own(
-    bench: Bench, stream: Any, data: Any
-) -> None:
-    memory = bench.names.GraphMemoryResource(bench.device)
-    with building(stream) as builder:
-        own = memory.allocate(4 * COUNT, stream=stream)
-        write(bench, stream, own, 5)
-        add_to(bench, stream, data[0], own)
-        address = int(own.handle)
-        own.close(stream)
-    assert kinds(builder) == ["AllocNode", "FreeNode", "KernelNode", "KernelNode"]
-    by_kind = {type(node): node for node in builder.graph_definition.nodes()}
-    allocated, freed = by_kind[bench.names.AllocNode], by_kind[bench.names.FreeNode]
-    assert (allocated.dptr, allocated.bytesize, allocated.device_id) == (address, 4 * COUNT, 0)
-    assert freed.dptr == address
-    graph = builder.complete()
-    for _ in range(2):
-        graph.launch(stream)
-    assert (bench.read(data[0], stream) == 10).all()
-
-
-def test_memory_of_a_graph_needs_a_capture(bench: Bench, stream: Any) -> None:
-    with pytest.raises(RuntimeError):
-        bench.names.GraphMemoryResource(bench.device).allocate(64, stream=stream)

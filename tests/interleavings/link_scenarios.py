@@ -20,7 +20,7 @@ from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from headrace.core.errors import PeerLost
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.idleness import PartIdleness
 from headrace.parts.link_operators import ReceiveFromPart, SendToPart
@@ -148,10 +148,10 @@ def _take(world: World) -> None:
     received = world.received["sink"]
     while True:
         peer.serve_until(lambda: bool(peer.end._arrived) or peer.end._machine.peer_ended)
-        parcel = peer.end.take()
-        if parcel is None:
+        sample = peer.end.take()
+        if sample is None:
             break
-        received.append(parcel.data if len(parcel.data) == 1 else tuple(parcel.data))
+        received.append(sample.data if len(sample.data) == 1 else tuple(sample.data))
         peer.end.give_credits(1)
     peer.end.close()
 
@@ -181,7 +181,7 @@ def _give(world: World) -> None:
     peer = world.notes["peer"]
     for number in range(_FRAMES):
         peer.serve_until(lambda: peer.end.credits > 0)
-        assert peer.end.send(Parcel(_message(number, no_array=1)))
+        assert peer.end.send(Sample(_message(number, no_array=1)))
     peer.end.end()
     peer.serve_until(lambda: peer.end.credited == _FRAMES)
     peer.end.close()
@@ -209,7 +209,7 @@ def _give_and_count(world: World) -> None:
 
     for number in range(_FRAMES):
         peer.serve_until(lambda: has_credits(0) and peer.end.credits > 0)
-        assert peer.end.send(Parcel(_message(number, no_array=-1)))
+        assert peer.end.send(Sample(_message(number, no_array=-1)))
     peer.serve_until(lambda: has_credits(_FRAMES))
     peer.end.end()
     peer.end.close()
@@ -225,7 +225,7 @@ def _give_and_go(world: World) -> None:
     """Send one message and go without a word."""
     peer = world.notes["peer"]
     peer.serve_until(lambda: peer.end._machine.is_open)
-    assert peer.end.send(Parcel(np.array([0])))
+    assert peer.end.send(Sample(np.array([0])))
     peer.end._carrier.close()
 
 
@@ -238,7 +238,7 @@ _add(
 def _give_until_the_end(world: World) -> None:
     """Send a message, stop the operator that took it, and wait until it is known that no more are taken."""
     peer = world.notes["peer"]
-    assert peer.end.send(Parcel(np.array([0])))
+    assert peer.end.send(Sample(np.array([0])))
     peer.serve_until(lambda: peer.end.credited == 1)
     world.app.graph.find("sink").stop_execution()
     peer.serve_until(lambda: peer.end.has_ended)
@@ -270,7 +270,7 @@ def _give_and_look(world: World) -> None:
     times = world.notes["times"] = []
     for first, last in ((0, 2), (2, _FRAMES)):
         for number in range(first, last):
-            assert peer.end.send(Parcel(_message(number, no_array=-1)))
+            assert peer.end.send(Sample(_message(number, no_array=-1)))
         if last == _FRAMES:
             peer.end.end()
         peer.serve_until(lambda count=last: peer.end.credited == count)

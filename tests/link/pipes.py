@@ -144,7 +144,7 @@ class Pair:
     def take(self) -> Any:
         """Return the data of the next message that arrived."""
         self.loop.serve()
-        parcel = self.receiver.take()
-        assert parcel is not None
+        sample = self.receiver.take()
+        assert sample is not None
         self.receiver.give_credits(1)
-        return parcel.data
+        return sample.data

@@ -19,7 +19,7 @@ from headrace.link.protocol import ReceivingEnd, SendingEnd, unpack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from tests.harness.processes import environment_of_programs, forking
 from tests.harness.threads import PATIENCE, wait_until
 from tests.link.connections import CARRIERS, descriptors, tcp_sockets, wait_for_descriptors
@@ -38,7 +38,7 @@ class Taking:
     def __init__(self, carrier: Carrier, terms: Terms = TERMS) -> None:
         self._event = threading.Event()
         self.receiver = Receiver(carrier, terms, self._event.set)
-        self.taken: list[Parcel] = []
+        self.taken: list[Sample] = []
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -46,19 +46,19 @@ class Taking:
         while not self.receiver.has_ended and self.receiver.failure is None:
             assert self._event.wait(PATIENCE)
             self._event.clear()
-            while (parcel := self.receiver.take()) is not None:
-                self.taken.append(parcel)
+            while (sample := self.receiver.take()) is not None:
+                self.taken.append(sample)
                 self.receiver.give_credits(1)
 
-    def finish(self) -> list[Parcel]:
+    def finish(self) -> list[Sample]:
         self._thread.join(PATIENCE)
         self.receiver.close()
         return self.taken
 
 
-def send_all(sender: Sender, room: threading.Event, parcels: list[Parcel]) -> None:
-    for parcel in parcels:
-        while not sender.send(parcel):
+def send_all(sender: Sender, room: threading.Event, samples: list[Sample]) -> None:
+    for sample in samples:
+        while not sender.send(sample):
             assert room.wait(PATIENCE)
             room.clear()
 
@@ -71,17 +71,17 @@ def test_a_sender_that_closes_at_once_loses_nothing(carriers):
     sender = Sender(near, TERMS, room.set)
     taking = Taking(far)
     rng = np.random.default_rng(26)
-    parcels = [
-        Parcel(rng.integers(0, 255, size, np.uint8), 7, {"size": size})
+    samples = [
+        Sample(rng.integers(0, 255, size, np.uint8), 7, {"size": size})
         for size in [3, 0, 90_000, 2 << 20] * 4
     ]
-    send_all(sender, room, parcels)
+    send_all(sender, room, samples)
     sender.end()
     sender.close()
     taken = taking.finish()
     assert taking.receiver.failure is None
-    assert [parcel.metadata for parcel in taken] == [parcel.metadata for parcel in parcels]
-    assert all(np.array_equal(one.data, other.data) for one, other in zip(taken, parcels, strict=True))
+    assert [sample.metadata for sample in taken] == [sample.metadata for sample in samples]
+    assert all(np.array_equal(one.data, other.data) for one, other in zip(taken, samples, strict=True))
     taken[-1].data[:] = 0  # a received frame belongs to its receiver
     lingering.wait()
     wait_for_descriptors(before)
@@ -92,7 +92,7 @@ def test_numbers_and_arrays_without_dimensions_arrive_among_others(carriers):
     taking = Taking(far)
     loss = {"loss": np.float32(0.5), "step": np.array(7), "pair": np.array([1j, 2]), "none": np.empty((0, 3))}
     with closing(Sender(near, TERMS, lambda: None)) as sender:
-        sender.send(Parcel(loss))
+        sender.send(Sample(loss))
         sender.end()
     (taken,) = taking.finish()
     assert {key: value.tolist() for key, value in taken.data.items()} == {
@@ -108,7 +108,7 @@ def test_the_exception_of_a_part_arrives_after_its_frames(carriers):
     room = threading.Event()
     sender = Sender(near, TERMS, room.set)
     taking = Taking(far)
-    send_all(sender, room, [Parcel(np.zeros(1 << 20, np.uint8))] * 6)
+    send_all(sender, room, [Sample(np.zeros(1 << 20, np.uint8))] * 6)
     sender.abort(ZeroDivisionError("by zero"), "edge")
     sender.close()
     taking.finish()
@@ -132,12 +132,12 @@ PROGRAM = """
 import os, socket, sys
 import numpy as np
 from headrace.link.sender import Sender
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.link.tcp import TcpCarrier
 carrier = TcpCarrier(socket.socket(fileno=int(sys.argv[1])))
 sender = Sender(carrier, Terms("edge.camera.out -> server.detector.frame", 4), int)
 for number in range(4):
-    assert sender.send(Parcel(np.full(4 << 20, number, np.uint8)))
+    assert sender.send(Sample(np.full(4 << 20, number, np.uint8)))
 if sys.argv[2] == "exit":
     sender.end()
     sender.close()
@@ -162,7 +162,7 @@ def test_a_process_that_exits_at_once_loses_nothing():
     process = started(near, "exit")
     taking = Taking(TcpCarrier(far))
     taken = taking.finish()
-    assert [int(parcel.data[-1]) for parcel in taken] == [0, 1, 2, 3]
+    assert [int(sample.data[-1]) for sample in taken] == [0, 1, 2, 3]
     assert taking.receiver.failure is None
     assert process.wait(PATIENCE) == 0
     process.stdin.close()

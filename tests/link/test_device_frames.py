@@ -23,7 +23,7 @@ from headrace.gpu import sim
 from headrace.link.device import DeviceSegment
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.resources.memory_block import StreamUse
 from headrace.tensor.copies import copy, simulated_memory, upload
@@ -64,15 +64,15 @@ class Link:
         return tensor._with_pending_work(StreamWork(self.stream))
 
     def send(self, data: Any) -> None:
-        wait_until(lambda: self.sender.send(Parcel(data)), "a frame can be sent")
+        wait_until(lambda: self.sender.send(Sample(data)), "a frame can be sent")
 
     def take(self) -> Any:
-        taken: list[Parcel] = []
+        taken: list[Sample] = []
 
         def look() -> bool:
-            parcel = self.receiver.take()
-            if parcel is not None:
-                taken.append(parcel)
+            sample = self.receiver.take()
+            if sample is not None:
+                taken.append(sample)
             return bool(taken)
 
         wait_until(look, "a frame arrives")
@@ -128,7 +128,7 @@ def test_frames_that_are_kept_stall_the_sender_until_one_is_let_go(link: Link) -
     for number in range(3):
         link.send(link.frame(number))
         kept.append(link.take())
-    assert not link.sender.send(Parcel(link.frame(3)))
+    assert not link.sender.send(Sample(link.frame(3)))
     assert [values(frame) for frame in kept] == [{0}, {1}, {2}]
     del kept[1]
     gc.collect()
@@ -154,8 +154,8 @@ def test_no_frame_is_sent_in_memory_that_the_receiver_has_not_mapped(
 
     monkeypatch.setattr(DeviceSegment, "from_peer", late)
     frame = link.frame(1)
-    assert not link.sender.send(Parcel(frame))
-    assert not link.sender.send(Parcel(frame))
+    assert not link.sender.send(Sample(frame))
+    assert not link.sender.send(Sample(frame))
     may_map.set()
     link.send(frame)
     assert values(link.take()) == {1}
@@ -262,7 +262,7 @@ from headrace import gpu
 from tests.link.test_device_frames import Link, PATIENCE, values
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.link.unix import UnixCarrier
 import threading
 gpu.Device(0).set_current()
@@ -274,18 +274,18 @@ if sys.argv[1] == "reader":
     kept = []
     while len(kept) < 3:
         event.clear()
-        parcel = end.take()
-        if parcel is None:
+        sample = end.take()
+        if sample is None:
             event.wait(PATIENCE)
             continue
-        kept.append(parcel.data)
+        kept.append(sample.data)
         end.give_credits(1)
     print(*[min(values(frame)) for frame in kept], flush=True)
 else:
     end = Sender(carrier, terms, event.set)
     link = Link()
     for number in range(3):
-        while not end.send(Parcel(link.frame(number, 1.0))):
+        while not end.send(Sample(link.frame(number, 1.0))):
             event.wait(0.1)
     end.sent
     link.frame(9, 10_000.0)
@@ -321,7 +321,7 @@ def test_a_reader_that_is_killed_leaves_the_writer_with_a_device_that_works() ->
     sender = Sender(carrier, Terms("a -> b", 4, max_bytes=1 << 20), lambda: None)
     for number in range(3):
         frame = link.frame(number, 1.0)
-        wait_until(lambda frame=frame: sender.send(Parcel(frame)), "a frame can be sent")
+        wait_until(lambda frame=frame: sender.send(Sample(frame)), "a frame can be sent")
     assert process.stdout is not None
     assert process.stdout.readline() == "0 1 2\n"
     assert sender._memory.device_rings[0] is not None  # by IPC
@@ -342,9 +342,9 @@ def test_a_writer_that_is_killed_leaves_the_frames_that_it_announced() -> None:
     kept: list[Any] = []
 
     def look() -> bool:
-        parcel = receiver.take()
-        if parcel is not None:
-            kept.append(parcel.data)
+        sample = receiver.take()
+        if sample is not None:
+            kept.append(sample.data)
         return len(kept) == 3
 
     wait_until(look, "three frames arrive")

@@ -29,7 +29,7 @@ from headrace.link.loop import LinkLoop
 from headrace.link.protocol import IN_BULK, Kind, pack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.link.unix import UnixCarrier
 from headrace.resources import RingAllocator
 from tests.harness.files import open_files
@@ -72,23 +72,23 @@ class TestFrames:
     def test_come_in_order_with_their_details(self) -> None:
         with Pair() as link:
             for number in range(20):
-                assert link.sender.send(Parcel({"frame": frame(number), "n": number}, number, {"m": number}))
+                assert link.sender.send(Sample({"frame": frame(number), "n": number}, number, {"m": number}))
                 link.loop.serve()
-                parcel = link.receiver.take()
-                assert parcel is not None
-                assert (parcel.number, parcel.acq_timestamp, parcel.metadata) == (
+                sample = link.receiver.take()
+                assert sample is not None
+                assert (sample.number, sample.acq_timestamp, sample.metadata) == (
                     number,
                     number,
                     {"m": number},
                 )
-                assert (parcel.data["frame"] == number).all()
+                assert (sample.data["frame"] == number).all()
                 link.receiver.give_credits(1)
                 link.loop.serve()
 
     def test_belong_to_the_receiver_who_may_write_to_them(self) -> None:
         with Pair() as link:
             original = frame(1)
-            link.sender.send(Parcel(original))
+            link.sender.send(Sample(original))
             received = link.take()
             received[:] = 9
             assert (original == 1).all()
@@ -99,7 +99,7 @@ class TestFrames:
         with Pair() as link:
             kept = []
             for number in range(12):
-                link.sender.send(Parcel({"frame": frame(number), "other": frame(number + 100)}))
+                link.sender.send(Sample({"frame": frame(number), "other": frame(number + 100)}))
                 received = link.take()
                 kept.append(
                     (received["frame"][3:50:2], np.from_dlpack(as_tensor(received["other"])).reshape(-1, 2))
@@ -117,7 +117,7 @@ class TestFrames:
     @pytest.mark.parametrize("hold", [lambda a: a[5:9], np.from_dlpack, as_tensor, memoryview, lambda a: a.T])
     def test_give_their_memory_back_with_the_last_reference(self, hold: Any) -> None:
         with Pair() as link:
-            link.sender.send(Parcel(frame(1)))
+            link.sender.send(Sample(frame(1)))
             held = hold(link.take())
             link.receiver.tick(0)
             link.loop.serve()
@@ -131,7 +131,7 @@ class TestFrames:
         """Frames in circles of references: both ends would wait for ever, as nothing makes Python collect them."""
         with Pair(size=64, max_bytes=4 << 20) as link, uncollected():
             sent = 0
-            while link.sender.send(Parcel(frame(sent, 1 << 20))):
+            while link.sender.send(Sample(frame(sent, 1 << 20))):
                 circle = [link.take()]
                 circle.append(circle)
                 sent += 1
@@ -146,15 +146,15 @@ class TestFrames:
 
             def can_send() -> bool:
                 link.loop.serve()
-                return link.sender.send(Parcel(frame(sent, 1 << 20)))
+                return link.sender.send(Sample(frame(sent, 1 << 20)))
 
             wait_until(can_send, "memory came back")
 
     def test_that_are_kept_are_asked_for_less_and_less_often(self) -> None:
         with Pair(size=64, max_bytes=1 << 20, silence=None) as link:
-            assert link.sender.send(Parcel(frame(0, 1 << 20)))
+            assert link.sender.send(Sample(frame(0, 1 << 20)))
             kept = link.take()
-            assert not link.sender.send(Parcel(frame(1, 1 << 20)))
+            assert not link.sender.send(Sample(frame(1, 1 << 20)))
             asked, now = [], monotonic()
             link.receiver._collect = lambda: asked.append(beat)  # type: ignore[method-assign]
             for beat in range(1, 40):
@@ -169,7 +169,7 @@ class TestFrames:
 
     def test_that_are_small_take_no_shared_memory(self) -> None:
         with Pair() as link:
-            link.sender.send(Parcel([frame(1, 64), frame(2, 1000), b"text"]))
+            link.sender.send(Sample([frame(1, 64), frame(2, 1000), b"text"]))
             small, larger, text = link.take()
             assert not link.sender.held
             assert (small == 1).all()
@@ -179,7 +179,7 @@ class TestFrames:
 
     def test_return_each_array_by_itself(self) -> None:
         with Pair() as link:
-            link.sender.send(Parcel([frame(1), frame(2, 2 * LARGE)]))
+            link.sender.send(Sample([frame(1), frame(2, 2 * LARGE)]))
             first = link.take()[0]
             link.receiver.tick(0)
             link.loop.serve()
@@ -189,38 +189,38 @@ class TestFrames:
     def test_with_a_long_description_travel_too(self) -> None:
         data = {f"key {number}": "x" * 100 for number in range(2000)} | {"frame": frame(3)}
         with Pair() as link:
-            assert link.sender.send(Parcel(data, 5, {"note": "y" * 5000}))
+            assert link.sender.send(Sample(data, 5, {"note": "y" * 5000}))
             link.loop.serve()
-            parcel = link.receiver.take()
-            assert parcel is not None
-            assert parcel.data.keys() == data.keys()
-            assert (parcel.data["frame"] == 3).all()
-            assert (parcel.acq_timestamp, parcel.metadata) == (5, {"note": "y" * 5000})
+            sample = link.receiver.take()
+            assert sample is not None
+            assert sample.data.keys() == data.keys()
+            assert (sample.data["frame"] == 3).all()
+            assert (sample.acq_timestamp, sample.metadata) == (5, {"note": "y" * 5000})
 
     def test_whose_copy_is_interrupted_leave_no_memory_in_use(self, monkeypatch: Any) -> None:
         with Pair() as link:
             monkeypatch.setattr(senders, "_copy", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
-                link.sender.send(Parcel([frame(1), frame(2)]))
+                link.sender.send(Sample([frame(1), frame(2)]))
             ring = link.sender._memory.ring
             assert sum(len(slot.memory) for idle in ring._idle.values() for slot in idle) == ring.size > 0
             monkeypatch.undo()
-            assert link.sender.send(Parcel(frame(3)))
+            assert link.sender.send(Sample(frame(3)))
             assert (link.take() == 3).all()
 
     def test_that_cannot_cross_harm_nothing(self) -> None:
         with Pair() as link:
             with pytest.raises(CrossingError, match="cannot be pickled"):
-                link.sender.send(Parcel([frame(1), lambda: 1]))
+                link.sender.send(Sample([frame(1), lambda: 1]))
             assert link.sender.sent == 0
-            assert link.sender.send(Parcel(1))
+            assert link.sender.send(Sample(1))
             assert link.take() == 1
 
     def test_that_are_too_large_for_a_network_are_refused_before_they_are_copied(self) -> None:
         link = Bytes()
         repeated = np.broadcast_to(np.uint8(1), (1 << 20, 1 << 20))  # a terabyte, of one byte
         with pytest.raises(CrossingError, match="1 TB"):
-            link.sender.send(Parcel(repeated))
+            link.sender.send(Sample(repeated))
 
     def test_whose_objects_are_unknown_here_are_lost_alone(self) -> None:
         with Pair() as link:
@@ -228,8 +228,8 @@ class TestFrames:
             module.Thing = type("Thing", (), {"__module__": "vanishing"})
             with pytest.MonkeyPatch.context() as patch:
                 patch.setitem(__import__("sys").modules, "vanishing", module)
-                link.sender.send(Parcel(module.Thing()))
-            link.sender.send(Parcel(2))
+                link.sender.send(Sample(module.Thing()))
+            link.sender.send(Sample(2))
             with pytest.raises(CrossingError, match="vanishing"):
                 link.take()
             assert link.take() == 2
@@ -237,19 +237,19 @@ class TestFrames:
     def test_travel_as_bytes_where_no_memory_is_shared(self) -> None:
         link = Bytes()
         sent = {"a": frame(1), "b": np.arange(10.0)[::-2], "c": TensorMap(x=frame(2, 3))}
-        link.sender.send(Parcel(sent))
+        link.sender.send(Sample(sent))
         link.deliver()
-        parcel = link.receiver.take()
-        assert parcel is not None
-        parcel.data["a"][:] = 5
-        assert parcel.data["b"].tolist() == [9, 7, 5, 3, 1]
-        assert parcel.data["a"].ctypes.data % 16 == parcel.data["b"].ctypes.data % 16
+        sample = link.receiver.take()
+        assert sample is not None
+        sample.data["a"][:] = 5
+        assert sample.data["b"].tolist() == [9, 7, 5, 3, 1]
+        assert sample.data["a"].ctypes.data % 16 == sample.data["b"].ctypes.data % 16
 
 
 class TestCredits:
     def test_are_the_places_in_the_queue(self) -> None:
         with Pair(size=3) as link:
-            assert [link.sender.send(Parcel(n)) for n in range(4)] == [True, True, True, False]
+            assert [link.sender.send(Sample(n)) for n in range(4)] == [True, True, True, False]
             assert [link.take(), link.take()] == [0, 1]
             link.events.clear()
             link.loop.serve()
@@ -261,7 +261,7 @@ class TestCredits:
     def test_a_sender_that_has_one_left_reads_on_before_it_tells(self) -> None:
         with Pair(size=4) as link:
             for number in range(4):
-                link.sender.send(Parcel(number))
+                link.sender.send(Sample(number))
             link.loop.serve()
             for _ in range(4):
                 link.receiver.take()
@@ -271,7 +271,7 @@ class TestCredits:
 
     def test_cannot_be_given_twice(self) -> None:
         with Pair() as link:
-            link.sender.send(Parcel(1))
+            link.sender.send(Sample(1))
             link.take()
             with pytest.raises(ValueError, match="1 credits are given back, and 0 frames"):
                 link.receiver.give_credits(1)
@@ -279,11 +279,11 @@ class TestCredits:
     def test_a_receiver_that_keeps_everything_stops_the_sender_at_the_bound(self, caplog: Any) -> None:
         with Pair(max_bytes=1 << 20) as link, caplog.at_level(logging.WARNING):
             kept = []
-            while link.sender.send(Parcel(frame(len(kept), 200_000))):
+            while link.sender.send(Sample(frame(len(kept), 200_000))):
                 kept.append(link.take())
                 link.loop.serve()
             assert len(kept) == 4
-            assert not link.sender.send(Parcel(frame(0, 200_000)))
+            assert not link.sender.send(Sample(frame(0, 200_000)))
             (record,) = caplog.records
             for said in (
                 "edge.out -> server.in",
@@ -295,20 +295,20 @@ class TestCredits:
             kept.pop(0)  # at once, since the sender waits
             link.loop.serve()
             assert link.events == ["sender"]
-            assert link.sender.send(Parcel(frame(7, 200_000)))
+            assert link.sender.send(Sample(frame(7, 200_000)))
             assert (link.take() == 7).all()
             assert [int(one[0]) for one in kept] == [1, 2, 3]
 
     def test_a_frame_beyond_the_bound_is_an_error(self) -> None:
         with Pair(max_bytes=1 << 20) as link:
             with pytest.raises(CrossingError, match=r"2 MB.* 1 MB"):
-                link.sender.send(Parcel(frame(0, 2 << 20)))
-            assert link.sender.send(Parcel(frame(1)))
+                link.sender.send(Sample(frame(0, 2 << 20)))
+            assert link.sender.send(Sample(frame(1)))
 
     def test_arrays_that_never_fit_together_are_refused_once_all_memory_is_free(self) -> None:
         with Pair(max_bytes=1 << 20) as link:
-            link.sender.send(Parcel(frame(1)))
-            pair = Parcel([frame(2, 600_000), frame(3, 600_000)])
+            link.sender.send(Sample(frame(1)))
+            pair = Sample([frame(2, 600_000), frame(3, 600_000)])
             assert not link.sender.send(pair)  # it may fit, as far as anybody knows
             assert link.take()[0] == 1
             link.receiver.tick(0)  # the memory goes back
@@ -318,17 +318,17 @@ class TestCredits:
 
     def test_free_slots_of_another_size_are_not_in_the_way_of_many_arrays(self) -> None:
         with Pair(max_bytes=1 << 20) as link:
-            link.sender.send(Parcel(frame(1, 600_000)))
+            link.sender.send(Sample(frame(1, 600_000)))
             assert link.take()[0] == 1
             link.receiver.tick(0)
             link.loop.serve()
-            assert link.sender.send(Parcel([frame(number, 1 << 17) for number in range(8)]))
+            assert link.sender.send(Sample([frame(number, 1 << 17) for number in range(8)]))
             assert [array[0] for array in link.take()] == list(range(8))
 
     def test_other_sizes_of_frames_use_the_same_memory(self) -> None:
         with Pair(max_bytes=4 << 20) as link:
             for size in (500_000, 3 << 20, 20_000, 4 << 20, 500_000) * 2:
-                assert link.sender.send(Parcel(frame(size, size)))
+                assert link.sender.send(Sample(frame(size, size)))
                 assert (link.take() == size % 251).all()
                 link.receiver.tick(0)
                 link.loop.serve()
@@ -342,7 +342,7 @@ class TestInPlace:
         with Pair() as link:
             tensor = allocator.allocate_tensor((100, 1000), "uint8")
             np.asarray(tensor)[:] = 5
-            link.sender.send(Parcel(tensor))
+            link.sender.send(Sample(tensor))
             received = link.take()
             assert (np.asarray(received) == 5).all()
             np.asarray(received)[0, 0] = 77
@@ -356,7 +356,7 @@ class TestInPlace:
             array = np.asarray(allocator.allocate_tensor((4, LARGE), "uint8"))
             array[:] = np.arange(4)[:, None]
             for one in (link, link, other):
-                assert one.sender.send(Parcel({"row": array[2]}))
+                assert one.sender.send(Sample({"row": array[2]}))
                 assert one.sender._memory.ring.size == 0
             first, second, third = link.take()["row"], link.take()["row"], other.take()["row"]
             third[0] = 99
@@ -369,7 +369,7 @@ class TestInPlace:
         with Pair() as link:
             tensor = allocator.allocate_tensor(LARGE, "uint8")
             address = tensor.data
-            link.sender.send(Parcel(tensor))
+            link.sender.send(Sample(tensor))
             received = link.take()
             del tensor
             assert allocator.allocate_tensor(LARGE, "uint8").data != address
@@ -384,7 +384,7 @@ class TestInPlace:
         link = Pair()
         tensor = allocator.allocate_tensor(LARGE, "uint8")
         address = tensor.data
-        link.sender.send(Parcel(tensor))
+        link.sender.send(Sample(tensor))
         del tensor
         received = link.take()
         link.sender.close()
@@ -404,7 +404,7 @@ class TestInPlace:
             tensors = [allocator.allocate_tensor(600_000, "uint8") for _ in range(2)]
             for tensor in tensors:
                 np.asarray(tensor)[:] = 5
-                assert link.sender.send(Parcel(tensor))
+                assert link.sender.send(Sample(tensor))
             assert len(link.sender.held) == 2
             assert 600_000 <= link.sender._memory.ring.size <= 1 << 20
             assert [int(np.asarray(link.take())[0]) for _ in range(2)] == [5, 5]
@@ -412,7 +412,7 @@ class TestInPlace:
             link.receiver.tick(0)
             link.loop.serve()
             gc.collect()
-            assert link.sender.send(Parcel(RingAllocator().allocate_tensor(700_000, "uint8")))
+            assert link.sender.send(Sample(RingAllocator().allocate_tensor(700_000, "uint8")))
             link.take()
             assert link.receiver.failure is None
             assert link.sender._memory.allocated == 700_416
@@ -420,7 +420,7 @@ class TestInPlace:
     def test_memory_that_went_is_unmapped_by_the_receiver(self) -> None:
         with Pair() as link:
             for _ in range(5):
-                link.sender.send(Parcel(RingAllocator().allocate_tensor(LARGE, "uint8")))
+                link.sender.send(Sample(RingAllocator().allocate_tensor(LARGE, "uint8")))
                 link.take()
                 link.receiver.tick(0)
                 link.loop.serve()
@@ -431,7 +431,7 @@ class TestInPlace:
 class TestEnds:
     def test_end_comes_after_everything_was_taken(self) -> None:
         link = Pair()
-        link.sender.send(Parcel(frame(4)))
+        link.sender.send(Sample(frame(4)))
         link.sender.end()
         link.sender.close()
         link.loop.serve()
@@ -441,11 +441,11 @@ class TestEnds:
         assert link.receiver.failure is None
         link.receiver.close()
         with pytest.raises(LinkError, match="after the end"):
-            link.sender.send(Parcel(1))
+            link.sender.send(Sample(1))
 
     def test_abort_brings_the_exception_and_the_name_of_the_part(self) -> None:
         link = Pair()
-        link.sender.send(Parcel(1))
+        link.sender.send(Sample(1))
         try:
             raise KeyError("no such camera")
         except KeyError as error:
@@ -479,7 +479,7 @@ class TestEnds:
             assert "Unpicklable: 1 and 2" in str(link.sender.failure)
             assert type(link.sender.failure.__cause__) is Unpicklable
             with pytest.raises(PeerAborted):
-                link.sender.send(Parcel(1))
+                link.sender.send(Sample(1))
 
     def test_abort_travels_with_an_exception_that_has_no_text(self) -> None:
         with Pair() as link:
@@ -498,7 +498,7 @@ class TestEnds:
     @pytest.mark.parametrize("lost", ["sender", "receiver"])
     def test_a_peer_that_vanishes_is_a_loss(self, lost: str) -> None:
         with Pair() as link:
-            link.sender.send(Parcel(frame(1)))
+            link.sender.send(Sample(frame(1)))
             link.sockets[lost == "receiver"].shutdown(socket.SHUT_RDWR)
             link.loop.serve()
             end = link.receiver if lost == "sender" else link.sender
@@ -509,9 +509,9 @@ class TestEnds:
         link = Bytes()
         link.deliver()
         told = Mock()
-        link.receiver._on_event = told
+        link.receiver.on_event = told
         for value in range(3):
-            assert link.sender.send(Parcel(np.full(70_000, value, np.uint8)))
+            assert link.sender.send(Sample(np.full(70_000, value, np.uint8)))
         for message in link.ahead.wire:  # it has arrived, and was not read
             link.back.inbox += message
         link.receiver.lose(PeerLost("server"))
@@ -520,7 +520,7 @@ class TestEnds:
         assert link.back.is_reset
         assert link.loop.links == [link.sender]
         taken = [link.receiver.take() for _ in range(3)]
-        assert [parcel is not None and parcel.data[0] for parcel in taken] == [0, 1, 2]
+        assert [sample is not None and sample.data[0] for sample in taken] == [0, 1, 2]
         link.receiver.lose(PeerLost("again"))
         link.receiver.close()
         assert str(link.receiver.failure) == "server"
@@ -544,8 +544,8 @@ class TestEnds:
         link = Bytes()
         link.deliver()
         told = Mock()
-        link.receiver._on_event = told
-        assert link.sender.send(Parcel(1))
+        link.receiver.on_event = told
+        assert link.sender.send(Sample(1))
         link.back.inbox += b"".join(link.ahead.wire)
         now = link.receiver._machine.heard
         assert link.receiver.tick(now) <= now + 0.5
@@ -560,7 +560,7 @@ class TestEnds:
         )
         assert link.back.is_reset
         assert link.loop.links == [link.sender]
-        assert link.receiver.take() == Parcel(1, number=0)
+        assert link.receiver.take() == Sample(1, number=0)
         link.receiver.close()
 
     @pytest.mark.parametrize("is_closed", [True, False])
@@ -592,7 +592,7 @@ class TestEnds:
     def test_an_abort_is_read_although_the_peer_left_without_reading(self) -> None:
         link = Pair()
         link.receiver.abort(ValueError("full"), "server")
-        link.sender.send(Parcel(1))
+        link.sender.send(Sample(1))
         link.receiver.close()  # with a message unread, which resets the connection
         link.loop.serve()
         assert isinstance(link.sender.failure, PeerAborted)
@@ -604,13 +604,13 @@ class TestEnds:
         link.loop.serve()
         assert link.sender.has_ended
         assert link.sender.failure is None
-        assert not link.sender.send(Parcel(1))
+        assert not link.sender.send(Sample(1))
         link.sender.close()
 
     def test_what_was_sent_arrives_although_the_sender_closed_at_once(self) -> None:
         link = Pair(size=1000)
         for number in range(1000):
-            assert link.sender.send(Parcel(frame(number, 1000)))
+            assert link.sender.send(Sample(frame(number, 1000)))
         assert link.sender._carrier.wants_write
         link.sender.end()
         link.sender.close()
@@ -622,9 +622,9 @@ class TestEnds:
     def test_what_could_not_be_sent_at_once_is_not_overtaken(self) -> None:
         with Pair(size=10_000) as link:
             while not link.sender._carrier.wants_write:
-                assert link.sender.send(Parcel(frame(link.sender.sent, 1000)))
+                assert link.sender.send(Sample(frame(link.sender.sent, 1000)))
             link.receiver.serve(True, False)  # there is room for one more
-            assert link.sender.send(Parcel(frame(link.sender.sent, 10)))
+            assert link.sender.send(Sample(frame(link.sender.sent, 10)))
             for number in range(link.sender.sent):
                 assert link.take()[0] == number % 251
 
@@ -689,7 +689,7 @@ class TestLoop:
 
         def produce() -> None:
             for number in range(count):
-                while not sender.send(Parcel(frame(number, size), number)):
+                while not sender.send(Sample(frame(number, size), number)):
                     room.get(timeout=PATIENCE)
             sender.end()
             sender.close()
@@ -698,13 +698,13 @@ class TestLoop:
         producer.start()
         taken = 0
         while not receiver.has_ended:
-            parcel = receiver.take()
-            if parcel is None:
+            sample = receiver.take()
+            if sample is None:
                 assert receiver.failure is None
                 told.get(timeout=PATIENCE)
                 continue
-            assert parcel.number == parcel.acq_timestamp == taken
-            assert (parcel.data == taken % 251).all()
+            assert sample.number == sample.acq_timestamp == taken
+            assert (sample.data == taken % 251).all()
             taken += 1
             receiver.give_credits(1)
         producer.join()
@@ -726,11 +726,11 @@ class TestLoop:
         assert loop.wait_instead() is None  # one at a time
         this, number = threading.get_ident(), 0
         while this not in told_by:  # the thread of the loop serves what comes before this one waits
-            sending = threading.Thread(target=sender.send, args=(Parcel(frame(number, 100), number),))
+            sending = threading.Thread(target=sender.send, args=(Sample(frame(number, 100), number),))
             sending.start()
-            while (parcel := receiver.take()) is None:
+            while (sample := receiver.take()) is None:
                 watch.serve(watch.wait(1e-2))
-            assert parcel.number == number
+            assert sample.number == number
             receiver.give_credits(1)
             sending.join()
             number += 1
@@ -789,9 +789,9 @@ class TestLoop:
         receiver = Receiver(UnixCarrier(here), terms, raise_once, loop=loop)
         sender = Sender(UnixCarrier(there), terms, lambda: None, loop=loop)
         for number in range(2):
-            sender.send(Parcel(number))
+            sender.send(Sample(number))
             told.get(timeout=PATIENCE)
-        assert [receiver.take(), receiver.take()] == [Parcel(0, number=0), Parcel(1, number=1)]
+        assert [receiver.take(), receiver.take()] == [Sample(0, number=0), Sample(1, number=1)]
         self.run(loop, 10, 100)
         assert "not this time" in caplog.text
         sender.close()

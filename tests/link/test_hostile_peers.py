@@ -15,7 +15,7 @@ from headrace.link.carrier import Carrier
 from headrace.link.protocol import IN_BULK, Kind, Message, ReceivingEnd, SendingEnd, pack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.tensor import DLDataType
 from tests.harness.threads import wait_until
 from tests.link.connections import CARRIERS, descriptors, wait_for_descriptors
@@ -71,11 +71,11 @@ def beside() -> Iterator[Callable[[], None]]:
 
     def check() -> None:
         number = receiver.received
-        assert sender.send(Parcel(np.full(50_000, number)))
+        assert sender.send(Sample(np.full(50_000, number)))
         wait_until(lambda: receiver.received > number, "the frame of the link beside")
-        parcel = receiver.take()
-        assert parcel is not None
-        assert np.all(parcel.data == number)
+        sample = receiver.take()
+        assert sample is not None
+        assert np.all(sample.data == number)
         receiver.give_credits(1)
         wait_until(sender.take_credits, "the credit of the link beside")
 
@@ -230,7 +230,7 @@ def test_a_sender_refuses(attack, carriers, beside):
     act, complaint = TO_A_SENDER[attack]
     near, far = carriers
     sender = Sender(near, TERMS, lambda: None)
-    assert sender.send(Parcel(np.zeros(100, np.uint8)))
+    assert sender.send(Sample(np.zeros(100, np.uint8)))
     attacker = receiving(far)
     hello(attacker)
     act(attacker)
@@ -239,7 +239,7 @@ def test_a_sender_refuses(attack, carriers, beside):
     assert isinstance(sender.failure, ProtocolError)
     assert complaint in str(sender.failure)
     with pytest.raises(ProtocolError):
-        sender.send(Parcel(None))
+        sender.send(Sample(None))
     sender.close()
     far.close()
 
@@ -247,7 +247,7 @@ def test_a_sender_refuses(attack, carriers, beside):
 def test_memory_that_comes_back_twice_is_refused(beside):
     near, far = CARRIERS["unix"]()
     sender = Sender(near, TERMS, lambda: None)
-    assert sender.send(Parcel(np.zeros(100_000, np.uint8)))
+    assert sender.send(Sample(np.zeros(100_000, np.uint8)))
     attacker = receiving(far)
     hello(attacker)
     after_a_frame(*[(Kind.CREDIT, CREDIT.pack(0) + LOAN.pack(0))] * 2)(attacker)

@@ -23,7 +23,7 @@ from headrace.link.protocol import (
     unpack_header,
 )
 from headrace.link.sender import Sender
-from headrace.link.terms import Parcel
+from headrace.link.terms import Sample
 from tests.limits import examples
 from tests.link.pipes import ByteCarrier, Bytes, frame_of
 
@@ -48,7 +48,7 @@ class AnyLink(RuleBasedStateMachine):
         number = self.link.sender.sent
         places = self.link.sender.credits
         was_sent = self.link.sender.send(
-            Parcel({"n": number, "frame": np.full(length, number % 251, np.uint8)})
+            Sample({"n": number, "frame": np.full(length, number % 251, np.uint8)})
         )
         assert was_sent is (places > 0)
 
@@ -58,11 +58,11 @@ class AnyLink(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        parcel = self.link.receiver.take()
-        if parcel is not None:
-            assert parcel.number == parcel.data["n"] == len(self.taken)
-            assert (parcel.data["frame"] == parcel.number % 251).all()
-            self.taken.append(parcel.number)
+        sample = self.link.receiver.take()
+        if sample is not None:
+            assert sample.number == sample.data["n"] == len(self.taken)
+            assert (sample.data["frame"] == sample.number % 251).all()
+            self.taken.append(sample.number)
             self.uncredited += 1
 
     @precondition(lambda self: self.uncredited)
@@ -142,15 +142,15 @@ def test_a_carrier_at_fault_is_noticed_and_no_wrong_frame_arrives(
 ) -> None:
     link = Bytes(size=8)
     for number in range(5):
-        assert link.sender.send(Parcel(np.full(50, number, np.uint8)))
+        assert link.sender.send(Sample(np.full(50, number, np.uint8)))
     link.sender.end()
     messages = len(link.ahead.wire)
     link.ahead.wire = FAULTS[fault](link.ahead.wire, at, byte)
     for _ in range(sum(map(len, link.ahead.wire)) // most + 1):
         link.deliver(most)
     arrived = []
-    while (parcel := link.receiver.take()) is not None:
-        arrived.append(int(parcel.data[0]))
+    while (sample := link.receiver.take()) is not None:
+        arrived.append(int(sample.data[0]))
     assert arrived == list(range(len(arrived)))
     assert not link.receiver.has_ended
     # A length that was made larger keeps the link waiting for the rest, which silence ends.
@@ -165,7 +165,7 @@ def test_a_carrier_at_fault_is_noticed_and_no_wrong_frame_arrives(
 def test_a_torn_connection_is_a_loss_wherever_it_tears(cut: int) -> None:
     link = Bytes()
     link.deliver()
-    link.sender.send(Parcel(b"x" * 100))
+    link.sender.send(Sample(b"x" * 100))
     link.deliver(cut)
     link.back.is_cut = True
     link.receiver.serve(True, False)
@@ -176,14 +176,14 @@ def test_a_torn_connection_is_a_loss_wherever_it_tears(cut: int) -> None:
 
 def test_after_the_end_a_closed_connection_is_no_loss() -> None:
     link = Bytes()
-    link.sender.send(Parcel(1))
+    link.sender.send(Sample(1))
     link.sender.end()
     link.deliver()
     link.back.is_cut = True
     link.receiver.serve(True, False)
     assert link.receiver.failure is None
     assert not link.receiver.has_ended
-    assert link.receiver.take() == Parcel(1, number=0)
+    assert link.receiver.take() == Sample(1, number=0)
     assert link.receiver.has_ended
 
 
@@ -238,7 +238,7 @@ class TestSilence:
 
     def test_a_beat_is_enough(self) -> None:
         link, now = self.ends()
-        link.sender.send(Parcel(1))
+        link.sender.send(Sample(1))
         for second in range(1, 20):
             link.sender.tick(now + second)
             link.receiver.tick(now + second)
@@ -441,7 +441,7 @@ def test_ends_with_other_terms_or_the_same_role_refuse_each_other() -> None:
 def test_an_end_that_refuses_tells_its_peer_why() -> None:
     link = Bytes()
     link.deliver()
-    link.sender.send(Parcel(1))
+    link.sender.send(Sample(1))
     link.ahead.wire *= 2
     link.deliver()
     link.deliver()
@@ -449,4 +449,4 @@ def test_an_end_that_refuses_tells_its_peer_why() -> None:
     assert isinstance(link.sender.failure, LinkError)
     assert "came again" in str(link.sender.failure)
     with pytest.raises(LinkError, match="came again"):
-        link.sender.send(Parcel(2))
+        link.sender.send(Sample(2))

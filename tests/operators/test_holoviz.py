@@ -14,9 +14,8 @@ from headrace.conditions import BooleanCondition, PeriodicCondition
 from headrace.core import Arg, IOSpec, ParameterError
 from headrace.core.run_files import PART_RESTARTS
 from headrace.operators import HolovizOp
-from headrace.viewer import Camera, InputSpec, LayerError, Pose3D, Renderer
+from headrace.viewer import InputSpec, LayerError, Renderer
 from headrace.viewer.display import OutletError
-from headrace.viewer.events import ScrollEvent
 from tests.harness import App, source
 from tests.operators.allocators import CountingAllocator
 from tests.operators.viewing import pictures, view
@@ -42,14 +41,10 @@ def test_the_parameters_have_the_names_and_defaults_of_the_reference() -> None:
     app.compose_graph()
     viewer: Any = app.graph.find("holoviz_op")
     assert (viewer.width, viewer.height, viewer.framerate, viewer.window_title) == (1920, 1080, 60, "Holoviz")
-    assert viewer.camera_eye == (0, 0, 1)
     assert viewer.display_color_space is HolovizOp.ColorSpace.AUTO
     assert set(viewer.spec.inputs) == {
         "receivers",
         "input_specs",
-        "camera_eye_input",
-        "camera_look_at_input",
-        "camera_up_input",
     }
     assert not viewer.spec.outputs
 
@@ -187,46 +182,7 @@ def test_a_wrong_specification_at_run_time_is_an_error(message: Any) -> None:
         pictures([IMAGE], {"input_specs": [message]})
 
 
-# The camera.
-
-
-def test_the_camera_comes_from_parameters_and_inputs_and_its_pose_goes_out() -> None:
-    parameters: dict[str, Any] = {
-        "tensors": [{"name": "", "type": "points_3d"}],
-        "headless": True,
-        "enable_camera_pose_output": True,
-        "camera_eye": [0, 0, 2],
-    }
-    _, emitted = view([POINT], **parameters)
-    assert emitted["camera_pose_output"] == [tuple(Camera(eye=(0, 0, 2)).projection(2.0).ravel())]
-    inputs = {
-        "camera_eye_input": [(1, 2, 3)],
-        "camera_look_at_input": [np.zeros(3)],
-        "camera_up_input": [[0, 1, 0]],
-    }
-    _, emitted = view([POINT], inputs, camera_pose_output_type="extrinsics_model", **parameters)
-    (pose,) = emitted["camera_pose_output"]
-    assert isinstance(pose, Pose3D)
-    assert pose == Camera(eye=(1, 2, 3)).pose()
-
-
-def test_a_wrong_camera_is_an_error() -> None:
-    with pytest.raises(ValueError, match="input 'camera_eye_input': the message must be 3 numbers"):
-        view([IMAGE], {"camera_eye_input": [[1, 2]]})
-    with pytest.raises(ValueError, match="camera_up of operator 'holoviz_op' must be 3 numbers"):
-        view([IMAGE], camera_up=[0, 1])
-
-
 # Buffers.
-
-
-def test_the_depth_buffer_is_emitted() -> None:
-    _, emitted = view(
-        [POINT], tensors=[{"name": "", "type": "points_3d"}], headless=True, enable_depth_buffer_output=True
-    )
-    depth = np.asarray(emitted["depth_buffer_output"][0]["depth_buffer_output"])
-    assert (depth.shape, depth.dtype) == ((10, 20), np.float32)
-    assert (depth < 1).sum() == 1
 
 
 def test_a_buffer_that_comes_in_is_filled_and_goes_out() -> None:
@@ -296,15 +252,6 @@ def test_a_page_is_closed_if_another_outlet_cannot_be_opened(monkeypatch: pytest
     assert not [thread.name for thread in threading.enumerate() if "headrace-page" in thread.name]
 
 
-@pytest.mark.parametrize(("message", "moves"), [({"it": IMAGE}, False), ({"it": POINT}, True)])
-def test_the_mouse_moves_the_camera_of_scenes_in_3d_alone(message: Any, moves: bool) -> None:
-    kind = "points_3d" if moves else "color"
-    viewer, _ = view([message], headless=True, tensors=[{"name": "it", "type": kind}])
-    before = viewer._control.camera
-    viewer._on_event(ScrollEvent(0.0, 1.0))
-    assert (viewer._control.camera != before) == moves
-
-
 # Parameters that are refused.
 
 
@@ -315,7 +262,6 @@ def test_the_mouse_moves_the_camera_of_scenes_in_3d_alone(message: Any, moves: b
         ({"fullscreen": True, "headless": True}, "exclude each other"),
         ({"display_color_space": "hdr10_st2084"}, "HDR displays.*use auto, srgb_nonlinear, pass_through"),
         ({"display_color_space": "rgb"}, "'display_color_space' .* must be one of srgb_nonlinear"),
-        ({"camera_pose_output_type": "matrix"}, "must be one of 'projection_matrix', 'extrinsics_model'"),
         ({"width": 0}, "'width' of .* must be at least 1"),
         ({"framerate": 0}, "'framerate' of .* must be at least"),
         ({"font_path": "/no/such/font.ttf"}, "'/no/such/font.ttf': there is no such file"),
@@ -465,6 +411,22 @@ def test_a_recording_for_rerun_is_written(tmp_path: Path, monkeypatch: pytest.Mo
     data = (tmp_path / "it.rrd").read_bytes()
     assert data.startswith(b"RRF2")
     del rerun
+
+
+def test_a_layer_in_3d_needs_an_outlet_that_shows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = [{"name": "it", "type": "points_3d"}]
+    message = {"it": RNG.random((6, 3)).astype(np.float32)}
+    where = "operator 'holoviz_op', input 'receivers'"
+    text = rf"{where}: layer 'it' \(points_3d\): it is in 3D, which Rerun alone shows"
+    with pytest.raises(LayerError, match=text):
+        view([message], tensors=tensors, outlets=f"{tmp_path}/it.png")
+    with pytest.raises(LayerError, match=text):
+        view([message], tensors=tensors, headless=True, enable_render_buffer_output=True)
+    view([message], tensors=tensors, headless=True)  # nothing is shown
+    pytest.importorskip("rerun")
+    view([message], tensors=tensors, outlets=f"{tmp_path}/it.rrd,{tmp_path}/it.png")
+    assert (tmp_path / "it.rrd").exists()
+    assert (tmp_path / "it.png").exists()
 
 
 def test_an_outlet_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

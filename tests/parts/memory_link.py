@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.core.errors import PeerAborted, PeerLost
-from headrace.link.terms import Parcel
+from headrace.link.terms import Sample
 
 
 class MemoryLink:
@@ -25,7 +25,7 @@ class MemoryLink:
     def __init__(self, name: str, size: int, memory: int = 1 << 30) -> None:
         self.name, self.size, self.memory = name, size, memory
         self.lock = threading.Lock()
-        self.frames: deque[Parcel] = deque()
+        self.frames: deque[Sample] = deque()
         self.credits = size
         self.sender = MemorySender(self)
         self.receiver = MemoryReceiver(self)
@@ -76,14 +76,14 @@ class MemorySender(_End):
     def has_ended(self) -> bool:
         return self.peer_ended
 
-    def send(self, parcel: Parcel) -> bool:
+    def send(self, sample: Sample) -> bool:
         assert not self.has_said_end, "a message is sent after the end"
         link = self.link
         with link.lock:
             if not link.credits or self.peer_ended or len(link.frames) >= link.memory:
                 return False
             link.credits -= 1
-            link.frames.append(parcel)
+            link.frames.append(sample)
         self._tell()
         return True
 
@@ -113,17 +113,17 @@ class MemoryReceiver(_End):
     def has_ended(self) -> bool:
         return self.peer_ended and not self.link.frames
 
-    def take(self) -> Parcel | None:
+    def take(self) -> Sample | None:
         link = self.link
         with link.lock:
             if not link.frames:
                 return None
             had_no_memory = len(link.frames) >= link.memory
-            parcel = link.frames.popleft()
+            sample = link.frames.popleft()
             self.taken += 1
         if had_no_memory:
             self._tell()
-        return parcel
+        return sample
 
     def give_credits(self, count: int) -> None:
         link = self.link

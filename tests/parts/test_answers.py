@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import Application, ConditionType, Fragment
-from headrace.link.terms import Parcel
+from headrace.link.terms import Sample
 from headrace.parts.cut import Cut
 from headrace.parts.idleness import ANSWER, IdleReport
 from headrace.parts.link_operators import ReceiveFromPart
@@ -208,7 +208,7 @@ def test_a_message_that_is_delivered_while_the_part_is_found_idle_is_not_answere
     def connect(cut: Cut) -> None:
         links.made[link.name] = link
         links.connect(cut)
-        link.frames.append(Parcel(0))
+        link.frames.append(Sample(0))
 
     def note_places(self: Any, queue: Any) -> None:
         if threading.current_thread() is deliverer:
@@ -219,7 +219,7 @@ def test_a_message_that_is_delivered_while_the_part_is_found_idle_is_not_answere
     def count_taken(self: Any) -> int:
         if deliverer.ident is None and taken["a"] == [0]:
             may_go_on.clear()
-            link.frames.append(Parcel(1))
+            link.frames.append(Sample(1))
             deliverer.start()
             wait_until(lambda: is_in_the_middle.is_set() or not deliverer.is_alive(), "the delivery")
         return usual_taken(self)

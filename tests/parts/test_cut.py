@@ -17,7 +17,7 @@ from headrace.conditions import DownstreamMessageAffordableCondition
 from headrace.core import SchedulingStatusType
 from headrace.core.errors import CrossingError, GraphError, LinkError, PeerAborted, PeerLost, QueueFullError
 from headrace.gpu import sim
-from headrace.link.terms import Parcel
+from headrace.link.terms import Sample
 from headrace.observe import TraceWriter, watch
 from headrace.parts import link_operators
 from headrace.parts.cut import Cut, cut_flows
@@ -475,7 +475,6 @@ def test_a_new_link_takes_the_place_of_one_that_failed(scheduler: MakeScheduler)
             assert isinstance(error, PeerLost)
             failed.append(cut.part)
             end: Any = link.sender if cut.part == "edge" else link.receiver
-            end.on_event = cut.listener(flow.name)
             cut.connect(flow.name, end)
 
         cut.on_failure = on_failure
@@ -567,7 +566,7 @@ def run_server(taken: list[Any], on_failure: Callable[[Cut, MemoryLink], Any]) -
 
     def lose(application: Any) -> None:
         link = links.made[FLOW]
-        link.frames.extend(Parcel(number) for number in (1, 2, 3))
+        link.frames.extend(Sample(number) for number in (1, 2, 3))
         link.lose()
 
     cut._on_composed = lambda cut: (links.connect(cut), lose(cut))
@@ -579,7 +578,7 @@ def test_what_had_arrived_comes_before_what_a_new_link_brings() -> None:
 
     def replace(cut: Cut, link: MemoryLink) -> None:
         new = MemoryLink(FLOW, 2)
-        new.frames.extend(Parcel(number) for number in (4, 5))
+        new.frames.extend(Sample(number) for number in (4, 5))
         new.credits = 0
         new.receiver.peer_ended = True
         cut.connect(FLOW, new.receiver)
@@ -599,7 +598,7 @@ def test_a_new_link_is_refused_if_nobody_takes_what_the_last_one_brought() -> No
     def lose(cut: Cut) -> None:
         links.connect(cut)
         link = links.made[FLOW]
-        link.frames.extend(Parcel(number) for number in (1, 2, 3))
+        link.frames.extend(Sample(number) for number in (1, 2, 3))
         link.lose()
 
     def await_end(flow: Any, error: BaseException) -> None:
@@ -631,7 +630,7 @@ def test_what_a_new_link_brings_is_not_under_way_though_earlier_messages_are_in_
 
     def lose(cut: Cut) -> None:
         links.connect(cut)
-        links.made[FLOW].frames.extend(map(Parcel, before))
+        links.made[FLOW].frames.extend(map(Sample, before))
         links.made[FLOW].lose()
 
     def note(report: Any) -> None:
@@ -641,7 +640,7 @@ def test_what_a_new_link_brings_is_not_under_way_though_earlier_messages_are_in_
     cut = Cut(plant(camera([]), waiting, size=2), "server", lose)
     cut.on_failure = lambda flow, error: cut.connect(FLOW, new.receiver)
     cut.idleness.on_idle = note
-    new.frames.extend(map(Parcel, after))
+    new.frames.extend(map(Sample, after))
     assert cut.application.run_async().result(PATIENCE).ended_by == "stopped"
     assert passed == [(len(after), 0)]  # as the sender says
 
@@ -721,7 +720,7 @@ def test_the_run_ends_of_parts_that_have_given_each_other_up(server_waits: bool)
         links.connect(cut)
         (link,) = links.made.values()
 
-        def lose(parcel: Parcel) -> bool:
+        def lose(sample: Sample) -> bool:
             link.lose()
             return True
 
@@ -748,7 +747,7 @@ def test_a_flow_is_over_whose_last_messages_are_not_taken() -> None:
 
     def connect(cut: Cut) -> None:
         links.connect(cut)
-        links.made[FLOW].sender.send(Parcel(1))
+        links.made[FLOW].sender.send(Sample(1))
         links.made[FLOW].sender.end()
 
     def note(report: Any) -> None:
@@ -784,22 +783,21 @@ def test_the_last_credits_of_a_failed_link_count_and_the_rest_is_sent_again() ->
     cut = Cut(plant(camera(range(6)), detector([]), size=4), "edge")
     seen: list[int] = []
 
-    def send(parcel: Parcel) -> bool:
+    def send(sample: Sample) -> bool:
         link = links.made[FLOW]
-        is_sent = MemorySender.send(link.sender, parcel)
-        if parcel.data == 3:
+        is_sent = MemorySender.send(link.sender, sample)
+        if sample.data == 3:
             link.sender.given = 2  # the first two were taken, and the peer is lost
             link.lose()
         return is_sent
 
     def end() -> None:
-        seen.extend(parcel.data for parcel in new.frames)
+        seen.extend(sample.data for sample in new.frames)
         new.receiver.give_credits(len(new.frames))
 
     def connect(cut: Cut) -> None:
         links.connect(cut)
         links.made[FLOW].sender.send = send  # type: ignore[method-assign]
-        new.sender.on_event = cut.listener(FLOW)
         new.sender.end = end  # type: ignore[method-assign]
 
     cut._on_composed = connect
@@ -875,7 +873,7 @@ def edge_alone(emit: Callable[[Any, Any, MemoryLink], None], computes: int = 4, 
     cut = Cut(plant(edge, detector([]), size=4, **terms), "edge", connect)
     cut.application.run()
     assert cut.counts()[FLOW].sent == 4
-    return [parcel.data for parcel in links.made[FLOW].frames]
+    return [sample.data for sample in links.made[FLOW].frames]
 
 
 def test_the_compute_that_emits_does_not_meet_the_errors_of_a_link() -> None:

@@ -28,7 +28,7 @@ from headrace.observe import (
 )
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.observe.figures.goals import Goal, GoalsWatcher
-from headrace.parts.forwarding import Forwarder, PartGraph, Round, Wishes
+from headrace.parts.forwarding import Forwarder, Interests, PartGraph, Round
 from headrace.parts.joined_run import JoinedRun
 from headrace.resources import ManualClock, RealtimeClock
 from tests.harness import Step, sink, source
@@ -75,10 +75,10 @@ class Recorded:
     def __init__(self, make: Callable[[], Application], parts: list[str], links: Any = None) -> None:
         self.application, self.parts = make(), parts
         self.sent: dict[str, list[Any]] = {part: [] for part in parts}
-        wishes = Wishes.of([TraceWriter("unused.json"), GoalsWatcher()])
+        interests = Interests.of([TraceWriter("unused.json"), GoalsWatcher()])
 
         def prepare(cut: Any) -> None:
-            watch(cut.application, Forwarder(self.sent[cut.part].append, wishes))
+            watch(cut.application, Forwarder(self.sent[cut.part].append, interests))
 
         result = run_parts(make, parts, links or MemoryLinks(), prepare=prepare)
         assert not result.errors

@@ -15,7 +15,7 @@ import pytest
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.parts.agent import DEFAULT_PORT
 from tests.harness import PATIENCE, wait_until
 from tests.harness.networks import Host, connected, two_hosts, why_not
@@ -133,7 +133,7 @@ def test_all_frames_arrive_in_order_over_a_network_that_loses_packets(hosts: tup
 
     def send() -> None:
         for frame in frames:
-            while not sender.send(Parcel(frame)):
+            while not sender.send(Sample(frame)):
                 assert room.wait(PATIENCE)
                 room.clear()
         sender.end()
@@ -143,16 +143,16 @@ def test_all_frames_arrive_in_order_over_a_network_that_loses_packets(hosts: tup
     taken = []
     while not receiver.has_ended:
         assert receiver.failure is None
-        if (parcel := receiver.take()) is None:
+        if (sample := receiver.take()) is None:
             assert news.wait(PATIENCE)
             news.clear()
         else:
-            taken.append(parcel)
+            taken.append(sample)
             receiver.give_credits(1)
     sending.join(PATIENCE)
     assert all(host.dropped("input") for host in hosts)
-    assert [parcel.number for parcel in taken] == list(range(len(frames)))
-    assert all(np.array_equal(parcel.data, frame) for parcel, frame in zip(taken, frames, strict=True))
+    assert [sample.number for sample in taken] == list(range(len(frames)))
+    assert all(np.array_equal(sample.data, frame) for sample, frame in zip(taken, frames, strict=True))
     sender.close()
     receiver.close()
     wait_for_descriptors(before)

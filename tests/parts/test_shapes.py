@@ -160,12 +160,12 @@ class LateSender(MemorySender):
         self.has_looked = threading.Event()
         self.thread: threading.Thread | None = None
 
-    def send(self, parcel: Any) -> bool:
+    def send(self, sample: Any) -> bool:
         if self.thread is None:
             self.link.memory = 0
             self.thread = threading.Thread(target=self._find_memory)
             self.thread.start()
-        return super().send(parcel)
+        return super().send(sample)
 
     def _find_memory(self) -> None:
         assert self.has_looked.wait(PATIENCE)

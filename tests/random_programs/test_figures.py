@@ -20,6 +20,7 @@ from headrace import retry
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import IOSpec
 from headrace.core.error_policy import skip
+from headrace.observe import Miss
 from tests.harness.application import THOROUGH, App, greedy
 from tests.harness.operators import Step
 
@@ -53,6 +54,11 @@ class Model:
     retries: Counter[str] = field(default_factory=Counter)
     lateness: list[int] = field(default_factory=list)
     skipped: int = 0
+    # By frame: where its time went, at the last compute of each operator that received it.
+    parts: defaultdict[int, dict[str, list[int]]] = field(default_factory=lambda: defaultdict(dict))
+    # By operator and frame: when it came to the operator; by operator: when its last compute ended.
+    came: dict[tuple[str, int], int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
 
 
 def plans_of(rng: random.Random) -> list[Plan]:
@@ -103,11 +109,12 @@ def program(seed: int, model: Model) -> Any:
                 model.origins[number] = origin
                 if acquired:
                     model.origins[number] = stamp["acq_timestamp"] = max(app.now - 7 * MS, 0)
+                model.came["step0", number] = app.now
                 op_output.emit(number, "out", **stamp)
             model.computes["source"] += 1
             model.host["source"].append(app.now - began)
 
-        def work(plan: Plan, is_last: bool) -> Any:
+        def work(plan: Plan, place: int, is_last: bool) -> Any:
             chance = random.Random(seed + 1)
             attempts: Counter[int] = Counter()
 
@@ -117,6 +124,10 @@ def program(seed: int, model: Model) -> Any:
                 app.scheduler().clock.sleep_for(took * MS)
                 model.computes[self.name] += 1
                 model.host[self.name].append(app.now - began)
+                came = model.came[self.name, number]
+                ready = min(max(came, model.ended.get(self.name, 0)), began)
+                model.parts[number][self.name] = [ready - came, began - ready, app.now - began]
+                model.ended[self.name] = app.now
                 if chance.random() < plan.fails:
                     attempts[number] += 1
                     if attempts[number] > plan.retries:
@@ -127,6 +138,7 @@ def program(seed: int, model: Model) -> Any:
                 if is_last:
                     model.latencies[number] = app.now - model.origins[number]
                 elif chance.random() >= plan.silent:
+                    model.came[f"step{place + 1}", number] = app.now
                     op_output.emit(number, "out")
 
             return body
@@ -145,7 +157,7 @@ def program(seed: int, model: Model) -> Any:
                 app,
                 inputs=["in"],
                 outputs=[] if is_last else ["out"],
-                body=work(plan, is_last),
+                body=work(plan, place, is_last),
                 name=f"step{place}",
             )
             if plan.policy is not None:
@@ -157,6 +169,17 @@ def program(seed: int, model: Model) -> Any:
     compose.last = f"step{len(plans) - 1}"  # type: ignore[attr-defined]
     compose.period = period  # type: ignore[attr-defined]
     return compose
+
+
+def parts_of(miss: Miss) -> tuple[tuple[Any, ...], ...]:
+    """Return the time of a miss at each operator: in the queue, until it was run, and in its compute."""
+    found: dict[str, list[int]] = {}
+    for part in miss.breakdown.parts:
+        place = {"queue": 0, "worker": 1, "held": 1, "host": 2}.get(part.kind, -1)
+        name = part.where.removesuffix(".in")
+        if place >= 0 and name != "source":
+            found.setdefault(name, [0, 0, 0])[place] = part.duration
+    return tuple((name, *times) for name, times in found.items())
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))
@@ -193,6 +216,14 @@ def test_every_figure_is_the_models(seed: int) -> None:
     assert sorted(miss.latency for miss in goal.recent) == sorted(
         latency for latency in model.latencies.values() if latency > bound
     ), context
+
+    # Where the time of each late frame went: behind others, until the operator had its turn, and computing.
+    expected_parts = Counter(
+        tuple((name, *found) for name, found in model.parts[number].items() if any(found))
+        for number, latency in model.latencies.items()
+        if latency > bound
+    )
+    assert Counter(map(parts_of, goal.recent)) == expected_parts, context
 
     # Ticks.
     assert (ticks.late, ticks.lost) == (sum(each > jitter for each in model.lateness), model.skipped), context

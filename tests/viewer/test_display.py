@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.viewer import Camera, Renderer
+from headrace.viewer import Renderer
 from headrace.viewer.display import Display, Picture, Scene
 from headrace.viewer.layers import guess
 
@@ -38,7 +38,7 @@ class Recorder:
 
 def scene(value: int) -> Scene:
     data = np.full((4, 4), value, np.uint8)
-    return Scene(guess({"": data}, False), {"": data}, Camera())
+    return Scene(guess({"": data}, False), {"": data})
 
 
 def display_of(outlet: Any) -> Display:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from headrace.lazy import import_or_explain
-from headrace.viewer import Camera, write_png
+from headrace.viewer import write_png
 from headrace.viewer.display import Picture, Scene
 from headrace.viewer.outlets import VideoOutlet
 from headrace.viewer.pictures import encode_jpeg, encode_png
@@ -59,7 +59,7 @@ def test_a_jpeg_picture_differs_by_little() -> None:
 
 
 def picture(value: int, number: int, time: float) -> Picture:
-    return Picture(number, np.full((48, 64, 4), value, np.uint8), Scene([], {}, Camera(), time=time))
+    return Picture(number, np.full((48, 64, 4), value, np.uint8), Scene([], {}, time=time))
 
 
 def test_a_video_shows_each_picture_at_the_time_of_its_frame(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
-from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -35,13 +34,11 @@ def test_a_point_is_a_square_of_its_size(size: float, expected: set[tuple[int, i
     assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} == {BLACK, WHITE}
 
 
-@pytest.mark.parametrize(
-    "kind", ["lines", "line_strip", "triangles", "crosses", "rectangles", "ovals", "lines_3d"]
-)
+@pytest.mark.parametrize("kind", ["lines", "line_strip", "triangles", "crosses", "rectangles", "ovals"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e300])
 def test_no_number_is_computed_with_that_is_none_or_too_large(kind: str, value: float) -> None:
     """Nothing warns (which is an error here), and the shapes beside it are drawn."""
-    data = np.array([[0.1, 0.2, 0.5], [0.9, 0.7, 0.5], [0.2, 0.9, 0.5]] * 2)[:, : 3 if "3d" in kind else 2]
+    data = np.array([[0.1, 0.2], [0.9, 0.7], [0.2, 0.9]] * 2)
     for place in range(data.shape[1]):
         broken = data.copy()
         broken[:3, place] = value, -value, value
@@ -359,13 +356,10 @@ def test_sizes_beyond_measure_cost_no_memory(spec: dict[str, Any]) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("kind", ["points", "lines", "triangles", "points_3d", "lines_3d", "triangles_3d"])
+@pytest.mark.parametrize("kind", ["points", "lines", "triangles"])
 def test_thousands_of_large_shapes_cost_no_more_memory_than_the_picture(kind: str) -> None:
-    places = 3 if kind.endswith("3d") else 2
-    data = np.random.default_rng(0).uniform(0.01, 0.99, (1200, places)).astype(np.float32)
+    data = np.random.default_rng(0).uniform(0.01, 0.99, (1200, 2)).astype(np.float32)
     spec: dict[str, Any] = {"type": kind, "point_size": 40, "line_width": 20}
-    if places == 3:  # what is seen without a camera
-        spec["views"] = [{"matrix": [2, 0, 0, -1, 0, 2, 0, -1, 0, 0, 1, 0, 0, 0, 0, 1]}]
     draw_one(data, (64, 48), **spec)
     tracemalloc.start()
     try:
@@ -400,9 +394,49 @@ def test_without_opencv_the_error_says_what_to_install(monkeypatch: pytest.Monke
         draw_one(points((0.5, 0.5)), type="points")
 
 
-def test_an_opencv_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cv2", SimpleNamespace(__version__="4.9.0"))
+@pytest.mark.parametrize("kind", ["points_3d", "lines_3d", "line_strip_3d", "triangles_3d", "depth_map"])
+def test_a_layer_in_3d_is_refused_with_what_shows_it(kind: str) -> None:
+    data = np.zeros((6, 3), np.float32) if kind != "depth_map" else np.zeros((4, 4), np.uint8)
     with pytest.raises(
-        ImportError, match=r"OpenCV 5 or later is needed to draw, and this is 4\.9\.0: pip install"
+        LayerError, match=rf"layer 'it' \({kind}\): it is in 3D, which Rerun alone shows; set outlets"
     ):
-        draw_one(points((0.5, 0.5)), type="points")
+        draw_one(data, type=kind)
+
+
+def test_a_triangle_and_a_line_behind_a_matrix_are_left_out() -> None:
+    matrix = [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0.5]  # what is left of -0.5 lies behind the viewer
+    for kind, hidden in (
+        ("triangles", [(-0.9, 0), (0.1, 0.5), (0.1, -0.5)]),
+        ("lines", [(-0.9, 0), (0.1, 0.2)]),
+    ):
+        assert not draw_one(points(*hidden), type=kind, views=[{"matrix": matrix}]).any()
+        seen = [(max(x, -0.2), y) for x, y in hidden]
+        assert draw_one(points(*seen), type=kind, views=[{"matrix": matrix}]).any()
+
+
+def test_a_matrix_draws_in_perspective() -> None:
+    matrix = [
+        1,
+        0,
+        0,
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+        0,
+        1,
+        0,
+        1,
+        0,
+        0,
+        2,
+    ]  # smaller to the right, as with a distance of x + 2
+    picture = draw_one(
+        points((-0.5, -0.5), (0.5, 0.5)), (300, 300), type="rectangles", views=[{"matrix": matrix}]
+    )
+    rows, columns = np.nonzero(picture.any(axis=2))
+    assert (columns.min(), columns.max()) == (pytest.approx(100, abs=1), pytest.approx(180, abs=1))
+    for column, half in ((columns.min() + 2, 50), (columns.max() - 2, 30)):
+        assert np.ptp(rows[columns == column]) == pytest.approx(2 * half, abs=3)

@@ -238,6 +238,52 @@ def test_the_tables_of_holoviz_name_its_enumerations() -> None:
     assert _holoviz_str_to_yuv_model_conversion["yuv_709"] is HolovizOp.YuvModelConversion.YUV_709
 
 
+class Points(Operator):
+    """Sends points in 3D, and where the camera is."""
+
+    def setup(self, spec: Any) -> None:
+        spec.output("out")
+        spec.output("eye")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit({"it": np.zeros((2, 3), np.float32)}, "out")
+        op_output.emit([0.0, 0.0, 2.0], "eye")
+
+
+def scene_in_3d(**parameters: Any) -> None:
+    """Run a program that shows points in 3D, and moves the camera."""
+
+    class Scene(Application):
+        def compose(self) -> None:
+            viewer = HolovizOp(
+                self, tensors=[{"name": "it", "type": "points_3d"}], name="viewer", **parameters
+            )
+            points = Points(self, CountCondition(self, 1), name="points")
+            self.add_flow(points, viewer, {("out", "receivers"), ("eye", "camera_eye_input")})
+
+    Scene().run()
+
+
+def test_a_scene_in_3d_runs_without_a_window_and_its_camera_has_no_effect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene_in_3d(headless=True, camera_eye=[0.0, 0.0, 3.0], enable_depth_buffer_output=False)
+    assert "the camera of 'viewer' has no effect" in caplog.text
+
+
+def test_a_scene_in_3d_in_a_picture_is_refused_with_what_shows_it() -> None:
+    with pytest.raises(ValueError, match="it is in 3D, which Rerun alone shows"):
+        scene_in_3d(headless=True, enable_render_buffer_output=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["enable_depth_buffer_input", "enable_depth_buffer_output", "enable_camera_pose_output"]
+)
+def test_depths_and_the_pose_of_the_camera_are_refused(name: str) -> None:
+    with pytest.raises(RuntimeError, match=f"{name}.*there are no depths and no pose to send: Rerun shows"):
+        scene_in_3d(**{name: True})
+
+
 SPEC = ("it", "points")
 
 

@@ -32,10 +32,10 @@ from headrace.core.log import RunFields, formattable
 from headrace.core.metadata import MetadataDictionary
 from headrace.core.operator import Operator
 from headrace.core.parameters import holder_of
-from headrace.replicas.crew import Crew, Lane, job_port
+from headrace.replicas.crew import Crew, Worker, job_port
 from headrace.replicas.crossing import receive, send
 from headrace.replicas.expansion import let_run_for_jobs
-from headrace.replicas.process_replica import BEAT, Creation, Job, Reply, as_message, as_parcel
+from headrace.replicas.process_replica import BEAT, Creation, Job, Reply, as_message, as_port_message
 from headrace.schedulers import GreedyScheduler
 
 if TYPE_CHECKING:
@@ -208,9 +208,9 @@ class _Child(Application):
             setattr(holder_of(operator), key, value)
         operator.spec.time_limit, operator.spec.on_stuck = 0, None  # the program watches it
         let_run_for_jobs(operator)
-        lane = Lane(Crew(is_ordered=True), operator, [])
-        lane.crew.lanes.append(lane)
-        door = Door(self, lane, self.connection)
+        worker = Worker(Crew(is_ordered=True), operator, [])
+        worker.crew.workers.append(worker)
+        door = Door(self, worker, self.connection)
         flows = [
             Flow(door, job_port(name, 0, place), operator, name, size)
             for name, sizes in created.inputs.items()
@@ -227,18 +227,18 @@ class _Child(Application):
 class Door(Operator):
     """Receives jobs, and sends their results."""
 
-    def __init__(self, fragment: _Child, lane: Lane, connection: Connection) -> None:
+    def __init__(self, fragment: _Child, worker: Worker, connection: Connection) -> None:
         self.child = fragment
-        self.lane = lane
+        self.worker = worker
         self._has_told_knobs = False
         self.connection = connection
         self.error: BaseException | None = None
         self._headrace.construct(fragment, (), "door", {})
-        self.conditions = {lane.crew.free.name: lane.crew.free}
+        self.conditions = {worker.crew.free.name: worker.crew.free}
 
     def start(self) -> None:
         """Announce that the operator, which comes first, has started; from now on its errors are replies."""
-        operator = self.lane.operator
+        operator = self.worker.operator
         operator.compute = partial(self._guard, operator.compute)  # type: ignore[method-assign]
         _send(self.connection, Reply([]))
 
@@ -250,17 +250,17 @@ class Door(Operator):
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Send the results of the last job, and receive the next one."""
-        lane, child = self.lane, self.child
-        results = [as_parcel(*taken) for taken in op_input.take_messages()]
+        worker, child = self.worker, self.child
+        results = [as_port_message(*taken) for taken in op_input.take_messages()]
         error, self.error = self.error, None
         if error is not None:
             _send_error(self.connection, error, child.take_stops())
-        elif lane.done:
+        elif worker.done:
             stops = child.take_stops()
             try:
                 _send(self.connection, Reply(results, stops=stops, knobs=self._new_knobs()))
             except CrossingError as refused:
-                text = f"operator {lane.operator.name!r}: a result of it: {refused}"
+                text = f"operator {worker.operator.name!r}: a result of it: {refused}"
                 _send_error(self.connection, CrossingError(text), stops)
         job: Job | None = receive(self.connection)
         if job is None:
@@ -268,16 +268,16 @@ class Door(Operator):
             return
         child.time.set(job.now)
         for name, value in job.live.items():
-            lane.operator.set_live(name, value)
+            worker.operator.set_live(name, value)
         for name, value in job.knobs.items():
-            lane.operator.set_knob(name, value)
-        for parcel in job.messages:
-            op_output.pass_message(as_message(parcel), job_port(parcel.port, 0, parcel.place))
-        lane.give(bool(job.messages))
+            worker.operator.set_knob(name, value)
+        for moved in job.messages:
+            op_output.pass_message(as_message(moved), job_port(moved.port, 0, moved.place))
+        worker.give(bool(job.messages))
 
     def _new_knobs(self) -> dict[str, str] | None:
         """Return the types of the knobs after the compute that asked for them, once."""
-        types = self.lane.operator._headrace.knobs.types
+        types = self.worker.operator._headrace.knobs.types
         if self._has_told_knobs or not types:
             return None
         self._has_told_knobs = True

@@ -56,7 +56,6 @@ LIBRARIES = {
     "Zenoh": (["eclipse-zenoh"], "zenoh"),
     "cryptography": (["cryptography"], "tls"),
     "Ray": (["ray"], "cluster"),
-    "PyArrow": (["pyarrow"], "arrow"),
     "NVTX": (["nvtx"], "nvtx"),
     "CUPTI": (["cupti-python"], "cupti"),
     "OpenTelemetry": (["opentelemetry-api"], "otel"),

@@ -77,7 +77,7 @@ class RayHosting(Hosting):
     is_heard = True  # Ray would pass on what an actor prints, but not all of it at the end of the run
     patience = 30.0
     READINESS = 5.0
-    """The seconds between two looks at actors that are not ready: they wait for resources, or are frozen."""
+    """The seconds between two checks at actors that are not ready: they wait for resources, or are frozen."""
 
     def __init__(self, address: str, parts: Sequence[Any], access: Access, folder: str) -> None:
         self._parts = {part.name: part for part in parts}

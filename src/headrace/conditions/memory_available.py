@@ -52,6 +52,7 @@ class MemoryAvailableCondition(PatientCondition):
     """
 
     reserves = True
+    waits_for_memory = True
     warning = (
         "headrace.memory",
         (

@@ -106,6 +106,8 @@ class Condition(Component):
     it is evaluated when that reason has gone. It then never returns NEVER or WAIT_EVENT."""
     waits_for_streams: bool = False
     """Whether it reads which streams have finished the work of messages."""
+    waits_for_memory: ClassVar[bool] = False
+    """Whether it waits for memory of an allocator."""
     reserves: ClassVar[bool] = False
     """Whether it takes something before each compute that others might take as well (`reserve`)."""
     port_role: ClassVar[str | None] = None

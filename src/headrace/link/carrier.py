@@ -1,6 +1,6 @@
 """Carrier: what takes the messages of a link from one end to the other, in order.
 
-A carrier knows headers (`wire.py`), because they say where a message ends, and nothing else of the protocol. It
+A carrier knows headers (`protocol.py`), because they say where a message ends, and nothing else of the protocol. It
 is non-blocking. One thread at a time uses it, which the end of the link sees to by a lock.
 """
 
@@ -89,7 +89,7 @@ class Carrier(Protocol):
         """
 
     def look(self) -> float | None:
-        """Look whether the other host answers; return the seconds until the next look, or None if it is cut off."""
+        """Look whether the other host answers; return the seconds until the next check, None if it is cut off."""
 
     def close(self, patience: float | None = None) -> None:
         """Close the descriptor, and all that was kept; a second call does nothing.

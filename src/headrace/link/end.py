@@ -38,7 +38,8 @@ class End:
     ) -> None:
         self.terms = terms
         self._carrier = carrier
-        self._on_event = on_event
+        self.on_event = on_event
+        """Called by the thread of the loop; whoever uses the link may set it."""
         self._loop = loop
         self._lock = threading.Lock()
         self.failure: BaseException | None = None
@@ -87,7 +88,7 @@ class End:
             tell = tell and not self._is_closing
         try:
             if tell:
-                self._on_event()
+                self.on_event()
         finally:
             self._after_lock()
 
@@ -114,7 +115,7 @@ class End:
                 tell = False
         try:
             if tell:  # at once: it takes the thread that is told a while to wake up
-                self._on_event()
+                self.on_event()
         finally:
             self._after_lock()
 
@@ -151,7 +152,7 @@ class End:
             tell = tell and not self._is_closing
         self._after_tick()
         if tell:
-            self._on_event()
+            self.on_event()
         return following
 
     # With the lock held.

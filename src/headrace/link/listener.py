@@ -103,6 +103,7 @@ class Listener:
         self._taking = threading.Lock()  # held while a connection is given to whoever expects it
         self._expected: dict[Purpose, Future[Carrier]] = {}
         self._arrivals: list[_Arrival] = []  # the oldest first
+        self._threads: set[threading.Thread] = set()  # of handshakes, also of those that were pushed out
         self._logged = float("-inf")
         self._unlogged = 0
         self._closing = threading.Event()
@@ -137,15 +138,15 @@ class Listener:
             if self._closing.is_set():
                 return
             self._closing.set()
-            arrivals, self._arrivals = self._arrivals, []
+            threads = self._threads - {threading.current_thread()}
+            for arrival in self._arrivals:
+                arrival.interrupt()
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)  # ends the wait in `accept`
         waits.join(self._thread)
         self._listening.close()
-        for arrival in arrivals:
-            arrival.interrupt()
-        with self._taking:  # nobody is given a connection any more
-            pass
+        for thread in threads:
+            waits.join(thread)
         for purpose, expected in self._expected.items():
             if expected.set_running_or_notify_cancel():
                 expected.set_exception(LinkError(f"the listener was closed before {purpose} arrived"))
@@ -172,8 +173,16 @@ class Listener:
                 self._arrivals.remove(least)
                 least.reason = "it was the slowest of too many that arrived at the same time"
                 least.interrupt()
-            self._arrivals.append(arrival)
-        threading.Thread(target=self._serve, args=(arrival,), name="headrace handshake", daemon=True).start()
+            thread = threading.Thread(
+                target=self._serve, args=(arrival,), name="headrace handshake", daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no thread left
+                arrival.connection.close()
+            else:
+                self._arrivals.append(arrival)
+                self._threads.add(thread)
 
     def _least(self) -> _Arrival:
         """Return the arrival that makes room for another one."""
@@ -186,23 +195,29 @@ class Listener:
             handshake = arrival.introduce(self._token, self._identity)
             assert handshake.purpose is not None
             with self._taking:
-                taker = None if self._closing.is_set() else self._find_taker(handshake.purpose)
-                if taker is None:
+                taker = self._find_taker(handshake.purpose)
+                if taker is None or not self._forget(arrival):
                     raise _Unexpected(f"nobody expects {handshake.purpose}")
                 arrival.connection.sendall(handshake.welcome())
-                self._forget(arrival)
                 taker(arrival.carrier(self._silence))
         except Exception as error:  # of a stranger, or of whoever takes the connection: the others must go on
-            self._forget(arrival)
             why = LinkError(arrival.reason) if arrival.reason else error
             # One that looks whether somebody listens leaves without a word.
             if (arrival.has_begun or not isinstance(why, PeerLost)) and not self._closing.is_set():
                 self._count(arrival.connection, why)
             arrival.refuse(why)
+        finally:
+            self._forget(arrival)
+            with self._lock:
+                self._threads.discard(threading.current_thread())
 
-    def _forget(self, arrival: _Arrival) -> None:
-        with self._lock, suppress(ValueError):
-            self._arrivals.remove(arrival)
+    def _forget(self, arrival: _Arrival) -> bool:
+        """Interrupt it no more; return False if it was interrupted before."""
+        with self._lock:
+            is_here = arrival in self._arrivals
+            if is_here:
+                self._arrivals.remove(arrival)
+            return is_here and not self._closing.is_set()
 
     def _count(self, connection: socket.socket, error: Exception) -> None:
         """Count a refused connection and log it, but not as often as a stranger likes."""

@@ -1,8 +1,8 @@
 """LinkLoop: the thread that serves all links of a process.
 
 It waits for messages, for room to send what is left, and for the next beat. Nothing is polled, so idle links cost
-a beat each in half a second, or less where both ends share a board: the process then wakes up for all of them at
-once, and its peers do not. The thread begins with the first link and ends with the last.
+one wake-up of the process in half a second, for all of them. The thread begins with the first link and ends with
+the last.
 
 A worker of a scheduler that has nothing to run waits for messages in the place of the thread (`wait_instead`).
 The thread then need not wake it, which takes 40 µs. The system decides who serves a message: the worker if it

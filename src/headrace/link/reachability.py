@@ -15,9 +15,9 @@ import struct
 
 CUT_OFF = 2.5
 """The seconds without an answer of a host that is cut off: to two questions, to the second for half a second."""
-_LOOK = 1.0  # seconds between two looks, at most
+_LOOK = 1.0  # seconds between two checks, at most
 _OVERDUE = 1.25  # seconds since it was heard of
-_ONCE_MORE = 0.2  # seconds from the first look at which it is overdue to the next one, at least
+_ONCE_MORE = 0.2  # seconds from the first check at which it is overdue to the next one, at least
 _LEAST = 0.02
 _LAST_HEARD = struct.Struct("=52xII")  # tcpi_last_data_recv and tcpi_last_ack_recv, in the TCP_INFO of Linux
 
@@ -29,15 +29,15 @@ class Reachability:
 
     def __init__(self) -> None:
         self.is_overdue = False
-        """Whether it had not answered at the last look, as it should have."""
+        """Whether it had not answered at the last check, as it should have."""
 
     def look(self, connection: socket.socket) -> float | None:
-        """Return the seconds until the next look, or None if the host is cut off; on one host it never is."""
+        """Return the seconds until the next check, or None if the host is cut off; on one host it never is."""
         unheard = _unheard(connection)
         was_overdue, self.is_overdue = self.is_overdue, unheard >= _OVERDUE
         if not self.is_overdue:
             return min(_LOOK, max(_OVERDUE - unheard, _LOOK / 2))
-        # Not at the first look: this host itself may have been stopped, and has not heard the answer yet.
+        # Not at the first check: this host itself may have been stopped, and has not heard the answer yet.
         if was_overdue and unheard >= CUT_OFF:
             return None
         return max(CUT_OFF - unheard, _LEAST if was_overdue else _ONCE_MORE)

@@ -31,7 +31,7 @@ from headrace.link.end import COLLECT, End
 from headrace.link.loop import LinkLoop, default_loop
 from headrace.link.memory import Bytes, Lease, Segment
 from headrace.link.protocol import IN_BULK, Frame, ReceivingEnd
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.tensor import Tensor
 
 _log = logging.getLogger("headrace.link")
@@ -66,7 +66,7 @@ class Receiver(End):
         self._segments: dict[int, Segment | DeviceSegment] = {}
         self._leases: dict[int, Lease] = {}
         # Frames that are decoded and wait for a device to copy them; the oldest first.
-        self._uploading: deque[tuple[Parcel, list[bool]]] = deque()
+        self._uploading: deque[tuple[Sample, list[bool]]] = deque()
         self._uploads: Uploads | None = None
         self._has_no_device = False
         served_by = loop or default_loop()
@@ -93,7 +93,7 @@ class Receiver(End):
         is_over = self._machine.peer_ended and self.failure is None
         return is_over and not self._arrived and not self._uploading
 
-    def take(self) -> Parcel | None:
+    def take(self) -> Sample | None:
         """Return the next message that arrived, or None.
 
         Raises
@@ -108,15 +108,15 @@ class Receiver(End):
                 return uploading.popleft()[0]
             if not self._arrived:
                 return None
-            parcel = self._decode_next()
-            if parcel is None or self._uploads is None:
-                return parcel
+            sample = self._decode_next()
+            if sample is None or self._uploads is None:
+                return sample
             uploaded: list[bool] = []
             if not self._uploads.then(partial(self._is_uploaded, uploaded)):
                 uploaded.append(True)
-            uploading.append((parcel, uploaded))
+            uploading.append((sample, uploaded))
 
-    def _decode_array(self, frame: Frame, bulk: Buffer | None) -> Parcel | None:
+    def _decode_array(self, frame: Frame, bulk: Buffer | None) -> Sample | None:
         """Return a message that is one array of the host; None if it is another."""
         number, places, loan, description, extra = frame
         if description is None or len(places) != 1:
@@ -135,9 +135,9 @@ class Receiver(End):
             array = array_at(layout, shared.mapped, offset)
             self._lease(array, loan)
             data = as_data(layout, array, shared.address + offset)
-        return _new(Parcel, (data, acq_timestamp, None, number))
+        return _new(Sample, (data, acq_timestamp, None, number))
 
-    def _decode_next(self) -> Parcel | None:
+    def _decode_next(self) -> Sample | None:
         """Return the next message that arrived, whose copies to a device may be under way; or None."""
         try:
             frame, bulk = self._arrived.popleft()
@@ -145,13 +145,13 @@ class Receiver(End):
             return None
         number, description = frame.number, frame.description
         try:
-            parcel = self._decode_array(frame, bulk)
-            if parcel is not None:
-                return parcel
+            sample = self._decode_array(frame, bulk)
+            if sample is not None:
+                return sample
             pieces = self._pieces(frame, bulk)
             described = pieces.pop(0) if description is None else description
             data, acq_timestamp, metadata = decode(described, pieces, self._to_device)
-            return Parcel(data, acq_timestamp, metadata, number)
+            return Sample(data, acq_timestamp, metadata, number)
         except ProtocolError as error:
             with self._lock:
                 self._arrived.clear()
@@ -210,7 +210,7 @@ class Receiver(End):
         if error is not None:
             self._fail(error)
         uploaded.append(True)
-        self._on_event()
+        self.on_event()
 
     # What arrives, with the lock held.
 

@@ -35,7 +35,7 @@ from headrace.link.protocol import (
     description_fits,
     frame_body,
 )
-from headrace.link.terms import Parcel, Terms
+from headrace.link.terms import Sample, Terms
 from headrace.tensor import Tensor
 from headrace.tensor.copies import HostMemory
 
@@ -137,7 +137,7 @@ class Sender(End):
             self._taken_credits = self.credited
         return new
 
-    def send(self, parcel: Parcel) -> bool:
+    def send(self, sample: Sample) -> bool:
         """Send a message if there is a credit, and memory for it; return whether it was sent.
 
         Tensors on a device are copied in the order of the work behind them. The message leaves when the copies are
@@ -162,7 +162,7 @@ class Sender(End):
             raise LinkError(f"link {self.terms.name!r}: a message is sent after the end")
         if machine.peer_ended or machine.credits <= len(self._outbox):
             return False
-        data, acq_timestamp, metadata, _ = parcel
+        data, acq_timestamp, metadata, _ = sample
         if not (metadata or self._outbox):
             usual = encode_array(data, acq_timestamp)
             if usual is not None and (self._is_local or usual[3] <= MAX_INLINE):
@@ -382,7 +382,7 @@ class Sender(End):
                 self._release_if_done()
             self._after_lock()
             if error is not None:
-                self._on_event()
+                self.on_event()
 
         try:
             self._copies.start(copies, is_copied)

@@ -1,4 +1,4 @@
-"""Terms: what both ends of a link are given alike, and Parcel: what they are given to carry."""
+"""Terms: what both ends of a link are given alike, and Sample: what they are given to carry."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Terms:
         return f"{self.name}|{self.size}|{self.policy.name}|{self.max_bytes}|{self.silence}".encode()[:4096]
 
 
-class Parcel(NamedTuple):
+class Sample(NamedTuple):
     """A message on its way: its data, its acquisition time and its metadata.
 
     `number` is the number of messages before it on the link, where it was received.

@@ -23,17 +23,14 @@ from headrace.operators.messages import place_of, tensors_of
 from headrace.operators.tensor_operator import TensorOperator
 from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.tensor.copies import HostMemory, copy_from_pinned
-from headrace.viewer import camera as cameras
 from headrace.viewer import formats, keys
-from headrace.viewer.callbacks import CALLBACKS, Callbacks
-from headrace.viewer.camera import Camera, vector
-from headrace.viewer.camera_control import CameraControl
+from headrace.viewer.callbacks import Callbacks
 from headrace.viewer.canvas import Canvas
 from headrace.viewer.choice import chosen_outlets
 from headrace.viewer.display import Display, Outlet, OutletError, Scene
-from headrace.viewer.events import CloseEvent, Event
+from headrace.viewer.events import CALLBACKS
 from headrace.viewer.input_spec import InputSpec, input_specs
-from headrace.viewer.layers import THREE_D, LayerError, guess, match
+from headrace.viewer.layers import LayerError, guess, match, refuse_3d
 from headrace.viewer.renderer import Renderer, color_table
 
 if TYPE_CHECKING:
@@ -45,10 +42,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace.viewer")
 
 # The ports that exist only if a parameter enables them.
-_OPTIONAL_INPUTS = ("render_buffer_input", "depth_buffer_input")
-_OPTIONAL_OUTPUTS = ("render_buffer_output", "depth_buffer_output", "camera_pose_output")
-_BUFFERS = (*_OPTIONAL_INPUTS, "render_buffer_output", "depth_buffer_output")
-_CAMERA_INPUTS = ("camera_eye_input", "camera_look_at_input", "camera_up_input")
+_BUFFER_INPUT, _BUFFER_OUTPUT = "render_buffer_input", "render_buffer_output"
 _LARGEST = 16384  # pixels
 _CONTROLS = 80  # pixels, of the page beside the picture
 # The number of frames whose copy to the host has not finished; a further one is dropped.
@@ -57,7 +51,7 @@ _MOST_COPIES = 2
 
 @declared
 class HolovizOp(TensorOperator):
-    """Shows images, shapes, text and depth maps: each tensor is a layer of the picture.
+    """Shows images, shapes and text: each tensor is a layer of the picture. Rerun shows layers in 3D, too.
 
     The picture is drawn on the host, on a thread of the viewer's own. `compute` hands over the newest tensors and
     returns; frames that come faster than they can be shown are dropped and counted. Tensors on a device are copied
@@ -68,12 +62,11 @@ class HolovizOp(TensorOperator):
     (see the page about the viewer in the documentation).
 
     Inputs: `receivers` takes any number of connections; a message is an array, or a dict of arrays by name.
-    `input_specs` takes a list of :class:`InputSpec`, which stay in effect until the next. `camera_eye_input`,
-    `camera_look_at_input` and `camera_up_input` take 3 numbers each.
+    `input_specs` takes a list of :class:`InputSpec`, which stay in effect until the next.
 
-    Memory: for `render_buffer_output`, one block of ``width * height * 4`` bytes for each frame, and as much for
-    `depth_buffer_output`, from `allocator`: on the device if a drawn tensor is, else on the host. None if the
-    buffer comes in. Beside that, pinned host memory of the size of the tensors on the device, reused.
+    Memory: for `render_buffer_output`, one block of ``width * height * 4`` bytes for each frame, from `allocator`:
+    on the device if a drawn tensor is, else on the host. None if the buffer comes in. Beside that, pinned host
+    memory of the size of the tensors on the device, reused.
 
     Parameters
     ----------
@@ -82,7 +75,7 @@ class HolovizOp(TensorOperator):
     *args
         Conditions and resources.
     allocator
-        Allocates the emitted buffers.
+        Allocates the emitted pictures.
     receivers
         Accepted for compatibility: connect operators with ``add_flow``.
     tensors
@@ -114,16 +107,8 @@ class HolovizOp(TensorOperator):
         Accepted for compatibility: a browser always waits for its display.
     display_color_space
         ``auto``, ``srgb_nonlinear`` or ``pass_through``; the spaces of HDR displays are refused.
-    enable_render_buffer_input, enable_render_buffer_output, enable_depth_buffer_input, enable_depth_buffer_output
-        Whether there are these ports. The render buffer is ``(height, width, 4)`` of uint8, the depth buffer
-        ``(height, width)`` of float32.
-    enable_camera_pose_output
-        Whether the camera's pose is emitted at `camera_pose_output`.
-    camera_pose_output_type
-        ``"projection_matrix"``: 16 floats, row by row; or ``"extrinsics_model"``: a
-        :class:`headrace.viewer.Pose3D`.
-    camera_eye, camera_look_at, camera_up
-        The camera of layers in 3D.
+    enable_render_buffer_input, enable_render_buffer_output
+        Whether there are the ports for a picture as an array, ``(height, width, 4)`` of uint8.
     key_callback, unicode_char_callback, mouse_button_callback, scroll_callback, cursor_pos_callback
         Called for the page's keys and mouse: ``(key, action, modifiers)``, ``(code_point)``,
         ``(button, action, modifiers)``, ``(x_offset, y_offset)`` and ``(x, y)`` in pixels of the picture. Callbacks
@@ -158,7 +143,6 @@ class HolovizOp(TensorOperator):
     KeyAndButtonAction: ClassVar[TypeAlias] = keys.KeyAndButtonAction
     KeyModifiers: ClassVar[TypeAlias] = keys.KeyModifiers
     MouseButton: ClassVar[TypeAlias] = keys.MouseButton
-    Pose3D: ClassVar[TypeAlias] = cameras.Pose3D
 
     if TYPE_CHECKING:  # no parameter
         window_close_condition: InitVar[BooleanCondition | None] = argument(default=None)
@@ -192,15 +176,6 @@ class HolovizOp(TensorOperator):
     )
     enable_render_buffer_input: bool = False
     enable_render_buffer_output: bool = False
-    enable_depth_buffer_input: bool = False
-    enable_depth_buffer_output: bool = False
-    enable_camera_pose_output: bool = False
-    camera_pose_output_type: str = parameter(
-        default="projection_matrix", choices=("projection_matrix", "extrinsics_model")
-    )
-    camera_eye: Sequence[float] = (0.0, 0.0, 1.0)
-    camera_look_at: Sequence[float] = (0.0, 0.0, 0.0)
-    camera_up: Sequence[float] = (0.0, 1.0, 0.0)
     interrupt_app_on_window_close: bool = False
     font_path: str = parameter(default="", check=lambda given: _check_font(given))
 
@@ -217,7 +192,7 @@ class HolovizOp(TensorOperator):
         given = {named.name: named.value for named in named_values(args)} | kwargs
         self._enabled = {
             port
-            for port in (*_OPTIONAL_INPUTS, *_OPTIONAL_OUTPUTS)
+            for port in (_BUFFER_INPUT, _BUFFER_OUTPUT)
             if isinstance(given.get(f"enable_{port}"), (bool, np.bool_, int)) and given[f"enable_{port}"]
         }
         condition = window_close_condition or BooleanCondition(fragment, name="window_close_condition")
@@ -246,14 +221,11 @@ class HolovizOp(TensorOperator):
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the ports."""
         spec.input("receivers", size=IOSpec.ANY_SIZE)
-        for port in ("input_specs", *_CAMERA_INPUTS):
-            spec.input(port).condition(ConditionType.NONE)
-        for port in _OPTIONAL_INPUTS:
-            if port in self._enabled:
-                spec.input(port)
-        for port in _OPTIONAL_OUTPUTS:
-            if port in self._enabled:
-                spec.output(port)
+        spec.input("input_specs").condition(ConditionType.NONE)
+        if _BUFFER_INPUT in self._enabled:
+            spec.input(_BUFFER_INPUT)
+        if _BUFFER_OUTPUT in self._enabled:
+            spec.output(_BUFFER_OUTPUT)
 
     @property
     def frames_received(self) -> int:
@@ -288,13 +260,6 @@ class HolovizOp(TensorOperator):
         self._specs = list(self._renderer.specs)
         self._changed_specs: list[InputSpec] = []
         self._matched: tuple[dict[str, Any], list[InputSpec]] = {}, []
-        camera = Camera(
-            vector(self.camera_eye, f"camera_eye of {where}"),
-            vector(self.camera_look_at, f"camera_look_at of {where}"),
-            vector(self.camera_up, f"camera_up of {where}"),
-        )
-        self._control = CameraControl(camera, self.width, self.height)
-        self._has_3d = False
         # Scenes whose copy to the host may not have finished, with the event that it has.
         self._in_flight: dict[int, tuple[Scene, Any]] = {}
         self._memory = HostMemory()
@@ -305,22 +270,20 @@ class HolovizOp(TensorOperator):
         """Check what was received and hand it over; draw it here only for an output."""
         self._raise_failure()
         tensors = self._receive_tensors(op_input)
-        self._receive_camera(op_input)
         try:
             specs = self._match(op_input.receive("input_specs"), tensors)
+            if not self._shows_3d:
+                refuse_3d(specs)
         except LayerError as error:
             raise LayerError(f"operator {self.name!r}, input 'receivers': {error}") from None
-        self._has_3d = any(spec.type in THREE_D for spec in specs)
         tensors = {spec.tensor_name: tensors[spec.tensor_name] for spec in specs}
         is_on_device = any(tensor.device.is_cuda for tensor in tensors.values())
         stream = op_input.receive_cuda_stream("receivers") if is_on_device else None
-        scene = Scene(specs, tensors, self._control.camera, time=context.timestamp / 1e9)
-        if not self._enabled.isdisjoint(_BUFFERS):
-            self._draw_buffers(op_input, op_output, scene, stream)
+        scene = Scene(specs, tensors, time=context.timestamp / 1e9)
+        if self._enabled:
+            self._draw_buffer(op_input, op_output, scene, stream)
         elif self._display is not None:
             self._hand_over(self._display, scene, stream)
-        if "camera_pose_output" in self._enabled:
-            op_output.emit(self._pose(scene.camera), "camera_pose_output")
 
     def stop(self) -> None:
         """Close what shows the pictures, and end the viewer's threads."""
@@ -351,6 +314,8 @@ class HolovizOp(TensorOperator):
 
     def _open_outlets(self) -> None:
         names, are_named = chosen_outlets(self.outlets, os.environ, self.headless, f"operator {self.name!r}")
+        # Without any outlet nothing is shown, and so nothing is missing of what is.
+        self._shows_3d = any(map(_is_rerun, names)) or not (names or self._enabled)
         outlets: list[Outlet] = []
         try:
             for name in names:
@@ -377,7 +342,7 @@ class HolovizOp(TensorOperator):
                     raise
                 _log.warning("viewer %r shows nothing: %s", self.name, error)
                 return None
-        if name in ("rerun", "rerun-web") or name.lower().endswith(".rrd"):
+        if _is_rerun(name):
             from headrace.viewer.rerun_outlet import RerunOutlet
 
             target = {"rerun": "window", "rerun-web": "web"}.get(name) or str(path_of_start(name, self))
@@ -403,14 +368,14 @@ class HolovizOp(TensorOperator):
             port=int(port),
             token=os.environ.get("HEADRACE_VIEW_TOKEN", ""),
             is_fullscreen=self.fullscreen,
-            on_event=self._on_event,
+            on_event=self._callbacks.add,
             on_watch=lambda: None if self._display is None else self._display.wake(),
             statistics=lambda: {
                 "received": self.frames_received,
                 "shown": self.frames_shown,
                 "dropped": self.frames_dropped,
             },
-            draw=lambda scene, specs: self._renderer.draw(specs, scene.arrays, scene.camera).pixels,
+            draw=lambda scene, specs: self._renderer.draw(specs, scene.arrays).pixels,
             on_switch=lambda: None if self._display is None else self._display.show_again(),
         )
         self.url = page.url
@@ -418,12 +383,6 @@ class HolovizOp(TensorOperator):
         return page
 
     # Events of the page; called on its threads.
-
-    def _on_event(self, event: Event) -> None:
-        if self._has_3d and not isinstance(event, CloseEvent):
-            self._control.handle(event)
-        if self._callbacks is not None:
-            self._callbacks.add(event)
 
     def _on_close(self, call: Callable[[], None]) -> None:
         self._close_condition.disable_tick()
@@ -439,19 +398,6 @@ class HolovizOp(TensorOperator):
             for name, tensor in tensors_of(message, self, "receivers").items():
                 tensors.setdefault(name, tensor)  # the first of a name counts; later ones are drawn above it
         return tensors
-
-    def _receive_camera(self, op_input: Any) -> None:
-        camera = self._control.camera
-        values = {"eye": camera.eye, "look_at": camera.look_at, "up": camera.up}
-        has_changed = False
-        for port in _CAMERA_INPUTS:
-            message = op_input.receive(port)
-            if message is not None:
-                key = port.removeprefix("camera_").removesuffix("_input")
-                values[key] = vector(message, f"operator {self.name!r}, input {port!r}: the message")
-                has_changed = True
-        if has_changed:
-            self._control.set(Camera(**values))
 
     def _match(self, message: Any, tensors: dict[str, Tensor]) -> list[InputSpec]:
         """Return the specifications of this compute, resolved."""
@@ -503,33 +449,24 @@ class HolovizOp(TensorOperator):
             for name, tensor in tensors.items()
         }
 
-    def _draw_buffers(
+    def _draw_buffer(
         self, op_input: Any, op_output: Any, scene: Scene, stream: gpu.StreamHandle | None
     ) -> None:
         """Draw the picture in the order of the pipeline, and emit it."""
-        size = (self.height, self.width)
-        buffers: dict[str, tuple[Tensor, bool]] = {}
-        for kind, shape, dtype in (("render", (*size, 4), np.dtype("u1")), ("depth", size, np.dtype("f4"))):
-            if f"{kind}_buffer_input" in self._enabled:
-                port = f"{kind}_buffer_input"
-                tensor = self._received_buffer(op_input.receive(port), port, shape, dtype)
-                if tensor.device.is_cuda:
-                    stream = op_input.receive_cuda_stream(port)
-                buffers[kind] = tensor, f"{kind}_buffer_output" in self._enabled
-            elif f"{kind}_buffer_output" in self._enabled:
-                buffers[kind] = Workplace(self.name, self.allocator, stream).empty(shape, dtype), True
+        shape, dtype = (self.height, self.width, 4), np.dtype("u1")
+        if _BUFFER_INPUT in self._enabled:
+            buffer = self._received_buffer(op_input.receive(_BUFFER_INPUT), shape, dtype)
+            if buffer.device.is_cuda:
+                stream = op_input.receive_cuda_stream(_BUFFER_INPUT)
+        else:
+            buffer = Workplace(self.name, self.allocator, stream).empty(shape, dtype)
         scene.canvas = canvas = Canvas(self.width, self.height)
         scene.arrays = self._on_host(scene.arrays, stream)
-        results = {
-            kind: np.asarray(tensor) if stream is None else self._memory.array(tensor.shape, tensor.dtype)
-            for kind, (tensor, _) in buffers.items()
-        }
+        result = np.asarray(buffer) if stream is None else self._memory.array(shape, dtype)
 
         def draw() -> None:
-            self._renderer.draw(scene.specs, scene.arrays, scene.camera, canvas)
-            for kind, result in results.items():
-                picture = canvas.pixels if kind == "render" else canvas.depth
-                result[...] = picture.reshape(result.shape)
+            self._renderer.draw(scene.specs, scene.arrays, canvas)
+            result[...] = canvas.pixels
             if self._display is not None:
                 self._display.hand_over(scene)
 
@@ -541,25 +478,20 @@ class HolovizOp(TensorOperator):
 
         if stream is None:
             draw()
-        else:  # between two pieces of the stream's work: after the copies to the host, before those back
+        else:  # between two pieces of the stream's work: after the copies to the host, before that back
             gpu.launch_host(stream, draw_on_stream)
-            for kind, (tensor, _) in buffers.items():
-                copy_from_pinned(tensor, results[kind], stream)
-        for kind, (tensor, is_emitted) in buffers.items():
-            if is_emitted:
-                port = f"{kind}_buffer_output"
-                op_output.emit(TensorMap({port: tensor}), port)
+            copy_from_pinned(buffer, result, stream)
+        if _BUFFER_OUTPUT in self._enabled:
+            op_output.emit(TensorMap({_BUFFER_OUTPUT: buffer}), _BUFFER_OUTPUT)
 
-    def _received_buffer(
-        self, message: Any, port: str, shape: tuple[int, ...], dtype: np.dtype[Any]
-    ) -> Tensor:
+    def _received_buffer(self, message: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
+        port = _BUFFER_INPUT
         where = place_of(self, port)
         found = list(tensors_of(message, self, port).values())
         if len(found) != 1:
             raise ValueError(f"{where}: a message must be one tensor to draw to, and this has {len(found)}")
         tensor = found[0]
-        shapes = (shape, (*shape, 1)) if len(shape) == 2 else (shape,)
-        if tensor.shape not in shapes or tensor.dtype != dtype or not tensor.is_contiguous():
+        if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_contiguous():
             raise ValueError(
                 f"{where}: the buffer must be {shape} of {dtype}, contiguous; it has the shape {tensor.shape} "
                 f"and the dtype {tensor.dtype}"
@@ -568,10 +500,9 @@ class HolovizOp(TensorOperator):
             raise ValueError(f"{where}: the buffer is read-only; send one that can be drawn to")
         return tensor
 
-    def _pose(self, camera: Camera) -> Any:
-        if self.camera_pose_output_type == "extrinsics_model":
-            return camera.pose()
-        return tuple(camera.projection(self.width / self.height).ravel().tolist())
+
+def _is_rerun(outlet: str) -> bool:
+    return outlet in ("rerun", "rerun-web") or outlet.lower().endswith(".rrd")
 
 
 def _refuse_exclusive_display(value: bool) -> None:

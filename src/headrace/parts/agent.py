@@ -253,7 +253,7 @@ class AgentServer:
             raise interrupt
 
     def _look(self) -> float:
-        """Return the seconds until the next look whether the driver can be reached."""
+        """Return the seconds until the next check whether the driver can be reached."""
         left = self._channel.look()
         if left is None:
             raise self._lost()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.core.time_base import TimeBase
     from headrace.parts.cut_flow import FlowCounts
     from headrace.parts.failures import Failure
-    from headrace.parts.forwarding import PartGraph, Wishes
+    from headrace.parts.forwarding import Interests, PartGraph
     from headrace.parts.idleness import IdleReport
     from headrace.parts.launch import Launch
     from headrace.parts.part_progress import PartProgress
@@ -61,7 +61,7 @@ class Assignment:
     """When the clock of the run began, by the clock of the driver."""
     environment: dict[str, str] = field(default_factory=dict)
     """The variables of headrace that the driver has, for a process that does not inherit them."""
-    wishes: Wishes | None = None
+    interests: Interests | None = None
     """What the watchers of the driver want to know of the run; None if there are none."""
     is_here: bool = True
     """Whether the driver has started it, and reads its pipes."""
@@ -387,7 +387,7 @@ class Channel:
         return self._connection.fileno()
 
     def look(self) -> float | None:
-        """Look whether the other host answers; return the seconds until the next look, or None if it is cut off."""
+        """Look whether the other host answers; return the seconds until the next check, None if it is cut off."""
         left = self._reachability.look(self._connection)
         self.is_cut |= left is None
         if self._reachability.is_overdue and not self.is_cut:

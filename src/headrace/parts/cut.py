@@ -106,16 +106,6 @@ class Cut:
         if operator is not None:
             operator.connect(link)
 
-    def listener(self, name: str) -> Callable[[], None]:
-        """Return what the link of a flow calls, from any thread, when something has happened to it."""
-
-        def on_event() -> None:
-            operator = self._operators.get(name)
-            if operator is not None:
-                operator.on_event()
-
-        return on_event
-
     def end_flow(self, name: str) -> None:
         """Let a flow end whose link has failed: the receiver of its messages sees the end of the stream."""
         self._operators[name].give_up()

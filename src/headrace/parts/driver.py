@@ -443,7 +443,7 @@ class Driver:
             self._carry_out(self.supervisor.stop(now))
         for part, process in self._processes.items():
             self.supervisor.beat(part, process.beat)
-        # With the time from before: all may have been stopped since, which is noticed at the next look.
+        # With the time from before: all may have been stopped since, which is noticed at the next check.
         self._carry_out(self.supervisor.tick(now))
         for channel in self._channels():
             if channel.wants_write:
@@ -479,14 +479,14 @@ class Driver:
                 _log.warning("%s", text, extra=fields_of(self._application))
 
     def _look(self) -> float:
-        """Do without the hosts that are cut off; return the seconds until the next look."""
+        """Do without the hosts that are cut off; return the seconds until the next check."""
         processes = [each for each in self._processes.values() if each.channel is not None]
-        looks = {channel: channel.look() for channel in self._channels()}
+        answers = {channel: channel.look() for channel in self._channels()}
         for process in processes:  # of which some may be gone because of another
-            if process.channel is not None and looks[process.channel] is None:
+            if process.channel is not None and answers[process.channel] is None:
                 self._cut_off(process)
         for channel in list(self._agents):
-            if looks[channel] is None:
+            if answers[channel] is None:
                 self._lose_agent(channel, "is cut off")
         now = monotonic()
         for process in [each for each, until in self._ending.items() if now >= until]:
@@ -495,7 +495,9 @@ class Driver:
             self._unreached.remove(each)
             self._replace(each)
         left = [until - now for until in (*self._ending.values(), *(each.until for each in self._unreached))]
-        return min((*left, *(seconds for seconds in looks.values() if seconds is not None)), default=_LONGEST)
+        return min(
+            (*left, *(seconds for seconds in answers.values() if seconds is not None)), default=_LONGEST
+        )
 
     def _look_within(self, seconds: float) -> float:
         """Look again after so many seconds at the latest; return when that is."""
@@ -622,11 +624,11 @@ class Driver:
         return found
 
     def _assignment(self, process: Process) -> Assignment:
-        wishes = None
+        interests = None
         if self._joined is not None:
-            from headrace.parts.forwarding import Wishes
+            from headrace.parts.forwarding import Interests
 
-            wishes = Wishes.of(self._joined.watchers)
+            interests = Interests.of(self._joined.watchers)
         return Assignment(
             process.part,
             self._launch,
@@ -634,7 +636,7 @@ class Driver:
             self._control.run_id,
             self._began,
             {} if self._hosting.is_here else process.environment,
-            wishes,
+            interests,
             is_here=self._hosting.is_here,
             is_heard=self._hosting.is_heard,
         )

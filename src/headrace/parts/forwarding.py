@@ -38,7 +38,7 @@ _WANTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Interests:
     """What the watchers of the driver want to know, together."""
 
     flags: dict[str, bool]
@@ -46,8 +46,8 @@ class Wishes:
     longest_period: float
 
     @classmethod
-    def of(cls, watchers: Sequence[Watcher]) -> Wishes:
-        """Return the wishes of some watchers."""
+    def of(cls, watchers: Sequence[Watcher]) -> Interests:
+        """Return the interests of some watchers."""
         return cls(
             {name: any(getattr(watcher, name) for watcher in watchers) for name in _WANTS},
             min(watcher.period for watcher in watchers),
@@ -220,14 +220,14 @@ class Forwarder(Watcher):
     ----------
     send
         Sends the graph, and then the content of each round.
-    wishes
+    interests
         What the other end wants to know.
     """
 
-    def __init__(self, send: Callable[[PartGraph | bytes], object], wishes: Wishes) -> None:
+    def __init__(self, send: Callable[[PartGraph | bytes], object], interests: Interests) -> None:
         self._send = send
-        self.period, self.longest_period = wishes.period, wishes.longest_period
-        for name, is_wanted in wishes.flags.items():
+        self.period, self.longest_period = interests.period, interests.longest_period
+        for name, is_wanted in interests.flags.items():
             setattr(self, name, is_wanted)
         self._known = 0
         self._round = Round()

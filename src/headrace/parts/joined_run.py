@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.core.condition import Condition
 from headrace.core.error_policy import FaultCounts
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.observe.events.flow_tables import FlowTables
@@ -291,7 +292,7 @@ class JoinedRun:
                 batch.arrivals = [_without_producers(_from_link(each), cut) for each in batch.arrivals]
                 self._waiting[batch.operator].append(batch)
         for link in self._links.values():
-            made = link.take(self._lane)
+            made = link.take(self._track)
             if made is not None:
                 self._waiting[link.operator].append(made)
         if found.drops:
@@ -304,10 +305,10 @@ class JoinedRun:
         """Return a number for a thread, which several processes may know by the same one; 0 stays 0."""
         return self._threads.setdefault((part, ident), len(self._threads) + 1) if ident else 0
 
-    def _lane(self, link: _Link, lane: int) -> int:
+    def _track(self, link: _Link, track: int) -> int:
         """Return a number for a track of a link, on which its messages do not overlap."""
         assert self.run is not None
-        thread = self._thread(f"link {link.operator.name}", lane + 1)
+        thread = self._thread(f"link {link.operator.name}", track + 1)
         self.run.threads.setdefault(thread, ("links", link.operator.name))
         return thread
 
@@ -379,7 +380,7 @@ class _Link:
         # When each message left and arrived, and what is known of it in the queue of the sender, in order.
         self._times: dict[str, list[int]] = {"sends": [], "receives": []}
         self._arrivals: list[Arrivals] = []
-        self._lanes: list[int] = []
+        self._tracks: list[int] = []
 
     def add_times(self, end: str, times: list[int]) -> None:
         """Add when messages were sent, or taken."""
@@ -389,7 +390,7 @@ class _Link:
         """Add messages that left the queue of the sender."""
         self._arrivals += arrivals
 
-    def take(self, lane_of: Any) -> Computes | None:
+    def take(self, track_of: Any) -> Computes | None:
         """Return the messages of which everything is known, as computes; None if there are none."""
         sent, taken = self._times["sends"], self._times["receives"]
         count = min(len(sent), len(taken), sum(len(each.compute) for each in self._arrivals))
@@ -405,7 +406,7 @@ class _Link:
             arrived, compute=compute, received=started, emitted=np.minimum(arrived.emitted, started)
         )
         self.first += count
-        lanes = [lane_of(self, lane) for lane in self._find_lanes(started.tolist(), ended.tolist())]
+        tracks = [track_of(self, track) for track in self._find_tracks(started.tolist(), ended.tolist())]
         emissions = [
             Emissions(
                 queue,
@@ -427,7 +428,7 @@ class _Link:
             int(compute[0]),
             started,
             ended,
-            np.array(lanes, np.int64),
+            np.array(tracks, np.int64),
             np.ones(count, np.bool_),
             [arrived],
             [],
@@ -443,17 +444,18 @@ class _Link:
         self._arrivals = [Arrivals(queue, **{name: column[count:] for name, column in known.items()})]
         return Arrivals(queue, **{name: column[:count] for name, column in known.items()})
 
-    def _find_lanes(self, started: list[int], ended: list[int]) -> Iterator[int]:
+    def _find_tracks(self, started: list[int], ended: list[int]) -> Iterator[int]:
         """Yield for each message a track that is free when it is sent."""
-        lanes = self._lanes
+        tracks = self._tracks
         for began, end in zip(started, ended, strict=True):
-            lane = next((lane for lane, free in enumerate(lanes) if free <= began), len(lanes))
-            lanes[lane : lane + 1] = [end]
-            yield lane
+            track = next((track for track, free in enumerate(tracks) if free <= began), len(tracks))
+            tracks[track : track + 1] = [end]
+            yield track
 
 
-# Of an operator of another process that the driver has not composed.
+# Of an operator of another process that the driver has not composed: it may have any condition.
 _NO_STATE = SimpleNamespace(live_parameters={}, live_state=None)
+_UNKNOWN = {"unknown": Condition(name="unknown")}
 
 
 class _Part:
@@ -506,7 +508,7 @@ class _Part:
         for each in graph.operators[len(self.operators) :]:
             composed = (
                 self._composed.get(each.name)
-                or type(each.kind, (), {"_headrace": _NO_STATE, "conditions": {}})()
+                or type(each.kind, (), {"_headrace": _NO_STATE, "conditions": _UNKNOWN})()
             )
             operator = OperatorInfo(
                 each.name, 0, slice=each.slice, sm_count=each.sm_count, node=_NodeCounts(composed)

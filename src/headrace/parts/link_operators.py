@@ -36,7 +36,7 @@ from headrace.core.inner import Inner
 from headrace.core.operator import InnerOperator, Operator
 from headrace.core.ports import IOSpec
 from headrace.link.loop import default_loop
-from headrace.link.terms import Parcel
+from headrace.link.terms import Sample
 from headrace.parts.cut_flow import FlowCounts
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ _FAULT = IOSpec.QueuePolicy.FAULT
 class _Link(Protocol):
     """What the two ends of a link have in common (`headrace.link.end`)."""
 
+    on_event: Callable[[], object]
+    """Called, from any thread, when something has happened at the link."""
+
     @property
     def failure(self) -> BaseException | None:
         """Why the link failed, if it has."""
@@ -79,7 +82,7 @@ class _Link(Protocol):
 class SendingLink(_Link, Protocol):
     """The end of a link that messages leave from."""
 
-    def send(self, parcel: Parcel) -> bool:
+    def send(self, sample: Sample) -> bool:
         """Send a message; return False if there is no credit or no memory for it, which is told of later."""
 
     @property
@@ -100,7 +103,7 @@ class ReceivingLink(_Link, Protocol):
     def arrived(self) -> int:
         """How many messages arrived, taken or not, and the end of the stream."""
 
-    def take(self) -> Parcel | None:
+    def take(self) -> Sample | None:
         """Return the next message that arrived, or None."""
 
     def give_credits(self, count: int) -> None:
@@ -118,12 +121,13 @@ class AbsentLink:
     def __init__(self, failure: BaseException | None = None) -> None:
         self.failure = failure
         self.has_ended = failure is None
+        self.on_event: Callable[[], object] = lambda: None
 
-    def send(self, parcel: Parcel) -> bool:
+    def send(self, sample: Sample) -> bool:
         """Send nothing."""
         return False
 
-    def take(self) -> Parcel | None:
+    def take(self) -> Sample | None:
         """Return None: nothing arrives."""
         return None
 
@@ -205,6 +209,7 @@ class LinkOperator(Operator):
 
     def connect(self, link: Any) -> None:
         """Use a link, from the next compute on; in the place of one that failed, perhaps."""
+        link.on_event = self.on_event
         self._next_links.append(link)
         self._has_failed = False
         if self.is_done:
@@ -545,7 +550,7 @@ class SendToPart(LinkOperator):
                 return True
         sent = 0 if self._now is None else self._now()
         try:
-            is_sent = link.send(_new(Parcel, (*open_message(message), -1)))
+            is_sent = link.send(_new(Sample, (*open_message(message), -1)))
         except LinkError as error:
             if error is not link.failure:
                 raise
@@ -886,11 +891,11 @@ class ReceiveFromPart(LinkOperator):
         if not self.flow.is_shared:  # several count their own messages there
             queue.state.is_awaited_elsewhere = self._keeps_places and taken > self.flow.size - self.flow.room
 
-    def _pass_on(self, take: Callable[[], Parcel | None], queue: Any) -> None:
+    def _pass_on(self, take: Callable[[], Sample | None], queue: Any) -> None:
         self._has_more = True
         while not self._keeps_places or len(queue) < queue.limit:
-            parcel = take()
-            if parcel is None:
+            sample = take()
+            if sample is None:
                 self._has_more = False
                 return
             if self._now is not None:
@@ -899,7 +904,7 @@ class ReceiveFromPart(LinkOperator):
             self._arrived += 1
             self._here += 1
             self._note_places(queue)
-            data, acq_timestamp, metadata, _ = parcel
+            data, acq_timestamp, metadata, _ = sample
             message = seal_message(data, acq_timestamp, metadata)
             behind = self._behind.queues[0]
             if len(behind) < behind.capacity:

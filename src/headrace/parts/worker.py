@@ -100,7 +100,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace.parts")
 _PR_SET_PDEATHSIG = 1
 BEAT = 0.5  # seconds, when the links wake the process up anyway
-_LOOKS = 10  # in a second
+_CHECKS = 10  # in a second
 _CHUNK = 1 << 16  # bytes of output that are passed on at once
 _CONNECTING = 10  # seconds within which another part connects a link, as `link.connect`
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
@@ -211,14 +211,14 @@ class Speech:
         """Wait until the driver was sent all of it; the streams lead elsewhere now.
 
         A child may have kept a stream, so this ends when nothing was passed on for a second, or as much as a pipe
-        holds: all else was written later. The second has ten looks: a process that was stopped meanwhile has not
+        holds: all else was written later. The second has ten checks: a process that was stopped meanwhile has not
         had its time.
         """
         until = [passed + self._most_under_way for passed in self._passed]
         for place, thread in enumerate(self._threads):
-            passed, looks = self._passed[place], 0
-            while looks < _LOOKS and passed < until[place] and not waits.join(thread, 1.0 / _LOOKS):
-                looks = looks + 1 if self._passed[place] == passed else 0
+            passed, checks = self._passed[place], 0
+            while checks < _CHECKS and passed < until[place] and not waits.join(thread, 1.0 / _CHECKS):
+                checks = checks + 1 if self._passed[place] == passed else 0
                 passed = self._passed[place]
 
 
@@ -369,11 +369,11 @@ class Worker:
         application._headrace.watchers = [
             each for each in application._headrace.watchers if not each.spans_parts
         ]
-        wishes = self.assignment.wishes
-        if wishes is not None:
+        interests = self.assignment.interests
+        if interests is not None:
             from headrace.parts.forwarding import Forwarder
 
-            forwarder = Forwarder(lambda content: self.channel.send(Seen(content)), wishes)
+            forwarder = Forwarder(lambda content: self.channel.send(Seen(content)), interests)
             application._headrace.watchers.append(forwarder)
 
     def report(self, outcome: Outcome | None, failure: BaseException | None) -> None:
@@ -434,20 +434,20 @@ class Worker:
         kind: Any = Sender if flow.source == cut.part else Receiver
         port = self._port
         coming = port.send_to(address, name, epoch) if kind is Sender else port.arrival(name, epoch)
-        link = kind(self._await(coming, flow), terms_of(flow, epoch), cut.listener(name))
+        link = kind(self._await(coming, flow), terms_of(flow, epoch), lambda: None)
         self._links[name] = self._peer(flow), link
         cut.connect(name, link)
 
     def _await(self, coming: Future[Any], flow: CutFlow) -> Any:
         """Wait for a link and return its carrier; fail if it does not come, or if its part is lost.
 
-        Its time is that of an attempt to connect, or a second if the run is to end. It is counted in looks: a
+        Its time is that of an attempt to connect, or a second if the run is to end. It is counted in checks: a
         process that was stopped meanwhile has not had it.
         """
-        peer, looks = self._peer(flow), 0
-        while not waits.wait_for_futures([coming], 1.0 / _LOOKS):
-            looks += 1
-            if peer in self._lost or looks >= (_LOOKS if self._is_stopped else _CONNECTING * _LOOKS):
+        peer, checks = self._peer(flow), 0
+        while not waits.wait_for_futures([coming], 1.0 / _CHECKS):
+            checks += 1
+            if peer in self._lost or checks >= (_CHECKS if self._is_stopped else _CONNECTING * _CHECKS):
                 coming.cancel()
                 raise PeerLost(f"link {flow.name!r}: fragment {peer!r} could not be connected")
         return coming.result()

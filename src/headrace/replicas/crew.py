@@ -47,7 +47,7 @@ JOBS_AHEAD = 2
 """How many jobs of one replica may be done and not collected."""
 
 
-class Lane:
+class Worker:
     """One replica and its jobs.
 
     The distributor alone changes `given`, the replica `done`. `finished`, `sent` and `collected` are changed under
@@ -101,7 +101,7 @@ class Lane:
     def finish(self) -> None:
         """Note that a job is done; in the thread of the replica."""
         crew = self.crew
-        number, collector = crew.lanes.index(self), crew.collector
+        number, collector = crew.workers.index(self), crew.collector
         if collector is not None:
             with self.lock:
                 counts = {}
@@ -120,7 +120,7 @@ class Crew:
 
     Attributes
     ----------
-    lanes
+    workers
         The replicas and their jobs.
     is_ordered
         Whether results are collected in the order of their jobs.
@@ -135,7 +135,7 @@ class Crew:
     distributor: Distributor
 
     def __init__(self, is_ordered: bool) -> None:
-        self.lanes: list[Lane] = []
+        self.workers: list[Worker] = []
         self.is_ordered = is_ordered
         self.collector: Collector | None = None
         self.free = ReplicaFree(self)
@@ -151,20 +151,20 @@ class Crew:
         self.free.notify_scheduler()
         self.results.notify_scheduler()
 
-    def find_free(self) -> Lane | None:
+    def find_free(self) -> Worker | None:
         """Return the first replica that can be given a job."""
-        return next((lane for lane in self.lanes if lane.is_free), None)
+        return next((worker for worker in self.workers if worker.is_free), None)
 
-    def pass_left(self, lane: Lane) -> None:
+    def pass_left(self, worker: Worker) -> None:
         """Hand the messages that are left to a replica without a job, if there are any; with the lock held.
 
         The distributor computes no more. Until then they stay in its queues, where they are counted.
         """
-        if not self.has_left or lane.is_over or lane.given != lane.done:
+        if not self.has_left or worker.is_over or worker.given != worker.done:
             return
         self.has_left = False
         node: Any = self.distributor._headrace.node
-        number = self.lanes.index(lane)
+        number = self.workers.index(worker)
         kept = {queue.port for queue in node.inputs if queue.policy is IOSpec.QueuePolicy.LATEST}
         passed: set[str] = set()
         while any(queue.port not in passed for queue in node.inputs if queue):
@@ -179,8 +179,8 @@ class Crew:
 
     def find_finished(self) -> int | None:
         """Return the number of the replica whose results are collected next, if they are there."""
-        for number, lane in enumerate(self.lanes):
-            if lane.finished and lane.finished[0][0] == self.next_collected:
+        for number, worker in enumerate(self.workers):
+            if worker.finished and worker.finished[0][0] == self.next_collected:
                 return number
         return None
 
@@ -225,23 +225,23 @@ class Distributor(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Move the messages of one job to a replica."""
         crew = self.crew
-        lane = crew.find_free()
-        assert lane is not None, "the condition holds"
-        number = crew.lanes.index(lane)
+        worker = crew.find_free()
+        assert worker is not None, "the condition holds"
+        number = crew.workers.index(worker)
         messages = op_input.take_messages()
         for name, place, message in messages:
             op_output.pass_message(message, job_port(name, number, place))
-        lane.ticket = crew.next_given
+        worker.ticket = crew.next_given
         crew.next_given += 1
-        lane.give(bool(messages))
+        worker.give(bool(messages))
 
     def end(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Let the messages that are left go to the end of a replica, now or when one has done its job."""
         crew = self.crew
         with crew.lock:
             crew.has_left = True
-            for lane in crew.lanes:
-                crew.pass_left(lane)
+            for worker in crew.workers:
+                crew.pass_left(worker)
 
     def set_live(self, name: str, value: Any) -> None:
         """Change a live parameter of all replicas."""
@@ -252,9 +252,9 @@ class Distributor(Operator):
         self.declared.set_knob(name, value)
 
 
-def job_port(name: str, lane: int, queue: int) -> str:
+def job_port(name: str, worker: int, queue: int) -> str:
     """Return the output of a distributor for one queue of an input of one replica."""
-    return f"{name}[{lane}]" if not queue else f"{name}[{lane}].{queue}"
+    return f"{name}[{worker}]" if not queue else f"{name}[{worker}].{queue}"
 
 
 class Collector(Operator):
@@ -278,10 +278,10 @@ class Collector(Operator):
             spec.input(name, size=IOSpec.ANY_SIZE).condition(ConditionType.NONE)
             spec.outputs[name] = self._declared.spec.outputs[name]
 
-    def queue(self, name: str, lane: int) -> Any:
+    def queue(self, name: str, worker: int) -> Any:
         """Return the queue of results of one output of one replica."""
         assert self._headrace.node is not None
-        return self._headrace.node.input_queues[name][lane]
+        return self._headrace.node.input_queues[name][worker]
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Move the results of one job on, or go on with them."""
@@ -300,13 +300,13 @@ class Collector(Operator):
         return any(self._taken.values())
 
     def _take(self, number: int) -> None:
-        lane = self.crew.lanes[number]
-        with lane.lock:
-            for name, messages in lane.finished[0][1].items():
+        worker = self.crew.workers[number]
+        with worker.lock:
+            for name, messages in worker.finished[0][1].items():
                 queue = self.queue(name, number)
                 self._taken[name].extend(queue.popleft() for _ in range(messages))
-                lane.collected[name] += messages
-            lane.finished.popleft()
+                worker.collected[name] += messages
+            worker.finished.popleft()
 
     def _send(self, op_output: Any) -> None:
         for name, items in self._taken.items():
@@ -315,16 +315,18 @@ class Collector(Operator):
 
     def end(self, op_input: Any, op_output: Any, context: Any) -> Iterator[None]:
         """Move on what is left, in order, and then what the ends of the replicas emitted, replica by replica."""
-        lanes = self.crew.lanes
+        workers = self.crew.workers
         while True:
             while self.has_taken:
                 self._send(op_output)
                 yield
-            places = [(lane.finished[0][0], number) for number, lane in enumerate(lanes) if lane.finished]
+            places = [
+                (worker.finished[0][0], number) for number, worker in enumerate(workers) if worker.finished
+            ]
             if not places:
                 break
             self._take(min(places)[1])
-        for number in range(len(lanes)):
+        for number in range(len(workers)):
             for name in self._outputs:
                 queue = self.queue(name, number)
                 while queue:
@@ -350,7 +352,7 @@ class ReplicaFree(_CrewCondition):
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY if a replica is free, and NEVER if all were stopped."""
-        if all(lane.is_over for lane in self.crew.lanes):
+        if all(worker.is_over for worker in self.crew.workers):
             return _NEVER
         return _WAIT if self.crew.find_free() is None else _READY
 
@@ -360,43 +362,43 @@ class JobWaiting(_CrewCondition):
 
     depends_on_ports = False
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, worker: Worker) -> None:
         super().__init__(name="a job")
-        self.lane = lane
+        self.worker = worker
 
     @property
     def port_names(self) -> tuple[str, ...]:
         """The inputs, whose messages are those of the job."""
-        return tuple(self.lane.operator.spec.inputs)
+        return tuple(self.worker.operator.spec.inputs)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY if there is a job whose messages have not been received."""
-        lane = self.lane
+        worker = self.worker
         node: Any = self._headrace.node
-        if lane.given == lane.done and node.inputs and all(queue.has_ended for queue in node.inputs):
+        if worker.given == worker.done and node.inputs and all(queue.has_ended for queue in node.inputs):
             return _NEVER
-        has_begun = lane.has_messages and not any(node.inputs)
-        return _READY if lane.given > lane.done and not has_begun else _WAIT
+        has_begun = worker.has_messages and not any(node.inputs)
+        return _READY if worker.given > worker.done and not has_begun else _WAIT
 
 
 class JobDone(_CrewCondition):
     """Notes that a replica has done its job; it never keeps the replica from running."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, worker: Worker) -> None:
         super().__init__(name="a job that is done")
-        self.lane = lane
+        self.worker = worker
 
     def on_execute(self, timestamp: int) -> None:
         """Finish the job, unless the function has more to yield for it."""
-        lane = self.lane
-        if has_more(lane.operator):
+        worker = self.worker
+        if has_more(worker.operator):
             return
         node: Any = self._headrace.node
         for queue in node.inputs:
             while queue:
                 queue.discard()
                 queue.dropped += 1
-        lane.finish()
+        worker.finish()
 
 
 class ResultReady(_CrewCondition):

@@ -14,7 +14,7 @@ from headrace.core.parameters import holder_of
 from headrace.core.ports import PortCondition
 from headrace.core.queues import queues_of
 from headrace.core.thread_pool import ThreadPool
-from headrace.replicas.crew import Collector, Crew, Distributor, Lane, job_port
+from headrace.replicas.crew import Collector, Crew, Distributor, Worker, job_port
 from headrace.replicas.process_replica import ProcessReplica
 
 if TYPE_CHECKING:
@@ -127,17 +127,17 @@ def _expand(
             args, keywords = operator._headrace.replication.creation
             replica = type(operator)(*args, **keywords)
         _copy_settings(operator, replica, number)
-        lane = Lane(crew, replica, outputs)
-        crew.lanes.append(lane)
+        worker = Worker(crew, replica, outputs)
+        crew.workers.append(worker)
         pool.add(replica)
-        inner += _give_jobs(operator, distributor, lane, number)
+        inner += _give_jobs(operator, distributor, worker, number)
         if collector is not None:
             results = collector.spec.every_input
             inner += [Flow(replica, name, collector, name, _ANY_NUMBER) for name in results]
-    for made in (distributor, collector, *(lane.operator for lane in crew.lanes)):
+    for made in (distributor, collector, *(worker.operator for worker in crew.workers)):
         if made is not None:
             made.fragment = operator.fragment  # which is a part of this one, perhaps
-    replicas = tuple(lane.operator for lane in crew.lanes)
+    replicas = tuple(worker.operator for worker in crew.workers)
     replication = operator._headrace.replication
     replication.distributor, replication.collector, replication.copies = distributor, collector, replicas
     distributor._headrace.replication.declared = operator
@@ -177,14 +177,14 @@ def let_run_for_jobs(replica: Operator) -> None:
         port.policy = None
 
 
-def _give_jobs(operator: Operator, distributor: Distributor, lane: Lane, number: int) -> list[Flow]:
+def _give_jobs(operator: Operator, distributor: Distributor, worker: Worker, number: int) -> list[Flow]:
     """Return the flows from the distributor to a replica: one for each queue of the operator."""
     flows = []
     for name, port in operator.spec.every_input.items():
         for place, queue in enumerate(queues_of(operator, port)):
             output = job_port(name, number, place)
             distributor.spec.output(output).condition(ConditionType.NONE)
-            flows.append(Flow(distributor, output, lane.operator, name, queue.size))
+            flows.append(Flow(distributor, output, worker.operator, name, queue.size))
     return flows
 
 

@@ -48,7 +48,7 @@ _MANY = 256  # messages at an output that is not connected
 _PATIENCE = 1.0  # seconds after which the main thread looks for signals in any case
 BEAT = 0.5
 """The seconds after which a process notes once more that it is alive."""
-# A process that is frozen, or that keeps the interpreter lock, notes nothing. It is given up after so many looks,
+# A process that is frozen, or that keeps the interpreter lock, notes nothing. It is given up after so many checks,
 # and not after a time: this process may have been stopped as well. A process that starts has more, since imports
 # take long.
 _SILENT, _SILENT_AT_START = 3, 63
@@ -80,7 +80,7 @@ class Creation(NamedTuple):
     """The levels of the loggers of the program, by name."""
 
 
-class Parcel(NamedTuple):
+class PortMessage(NamedTuple):
     """One message."""
 
     port: str
@@ -100,13 +100,13 @@ class Job(NamedTuple):
     """The time of the run."""
     live: dict[str, Any]
     knobs: dict[str, Any]
-    messages: list[Parcel]
+    messages: list[PortMessage]
 
 
 class Reply(NamedTuple):
     """What the process sends: the results of a job, or the error that it raised, with its traceback."""
 
-    results: list[Parcel]
+    results: list[PortMessage]
     error: BaseException | None = None
     traceback: str = ""
     stops: tuple[str | None, ...] = ()
@@ -304,11 +304,11 @@ class ProcessReplica(Operator):
     def _wait(self, process: BaseProcess, link: Connection, when: str) -> None:
         """Wait until the process has said something, or has ended; end it if it is frozen."""
         limit = _SILENT_AT_START if when == "while it started" else _SILENT
-        beat, looks = self._beat.value, 0
+        beat, checks = self._beat.value, 0
         while not connection.wait([link, process.sentinel], _PATIENCE):
-            looks = looks + 1 if self._beat.value == beat else 0
+            checks = checks + 1 if self._beat.value == beat else 0
             beat = self._beat.value
-            if looks == limit:
+            if checks == limit:
                 pid = process.pid
                 process.kill()
                 self.close()
@@ -326,7 +326,7 @@ class ProcessReplica(Operator):
         assert self._connection is not None
         live = _changed({name: getattr(self, name) for name in self.spec.params}, self._shown_values)
         knobs = _changed(dict(self._headrace.knobs.given), self._shown_knobs)
-        messages = [as_parcel(*taken) for taken in op_input.take_messages()]
+        messages = [as_port_message(*taken) for taken in op_input.take_messages()]
         try:
             send(self._connection, Job(context.timestamp, live, knobs, messages))
         except CrossingError as error:
@@ -362,14 +362,14 @@ def _context(preloaded: str) -> Any:
     return context
 
 
-def as_parcel(port: str, place: int, message: Any) -> Parcel:
+def as_port_message(port: str, place: int, message: Any) -> PortMessage:
     """Return a message from a queue as it is sent; wait for the device if it copies to the host."""
     if type(message) is Envelope:
         for _, _, event in message.all_fences():
             event.sync()
-    return Parcel(port, place, *open_message(message))
+    return PortMessage(port, place, *open_message(message))
 
 
-def as_message(result: Parcel) -> Any:
+def as_message(result: PortMessage) -> Any:
     """Return a message for a queue."""
     return seal_message(result.data, result.acq_timestamp, result.metadata)

@@ -56,7 +56,7 @@ def _description_of(publisher: Publisher) -> dict[str, Any]:
     receiver = Receiver(carrier, request.terms(), came.set)
     until = time.monotonic() + _PATIENCE
     try:
-        while (parcel := receiver.take()) is None:
+        while (sample := receiver.take()) is None:
             if (
                 receiver.failure is not None
                 or receiver.has_ended
@@ -64,7 +64,7 @@ def _description_of(publisher: Publisher) -> dict[str, Any]:
             ):
                 return {}
             came.clear()
-        description: dict[str, Any] = content_of(parcel)[2]
+        description: dict[str, Any] = content_of(sample)[2]
     except LinkError:
         return {}
     finally:

@@ -26,7 +26,7 @@ from headrace.core.errors import LinkError, PeerLost, TopicError
 from headrace.core.ports import IOSpec
 from headrace.link.listener import Listener
 from headrace.link.sender import Sender
-from headrace.link.terms import Parcel
+from headrace.link.terms import Sample
 from headrace.topics.discovery import check_topic, discoveries
 from headrace.topics.service_thread import ServiceThread
 from headrace.topics.subscribe_request import SubscribeRequest
@@ -49,7 +49,7 @@ POLICIES = (_POP, _REJECT, _FAULT)
 class _Item(NamedTuple):
     """A message, with the event after the work on the device that makes it, if there is any."""
 
-    parcel: Parcel
+    sample: Sample
     event: Any = None
 
 
@@ -162,7 +162,7 @@ class Publication:
         """
         with self._lock:
             self.published += 1
-            item = _Item(Parcel((self.published, time.time_ns(), data), acq_timestamp, metadata), event)
+            item = _Item(Sample((self.published, time.time_ns(), data), acq_timestamp, metadata), event)
             if self._keep_last:
                 self._last = item
             for subscriber in self._subscribers:
@@ -303,7 +303,7 @@ class Publication:
         """Tell a subscriber what the topic is; when it has taken that, it is there, and gets messages."""
         sender = subscriber.sender
         if not subscriber.is_described:
-            subscriber.is_described = sender.send(Parcel((0, time.time_ns(), self.describe())))
+            subscriber.is_described = sender.send(Sample((0, time.time_ns(), self.describe())))
         if sender.credited:
             with self._lock:
                 self._arriving.remove(subscriber)
@@ -337,7 +337,7 @@ class Publication:
         try:
             if item.event is not None:
                 item.event.sync()
-            is_sent = subscriber.sender.send(item.parcel)
+            is_sent = subscriber.sender.send(item.sample)
         except LinkError:
             return False
         except Exception as error:

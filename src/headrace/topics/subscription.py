@@ -32,7 +32,7 @@ from headrace.topics.subscribe_request import MOST_PLACES, SubscribeRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.link.terms import Parcel
+    from headrace.link.terms import Sample
     from headrace.topics.discovery import Discovery, Publisher, Watch
 
 _log = logging.getLogger("headrace.topics")
@@ -189,9 +189,9 @@ class Subscription:
         """Put what has arrived into the inbox."""
         has_come = False
         with self._lock:
-            while (parcel := self._parcel_of(link)) is not None:
+            while (sample := self._sample_of(link)) is not None:
                 try:
-                    number, published, data = content_of(parcel)
+                    number, published, data = content_of(sample)
                 except ProtocolError as error:  # `_serve` leaves the link
                     link.failure = error
                     break
@@ -203,7 +203,7 @@ class Subscription:
                     pass  # the last message, which was there before the connection broke
                 else:
                     has_come = True
-                    details = parcel.acq_timestamp, parcel.metadata
+                    details = sample.acq_timestamp, sample.metadata
                     message = Message(data, *details, number, published, link.time_base)
                     if self._put(link, message):
                         continue  # the credit is given when it is taken
@@ -211,7 +211,7 @@ class Subscription:
         if has_come:
             self._tell()
 
-    def _parcel_of(self, link: _Link) -> Parcel | None:
+    def _sample_of(self, link: _Link) -> Sample | None:
         """Return what arrived next; what cannot be read here is reported once, and missed."""
         while link.failure is None:
             try:
@@ -415,7 +415,7 @@ def time_base_of(description: dict[str, Any]) -> TimeBase | None:
     return None
 
 
-def content_of(parcel: Parcel) -> tuple[int, int, Any]:
+def content_of(sample: Sample) -> tuple[int, int, Any]:
     """Return the number of a message, when it was published, and its data; number 0 describes the publisher.
 
     Raises
@@ -423,7 +423,7 @@ def content_of(parcel: Parcel) -> tuple[int, int, Any]:
     ProtocolError
         If no publication of this version sends that.
     """
-    match parcel.data:
+    match sample.data:
         case (0, int() as published, {"published": int(), **_others} as description):
             return 0, published, description
         case (int() as number, int() as published, data) if number > 0:

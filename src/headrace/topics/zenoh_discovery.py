@@ -43,7 +43,7 @@ _PREFIX = "headrace/topics"
 _MOST = 4096  # publishers; whoever is in the network can announce some
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,255}")
 _PLACE = re.compile(r"[A-Za-z0-9._:%-]{1,255}:[0-9]{1,5}")
-_FIRST_LOOK = 1.0  # seconds for the answers of those who are there already
+_FIRST_ANSWERS = 1.0  # seconds for the answers of those who are there already
 
 
 @cache
@@ -111,7 +111,7 @@ class ZenohDiscovery:
         # while the interpreter ends aborts the process.
         self._follower = threading.Thread(target=self._follow, name="headrace topics", daemon=True)
         self._follower.start()
-        for reply in self._session.liveliness().get(every, timeout=_FIRST_LOOK):
+        for reply in self._session.liveliness().get(every, timeout=_FIRST_ANSWERS):
             if reply.ok is not None:
                 self._add(str(reply.ok.key_expr))
 

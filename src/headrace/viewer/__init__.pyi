@@ -1,5 +1,3 @@
-from headrace.viewer.camera import Camera as Camera
-from headrace.viewer.camera import Pose3D as Pose3D
 from headrace.viewer.formats import ChromaLocation as ChromaLocation
 from headrace.viewer.formats import ColorSpace as ColorSpace
 from headrace.viewer.formats import DepthMapRenderMode as DepthMapRenderMode

@@ -11,28 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from headrace import waits
-from headrace.viewer.events import (
-    ButtonEvent,
-    CharacterEvent,
-    CloseEvent,
-    CursorEvent,
-    Event,
-    KeyEvent,
-    ResizeEvent,
-    ScrollEvent,
-)
-
-CALLBACKS: dict[str, tuple[type, tuple[str, ...]]] = {
-    "key_callback": (KeyEvent, ("key", "action", "modifiers")),
-    "unicode_char_callback": (CharacterEvent, ("code_point",)),
-    "mouse_button_callback": (ButtonEvent, ("button", "action", "modifiers")),
-    "scroll_callback": (ScrollEvent, ("x_offset", "y_offset")),
-    "cursor_pos_callback": (CursorEvent, ("x", "y")),
-    "framebuffer_size_callback": (ResizeEvent, ("framebuffer_width", "framebuffer_height")),
-    "window_size_callback": (ResizeEvent, ("width", "height")),
-    "window_close_callback": (CloseEvent, ()),
-}
-"""The callbacks: the event of each, and the fields that it is called with."""
+from headrace.viewer.events import CLOSE, CURSOR, Calls
 
 _MOST_WAITING = 1000
 
@@ -43,7 +22,7 @@ class Callbacks:
     Parameters
     ----------
     functions
-        The functions by name, of those in `CALLBACKS`; None for those that the program does not have.
+        The functions by name, of those in `events.CALLBACKS`; None for those that the program does not have.
     on_close
         Called when the viewer is closed, around the program's own function for that.
     name
@@ -56,27 +35,22 @@ class Callbacks:
         on_close: Callable[[Callable[[], None]], None],
         name: str,
     ) -> None:
-        self._functions = {key: function for key, function in functions.items() if function is not None}
-        self._on_close = on_close
+        self._functions, self._on_close = functions, on_close
         self._changed = threading.Condition()
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[Calls] = deque()
         self._is_closing = False
         self.error: Exception | None = None
         """The first exception of a callback, with a note that names it."""
         self._thread = threading.Thread(target=self._work, name=f"headrace-callbacks {name}", daemon=True)
         self._thread.start()
 
-    def add(self, event: Event) -> None:
-        """Queue an event, whose callback is called soon; may be called from any thread."""
+    def add(self, calls: Calls) -> None:
+        """Queue what an event means, which is called soon; may be called from any thread."""
         with self._changed:
-            if (
-                isinstance(event, CursorEvent)
-                and self._waiting
-                and isinstance(self._waiting[-1], CursorEvent)
-            ):
-                self._waiting[-1] = event
-            elif len(self._waiting) < _MOST_WAITING or isinstance(event, CloseEvent):
-                self._waiting.append(event)
+            if CURSOR in calls and self._waiting and CURSOR in self._waiting[-1]:
+                self._waiting[-1] = calls
+            elif len(self._waiting) < _MOST_WAITING or CLOSE in calls:
+                self._waiting.append(calls)
             self._changed.notify()
 
     def close(self) -> None:
@@ -94,18 +68,18 @@ class Callbacks:
                     waits.wait(self._changed)
                 if self._is_closing:
                     return
-                event = self._waiting.popleft()
-            if isinstance(event, CloseEvent):
-                self._on_close(partial(self._call, event))
+                calls = self._waiting.popleft()
+            if CLOSE in calls:
+                self._on_close(partial(self._call, calls))
             else:
-                self._call(event)
+                self._call(calls)
 
-    def _call(self, event: Event) -> None:
-        for name, function in self._functions.items():
-            kind, fields = CALLBACKS[name]
-            if isinstance(event, kind):
+    def _call(self, calls: Calls) -> None:
+        for name, arguments in calls.items():
+            function = self._functions[name]
+            if function is not None:
                 try:
-                    function(*(getattr(event, field) for field in fields))
+                    function(*arguments)
                 except Exception as error:
                     error.add_note(f"raised in the {name} of a viewer")
                     self.error = self.error or error

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from headrace import waits
-from headrace.viewer.camera import Camera
 from headrace.viewer.canvas import Canvas
 from headrace.viewer.input_spec import InputSpec
 from headrace.viewer.renderer import Renderer
@@ -36,7 +35,7 @@ class OutletError(RuntimeError):
 
 @dataclass(slots=True)
 class Scene:
-    """A scene to draw: checked specifications, arrays on the host, and the camera.
+    """A scene to draw: checked specifications, and arrays on the host.
 
     Attributes
     ----------
@@ -48,7 +47,6 @@ class Scene:
 
     specs: Sequence[InputSpec]
     arrays: Mapping[str, Any]
-    camera: Camera
     canvas: Canvas | None = None
     time: float = 0.0
 
@@ -222,7 +220,7 @@ class Display:
     def _draw(self, scene: Scene) -> Picture:
         canvas = scene.canvas
         if canvas is None:
-            canvas = self._renderer.draw(scene.specs, scene.arrays, scene.camera, self._canvas)
+            canvas = self._renderer.draw(scene.specs, scene.arrays, self._canvas)
         self.shown += 1
         return Picture(self.received, canvas.pixels, scene)
 

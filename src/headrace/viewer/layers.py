@@ -6,7 +6,7 @@ the tensor arrives, also for one whose data is still on its way from a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ THREE_D = (
     InputType.LINE_STRIP_3D,
     InputType.TRIANGLES_3D,
     InputType.DEPTH_MAP,
+    InputType.DEPTH_MAP_COLOR,
 )
 
 
@@ -90,6 +91,16 @@ def match(specs: list[InputSpec], tensors: Mapping[str, Any], has_lut: bool) -> 
                 spec, colors, f"its rows and columns must be those of the depth map, {depth.shape[:2]}"
             )
     return resolved
+
+
+def refuse_3d(specs: Iterable[InputSpec]) -> None:
+    """Raise LayerError if one of the layers is in 3D, and so cannot be part of a picture."""
+    for spec in specs:
+        if spec.type in THREE_D:
+            raise LayerError(
+                f"layer {spec.tensor_name!r} ({spec.type}): it is in 3D, which Rerun alone shows; set outlets, or "
+                "HEADRACE_VIEW, to 'rerun', 'rerun-web' or a file that ends in .rrd"
+            )
 
 
 def guess(tensors: Mapping[str, Any], has_lut: bool) -> list[InputSpec]:

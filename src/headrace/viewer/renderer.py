@@ -3,6 +3,8 @@
 It is the only thing that draws. The page in the browser, the buffers that the viewer emits, and PNG and video files
 all show its pictures, so that they agree by construction. Decided against: drawing shapes in the browser, which
 would be sharper on a large screen, and a second picture to keep equal to the first.
+
+Layers in 3D are not drawn here: Rerun shows them (`rerun_outlet`).
 """
 
 from __future__ import annotations
@@ -13,14 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from headrace.viewer.camera import Camera
-from headrace.viewer.canvas import Canvas
-from headrace.viewer.clipping import Box, cut
-from headrace.viewer.deep_shapes import rasterize
+from headrace.viewer.canvas import Box, Canvas
 from headrace.viewer.flat_shapes import draw_shapes
-from headrace.viewer.formats import DepthMapRenderMode, InputType
+from headrace.viewer.formats import InputType
 from headrace.viewer.input_spec import InputSpec, View, input_specs
-from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, guess, match
+from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, guess, match, refuse_3d
 from headrace.viewer.opencv import opencv
 from headrace.viewer.pixels import index_image, srgb_table, to_rgb
 from headrace.viewer.text import text_mask
@@ -79,54 +78,44 @@ class Renderer:
         if framebuffer_srgb and self.has_lut:
             self._lut[:, :3] = srgb_table(True)[self._lut[:, :3]]
 
-    def render(self, tensors: Mapping[str, Any], camera: Camera | None = None) -> np.ndarray:
+    def render(self, tensors: Mapping[str, Any]) -> np.ndarray:
         """Return a picture of tensors: (height, width, 4) of uint8."""
         arrays = {name: np.asarray(tensor) for name, tensor in tensors.items()}
         if not self.specs:
             self.specs = guess(arrays, self.has_lut)
         specs = match(self.specs, arrays, self.has_lut)
-        return self.draw(specs, arrays, camera or Camera()).pixels
+        refuse_3d(specs)
+        return self.draw(specs, arrays).pixels
 
     def draw(
-        self,
-        specs: Sequence[InputSpec],
-        arrays: Mapping[str, Any],
-        camera: Camera,
-        canvas: Canvas | None = None,
+        self, specs: Sequence[InputSpec], arrays: Mapping[str, Any], canvas: Canvas | None = None
     ) -> Canvas:
-        """Draw arrays by their resolved specifications, the lowest priority first, and return the canvas."""
+        """Draw the flat ones of layers, the lowest priority first, and return the canvas."""
         if canvas is None:
             canvas = Canvas(self.width, self.height)
-        ordered = sorted(specs, key=lambda spec: spec.priority)
-        if not (ordered and _covers_all(ordered[0], arrays[ordered[0].tensor_name])):
-            canvas.clear()
-        else:
-            canvas._depth = None
-        colors = [arrays[spec.tensor_name] for spec in specs if spec.type is InputType.DEPTH_MAP_COLOR]
-        for spec in ordered:
+        canvas.clear()
+        flat = [spec for spec in specs if spec.type not in THREE_D and spec.opacity]
+        for spec in sorted(flat, key=lambda spec: spec.priority):
             data = arrays[spec.tensor_name]
-            for view in spec.views or [View()] if spec.opacity else ():
-                frame = _Frame(canvas, camera, view)
+            for view in spec.views or [View()]:
+                frame = _Frame(canvas, view)
                 if spec.type in IMAGES:
                     self._draw_image(frame, spec, data)
                 elif spec.type is InputType.TEXT:
                     self._draw_text(frame, spec, data)
-                elif spec.type is InputType.DEPTH_MAP:
-                    self._draw_depth_map(frame, spec, data, *colors[:1])
-                elif spec.type in GEOMETRY:
-                    shapes = shapes_of(spec.type, _coordinates(data), self.width / self.height)
-                    self._draw_shapes(frame, spec, shapes, self._color(spec)[None])
+                else:
+                    self._draw_shapes(frame, spec, data)
         return canvas
 
     # Images.
 
     def _draw_image(self, frame: _Frame, spec: InputSpec, data: np.ndarray) -> None:
         # Only the visible part of a view that is far larger than the window is computed.
-        is_huge = frame.columns > 4 * self.width or frame.rows > 4 * self.height
+        is_warped = frame.has_matrix or frame.columns > 4 * self.width or frame.rows > 4 * self.height
         alpha: np.ndarray | None
         if spec.type is InputType.COLOR_LUT:
             index = index_image(data, self._lut_size)
-            if frame.matrix is None and not is_huge:
+            if not is_warped:
                 index = _nearest(index, frame.columns, frame.rows)
             # Looked up as words: one for each pixel, not four bytes.
             words = np.take(self._lut.view(np.uint32)[:, 0], index)
@@ -134,8 +123,8 @@ class Renderer:
             alpha = rgb[..., 3]
         else:
             rgb, alpha = to_rgb(data, spec, self._is_srgb)
-        if frame.matrix is not None or is_huge:
-            low = 0 if frame.matrix is None else -1
+        if is_warped:
+            low = -1 if frame.has_matrix else 0
             _put_warped(frame, rgb, alpha, spec.opacity, (low, low, 1, 1))
             return
         rgb = _resized(rgb, frame.columns, frame.rows)
@@ -148,7 +137,7 @@ class Renderer:
 
     def _draw_text(self, frame: _Frame, spec: InputSpec, data: np.ndarray) -> None:
         color = self._color(spec)
-        for place, coordinate in enumerate(_coordinates(data)):
+        for place, coordinate in enumerate(coordinates_of(data)):
             x, y = coordinate[:2]
             size = coordinate[2] if len(coordinate) > 2 else _DEFAULT_SIZE
             if not np.isfinite(coordinate).all() or size <= 0:
@@ -162,7 +151,7 @@ class Renderer:
                 continue
             rgb = np.broadcast_to(np.rint(color[:3] * 255).astype(np.uint8), (*mask.shape, 3))
             opacity = spec.opacity * float(color[3])
-            if frame.matrix is None and not frame.is_flipped:
+            if not (frame.has_matrix or frame.is_flipped):
                 left, top = frame.project(np.array([[x, y]]))[0]
                 if abs(left) < 1e6 and abs(top) < 1e6:
                     frame.canvas.put(rgb, mask, opacity, round(left), round(top))
@@ -178,41 +167,13 @@ class Renderer:
 
     # Shapes.
 
-    def _draw_shapes(self, frame: _Frame, spec: InputSpec, shapes: np.ndarray, colors: np.ndarray) -> None:
-        """Draw (N, 1, 2 or 3, 2 or 3) coordinates, in one colour for all, or in 3D in one for each of them."""
-        is_deep = spec.type in THREE_D
+    def _draw_shapes(self, frame: _Frame, spec: InputSpec, data: np.ndarray) -> None:
+        shapes = shapes_of(spec.type, coordinates_of(data), self.width / self.height)
         size = spec.point_size if shapes.shape[1] == 1 else spec.line_width
-        corners, number = frame.seen(shapes, is_deep)
-        if not is_deep:
-            corners = corners[..., :2] - [frame.box.left, frame.box.top]
-            draw = partial(draw_shapes, corners=corners, size=size)
-            frame.canvas.draw_flat(draw, colors[0], spec.opacity, frame.box)
-            return
-        seen = rasterize(corners, number, size, frame.box, len(colors) > 1)
-        if seen is not None:
-            frame.canvas.draw_deep(seen, colors, spec.opacity)
-
-    def _draw_depth_map(self, frame: _Frame, spec: InputSpec, data: Any, color_map: Any = None) -> None:
-        depth = data.reshape(data.shape[:2])
-        rows, columns = depth.shape
-        vertices = np.empty((rows, columns, 3))
-        vertices[..., 0] = np.arange(columns) / columns - 0.5
-        vertices[..., 1] = 0.5 - np.arange(rows)[:, None] / rows
-        vertices[..., 2] = depth / np.float32(255) if depth.dtype == np.uint8 else depth
-        number = np.arange(rows * columns).reshape(rows, columns)
-        across, down = (number[:, :-1], number[:, 1:]), (number[:-1], number[1:])
-        a, b, c, d = number[:-1, :-1], number[:-1, 1:], number[1:, :-1], number[1:, 1:]
-        modes: dict[DepthMapRenderMode, list[tuple[np.ndarray, ...]]] = {
-            DepthMapRenderMode.POINTS: [(number,)],
-            DepthMapRenderMode.LINES: [across, down],
-            DepthMapRenderMode.TRIANGLES: [(a, b, c), (b, d, c)],
-        }
-        groups = modes[spec.depth_map_render_mode]
-        corners = np.concatenate([np.stack(group, axis=-1).reshape(-1, len(group)) for group in groups])
-        colors = self._color(spec)[None]
-        if color_map is not None:
-            colors = color_map.reshape(-1, 4)[corners[:, 0]].astype(np.float32) / 255
-        self._draw_shapes(frame, spec, _coordinates(vertices)[corners], colors)
+        corners = frame.project(shapes) - [frame.box.left, frame.box.top]
+        frame.canvas.draw_flat(
+            partial(draw_shapes, corners=corners, size=size), self._color(spec), spec.opacity, frame.box
+        )
 
 
 def color_table(rows: Any) -> np.ndarray:
@@ -231,79 +192,41 @@ def color_table(rows: Any) -> np.ndarray:
     return table
 
 
-def _covers_all(spec: InputSpec, data: np.ndarray) -> bool:
-    """Return whether a layer hides the whole picture, which then need not be cleared."""
-    is_image = spec.type is InputType.COLOR and data.shape[-1] != 4
-    return is_image and not spec.views and spec.opacity == 1
-
-
 class _Frame:
     """A view of a canvas in pixels, and the way of coordinates to it."""
 
-    def __init__(self, canvas: Canvas, camera: Camera, view: View) -> None:
-        self.canvas, self.camera = canvas, camera
-        width, height = canvas.width, canvas.height
-        self.x, self.y = view.offset_x * width, view.offset_y * height
-        self.width, self.height = view.width * width, view.height * height
+    def __init__(self, canvas: Canvas, view: View) -> None:
+        self.canvas = canvas
+        x, y = view.offset_x * canvas.width, view.offset_y * canvas.height
+        width, height = view.width * canvas.width, view.height * canvas.height
         self.is_flipped = view.height < 0
-        upper, lower = sorted((self.y, self.y + self.height))
-        self.left, self.top = round(self.x), round(upper)
-        self.columns = max(1, round(self.x + self.width) - self.left)
+        upper, lower = sorted((y, y + height))
+        self.left, self.top = round(x), round(upper)
+        self.columns = max(1, round(x + width) - self.left)
         self.rows = max(1, round(lower) - self.top)
         self.box = Box(
             max(0, self.left),
             max(0, self.top),
-            min(width, self.left + self.columns),
-            min(height, self.top + self.rows),
+            min(canvas.width, self.left + self.columns),
+            min(canvas.height, self.top + self.rows),
         )
-        self.matrix = None if view.matrix is None else np.array(view.matrix).reshape(4, 4)
+        self.has_matrix = view.matrix is not None
+        matrix = np.array([[2, 0, -1], [0, 2, -1], [0, 0, 1]])  # from 0 to 1 to -1 to 1
+        if view.matrix is not None:  # what is flat has no z
+            matrix = np.reshape(view.matrix, (4, 4))[np.ix_([0, 1, 3], [0, 1, 3])]
+        half = np.array([width, height]) / 2
+        self.matrix = np.array([[half[0], 0, x + half[0]], [0, half[1], y + half[1]], [0, 0, 1]]) @ matrix
 
-    def transform(self, vertices: np.ndarray, is_deep: bool = False) -> np.ndarray:
-        """Return homogeneous coordinates, with x and y from -1 to 1 and z from 0 to 1 where they are visible."""
-        whole = np.ones((len(vertices), 4))
-        whole[:, : vertices.shape[1]] = vertices
-        if vertices.shape[1] == 2:
-            whole[:, 2] = 0
-        matrix = self.matrix
-        if matrix is None and is_deep:
-            matrix = self.camera.projection(abs(self.width / self.height))
-        if matrix is not None:
-            moved: np.ndarray = whole @ matrix.T
-            return moved
-        whole[:, :2] = whole[:, :2] * 2 - 1
-        return whole
-
-    def to_pixels(self, clip: np.ndarray) -> np.ndarray:
-        """Return homogeneous coordinates in pixels, with their depths."""
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            places: np.ndarray = clip[..., :3] / clip[..., 3:]
-            places[..., :2] = (places[..., :2] + 1) / 2 * [self.width, self.height] + [self.x, self.y]
+    def project(self, coordinates: np.ndarray) -> np.ndarray:
+        """Return (..., 2) coordinates in pixels; what a matrix puts behind the viewer is not a number."""
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            whole = coordinates @ self.matrix[:, :2].T + self.matrix[:, 2]
+            depth = np.where(whole[..., 2:] > 1e-9, whole[..., 2:], np.nan)
+            places: np.ndarray = whole[..., :2] / depth
         return places
 
-    def project(self, vertices: np.ndarray) -> np.ndarray:
-        """Return flat coordinates in pixels; what is behind the camera is not a number."""
-        clip = self.transform(vertices)
-        clip[clip[:, 3] <= 1e-9] = np.nan
-        return self.to_pixels(clip)[:, :2]
 
-    def seen(self, shapes: np.ndarray, is_deep: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return the parts of points, lines or triangles that are seen, in pixels, and which they are of.
-
-        Of (N, 1, 2 or 3, 2 or 3) coordinates they are (M, 1, 2 or 3, 3), with their depths.
-        """
-        clip = self.transform(shapes.reshape(-1, shapes.shape[2]), is_deep).reshape(*shapes.shape[:2], 4)
-        number = np.flatnonzero(np.isfinite(clip).all(axis=(1, 2)))
-        clip = clip[number]
-        if is_deep or self.matrix is not None:
-            # Beyond the plane in front of the camera there is no picture of a point.
-            clip, number = cut(clip, number, clip[..., 3] - 1e-9)
-            clip, number = cut(clip, number, clip[..., 2])
-        if is_deep:
-            clip, number = cut(clip, number, clip[..., 3] - clip[..., 2])
-        return self.to_pixels(clip), number
-
-
-def _coordinates(data: np.ndarray) -> np.ndarray:
+def coordinates_of(data: np.ndarray) -> np.ndarray:
     """Return coordinates in double precision; those that are infinite, or too large to compute with, are NaN."""
     coordinates = data.reshape(-1, data.shape[-1]).astype(np.float64)
     coordinates[~(np.abs(coordinates) < 1e100)] = np.nan
@@ -368,8 +291,10 @@ def _put_warped(
     It is left out if it is not visible, or partly behind the camera.
     """
     left, top, right, bottom = place
-    around = np.array([[left, top], [right, top], [right, bottom], [left, bottom]])
-    corners, box = frame.project(around), frame.box
+    corners, box = (
+        frame.project(np.array([[left, top], [right, top], [right, bottom], [left, bottom]])),
+        frame.box,
+    )
     if not np.isfinite(corners).all():
         return
     begin = np.maximum(np.floor(corners.min(axis=0)), [box.left, box.top])

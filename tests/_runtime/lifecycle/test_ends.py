@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
-from random import Random
 from typing import Any
 
 import pytest
 
 from headrace import ConditionType, CountCondition, Input, Operator, PeriodicCondition, op
-from headrace.conditions import BooleanCondition, ExpiringMessageAvailableCondition
+from headrace.conditions import BooleanCondition
 from headrace.core import EndedBy
-from headrace.resources import ManualClock
-from headrace.schedulers import EventBasedScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source, through
-from tests.limits import examples
 
 
 class Ending(Step):
@@ -145,30 +140,6 @@ def test_an_end_that_yields_waits_for_room(scheduler: MakeScheduler) -> None:
     assert taken == list(range(20))
 
 
-def test_an_input_ends_with_the_last_of_its_producers_and_after_all_their_messages(
-    scheduler: MakeScheduler,
-) -> None:
-    log: list[Any] = []
-
-    def compose(app: App) -> None:
-        last = Ending(
-            app,
-            inputs=["in"],
-            body=lambda op, i, o: log.append(i.receive()),
-            end=lambda op, i, o: log.append("end"),
-            name="last",
-        )
-        app.add_flow(source(app, range(2), name="one"), last)
-        app.add_flow(source(app, range(10, 14), PeriodicCondition(app, 5), name="two"), last)
-        batch = batches(app)
-        app.add_flow(source(app, range(3), PeriodicCondition(app, 9), name="three"), batch)
-        app.add_flow(batch, last)
-
-    assert run(compose, scheduler).outcome.ended_by == "finished"
-    assert sorted(map(str, log[:-1])) == sorted(map(str, [0, 1, 10, 11, 12, 13, [0, 1, 2]]))
-    assert log[-1] == "end"
-
-
 @pytest.mark.parametrize("how", ["count", "condition", "stop_execution"])
 def test_an_operator_that_ends_by_itself_gets_its_end(scheduler: MakeScheduler, how: str) -> None:
     taken: list[Any] = []
@@ -189,70 +160,6 @@ def test_an_operator_that_ends_by_itself_gets_its_end(scheduler: MakeScheduler, 
 
     assert run(compose, scheduler).outcome.ended_by == "finished"
     assert taken == [1, 2, 3, "end"]
-
-
-def test_an_optional_input_that_has_ended_does_not_end_its_operator(scheduler: MakeScheduler) -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.input("hint").condition(ConditionType.NONE)
-
-        def body(op: Step, i: Any, o: Any) -> None:
-            seen.append((i.receive("hint"), i.has_ended("hint")))
-            if op.ticks == 5:
-                op.stop_execution()
-
-        periodic = PeriodicCondition(app, 10)
-        loop = Ending(app, periodic, setup=setup, body=body, end=lambda op, i, o: seen.append("end"))
-        app.add_flow(source(app, [7], PeriodicCondition(app, 25)), loop)
-
-    run(compose, scheduler)
-    assert [hint for hint, _ in seen[:-1]].count(7) == 1
-    assert [ended for _, ended in seen[:-1]][-2:] == [True, True]
-    assert seen[-1] == "end"
-
-
-def test_a_batch_that_waits_for_a_time_is_computed_before_the_end(scheduler: MakeScheduler) -> None:
-    log: list[Any] = []
-
-    def compose(app: App) -> None:
-        condition = ExpiringMessageAvailableCondition(app, 4, 1_000, receiver="in")
-        batch = Ending(
-            app,
-            condition,
-            inputs=[("in", {"size": 4})],
-            body=lambda op, i, o: log.append(i.receive()),
-            end=lambda op, i, o: log.append("end"),
-        )
-        app.add_flow(source(app, range(6)), batch)
-
-    assert run(compose, scheduler).outcome.ended_by == "finished"
-    assert log == [(0, 1, 2, 3), (4, 5), "end"]
-
-
-def test_a_loop_ends_when_nothing_else_can_run(scheduler: MakeScheduler) -> None:
-    log: list[Any] = []
-
-    def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.input("in", size=1)
-            spec.output("again").condition(ConditionType.NONE)
-
-        def body(op: Step, i: Any, o: Any) -> None:
-            value = i.receive()
-            log.append(value)
-            if value < 5:
-                o.emit(value + 1, "again")
-
-        count = Ending(app, setup=setup, body=body, end=lambda op, i, o: log.append("end"), name="count")
-        back = through(app, name="back")
-        app.add_flow(source(app, [0]), count)
-        app.add_flow(count, back)
-        app.add_flow(back, count)
-
-    assert run(compose, scheduler).outcome.ended_by == "finished"
-    assert log == [0, 1, 2, 3, 4, 5, "end"]
 
 
 def test_what_an_end_sends_to_an_operator_that_has_ended_is_dropped_and_counted(
@@ -568,120 +475,6 @@ def test_a_limit_that_makes_no_sense_is_refused(limits: dict[str, Any], says: st
 
 
 # Any graph.
-
-
-@pytest.mark.parametrize("seed", range(examples(80)))
-def test_in_any_graph_each_operator_ends_once_after_its_messages_and_none_is_lost(seed: int) -> None:
-    """Layers of operators that count, batch and flush; each message is received, or counted as left or dropped."""
-    random = Random(seed)
-    layers = [random.randrange(1, 4) for _ in range(random.randrange(2, 5))]
-    places = [(layer, n) for layer, width in enumerate(layers) for n in range(width)]
-    sizes = {place: random.choice([1, 1, 1, 2, 3]) for place in places}
-    kinds = {place: random.choice(["one", "joined", "any", "optional"]) for place in places}
-    drops = {place: random.random() < 0.2 for place in places}
-    periods = {place: random.choice([0, 0, 0, 5, 30]) for place in places}
-    limits = {place: random.randrange(9) for place in places if place[0] == 0 or random.random() < 0.1}
-    flushes = {place: random.randrange(3) for place in places}
-    sources = {
-        place: random.sample([p for p in places if p[0] < place[0]], random.randrange(1, place[0] + 1))
-        for place in places
-        if place[0]
-    }
-    receivers = {place: [p for p, feeders in sources.items() if place in feeders] for place in places}
-    emitted: Counter[Any] = Counter()
-    received: Counter[Any] = Counter()
-    log: list[Any] = []
-    ends: Counter[Any] = Counter()
-
-    def stage(app: App, place: tuple[int, int]) -> Ending:
-        feeders = sources.get(place, [])
-        ports = [f"in{n}" for n in range(len(feeders))] if kinds[place] != "one" else ["in"] * bool(feeders)
-
-        def setup(spec: Any) -> None:
-            for n, port in enumerate(ports):
-                declared = spec.input(port, size=sizes[place])
-                if drops[place]:
-                    declared.policy = declared.QueuePolicy.POP
-                if kinds[place] == "optional" and n:
-                    declared.condition(ConditionType.NONE)
-            if kinds[place] == "any" and len(ports) > 1:
-                spec.or_combine_port_conditions(ports)
-            spec.output("out")
-
-        def take(i: Any, port: str) -> None:
-            got = i.receive(port)
-            for feeder in (
-                () if got is None else got if isinstance(got, tuple) and sizes[place] > 1 else (got,)
-            ):
-                received[place, feeder] += 1
-
-        def body(op: Step, i: Any, o: Any) -> None:
-            assert not ends[place]
-            for port in ports:
-                take(i, port)
-            emitted[place] += 1
-            o.emit(place)
-
-        def end(op: Step, i: Any, o: Any) -> Iterator[None]:
-            ends[place] += 1
-            required = [p for n, p in enumerate(ports) if not (kinds[place] == "optional" and n)]
-            over = all if kinds[place] == "any" else any
-            assert (
-                place in limits
-                or over(i.has_ended(port) for port in required)
-                or any(receiver in log for receiver in receivers[place])
-            )
-            for port in ports[:1]:
-                take(i, port)
-            for _ in range(flushes[place]):
-                emitted[place] += 1
-                o.emit(place)
-                yield
-            log.append(place)
-
-        conditions: list[Any] = [CountCondition(app, limits[place])] if place in limits else []
-        if periods[place]:
-            conditions.append(PeriodicCondition(app, periods[place]))
-        return Ending(app, *conditions, setup=setup, body=body, end=end, name=f"s{place[0]}_{place[1]}")
-
-    def compose(app: App) -> None:
-        for counter in (emitted, received, ends, log):
-            counter.clear()
-        stages = {place: stage(app, place) for place in places}
-        for place, feeders in sources.items():
-            for n, feeder in enumerate(feeders):
-                port = "in" if kinds[place] == "one" else f"in{n}"
-                app.add_flow(stages[feeder], stages[place], {("out", port)})
-        for place in places:
-            if not any(place in feeders for feeders in sources.values()) and place not in sources:
-                app.add_operator(stages[place])
-
-    def event_based(app: App, **given: Any) -> Any:
-        return EventBasedScheduler(app, worker_thread_number=random.choice([2, 3, 5]), clock=ManualClock(app))
-
-    for scheduler in (greedy, event_based)[: 1 + (seed % 4 == 0)]:
-        outcome = run(compose, scheduler).outcome
-        # Branches that join again with queues of different lengths may block each other for good.
-        has_finished = outcome.ended_by is EndedBy.FINISHED
-        assert has_finished or outcome.ended_by is EndedBy.STARVED
-        assert all(times == 1 for times in ends.values())
-        assert not has_finished or set(ends) == set(places), "each operator ends once"
-        for place, feeders in sources.items():
-            name = f"s{place[0]}_{place[1]}"
-            sent = sum(emitted[feeder] for feeder in feeders)
-            got = sum(received[place, feeder] for feeder in feeders)
-            operator = outcome.operators[name]
-            assert sent == got + sum(operator.dropped.values()) - dropped_at_out(operator) + sum(
-                operator.undelivered.values()
-            )
-            if has_finished and kinds[place] == "one" and place not in limits:
-                before = log[: log.index(place)]
-                is_cut_off = any(receiver in before for receiver in receivers[place])
-                assert is_cut_off or all(feeder in before for feeder in feeders)
-
-
-def dropped_at_out(operator: Any) -> int:
-    return int(operator.dropped.get("out", 0))
 
 
 def test_a_stop_iteration_in_an_end_is_an_error() -> None:

@@ -11,8 +11,7 @@ import pytest
 from headrace import ConditionType, CountCondition, IOSpec, Operator, op
 from headrace.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableCondition
 from headrace.core import Arg, ParameterError
-from tests.harness import App, MakeScheduler, Step, run, sink, source, through
-from tests.harness.application import SEVERAL
+from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 
 class Picky(Operator):
@@ -433,29 +432,3 @@ def test_skipped_errors_are_logged_less_and_less_often(caplog: pytest.LogCapture
     # Whoever keeps the record keeps none of the data that the compute had.
     assert raised[2] is None
     assert "in compute" in str(lines[0].exc_text)
-
-
-@pytest.mark.parametrize("workers", [1, *SEVERAL])
-def test_skips_and_restarts_are_exact_whatever_the_number_of_workers(workers: int) -> None:
-    from headrace.resources import ManualClock
-    from headrace.schedulers import EventBasedScheduler
-
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        last: Any = source(app, range(300))
-        for name, policy in (("a", "skip"), ("b", {"restart": 1_000})):
-            stage = Picky(app, bad=range(3 if name == "a" else 4, 300, 7), on_error=policy, name=name)
-            app.add_flow(last, stage)
-            last = stage
-        end = through(app, name="end")
-        app.add_flow(last, end)
-        app.add_flow(end, sink(app, taken))
-
-    def scheduler(app: Any, **settings: Any) -> Any:
-        return EventBasedScheduler(app, clock=ManualClock(app), worker_thread_number=workers, **settings)
-
-    outcome = App(compose, scheduler).run()
-    assert taken == [n for n in range(300) if n % 7 not in (3, 4)]
-    assert outcome.skipped == len(range(3, 300, 7))
-    assert outcome.restarts == len(range(4, 300, 7))

@@ -13,8 +13,7 @@ import pytest
 from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition, op
 from headrace.core import EndedBy
 from tests._runtime.lifecycle.outcomes import doubling, outcome_of
-from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, run, sink, source, through
-from tests.harness.application import SEVERAL
+from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, run, sink, source
 
 # The other ends.
 
@@ -135,38 +134,6 @@ def test_messages_are_counted_where_the_application_asks_for_it(scheduler: MakeS
     }
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [policy for policy in IOSpec.QueuePolicy if policy.name != "LATEST"],  # whose messages are read for ever
-)
-def test_counted_messages_add_up_with_every_policy(policy: IOSpec.QueuePolicy) -> None:
-    def compose(app: App) -> None:
-        burst = Step(
-            app,
-            CountCondition(app, 3),
-            outputs=["out"],
-            body=lambda op, i, o: [o.emit(n) for n in range(5)],
-            name="a",
-        )
-        app.add_flow(
-            burst, Step(app, inputs=[("in", {"policy": policy})], body=lambda op, i, o: i.receive(), name="b")
-        )
-
-    app = App(compose)
-    app.count_messages = True
-    if policy is IOSpec.QueuePolicy.FAULT:
-        with pytest.raises(RuntimeError, match="full"):
-            app.run()
-    else:
-        app.run()
-    assert app.outcome is not None
-    a, b = app.outcome.operators["a"], app.outcome.operators["b"]
-    assert a.sent is not None
-    assert b.received is not None
-    assert b.received["in"] == b.computes
-    assert a.sent["out"] == b.received["in"] + b.dropped["in"] + b.undelivered.get("in", 0)
-
-
 # The log.
 
 
@@ -206,26 +173,6 @@ def test_a_run_that_failed_is_one_error_of_the_log(caplog: pytest.LogCaptureFixt
         "'App' failed after 0.000 s: 0 computes; ZeroDivisionError: on purpose "
         "(raised in compute of operator 'fail' (FunctionOperator))"
     )
-
-
-@pytest.mark.parametrize("workers", [1, *SEVERAL])
-def test_computes_are_counted_whatever_the_number_of_workers(workers: int) -> None:
-    from headrace.resources import ManualClock
-    from headrace.schedulers import EventBasedScheduler
-
-    def compose(app: App) -> None:
-        last = source(app, range(200))
-        for n in range(4):
-            stage = through(app, name=f"stage{n}")
-            app.add_flow(last, stage)
-            last = stage
-        app.add_flow(last, sink(app, []))
-
-    def scheduler(app: Any, **settings: Any) -> Any:
-        return EventBasedScheduler(app, clock=ManualClock(app), worker_thread_number=workers, **settings)
-
-    outcome = outcome_of(compose, scheduler)
-    assert [operator.computes for operator in outcome.operators.values()] == [200] * 6
 
 
 def test_a_run_that_was_stopped_was_stopped_even_if_its_duration_is_over_by_then(

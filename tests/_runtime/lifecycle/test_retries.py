@@ -16,8 +16,6 @@ from headrace.core import GraphError, ParameterError
 from headrace.core.error_policy import ErrorPolicy
 from headrace.gpu import sim
 from headrace.observe import Watcher, watch
-from headrace.resources import ManualClock
-from headrace.schedulers import EventBasedScheduler
 from tests.harness import (
     MS,
     App,
@@ -30,7 +28,6 @@ from tests.harness import (
     sink,
     source,
 )
-from tests.harness.application import SEVERAL
 
 MILLISECOND = 1_000_000
 
@@ -360,55 +357,6 @@ def test_metadata_and_timestamps_come_with_the_message_again() -> None:
     run(compose)
     assert seen == [({"frame": n}, 100 * n, 100 * n) for n in (1, 1, 2, 3, 3)]
     assert got == [({"frame": n, "mine": True}, 100 * n) for n in (1, 2, 3)]
-
-
-def test_messages_are_tried_again_in_the_order_of_their_streams(
-    scheduler: MakeScheduler, machine: sim.Machine
-) -> None:
-    """Every attempt reads what the producer's kernel wrote; the frame lives until the last kernel has read it."""
-
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            read_frame(stream, 3 * MS, data, app.seen)
-            if self.ticks % 3:
-                raise ValueError("after the launch")
-
-        producer = Producer(app, CountCondition(app, 20), name="producer")
-        producer.seconds = MS
-        policy = retry(times=2, backoff="1ms")
-        app.add_flow(producer, Step(app, inputs=("in",), body=take, name="take", on_error=policy))
-
-    app = run(compose, scheduler)
-    assert app.seen == [frame for frame in range(20) for _ in range(3)]
-
-
-@pytest.mark.parametrize("workers", SEVERAL)
-def test_retries_and_dead_letters_are_exact_whatever_the_number_of_workers(workers: int) -> None:
-    rng = random.Random(workers)
-    failures = {value: rng.choice([0, 0, 1, 2, 9]) for value in range(120)}
-    taken: list[Any] = []
-    dead: list[Any] = []
-
-    def compose(app: App) -> None:
-        policy = retry(times=2, backoff="1us") | dead_letter("failed")
-        stage = failing(app, failures, on_error=policy)
-        app.add_flow(source(app, range(120)), stage)
-        app.add_flow(stage, sink(app, taken))
-        app.add_flow(stage, sink(app, dead, name="dead"), {("failed", "in")})
-
-    def scheduler(app: Any, **settings: Any) -> Any:
-        return EventBasedScheduler(app, clock=ManualClock(app), worker_thread_number=workers, **settings)
-
-    outcome = App(compose, scheduler).run()
-    bad = [value for value, times in failures.items() if times > 2]
-    assert taken == [(value, 0) for value in range(120) if value not in bad]
-    assert dead == bad
-    assert (outcome.dead_letters, outcome.skipped) == (len(bad), len(bad))
-    assert outcome.retries == sum(min(times, 2) for times in failures.values())
 
 
 # Stops and pauses.

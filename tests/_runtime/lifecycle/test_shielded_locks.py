@@ -22,7 +22,7 @@ from headrace.conditions import PeriodicCondition
 from headrace.gpu import sim
 from headrace.gpu.sim.memory_pool import MemoryPool
 from headrace.link.loop import _Watch
-from headrace.link.terms import Parcel
+from headrace.link.terms import Sample
 from headrace.observe import progress_line
 from headrace.observe.events.gpu_timing import Timer
 from headrace.parts.control import Beat
@@ -86,7 +86,7 @@ def offer_a_beat(lock: Any) -> None:
 
 def return_the_memory_of_a_frame(lock: Any) -> None:
     with Pair() as link:
-        link.sender.send(Parcel(np.zeros(100_000, np.uint8)))
+        link.sender.send(Sample(np.zeros(100_000, np.uint8)))
         received = link.take()
         link.receiver._lock = lock
         del received

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace import ConditionType, CountCondition, PeriodicCondition, op
+from headrace import ConditionType, CountCondition, op
 from headrace._runtime.lifecycle.starvation import _loops
 from headrace.conditions import (
     AsynchronousCondition,
@@ -23,54 +23,6 @@ from tests.harness import App, MakeScheduler, Step, sink, source, through
 from tests.limits import examples
 
 # Finished.
-
-
-def test_a_chain_whose_source_has_ended_is_finished(scheduler: MakeScheduler) -> None:
-    def compose(app: App) -> None:
-        middle = through(app, name="middle")
-        app.add_flow(source(app, range(5)), middle)
-        app.add_flow(middle, sink(app, []))
-
-    outcome = outcome_of(compose, scheduler)
-    assert outcome.ended_by is EndedBy.FINISHED
-    assert {name: op.computes for name, op in outcome.operators.items()} == {
-        "source": 5,
-        "middle": 5,
-        "sink": 5,
-    }
-    assert outcome.computes == 15
-    assert (outcome.starved, outcome.errors, outcome.dropped, outcome.undelivered) == ((), (), {}, {})
-
-
-def test_a_filter_that_lets_nothing_through_is_finished() -> None:
-    def compose(app: App) -> None:
-        keep = Step(app, inputs=["in"], outputs=["out"], body=lambda op, i, o: i.receive(), name="keep")
-        app.add_flow(source(app, range(5)), keep)
-        app.add_flow(keep, sink(app, []))
-
-    outcome = outcome_of(compose)
-    assert outcome.ended_by == "finished"
-    assert outcome.operators["sink"].computes == 0
-
-
-def test_a_consumer_that_ends_by_its_own_count_finishes_the_run() -> None:
-    def compose(app: App) -> None:
-        middle = through(app, name="middle")
-        app.add_flow(source(app, range(9)), middle)
-        app.add_flow(middle, sink(app, [], CountCondition(app, 1)))
-
-    outcome = outcome_of(compose)
-    assert outcome.ended_by == "finished"
-    assert outcome.undelivered == {"middle.in": 1, "sink.in": 1}
-
-
-def test_a_join_whose_sources_end_together_is_finished() -> None:
-    def compose(app: App) -> None:
-        both = join(app)
-        app.add_flow(source(app, range(3), name="a"), both, {("out", "left")})
-        app.add_flow(source(app, range(3), name="b"), both, {("out", "right")})
-
-    assert outcome_of(compose).ended_by == "finished"
 
 
 def test_a_loop_that_carries_a_state_from_frame_to_frame_is_finished(scheduler: MakeScheduler) -> None:
@@ -136,21 +88,6 @@ def test_a_source_that_ends_by_a_switch_is_finished() -> None:
     assert outcome_of(compose).ended_by == "finished"
 
 
-def test_a_periodic_operator_between_a_source_that_ended_and_a_consumer_that_did_is_finished(
-    scheduler: MakeScheduler,
-) -> None:
-    """It waits for room, not for its next tick, and the program set that limit."""
-
-    def compose(app: App) -> None:
-        middle = through(app, PeriodicCondition(app, 1_000_000), name="middle")
-        app.add_flow(source(app, range(9)), middle)
-        app.add_flow(middle, sink(app, [], CountCondition(app, 1)))
-
-    outcome = outcome_of(compose, scheduler)
-    assert outcome.ended_by == "finished", str(outcome)
-    assert outcome.undelivered == {"middle.in": 1, "sink.in": 1}
-
-
 @pytest.mark.parametrize("named", [False, True])
 def test_a_generator_that_would_wait_for_a_batch_of_messages_and_gets_none_is_finished(
     scheduler: MakeScheduler, named: bool
@@ -183,16 +120,6 @@ def test_a_join_of_which_one_source_ended_early_is_finished_and_counts_what_is_l
     assert outcome.ended_by is EndedBy.FINISHED
     assert outcome.operators["join"].computes == 3
     assert outcome.undelivered == {"join.right": 1}
-
-
-def test_a_batch_that_is_not_full_is_finished_and_counts_what_is_left() -> None:
-    def compose(app: App) -> None:
-        batch = Step(app, inputs=[("in", {"size": 4})], body=lambda op, i, o: i.receive(), name="batch")
-        app.add_flow(source(app, range(10)), batch)
-
-    outcome = outcome_of(compose)
-    assert (outcome.ended_by, outcome.operators["batch"].computes) == ("finished", 2)
-    assert outcome.undelivered == {"batch.in": 2}
 
 
 def test_a_seed_that_no_frame_joined_is_left_in_a_run_that_is_finished() -> None:

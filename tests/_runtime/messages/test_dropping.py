@@ -8,11 +8,7 @@ import pytest
 
 from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
 from headrace.conditions import DownstreamMessageAffordableCondition
-from headrace.resources import ManualClock
-from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
-from tests.harness import App, MakeScheduler, Step, run, sink, source, through
-from tests.harness.application import SEVERAL
-from tests.limits import pairs
+from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
 
@@ -108,31 +104,3 @@ def test_an_output_of_which_any_condition_will_do_counts_as_free_where_its_queue
 
     app = run(compose, scheduler)
     assert app.graph.find("middle").ticks == 4  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    ("workers", "real", "kind", "policy"),
-    pairs([1, *SEVERAL], [False, True], [EventBasedScheduler, MultiThreadScheduler], [POP, REJECT]),
-)
-def test_whatever_is_emitted_is_received_or_counted_whoever_runs_it(
-    workers: int, real: bool, kind: Any, policy: Any
-) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        a = source(app, range(300), name="a")
-        b = through(app, name="b")
-        app.add_flow(a, b, policy=policy, size=2)
-        app.add_flow(b, sink(app, taken), policy=policy)
-
-    def scheduler(app: Any) -> Any:
-        clock = None if real else ManualClock(app)
-        return kind(app, clock=clock, worker_thread_number=workers)
-
-    app = run(compose, scheduler)
-    assert None not in taken
-    assert taken == sorted(set(taken))
-    lost = app.dropped()
-    assert len(taken) + sum(lost.values()) + sum(app.undelivered().values()) == 300
-    if policy is POP:
-        assert taken[-1] == 299

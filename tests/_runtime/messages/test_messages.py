@@ -58,22 +58,6 @@ def test_an_unknown_port_lists_the_ports_and_the_note_names_the_operator() -> No
         run(lambda app: app.add_flow(source(app, [1]), Step(app, inputs=["in"], body=ask, name="b")))
 
 
-def test_several_emits_in_one_compute_arrive_in_order() -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        def burst(op: Step, i: Any, o: Any) -> None:
-            for n in range(3):
-                o.emit((op.ticks, n))
-
-        a = Step(app, CountCondition(app, 2), outputs=[("out", {"size": 3})], body=burst, name="a")
-        b = Step(app, inputs=[("in", {"size": 3})], body=lambda op, i, o: taken.extend(i.receive()), name="b")
-        app.add_flow(a, b)
-
-    run(compose)
-    assert taken == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]
-
-
 def overflow(policy: Any, scheduler: MakeScheduler) -> tuple[App, list[Any]]:
     """Five emits in one compute into a queue of two."""
     taken: list[Any] = []
@@ -149,16 +133,6 @@ def test_a_policy_can_be_set_after_construction() -> None:
 
     run(compose)
     assert taken == [1]
-
-
-def test_what_still_waited_at_the_end_is_counted() -> None:
-    def compose(app: App) -> None:
-        b = Step(app, inputs=[("in", {"size": 4})], name="b")
-        app.add_flow(source(app, range(3)), b)
-
-    app = run(compose)
-    assert app.undelivered() == {"b.in": 3}
-    assert app.dropped() == {}
 
 
 def test_a_receivers_port_gives_a_tuple_with_one_message_of_each_connection() -> None:

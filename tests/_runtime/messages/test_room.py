@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
 from headrace.conditions import DownstreamMessageAffordableCondition
 from headrace.core import Condition, GraphError, SchedulingStatusType
-from headrace.resources import ManualClock
-from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
+from headrace.schedulers import EventBasedScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source
-from tests.harness.application import SEVERAL
 from tests.harness.internals import free_places
-from tests.limits import examples
 
 
 def burst(
@@ -207,29 +201,6 @@ def test_each_of_several_producers_gets_its_turn(
         # Otherwise one message may be left which is too few for the consumer and too many for a producer.
         left = limit if least > 1 else 0
         assert sum(seen.values()) >= 60 * sum(sizes) - left
-
-
-@pytest.mark.parametrize("workers", [1, *SEVERAL])
-@pytest.mark.parametrize("kind", [EventBasedScheduler, MultiThreadScheduler])
-@pytest.mark.parametrize("real", [False, True])
-def test_producers_that_share_a_queue_never_run_for_the_same_place(
-    workers: int, kind: Any, real: bool
-) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        b = batch(app, taken, 4, 1)
-        for n, size in enumerate([1, 2, 3, 4, 1]):
-            app.add_flow(burst(app, f"a{n}", size, 40), b)
-
-    def scheduler(app: Any) -> Any:
-        return kind(app, clock=None if real else ManualClock(app), worker_thread_number=workers)
-
-    app = run(compose, scheduler)  # a queue that is full would raise
-    counts = Counter(name for each in taken for name, _ in each)
-    assert counts == {"a0": 40, "a1": 80, "a2": 120, "a3": 160, "a4": 40}
-    assert max(map(len, taken)) <= 4
-    assert app.undelivered() == {}
 
 
 def test_a_producer_that_has_ended_keeps_nobody_out(scheduler: MakeScheduler) -> None:
@@ -521,100 +492,6 @@ def test_a_preceding_count_input_takes_one_of_each_producer(scheduler: MakeSched
 
     run(compose, scheduler)
     assert [len(each) for each in taken] == [3] * 5
-
-
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(st.randoms(use_true_random=False))
-def test_a_run_with_shared_queues_ends_only_when_nobody_has_room_or_messages(
-    scheduler: MakeScheduler, random: Random
-) -> None:
-    """Two layers of operators, each with a queue that any of the layer before may feed.
-
-    Some of the last also wait for a message of one of the first.
-    """
-    layers = [random.randrange(2, 5), random.randrange(1, 4), random.randrange(1, 3)]
-    limits = {(layer, n): random.randrange(3, 6) for layer in (1, 2) for n in range(layers[layer])}
-    leasts = {place: random.randrange(1, limit + 1) for place, limit in limits.items()}
-    sizes = {(layer, n): random.randrange(1, 4) for layer in (0, 1) for n in range(layers[layer])}
-    counts = {n: random.randrange(1, 15) for n in range(layers[0])}
-    periods = {place: random.choice([0, 0, 3, 10]) for place in {*limits, *sizes}}
-    targets = {
-        (layer, n): random.sample(range(layers[layer + 1]), random.randrange(1, layers[layer + 1] + 1))
-        for layer, n in sizes
-    }
-    goes = {n: random.randrange(layers[0]) for n in range(layers[2]) if random.random() < 0.7}
-    emitted: Counter[Any] = Counter()
-    received: Counter[Any] = Counter()
-    stages: dict[Any, Step] = {}
-
-    def compose(app: App) -> None:
-        stages.clear()
-        emitted.clear()
-        received.clear()
-
-        def stage(place: tuple[int, int]) -> Step:
-            def setup(spec: Any) -> None:
-                if place in limits:
-                    port = spec.input("in", size=limits[place])
-                    port.condition(ConditionType.MESSAGE_AVAILABLE, min_size=leasts[place])
-                if place in sizes:
-                    spec.output("out", size=sizes[place])
-                if place[0] == 0:
-                    spec.output("go")
-                if place[0] == 2 and place[1] in goes:
-                    spec.input("go")
-
-            def body(op: Step, i: Any, o: Any) -> None:
-                if place in limits:
-                    received[place] += len(i.receive("in"))
-                if "go" in op.spec.inputs:
-                    i.receive("go")
-                if "go" in op.spec.outputs:
-                    o.emit("go", "go")
-                for _ in range(sizes.get(place, 0)):
-                    o.emit(place, "out")
-                    emitted[place] += 1
-
-            conditions: list[Any] = [CountCondition(app, counts[place[1]])] if not place[0] else []
-            if periods[place]:
-                conditions.append(PeriodicCondition(app, periods[place]))
-            return Step(app, *conditions, setup=setup, body=body, name=f"s{place[0]}{place[1]}")
-
-        stages.update({place: stage(place) for place in {**sizes, **limits}})
-        for (layer, n), chosen in targets.items():
-            for target in chosen:
-                app.add_flow(stages[layer, n], stages[layer + 1, target], {("out", "in")})
-        for target, n in goes.items():
-            app.add_flow(stages[0, n], stages[2, target], {("go", "go")})
-        for each in stages.values():
-            if "in" in each.spec.inputs and not any(flow.input == "in" for flow in each._headrace.incoming):
-                app.add_flow(source(app, [], name=f"for_{each.name}"), each, {("out", "in")})
-
-    app = run(compose, scheduler)
-    assert not any(key.endswith(".in") for key in app.dropped())
-    waiting = app.undelivered()
-    left = {place: waiting.get(f"{stages[place].name}.in", 0) for place in limits}
-    for place, limit in limits.items():
-        sent = sum(
-            emitted[place[0] - 1, n]
-            for n in range(layers[place[0] - 1])
-            if place[1] in targets[place[0] - 1, n]
-        )
-        assert sent == received[place] + left[place]
-        assert left[place] <= limit
-    for place, each in stages.items():
-        fed = left[place] >= leasts[place] if place in limits else each.ticks < counts[place[1]]
-        room = all(
-            limits[place[0] + 1, target] - left[place[0] + 1, target] >= sizes[place]
-            for target in targets.get(place, ())
-        )
-        if place[0] == 2 and place[1] in goes:
-            fed = fed and waiting.get(f"{each.name}.go", 0) > 0
-        if place[0] == 0:
-            room = room and not any(
-                waiting.get(f"{stages[2, target].name}.go", 0) for target, n in goes.items() if n == place[1]
-            )
-        assert not (fed and room), f"{each.name} could still run"
 
 
 def test_two_outputs_into_a_queue_with_less_room_than_both_may_need_take_turns(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
+from headrace import CountCondition, PeriodicCondition
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from tests.harness import (
     PATIENCE,
@@ -15,7 +15,6 @@ from tests.harness import (
     event_based,
     run,
     source,
-    switching_often,
     threaded,
     wait_until,
 )
@@ -237,37 +236,6 @@ def test_a_sleeping_worker_is_woken_for_what_is_left_over(scheduler: MakeSchedul
     run(compose, scheduler)
 
 
-@threaded
-def test_producers_that_do_not_wait_never_overfill_the_queue_they_share(
-    scheduler: MakeScheduler,
-) -> None:
-    longest: list[int] = []
-
-    def compose(app: App) -> None:
-        def take(op: Step, i: Any, o: Any) -> None:
-            longest.append(len(i.receive()))
-
-        def setup_sink(spec: Any) -> None:
-            port = spec.input("in", size=2, policy=IOSpec.QueuePolicy.REJECT)
-            port.condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
-
-        def setup(spec: Any) -> None:
-            spec.output("out").condition(ConditionType.NONE)
-
-        def burst(op: Step, i: Any, o: Any) -> None:
-            for _ in range(20):
-                o.emit(1)
-
-        collect = Step(app, setup=setup_sink, body=take, name="collect")
-        for n in range(4):
-            app.add_flow(Step(app, CountCondition(app, 200), setup=setup, body=burst, name=f"s{n}"), collect)
-
-    with switching_often():
-        app = run(compose, scheduler)
-    assert max(longest) <= 2
-    assert sum(longest) + sum(app.dropped().values()) + sum(app.undelivered().values()) == 4 * 200 * 20
-
-
 def test_one_worker_takes_a_message_through_a_chain_without_waking_another() -> None:
     """With one message on its way there is one ready operator, so one thread does it all."""
     threads: list[str] = []
@@ -285,27 +253,3 @@ def test_one_worker_takes_a_message_through_a_chain_without_waking_another() -> 
 
     run(compose, event_based)
     assert len(set(threads)) == 1
-
-
-@threaded
-def test_compute_never_runs_twice_at_once(scheduler: MakeScheduler) -> None:
-    overlaps: list[str] = []
-
-    def compose(app: App) -> None:
-        def body(op: Any, i: Any, o: Any) -> None:
-            if not op.alone.acquire(blocking=False):
-                overlaps.append(op.name)
-                return
-            try:
-                i.receive()
-            finally:
-                op.alone.release()
-
-        busy: Any = Step(app, inputs=[("in", {"size": 8})], body=body, name="busy")
-        busy.spec.inputs["in"].condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
-        busy.alone = threading.Lock()
-        for n in range(4):
-            app.add_flow(source(app, range(200), name=f"s{n}"), busy)
-
-    run(compose, scheduler)
-    assert overlaps == []

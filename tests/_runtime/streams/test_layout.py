@@ -10,7 +10,7 @@ import pytest
 
 from headrace import Application, ConditionType, CountCondition, Fragment, Subgraph
 from headrace._runtime.streams.layout import StreamLayout
-from headrace.core.errors import GraphError, StreamError
+from headrace.core.errors import GraphError
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests.harness import App, MakeScheduler, Step, run
 from tests.harness.libraries import here, use_arrays
@@ -319,20 +319,6 @@ def test_an_operator_that_joins_shares_a_stream_of_its_pool_too(
     app = run(compose, scheduler)
     first = app.graph.find("first")._headrace.node
     assert late[0].streams == {int(first.streams.own.handle)} != app.last[0].streams
-
-
-def test_a_pool_that_another_run_has_emptied_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_arrays(monkeypatch)
-    pool = CudaStreamPool(None, max_size=1, name="small")
-    errors: list[str] = []
-
-    def inside(self: Any, op_input: Any, op_output: Any) -> None:
-        with pytest.raises(StreamError) as raised:
-            run(lambda app: app.add_operator(*operators(app, ">b>", pool)))
-        errors.append(str(raised.value))
-
-    run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), pool, body=inside, name="a")))
-    assert errors[0].startswith("operator 'b': pool 'small' has no stream left, since another run")
 
 
 # -- errors ------------------------------------------------------------------------------------------

@@ -123,17 +123,6 @@ def test_a_frame_that_came_as_metadata_stays(scheduler: MakeScheduler) -> None:
 # -- what is held across computes --------------------------------------------------------------------
 
 
-def test_the_previous_frame_may_be_kept(scheduler: MakeScheduler) -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        data = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        if self.ticks > 1:
-            read_late(self.fragment, stream, self.previous)
-        self.previous = data
-
-    assert frames_seen(body, scheduler) == ALL[:-1]
-
-
 def test_a_frame_that_comes_with_one_that_its_sender_keeps_stays(scheduler: MakeScheduler) -> None:
     """The sender sends one frame again and again, and a new one beside it, which nobody holds afterwards."""
 
@@ -157,19 +146,6 @@ def test_a_frame_that_comes_with_one_that_its_sender_keeps_stays(scheduler: Make
         app.add_flow(sender, Step(app, inputs=("in",), body=take, name="taker"))
 
     assert run(compose, scheduler).seen == ALL
-
-
-def test_a_batch_of_frames_may_be_gathered(scheduler: MakeScheduler) -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        gathered = self.__dict__.setdefault("gathered", [])
-        gathered.append(op_input.receive("in"))
-        stream = op_input.receive_cuda_stream("in")
-        if len(gathered) == 4:
-            for data in gathered:
-                read_late(self.fragment, stream, data)
-            gathered.clear()
-
-    assert frames_seen(body, scheduler) == ALL
 
 
 def test_a_frame_that_is_let_go_in_a_compute_that_receives_nothing_stays() -> None:
@@ -242,25 +218,6 @@ def test_operators_that_share_a_frame_do_not_wait_for_each_other(
 
     assert sorted(run(compose, scheduler).seen) == sorted(list(range(100)) * 5)
     assert max(in_use) <= 40
-
-
-def test_a_frame_passed_on_and_read_by_both(scheduler: MakeScheduler) -> None:
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            read_late(app, op_input.receive_cuda_stream("in"), data)
-            op_output.emit([data], "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in").clear()  # which is of no use to it; the other still reads
-
-        middle = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="middle")
-        app.add_flow(Sending(app, CountCondition(app, FRAMES), name="sender"), middle)
-        app.add_flow(middle, Step(app, inputs=("in",), body=take, name="last"))
-
-    assert run(compose, scheduler).seen == ALL
 
 
 def test_what_was_received_stays_when_a_compute_raises_and_the_run_goes_on(machine: sim.Machine) -> None:

@@ -322,26 +322,6 @@ def test_what_a_closed_graph_refers_to_is_freed_without_the_lock_of_the_machine(
     assert freed == [False] * 3
 
 
-def test_the_memory_of_a_graph_lives_as_long_as_the_graph_or_a_buffer(
-    device: sim.Device, stream: sim.Stream
-) -> None:
-    pool = device._state.memory
-    own = sim.GraphMemoryResource(device)
-    builder = stream.create_graph_builder().begin_building()
-    buffer = own.allocate(64, stream=stream)
-    buffer.fill(3, stream=stream)
-    graph = builder.end_building().complete()
-    builder.close()
-    graph.launch(stream)
-    stream.sync()
-    assert (sim.host_view(buffer) == 3).all()
-    del graph
-    assert pool.in_use == 64
-    buffer.close()
-    _ = pool.spans([])  # sorts what was freed
-    assert pool.in_use == 0
-
-
 # -- errors ------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""What a simulated device alone can say of buffers: which handles name memory, and when a copy reads its source."""
+"""What a simulated device alone can say of buffers: which handles name memory, and who frees it."""
 
 from __future__ import annotations
 
@@ -35,28 +35,3 @@ def test_a_memory_resource_of_the_program_frees_the_buffer_once(machine: sim.Mac
     buffer.close()
     del buffer
     assert freed[1:] == [(data.handle, 8, other)]
-
-
-def test_a_copy_that_reads_its_source_during_the_call_needs_a_driver_that_can(machine: sim.Machine) -> None:
-    stream = sim.Device(0).create_stream()
-    data = sim.Device(0).allocate(16, stream=stream)
-    options = sim.CopyOptions(src_access_order="during_api_call")
-    with pytest.raises(RuntimeError, match=r"DURING_API_CALL requires CUDA driver 13\.2 or newer"):
-        data.copy_to(stream=stream, options=options)
-
-
-def test_a_copy_that_reads_its_source_during_the_call_does_not_see_what_comes_later() -> None:
-    with sim.Machine("h200", driver=(13, 2), time="virtual"):
-        device = sim.Device(0)
-        device.set_current()
-        stream = device.create_stream()
-        host = sim.LegacyPinnedMemoryResource().allocate(4)
-        read = {}
-        for order in ("stream", "during_api_call"):
-            sim.host_view(host)[:] = 1
-            copy = device.allocate(4, stream=stream)
-            copy.copy_from(host, stream=stream, options=sim.CopyOptions(src_access_order=order))
-            sim.host_view(host)[:] = 2  # in virtual time the device has not begun
-            stream.sync()
-            read[order] = sim.host_view(copy).tolist()
-    assert read == {"stream": [2] * 4, "during_api_call": [1] * 4}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,8 @@ from headrace.observe import (
     summarize_trace,
     watch,
 )
+from headrace.observe.events import recorder
+from headrace.observe.events.gpu_timing import ComputeTimer
 from headrace.observe.figures.coverage import Coverage
 from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 from headrace.resources import CudaGreenContext, CudaGreenContextPool
@@ -330,3 +333,47 @@ def test_coverage_takes_bounded_memory() -> None:
     coverage.add(np.array([3, 1_999_990]), np.array([8, 1_999_999]))  # one of long ago, one within the last
     assert coverage.total() == 20 * 10_000 * 5 + 4
     assert coverage.total(since=1_990_000) == 1000 * 5 + 4, "not what was settled long ago"
+
+
+def test_how_long_others_of_the_process_had_a_processor_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compute of which its thread ran for 2, and other threads for 5, while it waited."""
+    thread, process = iter([100, 102]), iter([1000, 1007])
+    monkeypatch.setattr(recorder, "thread_time_ns", lambda: next(thread))
+    monkeypatch.setattr(recorder, "process_time_ns", lambda: next(process))
+    node = recorder.NodeRecorder(OperatorInfo("a", 0), lambda: 0, ComputeTimer())
+    node.noting_cpu_times(lambda *arguments: None)(None, None, None)
+    assert node.cpu_times == [0, 2, 5]
+
+
+def test_a_wait_for_the_lock_of_the_interpreter_is_told_from_other_waits_as_a_bound() -> None:
+    """Computes of 10, of which the thread has the processor for 2 and others of the process for 5."""
+    step = SimpleNamespace(conditions={})
+    operator = OperatorInfo("a", 0, node=SimpleNamespace(counts=FaultCounts(), operator=step))
+    run = RunInfo("app", [operator], 0, 0, False)
+    watcher = StatisticsWatcher()
+    watcher.begin(run)
+    count = 10
+    started = np.arange(count) * 20 * MS
+    watcher.computed(
+        Computes(
+            operator,
+            0,
+            started,
+            started + 10 * MS,
+            np.zeros(count, np.int64),
+            np.ones(count, np.bool_),
+            [],
+            [],
+            cpu_time=np.full(count, 2 * MS),
+            others_cpu_time=np.full(count, 5 * MS),
+        )
+    )
+    statistics = watcher.snapshot()
+    assert (statistics.operator("a").waits, statistics.operator("a").interpreter) == (0.8, 0.5)
+    head, _, row = str(statistics).splitlines()[-3:]
+    assert re.search("busy +waits +for the lock", head)
+    assert re.search("80% +≤ 50%", row)
+    assert (
+        'headrace_operator_interpreter_ratio{application="app",operator="a"} 0.5'
+        in statistics.to_prometheus()
+    )

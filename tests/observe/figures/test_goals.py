@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 
 from headrace import retry
-from headrace.conditions import CountCondition, CudaStreamCondition, PeriodicCondition
+from headrace.conditions import (
+    CountCondition,
+    CudaStreamCondition,
+    MemoryAvailableCondition,
+    PeriodicCondition,
+)
 from headrace.core import ConditionType, IOSpec
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
 from headrace.observe import Miss, PortRecorder, replay, watch
-from headrace.resources import CudaGreenContext, CudaGreenContextPool
+from headrace.resources import BlockMemoryPool, CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin
 from tests.harness.application import App, greedy
 from tests.harness.operators import Step, through
@@ -101,8 +106,97 @@ def test_a_message_that_is_tried_again_keeps_its_path(failing: str) -> None:
     assert (goal.count, goal.late, goal.is_met) == (4, 1, False)
     (miss,) = goal.recent
     assert (miss.number, miss.latency) == (2, 30 * MS)
-    # It waits for its last attempt.
-    assert (miss.breakdown.largest.kind, miss.breakdown.largest.duration) == ("queue", 30 * MS)
+    # It waits for its last attempt: a compute that failed, the pause after it and the next one.
+    parts = [(part.kind, part.duration // MS) for part in miss.breakdown.parts]
+    assert parts == [("queue", 10), ("held", 20)]
+
+
+def breakdown_of(compose: Any, path: str) -> dict[tuple[str, str], int]:
+    """Return where the time of the last message of a path went, in milliseconds."""
+    (goal,) = run(compose, (path, {"max": "1us"}))
+    return {
+        (part.kind, part.where): part.duration // MS
+        for part in goal.recent[-1].breakdown.parts
+        if part.duration >= MS
+    }
+
+
+def after(app: Any, milliseconds: int, name: str) -> Step:
+    """Return a source of one message, which takes so long to make."""
+
+    def body(self: Step, op_input: Any, op_output: Any) -> None:
+        app.scheduler().clock.sleep_for(milliseconds * MS)
+        op_output.emit(1, "out")
+
+    return Step(app, CountCondition(app, 1), outputs=["out"], body=body, name=name)
+
+
+def test_a_wait_for_another_message_is_none_for_a_worker() -> None:
+    def compose(app: Any) -> None:
+        body = lambda self, i, o: (i.receive("one"), i.receive("other"))  # noqa: E731
+        both = Step(app, inputs=["one", "other"], body=body, name="both")
+        app.add_flow(after(app, 2, "first"), both, {("out", "one")})
+        app.add_flow(after(app, 7, "second"), both, {("out", "other")})
+
+    assert breakdown_of(compose, "first->both") == {("message", "both"): 7}
+
+
+def test_a_wait_for_a_worker_is_named() -> None:
+    """The only worker computes something else, and nothing but a message can hold the sink."""
+
+    def compose(app: Any) -> None:
+        first = after(app, 2, "first")
+        app.add_flow(first, Step(app, inputs=["in"], body=takes(0), name="sink"))
+        app.add_flow(first, Step(app, inputs=["in"], body=takes(9), name="other"))
+
+    assert breakdown_of(compose, "first->sink") == {("worker", "sink"): 9}
+
+
+def test_a_wait_for_a_condition_is_not_said_to_be_one_for_a_worker() -> None:
+    def compose(app: Any) -> None:
+        first = Step(
+            app,
+            CountCondition(app, 2),
+            outputs=[("out", {"size": 2})],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="first",
+        )
+        held = Step(app, PeriodicCondition(app, "5ms"), inputs=["in"], body=takes(0), name="held")
+        app.add_flow(first, held, size=2)
+
+    assert breakdown_of(compose, "first->held") == {("held", "held"): 5}
+
+
+def test_a_wait_for_memory_is_a_bound() -> None:
+    """The pool has one block, which a message keeps for 6 ms."""
+
+    def compose(app: Any) -> None:
+        pool = BlockMemoryPool(app, storage_type="host", block_size=8, num_blocks=1, name="pool")
+
+        def make(self: Step, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            op_output.emit(pool.allocate_tensor(8, "uint8"), "out")
+
+        def keep(self: Step, op_input: Any, op_output: Any) -> None:
+            kept = op_input.receive("in")
+            app.scheduler().clock.sleep_for(6 * MS)
+            del kept
+
+        first = Step(
+            app,
+            CountCondition(app, 1),
+            outputs=[("out", {"size": 2})],
+            body=lambda self, i, o: [o.emit(number, "out") for number in range(2)],
+            name="first",
+        )
+        needs = MemoryAvailableCondition(app, pool, min_blocks=1)
+        maker = Step(app, needs, inputs=["in"], outputs=["out"], body=make, name="maker")
+        app.add_flow(first, maker, size=2)
+        app.add_flow(maker, Step(app, inputs=["in"], body=keep, name="keeper"))
+
+    found = breakdown_of(compose, "first->keeper")
+    assert found[("memory", "maker")] == 6
+    assert found[("host", "keeper")] == 6
 
 
 def test_the_time_in_a_queue_is_named() -> None:

@@ -23,7 +23,6 @@ from headrace.observe import (
     DataLogger,
     DataLoggerQueueType,
     DataLoggerResource,
-    GXFConsoleLogger,
     SimpleTextSerializer,
     TensorCopy,
 )
@@ -498,11 +497,11 @@ def test_console_lines_are_in_order_with_frames_of_a_device(machine: sim.Machine
         app.add_flow(producer, Consumer(app, name="consumer"))
         app.add_flow(source(app, range(5), name="plain"), sink(app, []))
 
-    run_with(GXFConsoleLogger(log_inputs=False), compose)
+    run_with(BasicConsoleLogger(log_inputs=False), compose)
     produced = [line for line in lines() if "ID:producer.out" in line]
     assert [int(line.partition("data=[")[2].partition(",")[0]) for line in produced] == list(range(5))
     assert len([line for line in lines() if "ID:plain.out" in line]) == 5
-    assert produced[0].startswith("GXFConsoleLogger[ID:producer.out]")
+    assert produced[0].startswith("BasicConsoleLogger[ID:producer.out]")
     assert "device=kDLCUDA:0" in produced[0]
 
 

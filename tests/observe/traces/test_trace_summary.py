@@ -82,7 +82,7 @@ def test_a_queue_is_named_with_the_operator_that_is_computed_instead(tmp_path: P
     summary = summarize_trace(tmp_path / "out.json")
     (path,) = [path for path in summary.paths if path.name == "camera → display"]
     assert path.conclusion == (
-        "Of the 29.00 ms more, 29.00 ms are spent in the queue of display.in, "
+        "Of the 29.00 ms more, 29.00 ms are spent in the wait of display for a worker, "
         "while encode computes for 100% of that time."
     )
 
@@ -407,6 +407,8 @@ def test_the_parts_of_a_path_add_up_to_its_latency() -> None:
                     [
                         random.integers(0, 1000, count),
                         *(np.where(used, column, unknown) for column in (began, ended, worked, began, delay)),
+                        random.integers(0, 1000, count),
+                        random.integers(0, 1000, count),
                     ]
                 )
             )

@@ -1,4 +1,7 @@
-"""The specifications of Holoviz: what their setters take, and the tables of their names.
+"""Holoviz: its ports and parameters for scenes in 3D, what its specifications take, and the tables of their names.
+
+headrace shows layers in 3D in Rerun, whose viewer has a camera of its own. So what sets the camera has no effect,
+and a program that asks for the pose of the camera, or for a buffer of depths, is refused.
 
 The SDK's setters check types alone, and with TypeError. A value that cannot be drawn is kept, and drawn as the
 nearest one that can.
@@ -7,13 +10,14 @@ nearest one that can.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from headrace.operators import HolovizOp
+from headrace import operators
+from headrace.core import ConditionType
 from headrace.viewer import InputSpec as _InputSpec
 from headrace.viewer import View as _View
 from headrace_holoscan.lenience import tell
@@ -129,6 +133,57 @@ class InputSpec(_InputSpec):
         views = [view.drawn() if isinstance(view, View) else view for view in self.views]
         values = _drawable(_InputSpec(), self) | {"views": views}
         return _InputSpec(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Pose3D:
+    """The rotation (9 numbers, row by row) and the translation that take the world to the camera."""
+
+    rotation: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+    translation: tuple[float, ...] = (0.0, 0.0, 0.0)
+
+
+_CAMERA = {"camera_eye": (0.0, 0.0, 1.0), "camera_look_at": (0.0, 0.0, 0.0), "camera_up": (0.0, 1.0, 0.0)}
+_ABSENT = ("enable_depth_buffer_input", "enable_depth_buffer_output", "enable_camera_pose_output")
+_WHY = "Rerun shows layers in 3D, and its viewer has a camera of its own"
+
+
+def _refuse(value: bool) -> None:
+    if value:
+        raise ValueError(f"there are no depths and no pose to send: {_WHY}")
+
+
+class HolovizOp(operators.HolovizOp):
+    """Shows images, shapes and text, and in Rerun layers in 3D; see `headrace.operators.HolovizOp`."""
+
+    InputSpec = InputSpec
+    Pose3D = Pose3D
+
+    def setup(self, spec: Any) -> None:
+        """Declare what the SDK's operator has besides."""
+        super().setup(spec)
+        for name, value in _CAMERA.items():
+            spec.param(name, value)
+            spec.input(f"{name}_input").condition(ConditionType.NONE)
+        spec.param("camera_pose_output_type", "projection_matrix")
+        for name in _ABSENT:
+            spec.param(name, False, check=_refuse)
+
+    def start(self) -> None:
+        """Tell of a camera that has no effect, and open what shows the pictures."""
+        if any(tuple(getattr(self, name)) != value for name, value in _CAMERA.items()):
+            self._tell_of_camera()
+        super().start()
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Take the messages for the camera, which has none here; show the others."""
+        received = [op_input.receive(f"{name}_input") for name in _CAMERA]
+        if any(message is not None for message in received):
+            self._tell_of_camera()
+        super().compute(op_input, op_output, context)
+
+    def _tell_of_camera(self) -> None:
+        tell(f"the camera of {self.name!r} has no effect", _WHY)
 
 
 _TABLES = {

@@ -95,7 +95,9 @@ def __getattr__(name: str) -> Any:
     if name in SUBMODULES:
         return sys.modules[__name__]
     if name == "Pose3D":
-        return headrace.HolovizOp.Pose3D
+        from headrace_holoscan.holoviz import Pose3D
+
+        return Pose3D
     if name == "V4L2CameraPassthroughOp":
         return V4L2CameraPassthroughOp
     if name.startswith("_holoviz_str_to_"):
@@ -118,9 +120,7 @@ def _adopted(name: str) -> Any:
     if name == "InferenceOp":
         theirs = _with_activation(theirs)
     elif name == "HolovizOp":
-        from headrace_holoscan.holoviz import InputSpec
-
-        theirs = type(name, (theirs,), {"__doc__": theirs.__doc__, "InputSpec": InputSpec})
+        from headrace_holoscan.holoviz import HolovizOp as theirs
     cls = adopt(theirs, is_ready=arguments is not None)
     names = {"AUTO": theirs.ColorSpace.AUTO} if name == "HolovizOp" else {}
     return cls if arguments is None else taking(f"fragment, *args, {arguments}", **names)(cls)

@@ -22,7 +22,6 @@ def __getattr__(name: str) -> Any:
     if name == "CUDAError":  # cuda.core raises it but does not export it
         module = import_module("cuda.core._utils.cuda_utils")
     else:
-        places = (core.graph, import_module("cuda.core.utils"))
-        module = next((place for place in places if hasattr(place, name)), core)
+        module = core.graph if hasattr(core.graph, name) else core
     value = globals()[name] = getattr(module, name)
     return value

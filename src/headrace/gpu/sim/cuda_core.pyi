@@ -6,11 +6,9 @@ from headrace.gpu.sim.device import Device as Device
 from headrace.gpu.sim.graph import Graph as Graph
 from headrace.gpu.sim.graph import GraphBuilder as GraphBuilder
 from headrace.gpu.sim.graph import GraphCompleteOptions as GraphCompleteOptions
-from headrace.gpu.sim.graph_nodes import AllocNode as AllocNode
 from headrace.gpu.sim.graph_nodes import EmptyNode as EmptyNode
 from headrace.gpu.sim.graph_nodes import EventRecordNode as EventRecordNode
 from headrace.gpu.sim.graph_nodes import EventWaitNode as EventWaitNode
-from headrace.gpu.sim.graph_nodes import FreeNode as FreeNode
 from headrace.gpu.sim.graph_nodes import GraphDefinition as GraphDefinition
 from headrace.gpu.sim.graph_nodes import GraphNode as GraphNode
 from headrace.gpu.sim.graph_nodes import HostCallbackNode as HostCallbackNode
@@ -24,10 +22,8 @@ from headrace.gpu.sim.kernel import Program as Program
 from headrace.gpu.sim.kernel import ProgramOptions as ProgramOptions
 from headrace.gpu.sim.launches import launch as launch
 from headrace.gpu.sim.memory import Buffer as Buffer
-from headrace.gpu.sim.memory import CopyOptions as CopyOptions
 from headrace.gpu.sim.memory import DeviceMemoryResource as DeviceMemoryResource
 from headrace.gpu.sim.memory import DeviceMemoryResourceOptions as DeviceMemoryResourceOptions
-from headrace.gpu.sim.memory import GraphMemoryResource as GraphMemoryResource
 from headrace.gpu.sim.memory import LegacyPinnedMemoryResource as LegacyPinnedMemoryResource
 from headrace.gpu.sim.objects import CUDAError as CUDAError
 from headrace.gpu.sim.resources import DeviceResources as DeviceResources

@@ -65,8 +65,6 @@ class CUgraphNodeType(IntEnum):
     CU_GRAPH_NODE_TYPE_EMPTY = 5
     CU_GRAPH_NODE_TYPE_WAIT_EVENT = 6
     CU_GRAPH_NODE_TYPE_EVENT_RECORD = 7
-    CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10
-    CU_GRAPH_NODE_TYPE_MEM_FREE = 11
 
 
 class Shown(Generic[T]):
@@ -189,25 +187,3 @@ class EventWaitNode(GraphNode):
 
     type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_WAIT_EVENT
     event: Shown[Event] = Shown("event")
-
-
-class AllocNode(GraphNode):
-    """The allocation of memory that belongs to the graph (:class:`headrace.gpu.GraphMemoryResource`)."""
-
-    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_ALLOC
-    dptr: Shown[int] = Shown("memory", _address)
-    bytesize: Shown[int] = Shown("memory", _size)
-    memory_type = "device"
-    peer_access: tuple[int, ...] = ()  # no other device can access the memory
-
-    @property
-    def device_id(self) -> int:
-        """The number of the device that the memory belongs to."""
-        return self._record.context.device.index
-
-
-class FreeNode(GraphNode):
-    """The release of memory that belongs to the graph."""
-
-    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_FREE
-    dptr: Shown[int] = Shown("memory", _address)

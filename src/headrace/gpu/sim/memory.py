@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 
 from headrace.gpu.sim.capture import RecordedNode, refuse_unsafe
-from headrace.gpu.sim.graph_nodes import AllocNode, FreeNode, GraphNode, MemcpyNode, MemsetNode
+from headrace.gpu.sim.graph_nodes import GraphNode, MemcpyNode, MemsetNode
 from headrace.gpu.sim.ipc import IPCAllocationHandle, IPCBufferDescriptor, MappedPool, SharedPool
 from headrace.gpu.sim.machine import DeviceState, Machine, current_machine, existing_machine
 from headrace.gpu.sim.memory_pool import Bytes, MemoryPool, Span, find_in
 from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of
-from headrace.gpu.sim.operations import CopyEngine, Operation, StreamQueue, Transfer
+from headrace.gpu.sim.operations import CopyEngine, StreamQueue, Transfer
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.device import Device
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 # DLPack's device types for device memory, pinned host memory and managed memory.
 _CUDA, _CUDA_HOST, _CUDA_MANAGED = 2, 3, 13
-
-_DRIVER = (13, 2)  # the first driver whose copies have attributes
 
 
 class MemoryResource:
@@ -147,37 +145,6 @@ class ManagedMemoryResource(_ResourceOfHost):
     known: ClassVar[weakref.WeakValueDictionary[int, Bytes]] = weakref.WeakValueDictionary()
 
 
-class GraphMemoryResource(_ResourceOfDevice):
-    """Memory that belongs to a graph: an allocation on a capturing stream is a node of the graph.
-
-    The simulated memory exists as long as the graph or the buffer, whichever is longer.
-    """
-
-    def allocate(self, size: int, *, stream: AnyStream) -> Buffer:
-        """Allocate a buffer for the graph that a stream records; closing it on such a stream frees it there."""
-        queue = stream._queue
-        with queue.timeline.lock:
-            if queue.capture is None:
-                raise RuntimeError("GraphMemoryResource allocates memory only on a stream that captures")
-            queue.capture.check()
-            memory = self._device.memory.allocate(_checked(size), queue)
-            owner = _GraphMemory(self._device.memory, memory, queue)
-            queue.capture.add(queue, AllocNode, Operation(), memory=memory, owner=owner)
-        return Buffer._create(memory, self._device, queue, self, owner)
-
-
-@dataclass(slots=True)
-class _GraphMemory:
-    """Keeps memory allocated while its graph or a buffer refers to this object."""
-
-    pool: MemoryPool
-    memory: Bytes
-    queue: StreamQueue
-
-    def __del__(self) -> None:
-        self.pool.free(self.memory, self.queue)
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class Buffer(metaclass=MadeByDriver):
     """A block of simulated memory."""
@@ -283,15 +250,11 @@ class Buffer(metaclass=MadeByDriver):
     @property
     def owner(self) -> object:
         """The object that keeps its memory, if the buffer was created from a handle with one."""
-        return None if isinstance(self._resource, GraphMemoryResource) else self._owner
+        return self._owner
 
-    def copy_to(
-        self, dst: Buffer | None = None, *, stream: AnyStream, options: CopyOptions | None = None
-    ) -> Buffer:
+    def copy_to(self, dst: Buffer | None = None, *, stream: AnyStream) -> Buffer:
         """Copy into another buffer (by default a new one) in stream order; return that buffer."""
         source = self._open()
-        if options is not None and _reads_at_once(options, stream._queue):
-            source = source.copy()
         if dst is None:
             if self._device is None:
                 raise ValueError("copy_to needs a destination: the source is not a device buffer")
@@ -304,9 +267,9 @@ class Buffer(metaclass=MadeByDriver):
         copy_memory(stream, target, source, dst._device, self._device)
         return dst
 
-    def copy_from(self, src: Buffer, *, stream: AnyStream, options: CopyOptions | None = None) -> None:
+    def copy_from(self, src: Buffer, *, stream: AnyStream) -> None:
         """Copy from another buffer in stream order."""
-        src.copy_to(self, stream=stream, options=options)
+        src.copy_to(self, stream=stream)
 
     def fill(self, value: int | bytes, *, stream: AnyStream) -> None:
         """Fill with a pattern of 1, 2 or 4 bytes in stream order."""
@@ -341,21 +304,11 @@ class Buffer(metaclass=MadeByDriver):
         if self._device is None or own is None:  # nothing is freed: the memory belongs to somebody else
             self._owner = None
             return
-        queue = own if stream is None else stream._queue
-        if not isinstance(self._resource, GraphMemoryResource):
-            pool_of(self._resource, self._device).free(memory, queue)
-            return
-        with queue.timeline.lock:
-            if queue.capture is not None:
-                queue.capture.add(queue, FreeNode, Operation(), memory=memory)
-        self._owner = None
+        pool_of(self._resource, self._device).free(memory, own if stream is None else stream._queue)
 
     def __del__(self) -> None:
-        if getattr(self, "_memory", None) is None:
-            return
-        if isinstance(self._resource, GraphMemoryResource):
-            return  # recording a node would take the lock; the memory goes with the graph
-        self.close()
+        if getattr(self, "_memory", None) is not None:
+            self.close()
 
     def __enter__(self) -> Buffer:
         return self
@@ -384,55 +337,6 @@ class Buffer(metaclass=MadeByDriver):
         if self._memory is None:
             raise RuntimeError("this buffer has been closed")
         return self._memory
-
-
-_COPY_OPTIONS = {
-    "src_access_order": ("stream", "during_api_call", "any"),
-    "overlap_mode": ("default", "prefer_overlap_with_compute"),
-}
-
-
-@dataclass(frozen=True)
-class CopyOptions:
-    """Hints for a copy.
-
-    A simulated copy follows the order of its source only; the locations and the overlap have no effect.
-
-    Parameters
-    ----------
-    src_access_order
-        When the source may be read: in stream order, before the call returns, or at any time until the copy is
-        complete (simulated in stream order).
-    src_location_hint, dst_location_hint
-        The devices that managed memory is expected on.
-    overlap_mode
-        Whether the copy should overlap with kernels.
-    """
-
-    src_access_order: str = "stream"
-    src_location_hint: Any = None
-    dst_location_hint: Any = None
-    overlap_mode: str = "default"
-
-    def __post_init__(self) -> None:
-        for name, choices in _COPY_OPTIONS.items():
-            given = getattr(self, name)
-            if given not in choices:
-                raise ValueError(f"invalid {name}: {given!r}; it is one of {', '.join(choices)}")
-
-
-def _reads_at_once(options: CopyOptions, queue: StreamQueue) -> bool:
-    """Return whether a copy with these options has read its source when the call returns."""
-    if not isinstance(options, CopyOptions):
-        raise TypeError(f"options must be CopyOptions or None, got {type(options).__name__}")
-    if queue.is_default:
-        raise TypeError("copy options are not accepted with LEGACY_DEFAULT_STREAM; copy on another stream")
-    if queue.capture is not None:
-        raise TypeError("copy options are not accepted on a capturing stream: a graph cannot represent them")
-    if options.src_access_order != "during_api_call":
-        return False
-    queue.context.device.machine.require_driver(_DRIVER, "src_access_order=DURING_API_CALL")
-    return True
 
 
 def host_view(buffer: Any) -> Bytes:

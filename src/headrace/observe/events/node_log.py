@@ -100,7 +100,7 @@ class NodeLog:
         self._replayed = _Table(recorder.replayed, 1)
         self._failed = _Table(recorder.failed, 1)
         self._ticks = _Table(recorder.ticks, 3)
-        self._cpu_times = _Table(recorder.cpu_times, 2)
+        self._cpu_times = _Table(recorder.cpu_times, 3)
         self._feeds: dict[Feed, _FeedLog] = {}
         self._queues: dict[QueueInfo, _QueueLog] = {queue: _QueueLog(queue) for queue in self.info.inputs}
         # The first compute that used a stream.
@@ -212,9 +212,9 @@ class NodeLog:
         due, skipped = np.full(count, NO_TIMESTAMP), np.zeros(count, np.int64)
         tick, due_then, skipped_then = self._ticks.take_before(0, end).T
         due[tick - first], skipped[tick - first] = due_then, skipped_then
-        cpu_time = np.full(count, NO_TIMESTAMP)
-        sampled, had = self._cpu_times.take_before(0, end).T
-        cpu_time[sampled - first] = had
+        cpu_times = np.full((2, count), NO_TIMESTAMP)
+        sampled, *times = self._cpu_times.take_before(0, end).T
+        cpu_times[:, sampled - first] = times
         messages = [queue.before(end, first, started) for queue in self._queues.values()]
         emissions = [feed.emitted_before(end) for feed in self._feeds.values()]
         self.shown, self._shown_at = end, int(ended[-1])
@@ -233,7 +233,7 @@ class NodeLog:
             is_failed,
             due,
             skipped,
-            cpu_time,
+            *cpu_times,
         )
 
     def known_until(self, read_at: int) -> int:

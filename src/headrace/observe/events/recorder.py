@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from threading import get_ident
-from time import thread_time_ns
+from time import process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace._runtime import AT_START, ComputeLog, EmissionLog, Envelope, ReceiptLog
@@ -40,7 +40,7 @@ DROPPED = NO_TIMESTAMP
 Compute: TypeAlias = Callable[..., None]
 _POP = IOSpec.QueuePolicy.POP
 _LATEST = IOSpec.QueuePolicy.LATEST
-_CPU_SAMPLE = 16  # computes of which one is looked at: two calls of the system take about a microsecond
+_CPU_SAMPLE = 16  # computes of which one is looked at: four calls of the system take some two microseconds
 _popleft: Any = deque.popleft
 
 
@@ -58,7 +58,8 @@ class NodeRecorder(ComputeLog):
     ticks
         A row for each compute that was due at a time: the compute, when it was due, the ticks skipped before it.
     cpu_times
-        A row for some computes: the compute, the time that its thread had the processor.
+        A row for some computes: the compute, the time that its thread had the processor, and for how long other
+        threads of the process had one.
     recorded
         What `around` returned.
     """
@@ -153,9 +154,10 @@ class NodeRecorder(ComputeLog):
             if self.number % _CPU_SAMPLE:
                 compute(op_input, op_output, context)
                 return
-            began = thread_time_ns()
+            process, began = process_time_ns(), thread_time_ns()
             compute(op_input, op_output, context)
-            self.cpu_times += (self.number, thread_time_ns() - began)
+            had = thread_time_ns() - began
+            self.cpu_times += (self.number, had, max(process_time_ns() - process - had, 0))
 
         return run
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.core.condition import Condition
 from headrace.core.error_policy import FaultCounts
 from headrace.observe.events.clock_offsets import ClockOffset
 
@@ -91,6 +92,31 @@ class OperatorInfo:
         """Whether it computes only when the work of its messages is complete (`CudaStreamCondition`)."""
         conditions = () if self.node is None else self.node.operator.conditions.values()
         return any(condition.waits_for_streams for condition in conditions)
+
+    @property
+    def waits_for(self) -> str:
+        """What it waits for when its messages are there and its last compute has ended.
+
+        A ``"worker"``, if nothing else can hold it. Otherwise that is a bound, and which of them it waited for is
+        not known: ``"memory"`` (`MemoryAvailableCondition`), or ``"held"`` for any other condition that does not
+        just count messages and computes, for retries, and for room in a queue behind it that has been full.
+        """
+        if self.node is None:
+            return "held"
+        conditions = self.node.operator.conditions.values()
+        if any(condition.waits_for_memory for condition in conditions):
+            return "memory"
+        holds = any(
+            type(condition).attach is Condition.attach and not condition.waits_for_streams
+            for condition in conditions
+        )
+        retries = self.node is not None and self.faults.retries
+        is_held = (
+            holds
+            or retries
+            or any(queue.most >= queue.size for output in self.outputs for queue in output.queues)
+        )
+        return "held" if is_held else "worker"
 
     @property
     def is_source(self) -> bool:
@@ -424,6 +450,8 @@ class Computes:
         How many ticks of that clock were skipped before each.
     cpu_time
         How long the thread of each had the processor, or `NO_TIMESTAMP` for most of them.
+    others_cpu_time
+        For how long other threads of the process had one meanwhile, of the same computes.
     """
 
     operator: OperatorInfo
@@ -441,6 +469,7 @@ class Computes:
     due: Times = field(default_factory=lambda: np.zeros(0, np.int64))
     skipped: Times = field(default_factory=lambda: np.zeros(0, np.int64))
     cpu_time: Times = field(default_factory=lambda: np.zeros(0, np.int64))
+    others_cpu_time: Times = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
         count = len(self.started)
@@ -449,7 +478,7 @@ class Computes:
         if len(self.due) != count:
             self.due, self.skipped = np.full(count, NO_TIMESTAMP), np.zeros(count, np.int64)
         if len(self.cpu_time) != count:
-            self.cpu_time = np.full(count, NO_TIMESTAMP)
+            self.cpu_time = self.others_cpu_time = np.full(count, NO_TIMESTAMP)
 
     @property
     def ticks(self) -> NDArray[np.bool_]:

@@ -8,8 +8,12 @@ division goes backwards from the end, always to what had to end last:
   waited for, and the way leads on along the device. Otherwise it leads to the host.
 - On the host, the time from receiving to emitting is *compute time*. If the device began later than the compute
   ended, the time in between is a *wait for the GPU*: the stream was busy with earlier messages.
-- The time between emitting and receiving is *queue time*. If the receiver waits for the work of its messages
-  (`CudaStreamCondition`), that is so only from the end of that work on; before, the way leads along the device.
+- Between emitting and receiving, three things may have to come: the end of the operator's last compute, the other
+  messages that this compute receives, and the operator's turn. Up to the first it is *queue time*: the message was
+  behind others. From there to the second it is a *wait for a message*, and from there on a *wait for a worker*,
+  unless the operator could be held by something else (`OperatorInfo.waits_for`), which is said then. If the
+  receiver waits for the work of its messages (`CudaStreamCondition`), all of that begins at the end of that work;
+  before, the way leads along the device.
 - The time before the first operator received anything, if the message has an older acquisition timestamp, comes
   *before* the path.
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.observe.events.records import Computes, Flows, OperatorInfo, Times
 
 _UNKNOWN = -(1 << 62)
+_COLUMNS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +48,10 @@ class Part:
     Attributes
     ----------
     kind
-        ``"before"`` (from the acquisition to the first operator), ``"queue"``, ``"host"`` (in `compute`),
-        ``"link"`` (from one process to another), ``"device"`` (waiting for the device), ``"gpu"``, or
-        ``"unknown"``.
+        ``"before"`` (from the acquisition to the first operator), ``"queue"`` (behind earlier messages),
+        ``"message"`` (waiting for another one of the same compute), ``"worker"``, ``"memory"`` or ``"held"``
+        (`OperatorInfo.waits_for`), ``"host"`` (in `compute`), ``"link"`` (from one process to another),
+        ``"device"`` (waiting for the device), ``"gpu"``, or ``"unknown"``.
     where
         The queue, as in ``"display.in"``, or the operator.
     slice
@@ -63,6 +69,10 @@ class Part:
         text = {
             "before": f"before {self.where}",
             "queue": f"in the queue {self.where}",
+            "message": f"waiting for another message of {self.where}",
+            "worker": f"waiting for a worker to run {self.where}",
+            "memory": f"until {self.where} ran: waiting for memory, or for a worker",
+            "held": f"until {self.where} ran: waiting for a worker, a condition, a retry or room",
             "host": f"in compute of {self.where}",
             "link": f"on the link {self.where}",
             "gpu": f"on the GPU for {self.where}",
@@ -128,8 +138,10 @@ class CriticalPath:
 
     def __init__(self) -> None:
         # By operator: end of the compute; begin and end of its work on the device, the time the device worked, the
-        # begin of the last piece of work, and by how much the host may have delayed that.
-        self._computes: defaultdict[OperatorInfo, RecentRows] = defaultdict(partial(RecentRows, 6))
+        # begin of the last piece of work, and by how much the host may have delayed that; when the last of its
+        # messages had come; the end of the compute before.
+        self._computes: defaultdict[OperatorInfo, RecentRows] = defaultdict(partial(RecentRows, _COLUMNS))
+        self._ended: dict[OperatorInfo, int] = {}
 
     def add(self, batch: Computes) -> None:
         """Note computes."""
@@ -148,8 +160,13 @@ class CriticalPath:
             is_last = work.ended == ended[places]
             np.maximum.at(last, places[is_last], work.certain[is_last])
             np.maximum.at(delay, places[is_last], (work.certain - work.started)[is_last])
+        came = np.full(count, _UNKNOWN)
+        for arrivals in batch.arrivals:
+            np.maximum.at(came, arrivals.compute - batch.first, arrivals.emitted)
+        before = np.concatenate(([self._ended.get(batch.operator, _UNKNOWN)], batch.ended[:-1]))
+        self._ended[batch.operator] = int(batch.ended[-1])
         self._computes[batch.operator].extend(
-            np.column_stack((batch.ended, began, ended, batch.certain_gpu_time, last, delay))
+            np.column_stack((batch.ended, began, ended, batch.certain_gpu_time, last, delay, came, before))
         )
 
     def divide(self, flows: Flows) -> Division:
@@ -158,12 +175,17 @@ class CriticalPath:
         tables = []
         for position, operator in enumerate(operators):
             rows, is_known = self._computes[operator].find(flows.computes[:, position])
-            tables.append(np.where(is_known[:, None], rows, _UNKNOWN))
+            # Of a compute that is forgotten, all of the wait counts as time in the queue.
+            forgotten = np.full(_COLUMNS, _UNKNOWN)
+            forgotten[-1] = -_UNKNOWN
+            tables.append(np.where(is_known[:, None], rows, forgotten))
         places = []
         for position, operator in enumerate(operators):
             queue = ("queue", flows.queues[position - 1].name, "")
             places += [
                 queue if position else ("before", operator.name, ""),
+                ("message", operator.name, ""),
+                (operator.waits_for, operator.name, ""),
                 ("link" if operator.is_link else "host", operator.name, ""),
                 ("device", operator.name, operator.slice),
                 ("gpu", operator.name, operator.slice),
@@ -185,8 +207,8 @@ class _Walk:
     Attributes
     ----------
     parts
-        A row for each part of the path, four for each operator: before it, on the host, waiting for the device,
-        and on the device.
+        A row for each part of the path, six for each operator: before it, waiting for messages and for its turn,
+        on the host, waiting for the device, and on the device.
     """
 
     def __init__(self, flows: Flows, tables: list[NDArray[np.int64]]) -> None:
@@ -195,9 +217,9 @@ class _Walk:
         self._time = flows.done.copy()
         self._at = np.full(count, length - 1)
         self._on_gpu = tables[-1][:, 2] >= self._time
-        self.parts = np.zeros((4 * length, count), np.int64)
+        self.parts = np.zeros((_PARTS * length, count), np.int64)
         for position in range(length - 1, -1, -1):
-            before, host, device, _ = self.parts[4 * position : 4 * position + 4]
+            before, message, turn, host, device, _ = self.parts[_PARTS * position : _PARTS * (position + 1)]
             received = flows.times[:, 2 * position]
             launched = self._through_gpu(position, tables, received)
             here = (self._at == position) & ~self._on_gpu
@@ -206,17 +228,22 @@ class _Walk:
             is_late = launched & (self._time > ended) & (ended >= received)
             self._pass(device, is_late, ended)
             self._pass(host, here, received)
-            if position and flows.path.operators[position].waits_for_work:
-                target, waited_for = self._work_before(position, tables)
-                along = here & (waited_for > flows.times[:, 2 * position - 1]) & (waited_for <= self._time)
-                self._pass(before, along, waited_for)
-                self._at[along], self._on_gpu[along] = target[along], True
-                here &= ~along
-            if position:
-                self._pass(before, here, flows.times[:, 2 * position - 1])
-                self._at[here] = position - 1
-            else:
+            if not position:
                 self._pass(before, np.ones(count, np.bool_), self._origin)
+                return
+            emitted = flows.times[:, 2 * position - 1]
+            begin, along = emitted, np.zeros(count, np.bool_)
+            if flows.path.operators[position].waits_for_work:
+                target, waited_for = self._work_before(position, tables)
+                along = here & (waited_for > emitted) & (waited_for <= self._time)
+                begin = np.where(along, waited_for, emitted)
+            came, last_ended = tables[position][:, 6:].T
+            self._pass(turn, here, np.maximum(np.maximum(came, last_ended), begin))
+            self._pass(message, here, np.maximum(last_ended, begin))
+            self._pass(before, here, begin)
+            if along.any():
+                self._at[along], self._on_gpu[along] = target[along], True
+            self._at[here & ~along] = position - 1
 
     def _through_gpu(
         self, position: int, tables: list[NDArray[np.int64]], received: Times
@@ -225,8 +252,8 @@ class _Walk:
         here: NDArray[np.bool_] = (self._at == position) & self._on_gpu
         if not here.any():
             return here
-        _, began, ended, worked, last, delay = tables[position].T
-        host, device, gpu = self.parts[4 * position + 1 : 4 * position + 4]
+        _, began, ended, worked, last, delay = tables[position][:, :6].T
+        host, device, gpu = self.parts[_PARTS * position + 3 : _PARTS * (position + 1)]
         self._pass(gpu, here, last)
         target, waited_for = self._work_before(position, tables)
         along = here & (waited_for > received) & (waited_for <= self._time + _TOLERANCE)
@@ -262,3 +289,4 @@ class _Walk:
 
 
 _TOLERANCE = 2_000  # nanoseconds by which the times of two events on the device may be wrong
+_PARTS = 6  # of each operator

@@ -59,6 +59,9 @@ class OperatorStatistics:
     waits
         The share of its computes' time in which their thread did not have the processor, of those that were looked
         at; None if none was.
+    interpreter
+        The part of these shares in which it may have waited for the lock of the interpreter: other threads of the
+        process had a processor meanwhile. A bound; the rest is a wait of its own, as for a device or a file.
     is_parallel
         Whether it computes beside others (`Operator.parallel`).
     lateness
@@ -87,6 +90,7 @@ class OperatorStatistics:
     late_ticks: int = 0
     skipped_ticks: int = 0
     waits: float | None = None
+    interpreter: float | None = None
     is_parallel: bool = False
 
     @property

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from headrace.core.outcome import Outcome
     from headrace.observe.events.cupti_activity import Activity
-    from headrace.observe.events.records import Computes, Flows, OperatorInfo, Path, QueueInfo
+    from headrace.observe.events.records import Computes, Flows, OperatorInfo, Path, QueueInfo, Times
 
 _UNDELIVERED = 8  # computes of whose kernels CUPTI may not have delivered all
 _SHORTEST = 100_000_000  # nanoseconds to which the rates of a window refer
@@ -72,9 +72,9 @@ class StatisticsWatcher(Watcher):
             self._running: list[dict[int, tuple[int, int, int]]] = [{} for _ in run.operators]
             # By operator: the ticks that were late, and those that were skipped.
             self._ticks: defaultdict[OperatorInfo, tuple[int, int]] = defaultdict(lambda: (0, 0))
-            # By operator: of some computes, how long their thread had the processor, how long they took, and
-            # their number.
-            self._cpu_times: dict[OperatorInfo, tuple[int, int, int]] = {}
+            # By operator: of some computes, how long their thread did not have the processor, how much of that it
+            # may have waited for the interpreter, how long they took, and their number.
+            self._cpu_times: defaultdict[OperatorInfo, Times] = defaultdict(lambda: np.zeros(4, np.int64))
             # By device and name of the slice: when work was on it.
             self._coverage: defaultdict[tuple[int, str], Coverage] = defaultdict(Coverage)
             # In the order in which messages first came on them.
@@ -114,12 +114,11 @@ class StatisticsWatcher(Watcher):
                 self.newest = max(self.newest, int(work.ended.max(initial=0)))
             sampled = computes.cpu_time != NO_TIMESTAMP
             if sampled.any():
-                had, took, count = self._cpu_times.get(operator, (0, 0, 0))
-                self._cpu_times[operator] = (
-                    had + int(computes.cpu_time[sampled].sum()),
-                    took + int((ended - computes.started)[sampled].sum()),
-                    count + int(sampled.sum()),
-                )
+                took = (ended - computes.started)[sampled]
+                waited = np.maximum(took - computes.cpu_time[sampled], 0)
+                # Whoever waits for the lock of the interpreter waits for another thread that runs.
+                for_lock = np.minimum(waited, computes.others_cpu_time[sampled])
+                self._cpu_times[operator] += (waited.sum(), for_lock.sum(), took.sum(), len(took))
             if computes.ticks.any():
                 self._add_ticks(computes)
             for arrivals in computes.arrivals:
@@ -291,10 +290,10 @@ class _Timespan:
         """Return the number of late ticks of an operator, and of those that were skipped, in all of the run."""
         return self._ticks[operator]
 
-    def waits(self, operator: OperatorInfo) -> float | None:
-        """Return the share of the sampled computes' time in which their thread did not have the processor."""
-        had, took, count = self._cpu_times.get(operator, (0, 0, 0))
-        return max(1 - had / took, 0.0) if count >= FEW and took else None
+    def waits(self, operator: OperatorInfo) -> tuple[float | None, float | None]:
+        """Return the shares of sampled computes without the processor, and at most for the interpreter's lock."""
+        waited, for_lock, took, count = self._cpu_times[operator].tolist()
+        return (waited / took, for_lock / took) if count >= FEW and took else (None, None)
 
     def rate(self, events: Distribution) -> float:
         """Return how many there were in a second; in the whole run, from the first of them to the last."""
@@ -311,6 +310,7 @@ def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
     host, span, exact = time.host[operator], time.of("span", operator), time.of("exact span", operator)
     is_bound = exact.count * 10 < span.count
     late, skipped = time.ticks(operator)
+    waits, interpreter = time.waits(operator)
     return OperatorStatistics(
         operator.name,
         time.count("host", operator),
@@ -331,7 +331,8 @@ def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
         lateness=time.of("lateness", operator).summary(),
         late_ticks=late,
         skipped_ticks=skipped,
-        waits=time.waits(operator),
+        waits=waits,
+        interpreter=interpreter,
         is_parallel=operator.is_parallel,
     )
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 # What each table of the statistics is of, and its fields. A field with "?" is shown if it has a value anywhere.
 _TABLES = {
-    "operators": "count rate busy host gpu_busy? gpu? kernels? slice? sm_count? skipped_errors? restarts? "
-    "retries? dead_letters? stuck? cut_off? latest? late_ticks? skipped_ticks?",
+    "operators": "count rate busy waits? interpreter? host gpu_busy? gpu? kernels? slice? sm_count? "
+    "skipped_errors? restarts? retries? dead_letters? stuck? cut_off? latest? late_ticks? skipped_ticks?",
     "queues": "received depth most busy dropped discarded? wait",
     "links": "count rate time",
     "paths": "count rate latency",
@@ -25,6 +25,7 @@ _TABLES = {
 }
 _TITLES = {
     "rate": "per s",
+    "interpreter": "for the lock",
     "gpu_busy": "GPU busy",
     "sm_count": "SMs",
     "skipped_errors": "errors skipped",
@@ -41,6 +42,9 @@ _TITLES = {
     "latency": "mean",
     "time": "mean",
 }
+
+
+_SHOWN = 0.005  # a share that is shown as more than 0%
 
 
 def statistics_text(statistics: Statistics) -> str:
@@ -101,6 +105,8 @@ def _name(group: str, item: Any) -> str:
 
 
 def _is_known(value: Any) -> bool:
+    if isinstance(value, float):
+        return value >= _SHOWN
     return bool(value.count if isinstance(value, Summary) else value)
 
 
@@ -111,6 +117,9 @@ def _columns(name: str, values: list[Any]) -> list[list[str]]:
     if not isinstance(values[0], Summary):
         if field == "latest":
             return [[title, *(milliseconds(value) if value else "" for value in values)]]
+        if field in ("waits", "interpreter"):  # the wait for the lock is a bound
+            sign = "≤ " if field == "interpreter" else ""
+            return [[title, *("" if value is None else f"{sign}{value:.0%}" for value in values)]]
         form = "{:.0%}" if field.endswith("busy") else "{:.1f}" if field == "rate" else "{}"
         is_blank = field == "sm_count"
         return [[title, *("" if is_blank and not value else form.format(value) for value in values)]]

@@ -13,8 +13,8 @@ from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
 from headrace.observe.loggers.data_loggers import (
     AsyncDataLoggerResource,
+    DataLoggerQueueType,
     DataLoggerResource,
-    OneThreadLogger,
     has_arrays,
 )
 from headrace.observe.loggers.text_serializer import SimpleTextSerializer
@@ -96,7 +96,7 @@ class AsyncConsoleLogger(AsyncDataLoggerResource):
         return "Message", type_name(data), self.serializer.serialize_to_string(data, **options)
 
 
-class BasicConsoleLogger(AsyncConsoleLogger, OneThreadLogger):
+class BasicConsoleLogger(AsyncConsoleLogger):
     """Prints a line for every message, on the thread that computes.
 
     A message with device memory whose contents are printed is copied to the host first, while the pipeline goes on.
@@ -116,8 +116,14 @@ class BasicConsoleLogger(AsyncConsoleLogger, OneThreadLogger):
     def __init__(
         self, fragment: Composition | None = None, *, serializer: Any = None, **options: Any
     ) -> None:
-        options = {"name": "basic_console_logger", **options}
-        super().__init__(fragment, serializer=serializer, max_queue_size=sys.maxsize, **options)
+        super().__init__(
+            fragment,
+            serializer=serializer,
+            max_queue_size=sys.maxsize,
+            enable_large_data_queue=False,
+            queue_type=DataLoggerQueueType.ORDERED,
+            **{"name": "basic_console_logger", **options},
+        )
 
     def _take(self, entry: _Entry, item: Any) -> None:
         if self._queues[0].is_idle and not self._must_be_copied(item):
@@ -143,12 +149,6 @@ def _is_elsewhere(value: Any) -> bool:
     if type(value) is Tensor:
         return value.device.is_cuda
     return not isinstance(value, np.ndarray) and is_array(value)
-
-
-class GXFConsoleLogger(BasicConsoleLogger):
-    """The same as :class:`BasicConsoleLogger`, which prints the tensors of every message."""
-
-    _label = "GXFConsoleLogger"
 
 
 class PortPrinter(BasicConsoleLogger):

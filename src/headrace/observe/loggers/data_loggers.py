@@ -362,26 +362,6 @@ class AsyncDataLoggerResource(DataLoggerResource):
         self._log(entry, snapshot.data)
 
 
-class OneThreadLogger(AsyncDataLoggerResource):
-    """A logger whose messages come in their order, on one thread, as one file or one screen needs them."""
-
-    def __init__(self, fragment: Composition | None = None, **options: Any) -> None:
-        order = DataLoggerQueueType.ORDERED
-        super().__init__(fragment, enable_large_data_queue=False, queue_type=order, **options)
-
-
-def tensors_of(data: Any) -> dict[str, Any]:
-    """Return the arrays of a TensorMap or of a dict of arrays by name, or the message itself with an empty name."""
-    if isinstance(data, dict) and data and all(map(_is_named_array, data.items())):
-        return {name: describe_array(array) for name, array in data.items()}
-    return {"": data}
-
-
-def _is_named_array(item: tuple[Any, Any]) -> bool:
-    name, value = item
-    return type(name) is str and (hasattr(value, "dl_dtype") or is_array(value))
-
-
 def describe_array(value: Any) -> Any:
     """Return an array on a device as a tensor, which is shown without its contents; other values unchanged."""
     if hasattr(value, "dl_dtype") or isinstance(value, np.ndarray) or not is_array(value):

@@ -43,6 +43,10 @@ _NOTABLE = 0.25  # a share of the time that is worth a word
 _KINDS = {
     "before": ("before {}", ("received", 0), ("emitted", 0)),
     "queue": ("queue of {}", ("emitted", -1), ("received", 0)),
+    "message": ("wait of {} for another message", ("emitted", -1), ("received", 0)),
+    "worker": ("wait of {} for a worker", ("emitted", -1), ("received", 0)),
+    "memory": ("wait of {} for memory or a worker", ("emitted", -1), ("received", 0)),
+    "held": ("wait of {} for a worker, a condition, a retry or room", ("emitted", -1), ("received", 0)),
     "host": ("compute of {}", ("received", 0), ("emitted", 0)),
     "link": ("link {}", ("received", 0), ("emitted", 0)),
     "device": ("wait of {} for the GPU", ("received", 0), ("gpu_started", 0)),
@@ -105,8 +109,7 @@ class PathPart:
     Attributes
     ----------
     kind
-        ``"queue"``, ``"host"`` (in `compute`), ``"link"`` (from one process to another), ``"device"`` (a wait for
-        the device), ``"gpu"`` or ``"before"``.
+        As in `critical_path.Part`.
     where
         The operator, or the queue as in ``"display.in"``.
     median
@@ -390,7 +393,7 @@ class _Sample:
         if grown.kind == "before":
             saturated = self._saturated(busy)
             return f"{start}{f', while {saturated}' if saturated else '.'}"
-        if grown.kind == "queue":
+        if grown.kind in ("queue", "worker", "memory", "held"):
             return f"{start}{self._reason_of_queue(grown.operator)}."
         if grown.kind == "gpu":
             where = f", on {grown.slice}" if grown.slice else ""
@@ -404,7 +407,7 @@ class _Sample:
             return f"{start}{where}."
         if grown.kind == "device":
             return f"{start}: its stream is still busy with earlier messages."
-        return f"{start}." if grown.kind == "link" else f"{start}, on the host."
+        return f"{start}." if grown.kind in ("link", "message") else f"{start}, on the host."
 
     def _saturated(self, busy: Shares) -> str:
         """Return what keeps messages from coming faster; empty if nothing on the path does."""

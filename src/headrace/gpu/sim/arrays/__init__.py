@@ -27,7 +27,7 @@ _FUNCTIONS = {
     and (name[:2] == "__" or name[0] != "_")
 }
 _TYPES = {name: np.dtype(name).type for name in ("float16", *types._names("bool", "numeric"))}
-_PRODUCTS = {name: getattr(linalg, name) for name in ("matmul", "tensordot", "trace", "vecdot")}
+_PRODUCTS = {name: getattr(linalg, name) for name in ("cross", "matmul", "tensordot", "trace", "vecdot")}
 _NAMES = further.functions(_FUNCTIONS | _TYPES | _PRODUCTS | {"diagonal": linalg.diagonal})
 further.add_methods(_NAMES)
 globals().update(_NAMES)

@@ -66,15 +66,16 @@ def _key(value: Any) -> Any:
     """Return an argument for the cache; 1, 1.0 and True give results of different types."""
     if isinstance(value, Stored):
         return _Shaped(value._view)
-    if isinstance(value, list):
-        return (list, *map(_key, value))
+    if isinstance(value, list | tuple):
+        return (type(value), *map(_key, value))
     return (type(value), value)
 
 
 def _example(key: Any, like: str) -> Any:
     """Return an argument of the same shape and type as the one of a key."""
     if not isinstance(key, _Shaped):
-        return [_example(one, like) for one in key[1:]] if key[0] is list else key[1]
+        values = (_example(one, like) for one in key[1:])
+        return key[0](values) if key[0] in (list, tuple) else key[1]
     if like == "eye" and len(key.shape) >= 2:
         return np.broadcast_to(np.eye(*key.shape[-2:], dtype=key.dtype), key.shape)
     shape = () if like == "element" else key.shape
@@ -102,7 +103,7 @@ def _plain(value: Any) -> Any:
     """Return an argument with the bytes of the device in the place of arrays."""
     if isinstance(value, Stored):
         return value._view
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+    return type(value)(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
 def compute(

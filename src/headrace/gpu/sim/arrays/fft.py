@@ -25,8 +25,8 @@ def _along_axis(function: Any) -> _Transform:
     return _named(transform, function)
 
 
-def _along_axes(function: Any) -> _Transform:
-    def transform(x: Any, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Any:
+def _along_axes(function: Any, default: Any = None) -> _Transform:
+    def transform(x: Any, /, *, s: Any = None, axes: Any = default, norm: str = "backward") -> Any:
         if s is not None and axes is None:
             axes = range(-len(s), 0)
         extents, along = (None if one is None else tuple(one) for one in (s, axes))
@@ -46,6 +46,8 @@ rfft, irfft = _along_axis(np.fft.rfft), _along_axis(np.fft.irfft)
 hfft, ihfft = _along_axis(np.fft.hfft), _along_axis(np.fft.ihfft)
 fftn, ifftn = _along_axes(np.fft.fftn), _along_axes(np.fft.ifftn)
 rfftn, irfftn = _along_axes(np.fft.rfftn), _along_axes(np.fft.irfftn)
+fft2, ifft2 = _along_axes(np.fft.fft2, (-2, -1)), _along_axes(np.fft.ifft2, (-2, -1))
+rfft2, irfft2 = _along_axes(np.fft.rfft2, (-2, -1)), _along_axes(np.fft.irfft2, (-2, -1))
 
 
 def _frequencies(function: Any, n: int, d: float, dtype: Any, device: Any) -> Any:

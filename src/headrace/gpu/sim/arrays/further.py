@@ -6,7 +6,6 @@ A function of NumPy is here if the shapes of its results do not depend on values
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,29 +13,22 @@ import numpy as np
 
 from headrace.gpu.sim.arrays import creation, elementwise, reductions, shapes
 from headrace.gpu.sim.arrays.array import Array
-from headrace.gpu.sim.arrays.compute import Stored, compute, compute_now, stored
+from headrace.gpu.sim.arrays.compute import compute, compute_now, stored
 
 _VIEWS = """
 array_split atleast_1d atleast_2d atleast_3d fliplr flipud hsplit rollaxis rot90 split swapaxes transpose vsplit
 """
 _QUEUED = """
-allclose angle append argpartition array_equal average block column_stack convolve corrcoef correlate cov
-cumprod cumsum diag digitize dot dstack ediff1d einsum geomspace gradient hamming hanning histogram hstack
-identity inner interp isclose isin kron logspace median nan_to_num nanargmax nanargmin nancumsum nanmax nanmean
-nanmedian nanmin nanpercentile nanprod nanstd nansum nanvar outer pad partition percentile polyval ptp quantile
-sinc trapezoid tri unwrap vstack
+allclose angle append argpartition array_equal ascontiguousarray average block column_stack convolve copy
+corrcoef correlate cov cumprod cumsum diag digitize dot dstack ediff1d einsum geomspace gradient hamming hanning
+histogram hstack identity inner interp isclose isin ix_ kron lexsort logspace median nan_to_num nanargmax
+nanargmin nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar outer
+pad partition percentile polyval ptp quantile select sinc trapezoid tri tril_indices triu_indices unravel_index
+unwrap vander vstack
 """
 _DRAWN = "choice exponential integers normal permutation poisson rand randint randn random uniform"
+_OF_TYPES = "complexfloating dtype floating inexact integer issubdtype ndim number shape size"
 _WAITING = "argwhere bincount flatnonzero intersect1d setdiff1d union1d unique"
-
-
-def _lists(args: Any) -> list[Any]:
-    """Return arguments with lists in the place of tuples of arrays."""
-    return [list(one) if isinstance(one, tuple) and any(map(_is_stored, one)) else one for one in args]
-
-
-def _is_stored(value: Any) -> bool:
-    return isinstance(value, Stored)
 
 
 def _view(function: Any) -> Callable[..., Any]:
@@ -49,7 +41,11 @@ def _view(function: Any) -> Callable[..., Any]:
 
 
 def _queued(function: Any) -> Callable[..., Any]:
-    return lambda *args, **options: compute(function, *_lists(args), **options)
+    return lambda *args, **options: compute(function, *args, **options)
+
+
+def _waiting(function: Any) -> Callable[..., Any]:
+    return lambda *args, **options: compute_now(function, *args, **options)
 
 
 def array(obj: Any, dtype: Any = None, *, copy: bool = True) -> Any:
@@ -66,16 +62,13 @@ def functions(known: dict[str, Any]) -> dict[str, Any]:
     """Return the functions and types by NumPy's names, for a module that has the standard's functions."""
     by_identity = {id(getattr(np, name, name)): value for name, value in known.items()}
     found: dict[str, Any] = {"array": array, "ravel": ravel, "random": random}
+    found |= {name: getattr(np, name) for name in _OF_TYPES.split()}
     for name, value in vars(np).items():
         if id(value) in by_identity:
             found[name] = by_identity[id(value)]
         elif isinstance(value, np.ufunc) and value.nin <= 2 and value.nout == 1 and value.signature is None:
             found[name] = elementwise.of_elements(value, name)
-    for names, make in (
-        (_VIEWS, _view),
-        (_QUEUED, _queued),
-        (_WAITING, lambda one: partial(compute_now, one)),
-    ):
+    for names, make in ((_VIEWS, _view), (_QUEUED, _queued), (_WAITING, _waiting)):
         found |= {name: make(getattr(np, name)) for name in names.split()}
     return {**found, "amax": reductions.max, "amin": reductions.min, **known}
 
@@ -90,8 +83,9 @@ def _of_random(source: Any) -> SimpleNamespace:
     return SimpleNamespace(**found)
 
 
-random = _of_random(np.random)
-random.seed, random.default_rng = np.random.seed, lambda seed=None: _of_random(np.random.default_rng(seed))
+_source = np.random.RandomState()
+random = _of_random(_source)
+random.seed, random.default_rng = _source.seed, lambda seed=None: _of_random(np.random.default_rng(seed))
 
 
 # The methods of arrays.

@@ -83,7 +83,7 @@ def searchsorted(x1: Any, x2: Any, sorter: Any, *, side: Any) -> Any:
 
 def take(x: Any, indices: Any, *, axis: int | None) -> Any:
     """Take elements; an index out of bounds counts modulo the extent."""
-    return np.take(x, indices.astype(np.int64), axis=axis, mode="wrap")
+    return np.take(x, np.asarray(indices).astype(np.int64), axis=axis, mode="wrap")
 
 
 def take_along_axis(x: Any, indices: Any, *, axis: int) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace.gpu.sim.arrays import kernels
-from headrace.gpu.sim.arrays.compute import Stored, compute, compute_now
+from headrace.gpu.sim.arrays.compute import compute, compute_now
 from headrace.gpu.sim.arrays.elementwise import _checked
 
 _Axis = int | tuple[int, ...] | None
@@ -138,8 +138,8 @@ def take_along_axis(x: Any, indices: Any, /, axis: int = -1) -> Any:
 _STEP = 200.0  # operations of a sort for each element and bit of an index: it passes over its memory several times
 
 
-def _of_sorting(x: Stored, among: Stored) -> float:
-    return x._view.size * math.log2(among._view.size + 2)
+def _of_sorting(x: Any, among: Any) -> float:
+    return np.size(x) * math.log2(np.size(among) + 2)
 
 
 def sort(x: Any, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Any:

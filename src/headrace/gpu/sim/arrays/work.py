@@ -149,11 +149,11 @@ def wait_for(handle: int) -> None:
 
 
 def views_in(values: Iterable[Any]) -> list[View]:
-    """Return the NumPy arrays among some values, and in the lists among them."""
+    """Return the NumPy arrays among some values, and in the lists and tuples among them."""
     found: list[View] = []
     for value in values:
         if isinstance(value, np.ndarray):
             found.append(value)
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple):
             found += views_in(value)
     return found

@@ -1,0 +1,224 @@
+"""Compare planned layouts with the declared default, equal slices and slices chosen by hand; check the predictions.
+
+    python -m benchmarks.planner [--save] [--frames 150]     on a GPU, or on the simulated one
+
+Three applications, whose kernels spin in blocks of 1,024 threads, so their times are known: an endoscope beside a
+control loop, an ultrasound-like chain beside a control loop, and three cameras with one network. Each layout runs
+in the same turns. The figure of a layout is the smallest margin of the goals, as a share of their bounds; what was
+predicted of the plan stands beside what was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from benchmarks.isolation import SPIN
+from benchmarks.report import circumstances, publish, table
+from headrace import Application, EventBasedScheduler, Operator, PeriodicCondition, gpu
+from headrace.cli.plan_simulation import simulate_apart
+from headrace.planner import Plan, Target, make_plan
+from headrace.planner.measuring import observe
+
+US = 1_000
+TURNS = 3
+
+
+class Work(Operator):
+    """Launches a kernel of so many blocks that each spin for so long, and sends what it received."""
+
+    def __init__(
+        self, fragment: Any, *args: Any, blocks: int, us: int, inputs: int = 1, **kwargs: Any
+    ) -> None:
+        self.blocks, self.time, self.inputs = blocks, np.int64(us * US), inputs
+        super().__init__(fragment, *args, **kwargs)
+
+    def setup(self, spec: Any) -> None:
+        """Declare an input for each flow, and an output."""
+        for number in range(self.inputs):
+            spec.input(f"in{number}")
+        spec.output("out")
+
+    def start(self) -> None:
+        """Load the kernel."""
+        self.kernel = SPIN.on(gpu.Device(0))
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Launch the kernel behind the work of all inputs."""
+        frames = [op_input.receive(f"in{number}") for number in range(self.inputs)]
+        stream: Any = gpu.current_stream()
+        gpu.launch(stream.stream, gpu.LaunchConfig(grid=self.blocks, block=1024), self.kernel, self.time)
+        op_output.emit(gpu.Device(0).allocate(64, stream=stream.stream) if frames else 0, "out")
+
+
+class Sensor(Operator):
+    """Sends a number at each tick; it does not use the device."""
+
+    number = 0
+
+    def setup(self, spec: Any) -> None:
+        """Declare an output."""
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Send a number."""
+        self.number += 1
+        op_output.emit(self.number, "out")
+
+
+class Chains(Application):
+    """Sensors with chains of kernels behind them, on two workers."""
+
+    chains: ClassVar[dict[str, tuple[float, list[tuple[str, int, int]]]]]
+
+    def compose(self) -> None:
+        """Make each chain."""
+        self.scheduler(EventBasedScheduler(self, worker_thread_number=2))
+        for source, (rate, steps) in self.chains.items():
+            before: Any = Sensor(self, PeriodicCondition(self, round(1e9 / rate)), name=source)
+            for name, blocks, us in steps:
+                step = Work(self, blocks=blocks, us=us, name=name)
+                self.add_flow(before, step, {("out", "in0")})
+                before = step
+
+
+class Endoscope(Chains):
+    """A camera of 60 Hz, a network that fills the device for milliseconds, and a control loop of 400 Hz."""
+
+    goals = ("control: p99 < 700us", "overlay: rate >= 59")
+    by_hand: ClassVar[dict[str, tuple[int, list[str]]]] = {"control": (16, ["control"])}
+    chains: ClassVar[dict[str, tuple[float, list[tuple[str, int, int]]]]] = {
+        "camera": (60.0, [("enhance", 264, 100), ("network", 2112, 400), ("overlay", 264, 100)]),
+        "sense": (400.0, [("control", 16, 100)]),
+    }
+
+
+class Ultrasound(Chains):
+    """A probe of 100 Hz with a chain of four kernels, and a control loop of 1 kHz with two."""
+
+    goals = ("steer: p99 < 600us", "show: p99 < 9ms")
+    by_hand: ClassVar[dict[str, tuple[int, list[str]]]] = {"steer": (16, ["track", "steer"])}
+    chains: ClassVar[dict[str, tuple[float, list[tuple[str, int, int]]]]] = {
+        "probe": (
+            100.0,
+            [("form", 1056, 300), ("envelope", 528, 100), ("convert", 528, 150), ("show", 264, 50)],
+        ),
+        "tick": (500.0, [("track", 16, 40), ("steer", 16, 60)]),
+    }
+
+
+class Cameras(Application):
+    """Three cameras of 30 Hz with one network, and training beside them that fills the device."""
+
+    goals = ("detect: p99 < 12ms",)
+    by_hand: ClassVar[dict[str, tuple[int, list[str]]]] = {
+        "detect": (64, ["prepare0", "prepare1", "prepare2", "network", "detect"])
+    }
+
+    def compose(self) -> None:
+        """Join the cameras at the network."""
+        self.scheduler(EventBasedScheduler(self, worker_thread_number=2))
+        network = Work(self, blocks=1056, us=200, inputs=3, name="network")
+        for number in range(3):
+            camera = Sensor(self, PeriodicCondition(self, "30Hz"), name=f"camera{number}")
+            prepare = Work(self, blocks=132, us=100, name=f"prepare{number}")
+            self.add_flow(camera, prepare, {("out", "in0")})
+            self.add_flow(prepare, network, {("out", f"in{number}")})
+        self.add_flow(network, Work(self, blocks=32, us=100, name="detect"), {("out", "in0")})
+        batches = Sensor(self, PeriodicCondition(self, "25Hz"), name="batches")
+        self.add_flow(batches, Work(self, blocks=2112, us=1000, name="train"), {("out", "in0")})
+
+
+def compare(make: Callable[[], Any], frames: int) -> tuple[list[list[object]], list[list[object]]]:
+    """Return a row for each layout with its smallest margin, and one for each goal with how it was predicted."""
+    app = make()
+    targets = [Target.parse(goal) for goal in make.goals]  # type: ignore[attr-defined]
+    decision = make_plan(app, targets, simulate_apart, frames=frames, report=print)
+    none = replace(decision.plan, slices={}, shared_streams=[], segments=[])
+    layouts: dict[str, Plan | None] = {
+        "declared": None,
+        "equal slices": replace(none, slices=_equal(decision.plan, targets)),
+        "by hand": replace(none, slices=make.by_hand),  # type: ignore[attr-defined]
+        "planned": decision.plan,
+    }
+    found: dict[str, list[list[float | None]]] = {name: [] for name in layouts}
+    for _ in range(TURNS):
+        for name, plan in layouts.items():
+            observed = observe(app, plan, targets, frames)
+            found[name].append([observed.figure(target) for target in targets])
+    rows: list[list[object]] = []
+    for name, turns in found.items():
+        figures = [_median([turn[number] for turn in turns]) for number in range(len(targets))]
+        margins = [
+            -1.0 if value is None else target.margin(value)
+            for target, value in zip(targets, figures, strict=True)
+        ]
+        shown = [
+            "none" if value is None else target.shown(value)
+            for target, value in zip(targets, figures, strict=True)
+        ]
+        slices = (
+            ", ".join(f"{each} {sms}" for each, (sms, _) in (layouts[name] or none).slices.items()) or "–"
+        )
+        rows.append([make.__name__, name, slices, "; ".join(shown), f"{min(margins):.0%}"])
+    planned = [_median([turn[number] for turn in found["planned"]]) for number in range(len(targets))]
+    checks: list[list[object]] = [
+        [
+            make.__name__,
+            figure.target,
+            figure.target.shown(figure.predicted),
+            "none" if value is None else figure.target.shown(value),
+            "none" if value is None else f"{figure.predicted / value:.2f}",
+        ]
+        for figure, value in zip(decision.figures, planned, strict=True)
+    ]
+    return rows, checks
+
+
+def _equal(plan: Plan, targets: list[Target]) -> dict[str, tuple[int, list[str]]]:
+    """Return slices of one size: one for each goal's operators, and as many SMs for the rest."""
+    names = {name: list(names) for name, (_, names) in plan.slices.items()}
+    names = names or {target.names[-1]: [target.names[-1]] for target in targets}
+    size = plan.sm_count // (len(names) + 1) // 8 * 8
+    return {name: (size, behind) for name, behind in names.items()}
+
+
+def _median(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def main() -> None:
+    """Measure, print and perhaps save."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--frames", type=int, default=150)
+    parser.add_argument("--save", action="store_true")
+    options = parser.parse_args()
+    rows: list[list[object]] = []
+    checks: list[list[object]] = []
+    for make in (Endoscope, Ultrasound, Cameras):
+        more, predictions = compare(make, options.frames)
+        rows += more
+        checks += predictions
+    text = "\n\n".join(
+        [
+            "# Layouts that were planned, beside others",
+            circumstances(gpu.Device(0).name),
+            f"Medians of {TURNS} turns of {options.frames} frames of each source. `python -m benchmarks.planner`.",
+            table(["application", "layout", "SMs of slices", "figures", "smallest margin"], rows),
+            "## What was predicted of the plan",
+            table(["application", "goal", "predicted", "measured", "predicted / measured"], checks),
+        ]
+    )
+    publish("planner", text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""What `headrace bench` does with its options."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import ROOT, machine
+from benchmarks.report import RESULTS
+from benchmarks.sides import report
+from benchmarks.sides.measuring import Places, measure
+from benchmarks.sides.scenarios import SCENARIOS
+
+PEERS = (
+    "headrace",
+    "holoscan",
+    "ezmsg",
+    "cupy-cuda13x",
+    "cupy-cuda12x",
+    "torch",
+    "cuda-core",
+    "opencv-python-headless",
+)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command; return its exit status."""
+    names = [scenario.name for scenario in SCENARIOS]
+    unknown = set(options.scenarios) - set(names)
+    if unknown:
+        options.error(f"no scenario {', '.join(sorted(unknown))}: there are {', '.join(names)}")
+    if options.list:
+        for scenario in SCENARIOS:
+            print(f"{scenario.name:<14} {scenario.title}{' (GPU)' if scenario.needs_gpu else ''}")
+        return 0
+    chosen = [
+        scenario
+        for scenario in SCENARIOS
+        if (scenario.name in options.scenarios if options.scenarios else scenario.needs_gpu == options.gpu)
+    ]
+    places = Places(options.holoscan_python, options.compiled)
+    results = _about(options.holoscan_python)
+    for scenario in chosen:
+        print(f"\n## {scenario.title}\n", flush=True)
+        share, rounds = (0.05, 1) if options.quick else (1.0, options.rounds and int(options.rounds))
+        found = report.as_json(scenario, measure(scenario, places, share, rounds))
+        results["scenarios"].append(found)
+        print(report.as_text(found), flush=True)
+    if options.page:
+        _join(results, RESULTS / "bench.json")
+    files = report.write(
+        results, RESULTS if options.page else options.output, ROOT / "docs" if options.page else None
+    )
+    print("\nin", ", ".join(map(str, files)))
+    failed = [way for each in results["scenarios"] for way in each["ways"] if "failed" in way["skipped"]]
+    return 1 if any(way["name"].startswith("headrace") for way in failed) else 0
+
+
+def _about(holoscan: str | None) -> dict[str, Any]:
+    """Return the date, the machine, the versions and the commit."""
+    versions = [f"Python {platform.python_version()}"]
+    for name in PEERS:
+        try:
+            versions.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    if holoscan:
+        code = "from importlib import metadata; print(metadata.version('holoscan'))"
+        done = subprocess.run([holoscan, "-c", code], capture_output=True, text=True)
+        versions.append(f"Holoscan SDK {done.stdout.strip() or 'of unknown version'}")
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    about = {
+        "date": str(date.today()),
+        "machine": machine(),
+        "device": _device(),
+        "commit": os.environ.get("HEADRACE_COMMIT") or found.stdout.strip() or "unknown",
+        "versions": ", ".join(versions),
+    }
+    return {"about": about, "scenarios": []}
+
+
+def _device() -> str:
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        return "no GPU"
+    return done.stdout.strip().splitlines()[0] if done.returncode == 0 else "no GPU"
+
+
+def _join(results: dict[str, Any], path: Path) -> None:
+    """Keep the scenarios of earlier runs that were not measured now, with what was said about them."""
+    if not path.exists():
+        return
+    earlier = json.loads(path.read_text())
+    measured = {scenario["name"]: scenario for scenario in results["scenarios"]}
+    for scenario in earlier["scenarios"]:
+        if scenario["name"] not in measured:
+            measured[scenario["name"]] = {**scenario, "about": scenario.get("about", earlier["about"])}
+    order = [scenario.name for scenario in SCENARIOS]
+    results["scenarios"] = sorted(measured.values(), key=lambda scenario: order.index(scenario["name"]))

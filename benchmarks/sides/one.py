@@ -1,0 +1,26 @@
+"""Run one way of one scenario in this process: `python -m benchmarks.sides.one SCENARIO PLACE SHARE`."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.common import result
+from benchmarks.sides.scenarios import SCENARIOS
+
+
+def main() -> None:
+    """Print the figure and the answer, or what is missing."""
+    name, place, share = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    scenario = next(each for each in SCENARIOS if each.name == name)
+    way = scenario.ways[place]
+    missing = way.missing()
+    if missing is None:
+        try:
+            figure, answer = way.measure(share)
+        except ModuleNotFoundError as error:  # a command that is not a module, or a part of a library
+            missing = error.name or str(error)
+    result({"missing": missing} if missing else {"figure": figure, "answer": answer})
+
+
+if __name__ == "__main__":
+    main()

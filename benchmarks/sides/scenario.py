@@ -1,0 +1,64 @@
+"""What is measured: a scenario is one piece of work that several ways do, and a way runs in a process of its own.
+
+A way returns its figure and an answer. The answers of a scenario must be equal before a figure counts: who does
+other work is not faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from typing import Any
+
+HOLOSCAN = "Holoscan SDK"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to do the work: a function of this package by name, with its arguments, and what it needs."""
+
+    name: str
+    function: str
+    arguments: tuple[Any, ...] = ()
+    needs: tuple[str, ...] = ()
+
+    @property
+    def is_headrace(self) -> bool:
+        """Return whether it is measured once more with a compiled build."""
+        return self.name.startswith("headrace")
+
+    def missing(self) -> str | None:
+        """Return what this interpreter lacks for it."""
+        if "holoscan" in self.needs and not _has_sdk():
+            return f"the {HOLOSCAN} (--holoscan-python)"
+        return next((need for need in self.needs if find_spec(need) is None), None)
+
+    def measure(self, share: float) -> tuple[float, Any]:
+        """Return the figure and the answer, of a share of the full work."""
+        module, _, name = self.function.partition(":")
+        figure, answer = getattr(import_module(f"benchmarks.sides.{module}"), name)(
+            *self.arguments, share=share
+        )
+        return figure, answer
+
+
+def _has_sdk() -> bool:
+    """Return whether the SDK is installed: the module `holoscan` may be the one of headrace-holoscan."""
+    try:
+        return bool(metadata.version("holoscan"))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The ways of one piece of work; figures of all are ratios of the first way's."""
+
+    name: str
+    title: str
+    unit: str
+    ways: tuple[Way, ...]
+    needs_gpu: bool = False
+    more_is_better: bool = False
+    rounds: int = 5

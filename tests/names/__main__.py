@@ -1,0 +1,7 @@
+"""Write the snapshot of the stable names and their page anew: `python -m tests.names`."""
+
+from __future__ import annotations
+
+from tests.names.tiers import write
+
+write()
