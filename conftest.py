@@ -14,6 +14,7 @@ from hypothesis.internal.conjecture import providers
 
 from headrace.gpu import sim
 from tests.harness import SCHEDULERS, MakeScheduler
+from tests.harness.libraries import fresh_registry
 from tests.limits import (  # noqa: F401
     THOROUGH,
     pytest_collection_modifyitems,
@@ -86,6 +87,7 @@ def machine() -> Iterator[sim.Machine]:
 @pytest.fixture
 def no_device_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process has not used a device: operators get their streams when one does."""
+    fresh_registry(monkeypatch)
     monkeypatch.setattr(sys.modules["headrace.gpu.backend"], "_active", None)
 
 

@@ -13,9 +13,16 @@ from headrace.resources import UnboundedAllocator
 from headrace.tensor import Tensor
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import slow_write
+from tests.harness.libraries import fresh_registry
 
 COUNT = 8
 LATE = 5_000_000  # nanoseconds
+
+
+@pytest.fixture(autouse=True)
+def no_library_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arrays that an expression brings into use are those of one test."""
+    fresh_registry(monkeypatch)
 
 
 def written(bench: Bench, value: int, stream: StreamHandle) -> Tensor:

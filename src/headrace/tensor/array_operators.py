@@ -1,13 +1,12 @@
 """ArrayOperators: tensors in expressions. A library computes them, on the memory of the tensor.
 
 The library is that of the other operand, if that is an array. Otherwise it is NumPy for memory that the host can
-read, and CuPy or, where that is not installed, PyTorch for memory of a GPU. The result is an array of the library:
-from then on a program has all functions of the library, and not only those that a tensor would repeat. Results that
-are tensors were decided against for that reason.
+read, CuPy or, where that is not installed, PyTorch for memory of a GPU, and `headrace.gpu.arrays` for memory of a
+simulated device. The result is an array of the library: from then on a program has all functions of the library,
+and not only those that a tensor would repeat. Results that are tensors were decided against for that reason.
 
-CuPy and PyTorch compute on their current stream, which is ordered after the work on the tensor. The host computes
-when the work is done, and waits for it. The memory of a simulated device is memory of the host, so that NumPy
-computes there, too.
+The libraries of devices compute on their current stream, which is ordered after the work on the tensor. The host
+computes when the work is done, and waits for it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from headrace import gpu
 from headrace.gpu.backend import active
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor.libraries import Library, computing_library, library_of
-from headrace.tensor.memory_exporter import view_as_numpy
 from headrace.tensor.pending_work import stream_of
 
 if TYPE_CHECKING:
@@ -150,7 +148,7 @@ def as_array(tensor: Tensor) -> Any:
     Raises
     ------
     ImportError
-        If no library is installed that computes on memory of a GPU.
+        If no library is installed that computes on memory of the device.
     """
     device = tensor.device
     if device.is_host:
@@ -159,12 +157,7 @@ def as_array(tensor: Tensor) -> Any:
         return _as_numpy(tensor)
     if active().runs_cuda:
         return computing_library().from_tensor(tensor)
-    from headrace.tensor.copies import simulated_memory
-
-    simulated_memory(tensor)  # which raises if the memory is not the device's
-    _wait_for(tensor)
-    view = view_as_numpy(tensor._description, tensor, tensor.is_readonly)
-    return view.view(tensor.dl_dtype.numpy())
+    return library_of(active().array_module().ndarray).from_tensor(tensor)
 
 
 def _as_numpy(tensor: Tensor) -> Any:

@@ -52,6 +52,17 @@ def test_expressions_of_arrays_and_tensors_are_arrays(machine: sim.Machine) -> N
     assert (array + tensor).get().tolist() == [2, 2, 2]
 
 
+def test_an_expression_of_a_tensor_is_queued_on_the_current_stream(machine: sim.Machine) -> None:
+    stream = sim.Device(0).create_stream()
+    with gpu.use_stream(stream):
+        tensor = as_tensor(xp.ones((4096, 4096), dtype=xp.float32))
+        result = 2 * tensor + 1
+        assert type(result) is xp.ndarray
+        assert not stream.record().is_done
+        tensor[0] = 7
+        assert (float(result[0, 0]), float(tensor[0, 0])) == (3, 7)
+
+
 def test_memory_of_the_host_is_copied(machine: sim.Machine) -> None:
     values = np.arange(3)
     for array in (xp.asarray(values), xp.from_dlpack(values), xp.asarray(as_tensor(values))):

@@ -262,7 +262,7 @@ class Array(Stored):
         return NotImplemented
 
 
-def array_at(interface: dict[str, Any], owner: Any) -> Array:
+def array_at(interface: dict[str, Any], owner: Any) -> Any:
     """Return an array on simulated memory that an object describes by its CUDA array interface, in order.
 
     Raises
@@ -280,10 +280,10 @@ def array_at(interface: dict[str, Any], owner: Any) -> Array:
         try:
             device, memory, _ = find_memory(current_machine(), address - before, end - begin)
         except CUDAError as error:
-            raise BufferError(f"{type(owner).__name__} is not in simulated memory: {error}") from None
+            told = f"{owner!r} is not memory of the simulated device; a GPU needs HEADRACE_DEVICE=cuda"
+            raise BufferError(told) from error
     view: Any = np.ndarray(shape, dtype, memory, 0 if 0 in shape else before, probe.strides)
     view.flags.writeable = not is_readonly
     if interface.get("stream") is not None:
         work.wait_for(interface["stream"])
-    made: Array = Array._on(view, Borrowed(owner, address - before, 0 if device is None else device.index))
-    return made
+    return Array._on(view, Borrowed(owner, address - before, 0 if device is None else device.index))
