@@ -101,7 +101,6 @@ LAYERS = {
 # The application starts the processes of its parts, which import the application.
 EXCEPT = {
     ("headrace/application/runner.py", "headrace.parts.driver"),
-    ("headrace/application/runner.py", "headrace.parts.failures"),
     ("headrace/application/runner.py", "headrace.parts.agent"),
     ("headrace/application/runner.py", "headrace.parts.launch"),
     ("headrace/application/runner.py", "headrace.parts.hosting"),

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
+from headrace.core.failures import Failure
 from headrace.core.outcome import EndedBy, OperatorOutcome, Outcome, Starved, Waiting
 from headrace.core.ports import IOSpec
 from headrace.parts.cut_flow import CutFlow, FlowCounts
-from headrace.parts.failures import Failure
 from headrace.parts.outcomes import merge
 
 FLOW = CutFlow("a.x.out -> b.y.in", "a", "b", ("a.x.out",), "b.y.in", 4, IOSpec.QueuePolicy.FAULT, True)
@@ -94,11 +94,11 @@ def test_an_exception_is_itself_in_another_process_or_its_text_is() -> None:
 
     error = ValueError("wrong")
     error.add_note("raised in compute of operator 'x'")
-    found = Failure.of(error).error("edge")
+    found = Failure.of(error).error("fragment 'edge'")
     assert type(found) is ValueError
     assert found.__notes__[0] == "raised in compute of operator 'x'"
     assert found.__notes__[1].startswith("raised in the process of fragment 'edge'\n")
-    assert repr(Failure.of(Local("text")).error("edge")) == "PartError('Local: text')"
+    assert repr(Failure.of(Local("text")).error("fragment 'edge'")) == "PartError('Local: text')"
 
 
 class OwnError(ValueError):
@@ -121,7 +121,7 @@ def test_an_exception_with_a_constructor_of_its_own_arrives_as_itself_with_its_c
             raise OwnError(7, where="here") from error
     except OwnError as error:
         failure = pickle.loads(pickle.dumps(Failure.of(error)))
-    found = failure.error("edge")
+    found = failure.error("fragment 'edge'")
     assert type(found) is OwnError
     assert (str(found), found.code, found.where) == ("code 7 at here", 7, "here")
     assert not hasattr(found, "lock"), "it cannot be sent"
@@ -135,7 +135,7 @@ def test_the_cause_of_an_exception_that_cannot_be_made_again_is_kept() -> None:
 
     error = Local("text")
     error.__cause__ = OSError(28, "no room", "a.txt")
-    found = Failure.of(error).error("edge")
+    found = Failure.of(error).error("fragment 'edge'")
     assert repr(found) == "PartError('Local: text')"
     assert repr(found.__cause__) == repr(error.__cause__)
 
@@ -143,7 +143,7 @@ def test_the_cause_of_an_exception_that_cannot_be_made_again_is_kept() -> None:
 def test_causes_that_go_in_a_circle_are_cut() -> None:
     one, other = ValueError("one"), ValueError("other")
     one.__cause__, other.__cause__ = other, one
-    found, count = Failure.of(one).error("edge"), 0
+    found, count = Failure.of(one).error("fragment 'edge'"), 0
     while found.__cause__ is not None:
         found, count = found.__cause__, count + 1
     assert count == 8

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.application.listed_runs import listed_runs
 from headrace.cli import main
 from headrace.observe import progress_line
 from headrace.parts.supervision import State, Supervisor
@@ -320,19 +321,20 @@ def test_a_signal_to_the_driver_ends_all(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("moment", ["import", "start", "stop", *(["compose", "run"] if THOROUGH else [])])
-def test_a_driver_that_is_killed_leaves_nothing(moment: str) -> None:
+def test_a_driver_that_is_killed_leaves_nothing(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before its parts are known, while they get ready, and while they end."""
     os.mkdir("runtime", mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", os.path.abspath("runtime"))
     command = "import sys; from headrace.cli import main; sys.exit(main())"
     done = run_python(
         "-c",
         command,
         *("run", PLANT, "--processes", "--", f"parent@{moment}"),
-        XDG_RUNTIME_DIR=os.path.abspath("runtime"),
     )
     assert done.returncode == -signal.SIGKILL
     wait_until(lambda: not processes_in(os.getcwd()), "the end of the parts")
-    assert os.listdir("runtime") == []
+    assert listed_runs() == []  # which removes their files
+    assert [str(path) for path in Path("runtime").rglob("*") if not path.is_dir()] == []
 
 
 def processes_in(folder: str) -> list[str]:

@@ -24,6 +24,7 @@ import pytest
 
 from headrace.cli import main
 from headrace.core.errors import AuthenticationError, GraphError, PartLost, PeerLost
+from headrace.core.failures import Failure
 from headrace.core.outcome import EndedBy
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
@@ -50,7 +51,6 @@ from headrace.parts.control import (
     Stop,
 )
 from headrace.parts.driver import Driver
-from headrace.parts.failures import Failure
 from headrace.parts.hosting import Agents
 from headrace.parts.process import Process
 from headrace.parts.reception import AGENT, PART, Reception
@@ -161,9 +161,9 @@ def test_a_worker_listens_at_the_address_that_it_is_given(
     addresses: list[tuple[str, int]] = []
     composed = Process.composed
 
-    def note(process: Process, address: tuple[str, int]) -> None:
+    def note(process: Process, address: tuple[str, int], *more: Any) -> None:
         addresses.append(address)
-        composed(process, address)
+        composed(process, address, *more)
 
     monkeypatch.setattr(Process, "composed", note)
     assert drive(options=(*ALL, "--worker-address", "127.0.0.2")) == 0

@@ -11,11 +11,11 @@ import pytest
 
 from headrace._runtime import IN_LOOP, NONE_LEFT, STARVED, STUCK
 from headrace.core.errors import DigestError, PartLost, PeerLost
+from headrace.core.failures import Failure
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.ports import IOSpec
 from headrace.parts.control import Ask, Ended, EndIdle, Leave, Stop
 from headrace.parts.cut_flow import CutFlow
-from headrace.parts.failures import Failure
 from headrace.parts.idleness import IdleReport, PartIdleness, decide
 from headrace.parts.lines import Lines
 from headrace.parts.supervision import (

@@ -53,6 +53,22 @@ class Fragile(Scale):
         op_output.emit(value * self.gain, "out")
 
 
+class TornFrame(Exception):
+    """An exception with a constructor of its own."""
+
+    def __init__(self, camera: str, line: int) -> None:
+        super().__init__(f"{camera} is torn at line {line}")
+        self.line = line
+
+
+class Tearing(Scale):
+    """Raises an exception that has a cause."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_input.receive("in")
+        raise TornFrame("front", 3) from OSError("no light")
+
+
 class Freezing(Scale):
     """Freezes its process, once."""
 

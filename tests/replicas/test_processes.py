@@ -20,7 +20,18 @@ from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from tests.harness import App, Step, run, sink, source, wait_until
 from tests.harness.processes import signal_python
-from tests.replicas.operators import Fragile, Freezing, Scale, Stuck, Telling, Unwilling, count_down, square
+from tests.replicas.operators import (
+    Fragile,
+    Freezing,
+    Scale,
+    Stuck,
+    Tearing,
+    Telling,
+    TornFrame,
+    Unwilling,
+    count_down,
+    square,
+)
 
 
 def through(make: Any, values: Any, **options: Any) -> list[Any]:
@@ -89,6 +100,14 @@ def test_an_error_comes_with_the_traceback_of_its_process() -> None:
     assert any(
         "raised in the process of" in note and "operators.py" in note for note in raised.value.__notes__
     )
+
+
+def test_an_exception_with_a_constructor_of_its_own_arrives_as_itself_with_its_cause() -> None:
+    with pytest.raises(TornFrame, match="front is torn at line 3") as raised:
+        through(Tearing, [1])
+    assert raised.value.line == 3
+    assert isinstance(raised.value.__cause__, OSError)
+    assert str(raised.value.__cause__) == "no light"
 
 
 def test_skipped_errors_keep_the_process_and_killed_ones_are_replaced() -> None:

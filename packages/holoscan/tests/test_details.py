@@ -351,6 +351,21 @@ def test_a_spec_is_made_of_a_name_and_a_type() -> None:
         HolovizOp.InputSpec("it", "nope")
 
 
+@pytest.mark.parametrize("given", [None, {}, {"first": None}])
+def test_a_map_of_models_may_be_none(given: Any) -> None:
+    fragment = Fragment()
+    maps = {"model_path_map": {"first": "one.onnx"}, "pre_processor_map": {"first": ["a"]}}
+    inference = InferenceOp(
+        fragment,
+        backend="onnxrt",
+        allocator=UnboundedAllocator(fragment, name="allocator"),
+        inference_map={"first": ["c"]},
+        activation_map=given,
+        **maps,
+    )
+    assert inference.activation_map == {}
+
+
 def test_a_model_that_has_not_run_yet_sends_zeros(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")

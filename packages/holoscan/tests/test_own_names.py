@@ -162,16 +162,6 @@ def program(names: Names) -> tuple[list[Any], list[int]]:
 
 # What headrace calls and reads in these classes, under names that are not the SDK's.
 OF_HEADRACE: dict[Any, set[str]] = {
-    Condition: {
-        *("attach", "cancel", "detach", "end_run", "evaluate", "join", "on_resume", "port_names", "ports_of"),
-        *("reserve", "reserves", "resources", "starving", "terms", "polled", "depends_on_ports", "port_role"),
-        *("matters_while_blocked", "waits_for_streams"),
-    },
-    Operator: {"capturable"},
-    Resource: {"check_graph", "release"},
-    Fragment: {"gpus", "cpus", "on_loss", "make_default_stream_source"},
-    Application: {"gpus", "cpus", "on_loss", "make_default_stream_source"},
-    Subgraph: {"setup", "spec"},
     GreedyScheduler: {
         *("check_change", "execute", "follow_change", "network_connection_timeout", "prepare", "set_limits"),
         *("check_graph", "release", "workers"),

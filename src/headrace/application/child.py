@@ -15,7 +15,6 @@ import pickle
 import signal
 import threading
 import time
-import traceback
 from collections import deque
 from functools import partial
 from time import monotonic
@@ -26,6 +25,7 @@ from headrace.application.application import Application, InnerApplication
 from headrace.core.clock import Clock
 from headrace.core.condition_types import ConditionType
 from headrace.core.errors import CrossingError
+from headrace.core.failures import Failure
 from headrace.core.graph import Flow
 from headrace.core.inner import Inner
 from headrace.core.log import RunFields, formattable
@@ -146,12 +146,7 @@ def _as_text(value: Any) -> Any:
 
 
 def _send_error(connection: Connection, error: BaseException, stops: tuple[str | None, ...] = ()) -> None:
-    text = "".join(traceback.format_exception(error))
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # of a class that has more arguments than it keeps, or of a local class
-        error = RuntimeError(f"{type(error).__name__}: {error}")
-    _send(connection, Reply([], error, text, stops))
+    _send(connection, Reply([], Failure.of(error), stops))
 
 
 class _InnerChild(InnerApplication):

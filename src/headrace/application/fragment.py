@@ -65,6 +65,9 @@ class Fragment(Composition):
         the process again, ``"go_on"`` runs on without it.
     """
 
+    gpus: Any = None
+    cpus: Any = None
+    on_loss: Any = "stop"
     _headrace = Inner(InnerFragment)
 
     def __init__(
@@ -87,13 +90,17 @@ class Fragment(Composition):
                 + (hint if isinstance(application, str) else "")
             )
         super().__init__(name, *args, **kwargs)
-        self.gpus = places(gpus, f"{kind} {self.name!r}: gpus")
-        self.cpus = places(cpus, f"{kind} {self.name!r}: cpus")
         if on_loss not in ON_LOSS:
             raise ValueError(
                 f"{kind} {self.name!r}: on_loss must be one of {choices(ON_LOSS)}, not {on_loss!r}"
             )
-        self.on_loss = on_loss
+        # What is as by default is not set: a program of another vocabulary may use the names.
+        if gpus is not None:
+            self.gpus = places(gpus, f"{kind} {self.name!r}: gpus")
+        if cpus is not None:
+            self.cpus = places(cpus, f"{kind} {self.name!r}: cpus")
+        if on_loss != "stop":
+            self.on_loss = on_loss
         if application is None:
             return
         if "." in self.name:

@@ -109,7 +109,7 @@ class JoinCondition(PortCondition):
                     f"{self._where}: input {name!r} has size={port.size}, and a join takes one message at a time; "
                     "leave the size out, and use window(...) to receive several"
                 )
-        if any(condition.waits_for_streams for condition in node.operator.conditions.values()):
+        if any(condition.waits_for_streams for condition in node.operator._headrace.conditions):
             raise GraphError(
                 f"{self._where} cannot be combined with a CudaStreamCondition: give that to an operator behind it"
             )
@@ -149,7 +149,7 @@ class JoinCondition(PortCondition):
                 f"{self._where}: it is not clear which of the inputs {listed} make the operator run; use "
                 "aligned(...) to take them together, or give some of them latest_within or reuse_last"
             )
-        elif triggers == 0 and not (set(node.operator.conditions.values()) - {self}):
+        elif triggers == 0 and not (set(node.operator._headrace.conditions) - {self}):
             raise GraphError(
                 f"{self._where}: nothing says when the operator runs; leave one input without a rule, or pass the "
                 "operator a PeriodicCondition"

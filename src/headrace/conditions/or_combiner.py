@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.core.condition import Condition
+from headrace.core.condition import BareCondition, Condition
 from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
@@ -32,18 +32,19 @@ class OrConditionCombiner(Condition):
     def __init__(
         self,
         fragment: Composition | None = None,
-        terms: Iterable[Condition] = (),
+        terms: Iterable[BareCondition] = (),
         *,
         name: str = "or_combiner",
     ) -> None:
         super().__init__(fragment, name=name)
         if not isinstance(terms, Iterable):
             raise TypeError(f"{name!r}: terms must be a list of conditions, not {terms!r}")
-        self._terms = tuple(terms)
-        for term in self._terms:
-            if not isinstance(term, Condition):
+        given = tuple(terms)
+        for term in given:
+            if not isinstance(term, BareCondition):
                 raise TypeError(f"{name!r}: terms must be conditions, not {term!r}")
-        if not self._terms:
+        self._terms = tuple(term._headrace.acting(term) for term in given)
+        if not given:
             raise ValueError(f"{name!r} has no terms: give terms=[condition, ...]")
         self.polled = any(term.polled for term in self._terms)
         self.depends_on_ports = any(term.depends_on_ports for term in self._terms)

@@ -1,6 +1,6 @@
 """The classes that a program declares: operators, ports, conditions, resources, schedulers.
 
-As in the Holoscan SDK, the application is offered here too. It stands above this package, which imports it only
+The application is offered here too. It stands above this package, which imports it only
 when a program asks for it by this name.
 """
 

@@ -135,7 +135,7 @@ def _check_resources(fragment: Composition) -> None:
         found.append(operator.fragment.get_default_green_context_pool())
         found += operator.resources.values()
         found += [getattr(holder_of(operator), name, None) for name in operator.spec.params]
-    for check_graph in {type(part).check_graph: None for part in found if isinstance(part, Resource)}:
+    for check_graph in {part._headrace.check_of(part): None for part in found if isinstance(part, Resource)}:
         check_graph(fragment)
 
 
@@ -152,7 +152,7 @@ def waits_for_ever(operator: Operator, connected: set[str]) -> str | None:
     """Return the first input that keeps an operator from ever running if only `connected` get messages, or None."""
     groups = [set(names) for names in operator.spec.or_combined]
     groups += [set(condition.ports) for condition in operator.spec.multi_port]
-    groups += [set(condition.port_names) for condition in operator.conditions.values()]
+    groups += [set(condition.port_names) for condition in operator._headrace.conditions]
     for name, port in operator.spec.every_input.items():
         if name in connected or port.is_receivers:
             continue
@@ -220,7 +220,7 @@ def _waits_for_none(operator: Operator) -> bool:
 def _through(graph: Graph, operator: Operator, name: str) -> str:
     """Return the port of the outermost subgraph that leads to an input, in words."""
     for subgraph in graph.subgraphs.values():
-        for port, behind in subgraph.spec.every_input.items():
+        for port, behind in subgraph._headrace.spec.every_input.items():
             if any(each.owner is operator and each.name == name for each in behind):
                 return f" (port {port!r} of subgraph {subgraph.name!r})"
     return ""

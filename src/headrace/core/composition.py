@@ -195,8 +195,9 @@ class InnerComposition:
         found: dict[str, Any] = {}
         if not settings:
             return found
-        owner.spec.expect_types(owner)
-        for name, parameter in owner.spec.params.items():
+        spec = owner._headrace.spec
+        spec.expect_types(owner)
+        for name, parameter in spec.params.items():
             key = setting_name(f"{owner.name}.{name}")
             if key in settings:
                 setting = settings[key]
@@ -240,7 +241,7 @@ class InnerComposition:
                 why = absent(f"operator {named!r}", "parameter", parameter, operators[named].spec.params)
             elif named in self.composition.graph.subgraphs:
                 inside = self.composition.graph.subgraphs[named]
-                why = absent(f"subgraph {named!r}", "parameter", parameter, inside.spec.params)
+                why = absent(f"subgraph {named!r}", "parameter", parameter, inside._headrace.spec.params)
             elif named in self.settable:
                 why = absent(repr(named), "parameter", parameter, self.settable[named])
             else:
@@ -313,7 +314,7 @@ class InnerComposition:
         if self.run_control.set_elsewhere is not None:
             raise GraphError(
                 f"{call} of {self.composition.name!r}, whose operators run in processes of their own: the graph of "
-                "a part is changed in its process, by one of its operators"
+                "a fragment is changed in its process, by one of its operators"
             )
         if self.engine is not None:
             raise GraphError(

@@ -52,7 +52,7 @@ class Ticks:
         self.due: int | None = None
 
 
-def ticks_of(conditions: Iterable[Condition]) -> Ticks | None:
+def ticks_of(conditions: Iterable[BareCondition]) -> Ticks | None:
     """Return the clock of an operator with these conditions: the one whose tick is due last; None without one."""
     clocks = [each for each in (condition._headrace.ticks for condition in conditions) if each is not None]
     return max(clocks, key=lambda ticks: ticks.due or 0) if clocks else None
@@ -75,8 +75,59 @@ class InnerCondition(InnerComponent):
         # Its clock, if it has one.
         self.ticks: Ticks | None = None
 
+    def acting(self, condition: BareCondition) -> Condition:
+        """Return what takes part in a run: the condition itself, or another that has the same state."""
+        assert isinstance(condition, Condition)
+        return condition
 
-class Condition(Component):
+
+class BareCondition(Component):
+    """What a program writes and calls in a condition; a `Condition` has besides what a run asks of it.
+
+    A vocabulary whose conditions have no other names derives from it, and says what acts in a run for them
+    (`InnerCondition.acting`).
+    """
+
+    _headrace = Inner(InnerCondition)
+
+    # Methods that a user's condition overrides.
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return the current state and, with WAIT_TIME, the time at which to check again."""
+        return SchedulingStatusType.READY, None
+
+    def update_state(self, timestamp: int) -> None:
+        """Update the state that `check` uses; called right before every `check`."""
+
+    def on_execute(self, timestamp: int) -> None:
+        """Handle that `compute` ran; `timestamp` is when it began."""
+
+    # Methods that it may call.
+
+    def notify_scheduler(self) -> bool:
+        """Request another check after a change, from any thread; return whether a run is in progress.
+
+        Inside the condition's own `check` it requests nothing, because the result of that check is about to be
+        used.
+        """
+        self._headrace.awaits_event = False
+        node = self._headrace.node
+        if node is None:
+            return False
+        if self._headrace.checked_on != get_ident():
+            node.announce()
+        return True
+
+    def receiver(self, port_name: str) -> Receiver:
+        """Return a view of an input of the operator: its `size`, `capacity`, `peek`."""
+        return _node_of(self).receiver(port_name)
+
+    def transmitter(self, port_name: str) -> Transmitter:
+        """Return a view of an output of the operator: the number of `free` places behind it."""
+        return _node_of(self).transmitter(port_name)
+
+
+class Condition(BareCondition):
     """The base of conditions; subclass it and write `check`.
 
     A user's condition is checked again when a message arrives at or leaves one of the operator's ports, after the
@@ -95,7 +146,6 @@ class Condition(Component):
         The values of the parameters that `setup` declares.
     """
 
-    _headrace = Inner(InnerCondition)
     polled: bool = True
     """Whether it is polled while it returns WAIT. A condition that announces every change says False."""
     depends_on_ports: bool = True
@@ -123,46 +173,10 @@ class Condition(Component):
     ) -> None:
         super().__init__(fragment, *args, name=name, **kwargs)
 
-    # Methods that a user's condition overrides.
-
-    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        """Return the current state and, with WAIT_TIME, the time at which to check again."""
-        return SchedulingStatusType.READY, None
-
-    def update_state(self, timestamp: int) -> None:
-        """Update the state that `check` uses; called right before every `check`."""
-
-    def on_execute(self, timestamp: int) -> None:
-        """Handle that `compute` ran; `timestamp` is when it began."""
+    # Methods that a run calls.
 
     def on_resume(self, timestamp: int) -> None:
         """Handle that a paused run goes on; a time that has passed since may be made to count once."""
-
-    # Methods that it may call.
-
-    def notify_scheduler(self) -> bool:
-        """Request another check after a change, from any thread; return whether a run is in progress.
-
-        Inside the condition's own `check` it requests nothing, because the result of that check is about to be
-        used.
-        """
-        self._headrace.awaits_event = False
-        node = self._headrace.node
-        if node is None:
-            return False
-        if self._headrace.checked_on != get_ident():
-            node.announce()
-        return True
-
-    def receiver(self, port_name: str) -> Receiver:
-        """Return a view of an input of the operator: its `size`, `capacity`, `peek`."""
-        return _node_of(self).receiver(port_name)
-
-    def transmitter(self, port_name: str) -> Transmitter:
-        """Return a view of an output of the operator: the number of `free` places behind it."""
-        return _node_of(self).transmitter(port_name)
-
-    # Methods that a run calls.
 
     @property
     def port_names(self) -> tuple[str, ...]:
@@ -247,7 +261,10 @@ class Condition(Component):
         self._headrace.node = None
 
 
-def _node_of(condition: Condition) -> Node:
+InnerCondition.base = Condition
+
+
+def _node_of(condition: BareCondition) -> Node:
     if condition._headrace.node is None:
         raise RuntimeError(f"condition {condition.name!r} is not part of a running operator yet")
     return condition._headrace.node

@@ -103,12 +103,12 @@ class PeerLost(LinkError):
 
 
 class PeerAborted(LinkError):
-    """The part at the other end of a link has failed; the exception that it failed with is the cause.
+    """The fragment at the other end of a link has failed; the exception that it failed with is the cause.
 
     Attributes
     ----------
     part
-        The name of the part.
+        The name of the fragment.
     """
 
     def __init__(self, message: str, part: str = "") -> None:
@@ -119,12 +119,12 @@ class PeerAborted(LinkError):
 
 
 class RunStopped(LinkError):
-    """The run of another part of the application was ended, so that this one ends, too.
+    """The run of another fragment was ended, so that this one ends, too.
 
     Attributes
     ----------
     ended_by
-        How it ended: ``"stopped"`` or ``"duration"``; empty if no part can go on.
+        How it ended: ``"stopped"`` or ``"duration"``; empty if no fragment can go on.
     """
 
     def __init__(self, message: str, ended_by: str) -> None:
@@ -143,7 +143,7 @@ class AuthenticationError(LinkError):
 
 
 class PartLost(RuntimeError):
-    """The process of a part of the program ended although it was not asked to, or is frozen."""
+    """The process of a fragment ended although it was not asked to, or is frozen."""
 
 
 class PartError(RuntimeError):
@@ -151,7 +151,7 @@ class PartError(RuntimeError):
 
 
 class DigestError(GraphError):
-    """The process of a part composed another program than the driver."""
+    """The process of a fragment composed another program than the driver."""
 
 
 class ResentMemoryWarning(UserWarning):

@@ -187,7 +187,7 @@ class Graph(GraphQueries["Operator"]):
         pairs = port_pairs_of(port_pairs, where)
         if pairs and (isinstance(source, Port) or isinstance(target, Port)):
             raise GraphError(f"{where}: the ports are named already, so there is no port map besides")
-        sides = owner_of(source).spec.outputs, owner_of(target).spec.inputs
+        sides = owner_of(source)._headrace.spec.outputs, owner_of(target)._headrace.spec.inputs
         example = f"{{{tuple(next(iter(side), '...') for side in sides)!r}}}"
         flows = [
             Flow(begin.owner, begin.name, end.owner, end.name, size, policy)
@@ -205,7 +205,8 @@ class Graph(GraphQueries["Operator"]):
         `kind` is ``"input"`` or ``"output"``. Without a name, it is the only one that can be meant.
         """
         owner = owner_of(end)
-        ports = owner.spec.every_input if kind == "input" else owner.spec.every_output
+        spec = owner._headrace.spec
+        ports = spec.every_input if kind == "input" else spec.every_output
         found = _port(owner, ports, kind, end.name if isinstance(end, Port) else name, where, example)
         behind = ports[found]
         return behind if isinstance(behind, tuple) else (Port(owner, found),)
@@ -340,7 +341,7 @@ def check_member(fragment: Composition, operator: Any, *, or_subgraph: bool = Fa
         if isinstance(operator, type) or callable(operator):
             hint = f"; create one first: {getattr(operator, '__name__', operator)}(self, name=...)"
         raise GraphError(f"{operator!r} is not an operator{hint}")
-    if not hasattr(operator, "spec"):
+    if getattr(operator._headrace, "spec", None) is None:
         raise GraphError(f"{type(operator).__name__}.__init__ must call super().__init__(fragment, ...)")
     if operator.fragment is not fragment:
         raise GraphError(

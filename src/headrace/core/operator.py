@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from headrace.core.asynchronous import AsynchronousCondition
-from headrace.core.condition import Condition
+from headrace.core.condition import BareCondition, Condition
 from headrace.core.condition_types import OperatorStatus
 from headrace.core.construction import Arg, named_values, needs_fragment, snake_case
 from headrace.core.error_policy import ErrorPolicy, check_on_stuck
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from headrace.core.values import Duration
 
 S = TypeVar("S")
-Part: TypeAlias = Condition | Resource | Arg | list[Arg]
+Part: TypeAlias = BareCondition | Resource | Arg | list[Arg]
 """The positional arguments of an operator, after its fragment."""
-NamedPart: TypeAlias = Condition | Resource
+NamedPart: TypeAlias = BareCondition | Resource
 """The keyword arguments of an operator that are no parameters."""
 
 
@@ -71,6 +71,16 @@ class InnerOperator(InnerConnectable):
     """What is behind it in other processes, if it stands for a flow from or to one (`headrace.parts`)."""
     moves_messages: ClassVar[bool] = False
     """Whether it moves messages as they come from a queue, with the work behind them."""
+
+    @property
+    def spec(self) -> OperatorSpec:
+        """Its parameters and ports."""
+        return self.operator.spec
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """What takes part in a run for the conditions that it was given."""
+        return [each._headrace.acting(each) for each in self.operator.conditions.values()]
 
     @property
     def computes_in_use(self) -> int:
@@ -166,7 +176,7 @@ class InnerOperator(InnerConnectable):
 
     def is_part(self, key: str, value: Any) -> bool:
         """Return whether a named value is a condition or a resource."""
-        return key not in self.operator.spec.params and isinstance(value, (Condition, Resource))
+        return key not in self.operator.spec.params and isinstance(value, (BareCondition, Resource))
 
     def limit_calls(self, count: int) -> bool:
         """Compute at most `count` times, and return True, if it counts its computes by itself."""
@@ -205,7 +215,7 @@ class InnerOperator(InnerConnectable):
     def refuse(self, arg: object) -> None:
         """Raise for a positional argument that an operator does not take."""
         hint = ""
-        if isinstance(arg, type) and issubclass(arg, (Condition, Resource)):
+        if isinstance(arg, type) and issubclass(arg, (BareCondition, Resource)):
             hint = f"; create one first: {arg.__name__}(self, ...)"
         elif isinstance(arg, str):
             hint = f", and so is a name: name={arg!r}"
@@ -337,7 +347,7 @@ class Operator(_Arguments):
     """Its unique name; in a subgraph ``left``, the name ``camera`` becomes ``left.camera``."""
     spec: OperatorSpec
     """What `setup` declared."""
-    conditions: dict[str, Condition]
+    conditions: dict[str, BareCondition]
     """The conditions that it was given, by name."""
     resources: dict[str, Resource]
     """The resources that it was given, by name."""
@@ -381,7 +391,7 @@ class Operator(_Arguments):
             next(place for place, base in enumerate(cls.__mro__) if name in vars(base))
             for name in ("capturable", "compute")
         )
-        if said > computes:
+        if said > computes and isinstance(cls.capturable, bool | str):
             cls.capturable = False  # what its base class says is about another compute
         if cls.capturable is True or cls.is_function:
             _raise_versions(cls)
@@ -437,7 +447,7 @@ class Operator(_Arguments):
         A parameter that was given by keyword, here or at construction, is not changed by named values.
         """
         for arg in args:
-            if isinstance(arg, Condition):
+            if isinstance(arg, BareCondition):
                 self._headrace.add_part(self.conditions, arg, "condition")
             elif isinstance(arg, Resource):
                 self._headrace.add_part(self.resources, arg, "resource")

@@ -12,6 +12,8 @@ from headrace.core.parameters import check_parameter_name
 from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.core.composition import Composition
 
 S = TypeVar("S")
@@ -23,9 +25,20 @@ class InnerComponent:
     spec_type: ClassVar[type[ComponentSpec]] = ComponentSpec
     """The class of the spec that `setup` fills in."""
     holder: ClassVar[Any] = None
+    base: ClassVar[type[Component]]
+    """The class whose names no parameter has."""
 
     def __init__(self, component: Component) -> None:
         """Begin with nothing."""
+
+    @classmethod
+    def check_of(cls, resource: Resource) -> Callable[[Composition], None]:
+        """Return what checks a graph that uses a resource, once for the class of it."""
+        return type(resource).check_graph
+
+    def release(self, resource: Resource) -> None:
+        """Release what the run used of a resource."""
+        resource.release()
 
 
 class Component:
@@ -58,8 +71,8 @@ class Component:
         check_name(kind, name)
         self.fragment = None if fragment is None else fragment._headrace.root
         self.name = name or kind.__name__.lower()
-        base = next(each for each in kind.__mro__ if Component in each.__bases__)
-        self.spec = self._headrace.spec_type(fragment, partial(check_parameter_name, kind=kind, base=base))
+        check = partial(check_parameter_name, kind=kind, base=self._headrace.base)
+        self.spec = self._headrace.spec_type(fragment, check)
         set_up(self, self.spec)
         unknown = [key for key in kwargs if key not in self.spec.params]
         if unknown:
@@ -112,3 +125,6 @@ class Resource(Component):
 
     def release(self) -> None:
         """Release what the run used; called once per run, after the last operator has stopped."""
+
+
+InnerComponent.base = Resource

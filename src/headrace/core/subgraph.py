@@ -58,6 +58,17 @@ class InnerSubgraph(InnerConnectable, InnerComposition):
         self.local_name = ""
         self.config = None
         self.names = {}
+        self.declared: Any = None
+
+    @property
+    def spec(self) -> Any:
+        """Its parameters and ports."""
+        return self.declared
+
+    def set_up(self) -> None:
+        """Let the program declare parameters."""
+        self.subgraph.spec = self.spec
+        set_up(self.subgraph, self.spec)
 
     def take_parameters(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
         """Set the parameters, and return the names of the sections among the named values."""
@@ -65,20 +76,18 @@ class InnerSubgraph(InnerConnectable, InnerComposition):
         if not all(isinstance(arg, (Arg, ArgList)) for arg in args):
             raise ParameterError(
                 f"{what} takes named values, such as from_config('section'), as positional arguments, not "
-                f"{', '.join(map(repr, args))}; name=... and parameters ({choices(self.subgraph.spec.params)}) "
+                f"{', '.join(map(repr, args))}; name=... and parameters ({choices(self.spec.params)}) "
                 "are keywords"
             )
         named = {arg.name: arg.value for arg in named_values(args)}
         sections = [
-            name
-            for name, value in named.items()
-            if isinstance(value, dict) and name not in self.subgraph.spec.params
+            name for name, value in named.items() if isinstance(value, dict) and name not in self.spec.params
         ]
         values = {name: value for name, value in named.items() if name not in sections} | keywords
         # What users set wins over what the program gives.
         settings = self.subgraph.fragment._headrace.set_parameters(self.subgraph, "subgraph")
-        self.subgraph.spec.apply(self.subgraph, values | settings)
-        missing = self.subgraph.spec.missing(self.subgraph)
+        self.spec.apply(self.subgraph, values | settings)
+        missing = self.spec.missing(self.subgraph)
         if missing:
             raise ParameterError(
                 f"{what} needs a value for {choices(missing)}; pass it as a keyword argument"
@@ -100,7 +109,7 @@ class InnerSubgraph(InnerConnectable, InnerComposition):
         )
         for name in sections:
             if name not in inside:
-                known = [*self.subgraph.spec.params, *inside]
+                known = [*self.spec.params, *inside]
                 raise ParameterError(
                     absent(f"subgraph {self.subgraph.name!r}", "parameter or operator", name, known)
                 )
@@ -219,9 +228,9 @@ class Subgraph(_Arguments, Composition):
         self._headrace.local_name = name or fragment._headrace.unused_name(snake_case(kind))
         self.name = fragment._headrace.qualified(self._headrace.local_name)
         self.fragment._headrace.check_composing(f"{kind}({self.name!r})")
-        self.spec = SubgraphSpec(self.fragment, self)
+        self._headrace.declared = SubgraphSpec(self.fragment, self)
         with noting(f"raised in setup of subgraph {self.name!r} ({kind})"):
-            set_up(self, self.spec)
+            self._headrace.set_up()
         sections = self._headrace.take_parameters(args, kwargs)
         self.fragment.graph.add_subgraph(self)
         with noting(f"raised in compose of subgraph {self.name!r} ({kind})"):
@@ -246,11 +255,11 @@ class Subgraph(_Arguments, Composition):
             The inputs that its messages go to: ``operator["port"]``, or the operator if it has one required input.
             Each of several receives every message.
         """
-        self._headrace.declare(self.spec.inputs, "input", name, ports)
+        self._headrace.declare(self._headrace.spec.inputs, "input", name, ports)
 
     def add_output(self, name: str, port: End) -> None:
         """Declare an output of the subgraph: that of an operator, ``operator["port"]`` or its only one."""
-        self._headrace.declare(self.spec.outputs, "output", name, (port,))
+        self._headrace.declare(self._headrace.spec.outputs, "output", name, (port,))
 
     # The configuration: its section has its name.
 

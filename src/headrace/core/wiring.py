@@ -61,6 +61,11 @@ class InnerConnectable:
         # The object whose attributes are the values of its parameters; itself unless it is another.
         self.holder: Any = None
 
+    @property
+    def spec(self) -> Any:
+        """Its parameters and ports."""
+        raise NotImplementedError
+
 
 class Connectable(_Linked):
     """The base of what a flow connects: operators and subgraphs."""
@@ -86,14 +91,15 @@ class Connectable(_Linked):
             raise TypeError(
                 f"the port of {self._headrace.noun} {self.name!r} is named by a str, not {port!r}"
             )
-        known = {**self.spec.every_input, **self.spec.every_output}
+        spec = self._headrace.spec
+        known = {**spec.every_input, **spec.every_output}
         if port not in known and port in (INPUT_EXEC, OUTPUT_EXEC) and not self._headrace.is_subgraph:
             if self._headrace.node is not None:
                 raise GraphError(
                     f"operator {self.name!r} runs already, and its computes were not ordered when it began; say "
                     "then(...) in compose()"
                 )
-            self.spec.add_execution_port(port)
+            spec.add_execution_port(port)
         elif port not in known:
             raise PortError(absent(f"{self._headrace.noun} {self.name!r}", "port", port, known))
         return Port(self, port)

@@ -71,7 +71,7 @@ def _port(box: Any, side: str, operator: Operator, port: str) -> str | None:
     """Return the port of a box that stands for a port of an operator, or None if there is none."""
     if not box._headrace.is_subgraph:
         return port
-    ports_of: dict[str, tuple[Port, ...]] = getattr(box.spec, side)
+    ports_of: dict[str, tuple[Port, ...]] = getattr(box._headrace.spec, side)
     for name, ports in ports_of.items():
         if any(each.owner.name == operator.name and each.name == port for each in ports):
             return name

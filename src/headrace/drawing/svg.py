@@ -103,8 +103,11 @@ def draw_svg(
         _add_frame(root, segment, framed)
         bottom = max(bottom, *(rect.bottom + _BELOW for rect in framed))
     for flow, (source, target), path in zip(graph.flows, edges, layout.paths, strict=True):
-        begin = rects[source].right, rects[source].port(list(flow.source.spec.every_output), flow.output)
-        end = rects[target].left, rects[target].port(list(flow.target.spec.every_input), flow.input)
+        begin = (
+            rects[source].right,
+            rects[source].port(list(flow.source._headrace.spec.every_output), flow.output),
+        )
+        end = rects[target].left, rects[target].port(list(flow.target._headrace.spec.every_input), flow.input)
         tip = end[0] - 7, end[1]
         if path:
             bends = [rects[vertex] for vertex in path[1:-1]]
@@ -194,7 +197,7 @@ def _add_box(root: Element, operator: Operator, rect: _Rect, share: str, colour:
         _add(group, "rect", **shape, style=f"fill:{colour};fill-opacity:.16;stroke:{colour}")
     _add(group, "text", operator.name, class_="name", text_anchor="middle", x=middle, y=top + 17)
     _add(group, "text", kind, class_="muted", text_anchor="middle", x=middle, y=top + 31)
-    inputs, outputs = list(operator.spec.every_input), _outputs(operator)
+    inputs, outputs = list(operator._headrace.spec.every_input), _outputs(operator)
     if inputs or outputs:
         rule = f"M{left + 1:.1f} {top + _HEAD - 2:.1f}h{right - left - 2:.1f}"
         _add(group, "path", class_="rule", d=rule, stroke_width=1)
@@ -210,7 +213,7 @@ def _add_box(root: Element, operator: Operator, rect: _Rect, share: str, colour:
 
 def _size(operator: Operator, kind: str) -> tuple[float, float]:
     """Return the width and the height of the box of an operator, with `kind` below its name."""
-    inputs = [f"{name} {queue_label(operator, name)}" for name in operator.spec.every_input]
+    inputs = [f"{name} {queue_label(operator, name)}" for name in operator._headrace.spec.every_input]
     outputs = _outputs(operator)
     rows = max(len(inputs), len(outputs))
     pairs = itertools.zip_longest(inputs, outputs, fillvalue="")
@@ -221,7 +224,7 @@ def _size(operator: Operator, kind: str) -> tuple[float, float]:
 
 
 def _outputs(operator: Operator) -> list[str]:
-    return [] if operator._headrace.never_emits else list(operator.spec.every_output)
+    return [] if operator._headrace.never_emits else list(operator._headrace.spec.every_output)
 
 
 def slices_of(graph: Graph) -> dict[str, str]:
@@ -236,14 +239,14 @@ def slices_of(graph: Graph) -> dict[str, str]:
 
 def queue_label(operator: Operator, port: str) -> str:
     """Return the size of an input's queue, and its policy if it drops: ``"[4 pop]"``."""
-    behind: Any = operator.spec.every_input[port]
+    behind: Any = operator._headrace.spec.every_input[port]
     if operator._headrace.is_subgraph:
         return queue_label(behind[0].owner, behind[0].name)
     queues = queues_of(operator, behind)
     if not queues:
         return "[0]"
     policy = "" if queues[0].policy.name == "FAULT" else f" {queues[0].policy.name.lower()}"
-    number = f"{len(queues)}×" if operator.spec.every_input[port].is_receivers else ""
+    number = f"{len(queues)}×" if operator._headrace.spec.every_input[port].is_receivers else ""
     return f"[{number}{queues[0].size}{policy}]"
 
 

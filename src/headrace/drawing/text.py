@@ -53,7 +53,7 @@ def _text(graph: Graph, segments: Sequence[Segment], streams: Mapping[str, str])
     lines = []
     for operator in graph:
         lines.append(f"{operator.name} ({type(operator).__name__})")
-        for name in operator.spec.every_output:
+        for name in operator._headrace.spec.every_output:
             targets = [flow for flow in graph.flows if (flow.source, flow.output) == (operator, name)]
             if not targets and not operator._headrace.never_emits:
                 lines.append(f"  {name} -> (nothing)")

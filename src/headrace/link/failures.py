@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
 
-from headrace.brief import brief
 from headrace.core.errors import LinkError, PeerAborted, ProtocolError, message_of
+from headrace.core.failures import pickled_error
 from headrace.link.protocol import MAX_BODY
 
 _LONGEST_TEXT = 4 << 10
@@ -31,48 +28,6 @@ def encode_failure(error: BaseException, part: str) -> bytes:
         line = json.dumps(said | {"trace": "", "text": said["text"][:500], "part": part[:500]}).encode()
     pickled = pickled_error(error)
     return line + b"\n" + (pickled if len(line) + 1 + len(pickled) <= MAX_BODY else b"")
-
-
-def pickled_error(error: BaseException) -> bytes:
-    """Return the pickled exception; nothing if it cannot be pickled, or not be loaded as what it is."""
-    for content in (error, _Parts(error, lambda value: True), _Parts(error, _is_picklable)):
-        with suppress(Exception):  # what pickle raises depends on the exception
-            pickled = pickle.dumps(content)
-            # A class whose constructor takes other arguments than it keeps is pickled and cannot be loaded.
-            loaded = pickle.loads(pickled)
-            if type(loaded) is type(error) and message_of(loaded) == message_of(error):
-                return pickled
-    return b""
-
-
-class _Parts:
-    """Stands for an exception that its class would not make again: it is made without a call of its constructor."""
-
-    def __init__(self, error: BaseException, is_kept: Callable[[Any], bool]) -> None:
-        self._error, self._is_kept = error, is_kept
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        error = self._error
-        args = tuple(each if self._is_kept(each) else brief(each) for each in error.args)
-        kept = {name: value for name, value in vars(error).items() if self._is_kept(value)}
-        return _made_again, (type(error), args, kept)
-
-
-def _made_again(
-    kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]
-) -> BaseException:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    vars(error).update(attributes)
-    return error
-
-
-def _is_picklable(value: Any) -> bool:
-    try:
-        pickle.loads(pickle.dumps(value))
-    except Exception:
-        return False
-    return True
 
 
 def decode_failure(body: bytes, link: str) -> PeerAborted:

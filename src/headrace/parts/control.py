@@ -24,10 +24,10 @@ from headrace.link.reachability import Reachability
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from headrace.core.failures import Failure
     from headrace.core.outcome import Outcome
     from headrace.core.time_base import TimeBase
     from headrace.parts.cut_flow import FlowCounts
-    from headrace.parts.failures import Failure
     from headrace.parts.forwarding import Interests, PartGraph
     from headrace.parts.idleness import IdleReport
     from headrace.parts.launch import Launch

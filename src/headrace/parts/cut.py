@@ -324,7 +324,7 @@ def _may_be_lost(part: Any) -> bool:
 def _places_awaited(operator: Operator, output: str, size: int) -> int:
     """Return how many free places an operator waits for, at most, in a queue of a size."""
     port = operator.spec.every_output[output]
-    given = operator.conditions.values()
+    given = operator._headrace.conditions
     if port.conditions or any(each.port_role == "transmitter" or each.terms for each in given):
         return size
     return max(port.size, 1)
@@ -360,7 +360,7 @@ def _check_conditions(where: str, source: Operator, output: str) -> None:
     """Raise if a producer waits by a condition of its own for room in a queue that drops messages."""
     named = [name for group in source.spec.or_combined for name in group]
     named += [name for condition in source.spec.multi_port for name in condition.ports]
-    named += [name for condition in source.conditions.values() for name in condition.port_names]
+    named += [name for condition in source._headrace.conditions for name in condition.port_names]
     own = [each for each in source.spec.every_output[output].conditions if each.kind.name != "NONE"]
     if own or (output in named and output not in source.spec.inputs):
         raise GraphError(

@@ -97,10 +97,10 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping, Sequence
 
+    from headrace.core.failures import Failure
     from headrace.link.handshake import Purpose
     from headrace.parts.control import Address
     from headrace.parts.cut_flow import CutFlow, FlowCounts
-    from headrace.parts.failures import Failure
     from headrace.parts.hosting import Hosting
     from headrace.parts.joined_run import JoinedRun
     from headrace.parts.lines import Lines
@@ -422,7 +422,7 @@ class Driver:
 
     def waits_for(self) -> str:
         """Return what the run waits for, for the log."""
-        return f"the processes of {', '.join(map(repr, self._processes)) or 'no part'}"
+        return f"the processes of {', '.join(map(repr, self._processes)) or 'no fragment'}"
 
     # The loop.
 

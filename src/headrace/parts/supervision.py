@@ -32,11 +32,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.core.errors import DigestError, PartLost
+from headrace.core.failures import Failure
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.values import GO_ON, STOP
 from headrace.parts.control import Ask, Ended, EndIdle, Leave, Stop
 from headrace.parts.digest import LIVE, difference
-from headrace.parts.failures import Failure
 from headrace.parts.idleness import IdleReport, decide, is_still
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ class Supervisor:
         if failure.is_interrupt and self.parts[name].is_interrupted:
             return []
         rank = 0 if failure.is_interrupt else 3 if failure.is_consequence else 1
-        return self.fail(name, failure.error(name), now, rank)
+        return self.fail(name, failure.error(f"fragment {name!r}"), now, rank)
 
     # What happens to the processes.
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from headrace import waits
 from headrace.core.errors import ParameterError
+from headrace.core.failures import Failure
 from headrace.parts.control import SetValue
-from headrace.parts.failures import Failure
 
 
 class Values:
@@ -50,7 +50,7 @@ class Values:
         except Exception as error:
             raise ParameterError(
                 f"{method}({name!r}, ...) of operator {operator.name!r}: the value cannot be sent to the process "
-                f"of its part: {error}"
+                f"of its fragment: {error}"
             ) from error
         answer: Future[Failure | None] = Future()
         with self._lock:
@@ -66,7 +66,7 @@ class Values:
         waits.wait_for_futures([answer])
         failure = answer.result()
         if failure is not None:
-            raise failure.error(wanted.part)
+            raise failure.error(f"fragment {wanted.part!r}")
 
     # From the driver's loop.
 

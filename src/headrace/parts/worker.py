@@ -37,6 +37,7 @@ from headrace.application.runner import Runner
 from headrace.cli.program import Program, ProgramError
 from headrace.core.control import RUNNING, RunControl
 from headrace.core.errors import GraphError, LinkError, PeerLost, add_note, notes_of
+from headrace.core.failures import Failure
 from headrace.core.outcome import Outcome
 from headrace.core.progress import Progress, stuck_operators
 from headrace.core.time_base import TimeBase, clock_name
@@ -83,7 +84,6 @@ from headrace.parts.control import (
 from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
 from headrace.parts.environment import DASHBOARD, SPANNING
-from headrace.parts.failures import Failure
 from headrace.parts.link_operators import AbsentLink
 from headrace.parts.link_port import LinkPort
 from headrace.parts.part_progress import PartProgress
@@ -168,7 +168,7 @@ def _began_here(channel: Channel, assignment: Assignment) -> TimeBase:
             return began
         offset = measured.add(Answer(answer.asked, answer.answered, time.monotonic_ns()))
     assert offset is not None
-    _log.info("part %r: the clock of the driver is that of this host, and %s", assignment.part, offset)
+    _log.info("fragment %r: the clock of the driver is that of this host, and %s", assignment.part, offset)
     return began._replace(clock=name, zero=began.zero + offset.offset)
 
 
@@ -355,7 +355,7 @@ class Worker:
         except Over as error:
             failure = GraphError(
                 f"an operator of fragment {self.assignment.part!r} runs an application, which it cannot do in the "
-                "process of a part: run that application in the program, before this run or after it"
+                "process of a fragment: run that application in the program, before this run or after it"
             )
             for note in notes_of(error):
                 add_note(failure, note)

@@ -211,7 +211,8 @@ class Distributor(Operator):
         self.declared = declared
         self.crew = crew
         self._headrace.construct(fragment, (), declared.name, {})
-        inputs = [c for c in declared.conditions.items() if c[1].port_role != "transmitter"]
+        given = declared._headrace.conditions
+        inputs = {each.name: each for each in given if each.port_role != "transmitter"}
         self.conditions.update(inputs)
         self.conditions[crew.free.name] = crew.free
 
@@ -270,7 +271,8 @@ class Collector(Operator):
         self._taken: dict[str, deque[Any]] = {name: deque() for name in outputs}
         self._headrace.construct(fragment, (), f"{declared.name}[results]", {})
         self.conditions[crew.results.name] = crew.results
-        self.conditions.update(c for c in declared.conditions.items() if c[1].port_role == "transmitter")
+        given = declared._headrace.conditions
+        self.conditions.update({each.name: each for each in given if each.port_role == "transmitter"})
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the connected outputs of the operator, and an input for each."""

@@ -91,7 +91,7 @@ def _collects(operator: Operator) -> str:
     waits = [(each.ports, each.arguments) for each in wanted]
     waits += [
         (each.port_names or tuple(inputs), vars(each))
-        for given in operator.conditions.values()
+        for given in operator._headrace.conditions
         for each in (given, *given.terms)
         if each.port_role in ("receiver", "receivers")
     ]

@@ -22,7 +22,7 @@ from multiprocessing import connection, get_all_start_methods, get_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace._runtime import Envelope, open_message, seal_message
-from headrace.core.condition import Condition
+from headrace.core.condition import BareCondition
 from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
 from headrace.core.inner import Inner
 from headrace.core.knob_types import KnobType
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from headrace.core.composition import Composition
+    from headrace.core.failures import Failure
     from headrace.core.metadata import MetadataPolicy
     from headrace.core.spec import OperatorSpec
 
@@ -104,11 +105,10 @@ class Job(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What the process sends: the results of a job, or the error that it raised, with its traceback."""
+    """What the process sends: the results of a job, or the error that it raised."""
 
     results: list[PortMessage]
-    error: BaseException | None = None
-    traceback: str = ""
+    error: Failure | None = None
     stops: tuple[str | None, ...] = ()
     """What the operator wants to be stopped: itself (None), an operator by name, or the run ("")."""
     knobs: dict[str, str] | None = None
@@ -224,12 +224,12 @@ class ProcessReplica(Operator):
         values.update((name, getattr(self, name)) for name in self.spec.params)
         creation = Creation(
             type(declared),
-            tuple(arg for arg in args if arg is not declared.fragment and not isinstance(arg, Condition)),
+            tuple(arg for arg in args if arg is not declared.fragment and not isinstance(arg, BareCondition)),
             {
                 name: value
                 for name, value in keywords.items()
                 if not (name in _OURS and name not in declared.spec.params)
-                and not isinstance(value, Condition)
+                and not isinstance(value, BareCondition)
             },
             values,
             self.name,
@@ -297,8 +297,7 @@ class ProcessReplica(Operator):
             else:
                 self.fragment.stop_execution(name)
         if reply.error is not None:
-            reply.error.add_note(f"raised in the process of {self.name!r}:\n{reply.traceback}")
-            raise reply.error
+            raise reply.error.error(f"{self.name!r}:")
         return reply
 
     def _wait(self, process: BaseProcess, link: Connection, when: str) -> None:

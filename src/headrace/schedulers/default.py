@@ -8,10 +8,9 @@ such a program gets worker threads, as with `EventBasedScheduler`.
 
 Why not worker threads always? A program without such a queue gains little, because its slow operators slow down
 their producers in any case. Its branches would run in another order in each run, and code that belongs to one
-thread (a window, a database connection, PyTorch's gradient mode) would fail. Programs for the Holoscan SDK, whose
-default is greedy, rely on that. Nor does the scheduler measure whether an operator blocks and then start threads:
-the same program would run on one thread or on several, depending on the machine and its load. What a program
-declares is the same everywhere.
+thread (a window, a database connection, PyTorch's gradient mode) would fail. Nor does the scheduler measure whether
+an operator blocks and then start threads: the same program would run on one thread or on several, depending on the
+machine and its load. What a program declares is the same everywhere.
 
 There are as many workers as operators, since each operator may block, up to `_MOST`; those that join the run bring
 theirs. A worker that has nothing to

@@ -21,8 +21,8 @@ class MultiThreadScheduler(Scheduler):
     (:attr:`Operator.parallel`), and those of thread pools compute beside it. A compute that has lasted a
     millisecond does not keep others from theirs.
 
-    In the Holoscan SDK this scheduler polls. Here it waits for events, as the others do, and
-    `check_recession_period_ms` matters only for users' conditions that must be polled.
+    It waits for events, as the others do; `check_recession_period_ms` matters only for users' conditions that must
+    be polled.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class ThreadOptions(SchedulerOptions, total=False):
 class EventBasedScheduler(MultiThreadScheduler):
     """Runs operators on `worker_thread_number` threads and on the threads of the fragment's thread pools.
 
-    It is the same scheduler as `MultiThreadScheduler`, under the name that programs for the Holoscan SDK use.
+    It is the same scheduler as `MultiThreadScheduler`, under the name of the Holoscan SDK.
 
     Parameters
     ----------

@@ -119,7 +119,7 @@ def _queue_of(end: End, port: str, size: int, policy: IOSpec.QueuePolicy) -> dic
     owner = owner_of(end)
     if not hasattr(owner, "spec"):
         return {}  # add_flow says what is wrong
-    inputs = owner.spec.inputs
+    inputs = owner._headrace.spec.inputs
     name = end.name if isinstance(end, Port) else port or next(iter(inputs), "")
     declared = inputs.get(name)
     if declared is not None and declared.policy is not None:

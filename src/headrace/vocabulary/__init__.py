@@ -22,7 +22,7 @@ from headrace.application.inner_fragment import InnerFragment
 from headrace.brief import brief
 from headrace.conditions.by_type import CONDITIONS
 from headrace.core.clock import InnerClock
-from headrace.core.condition import InnerCondition
+from headrace.core.condition import BareCondition, InnerCondition
 from headrace.core.config import Config
 from headrace.core.construction import constructor, known_keywords
 from headrace.core.errors import ConfigError, absent, choices
@@ -48,6 +48,7 @@ __all__ = [
     "INPUT_EXEC",
     "OUTPUT_EXEC",
     "REQUIRED",
+    "BareCondition",
     "Config",
     "ConfigError",
     "Connectable",

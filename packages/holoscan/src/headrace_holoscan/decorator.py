@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from headrace.conditions import BooleanCondition
-from headrace.core import Composition, Condition, ConditionType, OperatorSpec, Resource
+from headrace.core import Composition, ConditionType, OperatorSpec, Resource
 from headrace.tensor import Tensor
-from headrace.vocabulary import is_array, never_returns
+from headrace.vocabulary import BareCondition, is_array, never_returns
 from headrace_holoscan.core.operator import Operator
 from headrace_holoscan.core.spec import IOSpec
 from headrace_holoscan.lenience import tell
@@ -147,8 +147,8 @@ def _maker(called: Any, settings: tuple[Any, ...]) -> Callable[..., Operator]:
                 "create_op: a fragment must be provided, as the first argument or as fragment=..., not "
                 f"{fragment!r}"
             )
-        parts = [arg for arg in args if isinstance(arg, Condition | Resource)]
-        others = [arg for arg in args if not isinstance(arg, Condition | Resource | Composition)]
+        parts = [arg for arg in args if isinstance(arg, BareCondition | Resource)]
+        others = [arg for arg in args if not isinstance(arg, BareCondition | Resource | Composition)]
         made = CreatedOperator(fragment, *parts, declared=(called, *settings), values=kwargs)
         if others:
             tell(

@@ -123,7 +123,18 @@ def _adopted(name: str) -> Any:
         from headrace_holoscan.holoviz import HolovizOp as theirs
     cls = adopt(theirs, is_ready=arguments is not None)
     names = {"AUTO": theirs.ColorSpace.AUTO} if name == "HolovizOp" else {}
-    return cls if arguments is None else taking(f"fragment, *args, {arguments}", **names)(cls)
+    if arguments is None:
+        return cls
+    check = _leave_out_none if name == "InferenceOp" else None
+    return taking(f"fragment, *args, {arguments}", check=check, **names)(cls)
+
+
+def _leave_out_none(arguments: dict[str, Any]) -> None:
+    """Let None be no map, and leave models out that a map gives None."""
+    for name in arguments:
+        if name.endswith("_map") and name != "model_path_map":
+            given = arguments[name] or {}
+            arguments[name] = {model: value for model, value in given.items() if value is not None}
 
 
 def _with_activation(theirs: Any) -> Any:

@@ -229,7 +229,7 @@ def _shared_room(node: Node) -> SharedRoom:
 
 def _take_conditions(node: Node) -> None:
     """Assign the conditions of an operator to its node alone."""
-    given = list(node.operator.conditions.values())
+    given = node.operator._headrace.conditions
     terms = [term for condition in given for term in terms_of(condition)]
     for term in terms:
         if sum(term is other for other in terms) > 1:
@@ -256,7 +256,7 @@ def _take_conditions(node: Node) -> None:
 def _give_conditions_back(engine: Engine) -> None:
     """Release the conditions of a run that will not take place."""
     for node in engine.nodes:
-        for condition in node.operator.conditions.values():
+        for condition in node.operator._headrace.conditions:
             for each in (condition, *terms_of(condition)):
                 if each._headrace.node is not None and each._headrace.node.engine is engine:
                     each._headrace.node = None

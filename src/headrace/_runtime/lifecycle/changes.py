@@ -278,7 +278,7 @@ def _give_up(operators: list[Operator], started: list[Operator]) -> None:
             operator.stop()
         operator._headrace.run_phase = OperatorStatus.NOT_STARTED
     for operator in operators:
-        for condition in operator.conditions.values():
+        for condition in operator._headrace.conditions:
             condition.detach()
         operator._headrace.node = None
 

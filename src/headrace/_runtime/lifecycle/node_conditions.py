@@ -41,7 +41,7 @@ class NodeConditions:
     def __init__(self, node: Node, supplies: Supplies) -> None:
         self._node = node
         operator, spec = node.operator, node.operator.spec
-        given = list(operator.conditions.values())
+        given = operator._headrace.conditions
         ports = {**spec.every_output, **spec.every_input}  # an input before an output of the same name
         groups = [[ports[name] for name in names] for names in spec.or_combined]
         combined = {port for group in groups for port in group}

@@ -296,7 +296,7 @@ class _Life:
             node: Any = operator._headrace.node
             self._call("initialize", operator)
             # Also the conditions that the run created for ports.
-            conditions = {id(each): each for each in (*operator.conditions.values(), *node.conditions)}
+            conditions = {id(each): each for each in (*operator._headrace.conditions, *node.conditions)}
             for condition in conditions.values():
                 try:
                     condition.initialize()
@@ -456,7 +456,7 @@ def _resources_of(operator: Operator) -> list[Resource]:
     """Return the resources that an operator was given: as such, as parameters, or through its conditions."""
     parameters = [getattr(holder_of(operator), name, None) for name in operator.spec.params]
     found = [*operator.resources.values(), *(value for value in parameters if isinstance(value, Resource))]
-    for condition in operator.conditions.values():
+    for condition in operator._headrace.conditions:
         for each in (condition, *condition.terms):
             found += each.resources
     return found

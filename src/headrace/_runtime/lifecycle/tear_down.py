@@ -88,7 +88,10 @@ def steps_of(
     yield TearDownStep("its streams", engine.streams.close)
     for resource in reversed(list(resources)):
         yield TearDownStep(
-            f"release() of resource {name_of(resource)!r}", resource.release, "release", resource
+            f"release() of resource {name_of(resource)!r}",
+            partial(resource._headrace.release, resource),
+            "release",
+            resource,
         )
     yield TearDownStep("its clock", lambda: engine.clock.unwatch(engine.time_moved))
     for node in engine.all_nodes:
@@ -103,7 +106,7 @@ def steps_of(
                 "set_live",
                 operator,
             )
-        conditions = {id(each): each for each in (*node.conditions, *operator.conditions.values())}
+        conditions = {id(each): each for each in (*node.conditions, *operator._headrace.conditions)}
         for condition in conditions.values():
             yield TearDownStep(f"condition {name_of(condition)!r}", condition.detach)
     for node in engine.operator_nodes:

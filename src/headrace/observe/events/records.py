@@ -90,7 +90,7 @@ class OperatorInfo:
     @property
     def waits_for_work(self) -> bool:
         """Whether it computes only when the work of its messages is complete (`CudaStreamCondition`)."""
-        conditions = () if self.node is None else self.node.operator.conditions.values()
+        conditions = () if self.node is None else self.node.operator._headrace.conditions
         return any(condition.waits_for_streams for condition in conditions)
 
     @property
@@ -103,7 +103,7 @@ class OperatorInfo:
         """
         if self.node is None:
             return "held"
-        conditions = self.node.operator.conditions.values()
+        conditions = self.node.operator._headrace.conditions
         if any(condition.waits_for_memory for condition in conditions):
             return "memory"
         holds = any(

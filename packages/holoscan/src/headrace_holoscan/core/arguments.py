@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 from headrace.core import Arg as _Arg
 from headrace.core import ArgList as _ArgList
-from headrace.core import Condition, Resource
+from headrace.core import Resource
+from headrace.vocabulary import BareCondition
 from headrace_holoscan.core.yaml_values import dump, value_of_argument
 
 _ELEMENTS = (
@@ -79,7 +80,7 @@ class Arg(_Arg):
             return ArgType()
         several = isinstance(self.value, list) and bool(self.value)
         first = self.value[0] if several else self.value
-        for kind, element in ((Condition, ArgElementType.CONDITION), (Resource, ArgElementType.RESOURCE)):
+        for kind, element in ((BareCondition, ArgElementType.CONDITION), (Resource, ArgElementType.RESOURCE)):
             if isinstance(first, kind):
                 return ArgType(element, ArgContainerType.VECTOR if several else ArgContainerType.NATIVE)
         return ArgType(ArgElementType.YAML_NODE)
@@ -169,7 +170,7 @@ def described_natively(arg: _Arg) -> list[tuple[str, Any]]:
     """Return what an argument of a ready component is, which has a type of C++."""
     value = arg.value
     first = value[0] if isinstance(value, (list, tuple)) and value else value
-    if isinstance(first, Condition):
+    if isinstance(first, BareCondition):
         word = _WORDS["CONDITION"]
     elif isinstance(first, Resource):
         word = _WORDS["RESOURCE"]
@@ -196,7 +197,7 @@ def py_object_to_arg(obj: Any, name: str = "") -> Arg:
     """Return an object as a named value."""
     value = value_of_argument(list(obj) if isinstance(obj, Iterator) else obj)
     kinds = {type(each) for each in _elements(obj if isinstance(obj, (list, tuple)) else value)}
-    held: Any = (Number, str, Condition, Resource)
+    held: Any = (Number, str, BareCondition, Resource)
     if len(kinds - {complex}) != 1 or not all(issubclass(kind, held) for kind in kinds - {complex}):
         what = "of one type in at most two levels" if isinstance(value, list) else "that YAML can hold"
         raise RuntimeError(f"a {type(obj).__name__} could not be converted to Arg: it takes values {what}")

@@ -14,7 +14,7 @@ from headrace.core import ComponentSpec as _ComponentSpec
 from headrace.core import Condition as _Condition
 from headrace.core import Resource as _Resource
 from headrace.core import SchedulingStatusType
-from headrace.vocabulary import Inner, InnerCondition, Node
+from headrace.vocabulary import BareCondition, Inner, InnerCondition, Node
 from headrace.vocabulary import InnerComponent as _InnerComponent
 from headrace.vocabulary import InnerScheduler as _InnerScheduler
 from headrace_holoscan.core.arguments import Arg, described, described_natively
@@ -146,6 +146,18 @@ class InnerResourceBase(InnerComponent):
     kind_label = "type"
 
 
+class _InnerResource(InnerResourceBase):
+    """The state of a program's own resource, which headrace calls by the SDK's names alone."""
+
+    @classmethod
+    def check_of(cls, resource: Any) -> Callable[[Any], None]:
+        """Return a check that finds nothing."""
+        return _Resource.check_graph
+
+    def release(self, resource: Any) -> None:
+        """Do nothing."""
+
+
 class ResourceBase(Component):
     """The base of all resources."""
 
@@ -269,14 +281,69 @@ def _checked(check: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
     return checked
 
 
-class Condition(_Native, ConditionBase, _Condition):
+class _InnerNativeCondition(_InnerConditionBase):
+    """The state of a condition that a program writes."""
+
+    def __init__(self, condition: Any) -> None:
+        super().__init__(condition)
+        self.actor: _Acting | None = None
+
+    def acting(self, condition: Any) -> _Acting:
+        """Return what takes part in a run for the condition."""
+        if self.actor is None:
+            # Of a class of the same name, for errors.
+            self.actor = type(type(condition).__name__, (_Acting,), {})(condition)
+        return self.actor
+
+
+class _Acting(_Condition):
+    """Takes part in a run for a condition that a program writes, and calls it by the SDK's names alone."""
+
+    matters_while_blocked = False
+    name = property(lambda self: self._shown.name)
+    fragment = property(lambda self: self._shown.fragment)
+    spec = property(lambda self: self._shown.spec)
+
+    def __init__(self, shown: Condition) -> None:
+        self._shown = shown
+        vars(self)["_headrace"] = shown._headrace
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The ports that it names."""
+        given = self._shown._headrace.given
+        names = (given.get("receiver_name"), given.get("transmitter_name"))
+        return tuple(name for name in names if name is not None)
+
+    def ports_of(self, node: Node) -> tuple[str, ...]:
+        """Return its ports of `node`: the ports that it names and `node` has."""
+        return tuple(name for name in self.port_names if name in (*node.input_queues, *node.output_queues))
+
+    def initialize(self) -> None:
+        """Prepare for a run."""
+        self._shown.initialize()
+
+    def check(self, timestamp: int) -> Any:
+        """Return the current state."""
+        return self._shown.check(timestamp)
+
+    def update_state(self, timestamp: int) -> None:
+        """Update the state that `check` uses."""
+        self._shown.update_state(timestamp)
+
+    def on_execute(self, timestamp: int) -> None:
+        """Handle that `compute` ran."""
+        self._shown.on_execute(timestamp)
+
+
+class Condition(_Native, ConditionBase, BareCondition):
     """A condition that a program writes.
 
     It is evaluated when nothing else keeps its operator from running. ``receiver_name`` and ``transmitter_name``
     name ports whose default condition it replaces.
     """
 
-    matters_while_blocked = False
+    _headrace = Inner(_InnerNativeCondition)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -284,16 +351,8 @@ class Condition(_Native, ConditionBase, _Condition):
         if inspect.isfunction(own):
             cls.check = _checked(own)  # type: ignore[assignment, method-assign]
 
-    @property
-    def port_names(self) -> tuple[str, ...]:
-        """The ports that it names."""
-        names = (self._headrace.given.get("receiver_name"), self._headrace.given.get("transmitter_name"))
-        return tuple(name for name in names if name is not None)
-
-    def ports_of(self, node: Node) -> tuple[str, ...]:
-        """Return its ports of `node`: the ports that it names and `node` has."""
-        return tuple(name for name in self.port_names if name in (*node.input_queues, *node.output_queues))
-
 
 class Resource(_Native, ResourceBase, _Resource):
     """A resource that a program writes."""
+
+    _headrace = Inner(_InnerResource)

@@ -192,7 +192,7 @@ class DeclaresFlows:
 
 def _has_no_data(end: Any) -> bool:
     """Return whether a flow without port names to an operator or a subgraph orders computes."""
-    inputs = getattr(getattr(end, "spec", None), "inputs", None)
+    inputs = getattr(getattr(getattr(end, "_headrace", None), "spec", None), "inputs", None)
     if inputs is None or (isinstance(end, Connectable) and end._headrace.is_subgraph):
         return not inputs and bool(end._headrace.exec_inputs)
     return all(port.is_execution for port in inputs.values())

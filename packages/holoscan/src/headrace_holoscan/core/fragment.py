@@ -353,6 +353,6 @@ def _brief(error: Exception) -> str:
 
 def _is_unclear(operator: Any, side: str) -> bool:
     """Return whether a flow without port names could lead to several ports of an operator."""
-    ports = getattr(getattr(operator, "spec", None), side, {})
+    ports = getattr(getattr(operator._headrace, "spec", None), side, {})
     required = [port for port in ports.values() if side == "outputs" or not is_optional(port)]
     return len(ports) > 1 and len(required) != 1

@@ -8,9 +8,9 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
-from headrace.core import Composition, Condition, ErrorPolicy, GraphError, Resource
+from headrace.core import Composition, ErrorPolicy, GraphError, Resource
 from headrace.core import Operator as _Operator
-from headrace.vocabulary import Inner, map_of_arrays
+from headrace.vocabulary import BareCondition, Inner, map_of_arrays
 from headrace.vocabulary import InnerOperator as _InnerOperator
 from headrace_holoscan.absent import NotHereError
 from headrace_holoscan.core.arguments import Arg, described
@@ -123,7 +123,9 @@ class InnerOperator(_InnerOperator):
 
     def is_part(self, key: str, value: Any) -> bool:
         """Return whether a named value is a condition or a resource."""
-        return isinstance(value, (Condition, Resource)) and (not self.is_ready or super().is_part(key, value))
+        return isinstance(value, (BareCondition, Resource)) and (
+            not self.is_ready or super().is_part(key, value)
+        )
 
     def add_named_part(self, key: str, part: Any) -> None:
         """Add a condition or a resource that was given by keyword."""

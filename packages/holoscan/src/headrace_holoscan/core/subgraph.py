@@ -64,6 +64,14 @@ class InnerSubgraph(_InnerSubgraph):
         self.exec_inputs: dict[str, Port] = {}
         self.exec_outputs: dict[str, Port] = {}
 
+    def set_up(self) -> None:
+        """Read the configuration, before `compose` needs it."""
+        given = self.config_file
+        if given is not None and (hasattr(given, "__fspath__") or isinstance(given, str)):
+            self.subgraph.config(given)
+        elif given is not None:
+            self.config = given
+
     def check_place(self, end: Any) -> None:
         """Let an operator of the fragment, which is in no graph yet, become one of this subgraph."""
         owner, mine = owner_of(end), self.subgraph
@@ -81,7 +89,7 @@ class InnerSubgraph(_InnerSubgraph):
 
     def add_exec(self, ports: dict[str, Port], name: str, internal: Any, port: str, of_operator: str) -> None:
         """Add an execution port."""
-        spec, inner = self.subgraph.spec, internal._headrace
+        spec, inner = self.spec, internal._headrace
         self.check_free(name, spec.inputs, spec.outputs, self.exec_inputs, self.exec_outputs)
         self.check_place(internal)
         if not isinstance(internal, Subgraph):
@@ -91,7 +99,7 @@ class InnerSubgraph(_InnerSubgraph):
         known = inner.exec_inputs if ports is self.exec_inputs else inner.exec_outputs
         if port not in known:
             what = f"subgraph {internal.name!r}"
-            if port in {**internal.spec.inputs, **internal.spec.outputs}:
+            if port in {**inner.spec.inputs, **inner.spec.outputs}:
                 raise GraphError(f"{port!r} is a data interface port of {what}, not one of execution")
             raise GraphError(absent(what, "execution interface port", port, known))
         ports[name] = known[port]
@@ -143,14 +151,6 @@ class Subgraph(DeclaresFlows, _Subgraph):
         _warn_of_instance_name()
         return self.name
 
-    def setup(self, spec: Any) -> None:
-        """Read the configuration, before `compose` needs it."""
-        given = self._headrace.config_file
-        if given is not None and (hasattr(given, "__fspath__") or isinstance(given, str)):
-            self.config(given)
-        elif given is not None:
-            self._headrace.config = given
-
     # The configuration: that of its file, or of the fragment.
 
     def from_config(self, key: str) -> Any:
@@ -178,7 +178,8 @@ class Subgraph(DeclaresFlows, _Subgraph):
     ) -> None:
         """Let a port of an operator, or of a subgraph inside, be a port of this one."""
         port = internal_port or external_name
-        sides = internal_op.spec.inputs, internal_op.spec.outputs
+        spec = internal_op._headrace.spec
+        sides = spec.inputs, spec.outputs
         if is_input is None and (port in sides[0]) is (port in sides[1]):
             where = f"subgraph {self.name!r}: interface port {external_name!r}"
             if port in sides[0]:
@@ -187,7 +188,7 @@ class Subgraph(DeclaresFlows, _Subgraph):
                 f"{where}: {absent(repr(internal_op.name), 'port', port, {**sides[0], **sides[1]})}"
             )
         into = port in sides[0] if is_input is None else is_input
-        mine, other = self.spec.inputs, self.spec.outputs
+        mine, other = self._headrace.spec.inputs, self._headrace.spec.outputs
         if not into:
             mine, other = other, mine
         self._headrace.check_free(external_name, other, () if into else mine)
@@ -227,7 +228,7 @@ class Subgraph(DeclaresFlows, _Subgraph):
         """Return the ports for data."""
         return {
             name: InterfacePort(into, [InterfacePortMapping(port.owner, port.name) for port in ports])
-            for into, side in ((True, self.spec.inputs), (False, self.spec.outputs))
+            for into, side in ((True, self._headrace.spec.inputs), (False, self._headrace.spec.outputs))
             for name, ports in side.items()
         }
 
@@ -308,7 +309,7 @@ def execution_end(end: Any, side: str, name: str = "") -> Any:
     ports = end._headrace.exec_inputs if side == "input" else end._headrace.exec_outputs
     if name in ports:
         return ports[name].owner
-    if name or (end.spec.inputs if side == "input" else end.spec.outputs):
+    if name or (end._headrace.spec.inputs if side == "input" else end._headrace.spec.outputs):
         return end
     if len(ports) > 1:
         raise GraphError(

@@ -1,13 +1,16 @@
-"""Failures: exceptions on their way from the process of a part to the driver, which raises them as themselves."""
+"""Failures: exceptions on their way to another process, which raises them as themselves."""
 
 from __future__ import annotations
 
 import pickle
 import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+from headrace.brief import brief
 from headrace.core.errors import LinkError, PartError, add_note, message_of, notes_of
-from headrace.link.failures import pickled_error
 
 _TERMINATED = 128 + 15  # the status of a program that SIGTERM ended
 
@@ -50,8 +53,8 @@ class Failure:
             error.__cause__ is not None,
         )
 
-    def error(self, part: str) -> BaseException:
-        """Return the exception, with the part and the traceback there in its notes."""
+    def error(self, where: str) -> BaseException:
+        """Return the exception; its notes say where it was raised, unless `where` is empty, and the traceback."""
         found: BaseException
         try:
             found = pickle.loads(self.content) if self.content else PartError(f"{self.kind}: {self.text}")
@@ -66,6 +69,48 @@ class Failure:
                 found.__cause__ = cause
             else:
                 found.__context__ = cause
-        if part:
-            add_note(found, f"raised in the process of fragment {part!r}\n{self.traceback}")
+        if where:
+            add_note(found, f"raised in the process of {where}\n{self.traceback}")
         return found
+
+
+def pickled_error(error: BaseException) -> bytes:
+    """Return the pickled exception; nothing if it cannot be pickled, or not be loaded as what it is."""
+    for content in (error, _Parts(error, lambda value: True), _Parts(error, _is_picklable)):
+        with suppress(Exception):  # what pickle raises depends on the exception
+            pickled = pickle.dumps(content)
+            # A class whose constructor takes other arguments than it keeps is pickled and cannot be loaded.
+            loaded = pickle.loads(pickled)
+            if type(loaded) is type(error) and message_of(loaded) == message_of(error):
+                return pickled
+    return b""
+
+
+class _Parts:
+    """Stands for an exception that its class would not make again: it is made without a call of its constructor."""
+
+    def __init__(self, error: BaseException, is_kept: Callable[[Any], bool]) -> None:
+        self._error, self._is_kept = error, is_kept
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        error = self._error
+        args = tuple(each if self._is_kept(each) else brief(each) for each in error.args)
+        kept = {name: value for name, value in vars(error).items() if self._is_kept(value)}
+        return _made_again, (type(error), args, kept)
+
+
+def _made_again(
+    kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(attributes)
+    return error
+
+
+def _is_picklable(value: Any) -> bool:
+    try:
+        pickle.loads(pickle.dumps(value))
+    except Exception:
+        return False
+    return True
