@@ -245,7 +245,7 @@ def test_processes_may_be_silent_before_their_run_and_while_the_driver_is_stoppe
 
 def test_a_process_that_is_frozen_while_it_starts_is_given_up_and_named() -> None:
     made = supervisor(b="restart")
-    made.beat("b", 0.0)  # a board on which nothing was noted
+    made.beat("b", 0.0)  # nothing was heard of it
     assert made.next_time() is None
     for name in "abc":
         made.beat(name, 10.0)
