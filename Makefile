@@ -82,7 +82,7 @@ docs: $(READY_DOCS)  ## the site, in build/site; a warning is an error
 	@echo build/site/index.html
 
 gpu-test:  ## tests/gpu on a real GPU, from the source tree, with PYTHON; the counts go to benchmarks/results/gpu_tests.md
-	PYTHONPATH=src:packages/holoscan/src$${PYTHONPATH:+:$$PYTHONPATH} HEADRACE_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider \
+	PYTHONPATH=$(CURDIR)/src:$(CURDIR)/packages/holoscan/src$${PYTHONPATH:+:$$PYTHONPATH} HEADRACE_DEVICE=cuda $(PYTHON) -m pytest tests/gpu -p no:cacheprovider \
 		-p tests.gpu.counts
 
 # A suite that passes here depends on nothing but the code: other people's machines are busy with other work.

@@ -23,7 +23,7 @@ from benchmarks.report import circumstances, publish, table
 from headrace import Application, EventBasedScheduler, Operator, PeriodicCondition, gpu
 from headrace.cli.plan_simulation import simulate_apart
 from headrace.planner import Plan, Target, make_plan
-from headrace.planner.measuring import observe
+from headrace.planner.measuring import limits_of, observe
 
 US = 1_000
 TURNS = 3
@@ -146,10 +146,11 @@ def compare(make: Callable[[], Any], frames: int) -> tuple[list[list[object]], l
         "by hand": replace(none, slices=make.by_hand),  # type: ignore[attr-defined]
         "planned": decision.plan,
     }
+    limits = limits_of(app.graph, frames)
     found: dict[str, list[list[float | None]]] = {name: [] for name in layouts}
     for _ in range(TURNS):
         for name, plan in layouts.items():
-            observed = observe(app, plan, targets, frames)
+            observed = observe(app, plan, targets, limits)
             found[name].append([observed.figure(target) for target in targets])
     rows: list[list[object]] = []
     for name, turns in found.items():
@@ -211,7 +212,7 @@ def main() -> None:
         [
             "# Layouts that were planned, beside others",
             circumstances(gpu.Device(0).name),
-            f"Medians of {TURNS} turns of {options.frames} frames of each source. `python -m benchmarks.planner`.",
+            f"Medians of {TURNS} turns of {options.frames} slowest ticks. `python -m benchmarks.planner`.",
             table(["application", "layout", "SMs of slices", "figures", "smallest margin"], rows),
             "## What was predicted of the plan",
             table(["application", "goal", "predicted", "measured", "predicted / measured"], checks),

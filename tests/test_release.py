@@ -55,3 +55,8 @@ def test_both_distributions_name_the_same_places_and_the_index_page_leads_there(
         if place in target and "/issues" not in target:
             path = target.partition(f"/v{headrace.__version__}/")[2].partition("#")[0]
             assert (ROOT / path).exists(), target
+
+
+def test_every_module_of_the_compiled_build_is_there() -> None:
+    hook = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["mypyc"]
+    assert [name for name in hook["include"] if not (ROOT / name).is_file()] == []

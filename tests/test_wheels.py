@@ -34,7 +34,7 @@ each_wheel = pytest.mark.parametrize(
 )
 # What an extra is for, where that needs no GPU and no service. Each also has `headrace info` find its libraries.
 USES = {
-    "video": "from headrace.video import files; files.av",
+    "video": "import av; from headrace.video import VideoReader, write_video",
     "inference": "import onnxruntime",
     "view": "import aiohttp, PIL, cv2, prometheus_client; from headrace.operators import HolovizOp",
     "record": "from headrace.observe import PortRecorder, Recording",

@@ -13,13 +13,9 @@ from headrace._runtime.messages.envelope import seal_message as seal_message
 from headrace._runtime.messages.envelope import wait_for as wait_for
 from headrace._runtime.messages.fences import Fences as Fences
 from headrace._runtime.messages.fences import is_complete as is_complete
-from headrace._runtime.messages.logs import ComputeLog as ComputeLog
-from headrace._runtime.messages.logs import EmissionLog as EmissionLog
-from headrace._runtime.messages.logs import ReceiptLog as ReceiptLog
 from headrace._runtime.messages.managed_stream import ManagedStream as ManagedStream
 from headrace._runtime.messages.managed_stream import create_event as create_event
 from headrace._runtime.messages.managed_stream import is_default as is_default
-from headrace._runtime.messages.ports import AT_START as AT_START
 from headrace._runtime.messages.ports import InputPort as InputPort
 from headrace._runtime.messages.queue import Batch as Batch
 from headrace._runtime.messages.queue import Queue as Queue

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from headrace import gpu
-    from headrace._runtime.messages.logs import ComputeLog
     from headrace.core.outcome import Outcome
 
 
@@ -66,9 +65,6 @@ class Observer(Protocol):
 
     def around(self, node: Any, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute to run in place of `compute`."""
-
-    def log_of(self, node: Any, compute: Callable[..., None]) -> ComputeLog | None:
-        """Return what `compute` writes to, if it is what `around` returned and does nothing else beside that."""
 
     def uses_stream(self, node: Any, managed: Any) -> None:
         """Note that a node will submit work to a stream; called once for each, in its compute."""

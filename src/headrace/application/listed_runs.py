@@ -59,25 +59,29 @@ _own: dict[str, ListedRun] = {}
 """The runs of this process by file; a child made by fork has those of its parent in it, too."""
 
 
-@contextmanager
-def listed(name: str, run: str) -> Iterator[None]:
-    """List a run of this process for the duration of a ``with`` block."""
-    command = sys.argv[0] if sys.argv else ""
-    part = os.environ.get("HEADRACE_PART", "")
-    entry = ListedRun(os.getpid(), name, part, run, time.time(), command)
-    file = f"{entry.process}-{time.time_ns():x}"
-    descriptor = None
-    with suppress(OSError), _folder() as folder:
-        descriptor = _write(folder, file, entry)
-    if descriptor is not None:
-        _own[file] = entry
-    try:
-        yield
-    finally:
-        if _own.pop(file, None) is not None and os.getpid() == entry.process:  # not a child made by fork
+class listed:
+    """Lists a run of this process for the duration of a ``with`` block.
+
+    A class: `contextlib.contextmanager` sets the traceback of an exception, which some exceptions refuse.
+    """
+
+    def __init__(self, name: str, run: str) -> None:
+        command = sys.argv[0] if sys.argv else ""
+        part = os.environ.get("HEADRACE_PART", "")
+        self._entry = ListedRun(os.getpid(), name, part, run, time.time(), command)
+        self._file = f"{self._entry.process}-{time.time_ns():x}"
+        self._descriptor = -1
+
+    def __enter__(self) -> None:
+        with suppress(OSError), _folder() as folder:
+            self._descriptor = _write(folder, self._file, self._entry)
+            _own[self._file] = self._entry
+
+    def __exit__(self, *_: object) -> None:
+        if _own.pop(self._file, None) is not None and os.getpid() == self._entry.process:  # no child by fork
             with suppress(OSError), _folder() as folder:
-                os.unlink(file, dir_fd=folder)
-            os.close(descriptor)  # type: ignore[arg-type]  # it is there with the entry
+                os.unlink(self._file, dir_fd=folder)
+            os.close(self._descriptor)
 
 
 def listed_runs() -> list[ListedRun]:

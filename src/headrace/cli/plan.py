@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--goal", action="append", required=True, type=checked(Target.parse), metavar="GOAL", help=text
     )
     parser.add_argument(
-        "--frames", type=int, default=200, metavar="N", help="computes of each source in a run"
+        "--frames", type=int, default=200, metavar="N", help="ticks of the slowest clock in a run"
     )
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("plan.yaml"), metavar="FILE", help="the plan (plan.yaml)"

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from headrace.core.errors import GraphError
 from headrace.planner.measured import Measured
-from headrace.planner.measuring import Program, inflated, measure, observe, what_fits
+from headrace.planner.measuring import Program, inflated, limits_of, measure, observe, what_fits
 from headrace.planner.model import Layout, predict
 from headrace.planner.observing import Observed
 from headrace.planner.plan import Plan
@@ -101,7 +101,7 @@ def make_plan(
     simulate
         Returns the figure of each target for each plan, on the simulated device.
     frames
-        The computes of each source in each of these runs.
+        The ticks of the slowest clock in each of these runs, or the computes of sources without one.
     report
         Called with a line for each step.
     """
@@ -111,12 +111,13 @@ def make_plan(
         raise ValueError("a plan needs a goal, such as 'control: p99 < 500us'")
     measured = measure(fragment, targets, frames, report)
     fits = what_fits(gpu.Device(0))
+    limits = limits_of(fragment.graph, frames)
     scale = dict.fromkeys(targets, 1.0)
     tried: set[tuple[tuple[str, int], ...]] = set()
     while True:
         decision = decide(measured, targets, fits, simulate, scale, frames)
         report(f"trying: {describe(decision.plan)}")
-        observed = observe(fragment, decision.plan, targets, frames)
+        observed = observe(fragment, decision.plan, targets, limits)
         figures = [replace(figure, measured=observed.figure(figure.target)) for figure in decision.figures]
         for figure in figures:
             report(f"  {compared(figure)}")

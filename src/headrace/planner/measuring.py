@@ -11,8 +11,9 @@ as there is room, so that every size gets the same frames.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Protocol
 
 from headrace import gpu
@@ -38,8 +39,8 @@ class Program(Protocol):
     def compose_graph(self) -> Graph:
         """Return the composed graph."""
 
-    def run(self, *, max_messages: int) -> object:
-        """Run, and end each source after so many computes."""
+    def run(self, *, max_messages: int | None = None, duration: timedelta | None = None) -> object:
+        """Run for so long, or until each source has computed so often."""
 
     def use_plan(self, plan: Plan | None) -> None:
         """Use a plan in later runs."""
@@ -56,14 +57,16 @@ class _Kept(Carrier):
         self.messages.append(message)
 
 
-def observe(fragment: Program, plan: Plan | None, targets: Sequence[Target], frames: int) -> Observed:
-    """Run a program with a plan, and return what was seen."""
+def observe(
+    fragment: Program, plan: Plan | None, targets: Sequence[Target], limits: Mapping[str, Any]
+) -> Observed:
+    """Run a program with a plan, and return what was seen; `limits` are arguments of `run`."""
     observed = Observed(targets)
     watchers = fragment._headrace.watchers
     watchers.append(observed)
     fragment.use_plan(None if plan is None else replace(plan, goals={}, expected={}))
     try:
-        fragment.run(max_messages=frames)
+        fragment.run(**limits)
     finally:
         watchers.remove(observed)
         fragment.use_plan(None)
@@ -85,16 +88,19 @@ def measure(fragment: Program, targets: Sequence[Target], frames: int, report: R
     sizes = offered_sizes(device)
     report(f"{device.name}, {sm.sm_count} SMs: slices of {', '.join(map(str, sizes))}")
     report("as declared")
-    declared = observe(fragment, None, targets, frames)
+    limits = limits_of(graph, frames)
+    declared = observe(fragment, None, targets, limits)
     sources = [operator.name for operator in graph if is_source(operator) and not is_sink(operator)]
     with_work = [operator.name for operator in graph if declared.device(operator.name) is not None]
     curves: dict[str, dict[int, Times]] = {name: {sm.sm_count: _known(declared, name)} for name in with_work}
-    kept = _inputs(fragment, [name for name in sources if name not in with_work], frames)
+    kept = _inputs(fragment, [name for name in sources if name not in with_work], limits)
     fragment._headrace.replay = Replay(kept, "fast") if kept else None
     try:
         for size in (*sizes, sm.sm_count):
             report(f"on {size} SMs")
-            alone = observe(fragment, _one_slice(fragment, size, sm.sm_count, with_work), (), frames)
+            alone = observe(
+                fragment, _one_slice(fragment, size, sm.sm_count, with_work), (), {} if kept else limits
+            )
             for name in with_work:
                 found = alone.device(name)
                 if found is not None:
@@ -147,7 +153,15 @@ def what_fits(device: Any) -> Callable[[Sequence[int]], int | None]:
     return fits
 
 
-def _inputs(fragment: Program, sources: Sequence[str], frames: int) -> list[RecordedMessage]:
+def limits_of(graph: Graph, frames: int) -> dict[str, Any]:
+    """Return the arguments of `run` by which the slowest clock ticks so often; sources without one are counted."""
+    periods = [period for operator in graph if is_source(operator) and (period := _period(operator))]
+    if not periods:
+        return {"max_messages": frames}
+    return {"duration": timedelta(microseconds=frames * max(periods) / 1e3)}
+
+
+def _inputs(fragment: Program, sources: Sequence[str], limits: Mapping[str, Any]) -> list[RecordedMessage]:
     """Return what sources emit in a run."""
     if not sources:
         return []
@@ -155,7 +169,7 @@ def _inputs(fragment: Program, sources: Sequence[str], frames: int) -> list[Reco
     recorder = PortRecorder(kept, [f"{name}.*" for name in sources], pickle=True)
     fragment._headrace.watchers.append(recorder)
     try:
-        fragment.run(max_messages=frames)
+        fragment.run(**limits)
     finally:
         fragment._headrace.watchers.remove(recorder)
     return kept.messages

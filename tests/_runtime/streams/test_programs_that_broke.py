@@ -315,7 +315,7 @@ def test_what_a_module_holds_costs_a_compute_nothing() -> None:
         finally:
             sys.setprofile(None)
         counts[size] = calls
-    assert counts[200_000] <= counts[0] + 100
+    assert counts[200_000] < 2 * counts[0]  # a walk of the table would take a call for each entry
 
 
 # -- memory that is sent again -----------------------------------------------------------------------

@@ -65,7 +65,7 @@ def seconds(xp: Any, stream: Any, names: Any, name: str, inputs: tuple[Any, ...]
         given = [xp.asarray(one) for one in inputs]
         for _ in range(RUNS):
             stream.sync()
-            gpu.launch(stream, gpu.LaunchConfig(grid=1, block=1), spin.on(stream.device), np.int64(SPIN))
+            names.launch(stream, names.LaunchConfig(grid=1, block=1), spin.on(stream.device), np.int64(SPIN))
             began = stream.record(options=options)
             PROGRAMS[name](xp, *given)
             ended = stream.record(options=options)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace._runtime.messages.envelope import Details, Envelope, wait_for
 from headrace._runtime.messages.ports import (
-    AT_START,
     EMPTY,
     NOTHING,
     InputPort,
@@ -97,18 +96,7 @@ class InputContext:
             return self._receive_as(kind, name)
         try:
             port = self._by_name[name]
-            if port.log is None:
-                item = port.take()
-            elif port.take is port.log.noted:
-                receipt = port.log
-                item = receipt.take_item()
-                rows, log = receipt.receipts, receipt.log
-                rows.append(AT_START)
-                rows.append(log.number)
-                if log.is_timing:
-                    log.timer.receive(item, port)
-            else:
-                item = port.take()
+            item = port.take()
         except IndexError:
             return self._receive_nothing(port)
         except KeyError:
@@ -116,43 +104,44 @@ class InputContext:
             return None
         if self.announces:
             self._announce(self._node, port.queues)  # type: ignore[misc]
-        own = port.own
-        if own is None:
+        if port.own is None:
             if type(item) is not Envelope and type(item) is not Batch and not self.notes_items:
                 port.received_in = self._node.remaining
                 return _own_map(item)
             if not any(message.has_fences for message in messages_in(item)):
                 return self._receive_without_stream(port, item)
             self._node.streams.open()
-            own = port.own
         if port.item is NOTHING:
             port.item = item
         else:
             port.add(item)
-        if type(item) is Envelope:
-            fences = item.fences
-            if fences is not None and item.number > fences.completed and fences.stream is not own:
-                own.wait(item.event)  # type: ignore[union-attr]
-            if item.sent is not None:
-                item.sent.note_received(self._node)
-            if item.extra is not None or item.work is not None:
-                self._open_rest(port, item)
-            return self._keep(port, item.data, item)
-        if type(item) is Batch:
-            return self._open_all(port, item)
-        return self._keep(port, item, None)
+        return self._open_all(port, item) if type(item) is Batch else self._open(port, item)
 
     def _receive_without_stream(self, port: InputPort, item: Any) -> Any:
         """Return received data while no device is in use."""
         port.received_in = self._node.remaining
         if self.notes_items:
             port.add(item)
-        if type(item) is Envelope:
-            if item.sent is not None:
-                item.sent.note_received(self._node)
-            self._open_rest(port, item)
-            return _own_map(item.data)
-        return self._open_all(port, item) if type(item) is Batch else _own_map(item)
+        return self._open_all(port, item) if type(item) is Batch else self._open(port, item)
+
+    def _open(self, port: InputPort, item: Any, is_part: bool = False) -> Any:
+        """Order the operator's stream after a message, and return its data; of a batch, the details are known."""
+        own = port.own
+        if type(item) is not Envelope:
+            return _own_map(item) if own is None else self._keep(port, item, None)
+        fences = item.fences
+        if (
+            fences is not None
+            and own is not None
+            and item.number > fences.completed
+            and fences.stream is not own
+        ):
+            own.wait(item.event)
+        if item.sent is not None:
+            item.sent.note_received(self._node)
+        if item.extra is not None or item.work is not None:
+            self._open_rest(port, item, not is_part)
+        return _own_map(item.data) if own is None else self._keep(port, item.data, item)
 
     def _keep(self, port: InputPort, data: Any, message: Envelope | None) -> Any:
         """Keep received data alive for the operator's stream, and return it; of a map, the receiver's own copy."""
@@ -247,7 +236,7 @@ class InputContext:
         elif port.item is NOTHING:
             port.item = EMPTY
 
-    def _open_rest(self, port: InputPort, message: Envelope, has_metadata: bool = True) -> None:
+    def _open_rest(self, port: InputPort, message: Envelope, has_metadata: bool) -> None:
         """Store the timestamp and the metadata of a message, and order the stream after what few messages have.
 
         Without `has_metadata`, that and the calls are stored already.
@@ -281,7 +270,7 @@ class InputContext:
             if any(each):
                 operator.metadata.receive_batch(port.name, each)
         self._pass_calls_on(port, batch)
-        found = tuple([self._open_one(port, part) for part in batch])
+        found = tuple([self._open(port, part, is_part=True) for part in batch])
         return found if port.form is None else port.form(found)
 
     def _pass_calls_on(self, port: InputPort, batch: Batch) -> None:
@@ -296,18 +285,6 @@ class InputContext:
                 self._node.output.pass_calls_on(calls)
         else:
             self._node.output.pass_calls_on(in_batch(each))
-
-    def _open_one(self, port: InputPort, part: Any) -> Any:
-        own = port.own
-        message = part if type(part) is Envelope else None
-        data = part if message is None else message.data
-        if message is not None:
-            if message.sent is not None:
-                message.sent.note_received(self._node)
-            if own is not None:
-                wait_for(message, own)
-            self._open_rest(port, message, has_metadata=False)
-        return _own_map(data) if own is None else self._keep(port, data, message)
 
     def receive_cuda_stream(
         self, input_port_name: str = "", allocate: bool = True, sync_to_default: bool = False

@@ -124,16 +124,6 @@ class OutputContext:
         queue = port.only
         if acq_timestamp != -1 or self.has_details:
             data = self._with_details(data, acq_timestamp)
-        elif queue is None and port.log is not None and port.queues is port.noted:
-            emission = port.log
-            behind = emission.queue
-            if len(behind) < emission.room:
-                rows, log = emission.emissions, emission.log
-                rows.append(log.now())
-                rows.append(log.number)
-                emission.number += 1
-                behind.append(data)
-                return
         if queue is not None:  # an iterator over one takes 80 ns longer
             if len(queue) < queue.capacity:
                 queue.append(data)

@@ -117,14 +117,6 @@ class Fences:
         self._behind = behind if further else max(behind - 1, 1)  # it may have caught up by the next time
         self._complete(number)
 
-    def has_passed(self, number: int) -> bool:
-        """Query whether a fence is complete."""
-        if number > self.completed:
-            if not self.event(number).is_done:
-                return False
-            self._complete(number)
-        return True
-
     def _complete(self, number: int) -> None:
         self.completed = number
         self.reach = number + self.count

@@ -15,7 +15,6 @@ from headrace.core.ports import IOSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace._runtime.messages.logs import EmissionLog, ReceiptLog
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.messages.queue import Queue
 
@@ -23,9 +22,6 @@ NOTHING: Final = object()
 """The `item` of an input at which nothing was received."""
 EMPTY: Final = Batch()
 """The `item` of an input at which `receive` found no message."""
-
-AT_START: Final = 1 << 62
-"""In the rows of an observed input, the time of a message that is received: when the compute started."""
 
 _POP = IOSpec.QueuePolicy.POP
 _LATEST = IOSpec.QueuePolicy.LATEST
@@ -55,12 +51,10 @@ class InputPort:
         Whether the operator runs without messages here.
     form
         What makes the result of `receive` from several messages, if it is not a tuple.
-    log
-        What is written down of the messages, if the port is observed.
     """
 
     __slots__ = (
-        *("empty_in", "form", "is_optional", "item", "keeping", "log", "name", "own"),
+        *("empty_in", "form", "is_optional", "item", "keeping", "name", "own"),
         *("queues", "reader", "received_in", "take"),
     )
 
@@ -76,7 +70,6 @@ class InputPort:
         self.own: ManagedStream | None = None
         self.keeping = Keeping()
         self.form: Callable[[tuple[Any, ...]], Any] | None = None
-        self.log: ReceiptLog | None = None
 
     def connect(self, queues: tuple[Queue, ...]) -> None:
         """Receive from other queues; of an ``ANY_SIZE`` input, whose `take` reads all."""
@@ -285,34 +278,27 @@ class OutputPort:
     Attributes
     ----------
     queues, only
-        The queues that receive emitted messages; and the only one, if there is one and it has no log. `connect`
-        changes both.
+        The queues that receive emitted messages; and the only one, if there is one. `connect` changes both.
     stream
         The stream whose fences the messages carry; None while the operator has none.
     stamp
         Returns the message to send for an emitted object; None if it is sent as it is.
     stamp_tensors
         The same for tensors, which always carry a fence.
-    noted, log
-        The `queues` of an observed port, if they are one queue; and what `emit` needs to write a message down
-        itself while they are these. A message with a timestamp or metadata goes through `Queue.offer`, and so does
-        one that finds as many waiting as `room` of the log says.
     """
 
-    __slots__ = ("log", "noted", "only", "queues", "stamp", "stamp_tensors", "stream")
+    __slots__ = ("only", "queues", "stamp", "stamp_tensors", "stream")
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:
-        self.noted: Any = None
         self.connect(queues)
         self.stream: ManagedStream | None = None
         self.stamp: Callable[[Any], Any] | None = None
         self.stamp_tensors: Callable[[Any], Any] | None = None
-        self.log: EmissionLog | None = None
 
     def connect(self, queues: tuple[Queue, ...]) -> None:
         """Send to other queues from now on."""
         self.queues = queues
-        self.only: Queue | None = queues[0] if len(queues) == 1 and queues is not self.noted else None
+        self.only: Queue | None = queues[0] if len(queues) == 1 else None
 
 
 def messages_in(item: Any) -> Iterator[Envelope]:

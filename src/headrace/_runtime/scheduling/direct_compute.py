@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import gpu
+from headrace._runtime.messages.ports import no_such_port
 from headrace._runtime.scheduling.details_flow import Step
-from headrace.core.errors import PortError, StreamError, choices
+from headrace.core.errors import StreamError
 from headrace.core.metadata import MetadataDictionary
 from headrace.tensor import Tensor, as_message
 from headrace.tensor.tensor_map import MAPPINGS
@@ -287,11 +288,7 @@ class DirectCompute:
             return name
         if not name and len(names) == 1:
             return names[0]
-        raise PortError(
-            f"operator {self.operator.name!r} has no {kind} {name!r}; it has {choices(names, name)}"
-            if name
-            else f"operator {self.operator.name!r} has the {kind}s {choices(names)}: name one"
-        )
+        raise no_such_port(self.operator.name, kind, name, names)
 
     def _refuse(self, what: str) -> NoReturn:
         self.refused = self.refused or f"operator {self.operator.name!r} {what}"

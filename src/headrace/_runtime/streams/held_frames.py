@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace._runtime.streams.owners import only_kept, sort_allocations
 from headrace._runtime.streams.watch import Watch, Watched, no_longer_held, still_held
-from headrace.gpu.allocation import Allocation
 
 if TYPE_CHECKING:
     from headrace.gpu.allocation import StreamUser
@@ -81,21 +80,7 @@ class HeldFrames:
 
     def sort(self) -> None:
         """Add the stream to the users of received memory of headrace's own allocators; keep the other owners."""
-        unsorted = take_all(self.unsorted)
-        if len(unsorted) > 1:
-            self.received += sort_allocations(unsorted, self._user)
-            return
-        for owner in unsorted:  # of one message, as a rule
-            if type(owner) is Allocation:
-                owner.add_user(self._user)
-            else:
-                self.received.append(owner)
-        collects = [owner.pool.collect for owner in unsorted if type(owner) is Allocation]
-        unsorted.clear()
-        owner = None  # or it would not come back
-        for collect in collects:
-            if collect is not None:
-                collect()
+        self.received += sort_allocations(take_all(self.unsorted), self._user)
 
     def check(self, is_last: bool = False) -> list[Any] | None:
         """Return the owners that must live until the stream has completed its work so far.

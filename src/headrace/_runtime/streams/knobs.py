@@ -236,15 +236,9 @@ class Knobs:
         """Return the knobs whose values have changed, with the new values; this is all that most computes run."""
         if not self._values.are_known:
             self._values.know_names()
-        # A copy of `_value_of`: with its calls, three unchanged knobs take 2.9 µs instead of 1.2. A look into the
-        # dict of the operator is faster than `getattr` of what is not there, which raises an error inside.
-        parameters, attributes, given = self._parameters, self._attributes, self._given
         found: list[Change] = []
         for knob in self._all:
-            name = knob.name
-            value = getattr(parameters, name) if knob.is_of_class else attributes.get(name)
-            if value is None:
-                value = given.get(name, knob.initial)
+            value = self._value_of(knob)
             if value is not knob.value:
                 found.append((knob, value, self._words_of(knob, value)))
         return found
@@ -257,6 +251,7 @@ class Knobs:
         return knob.words_of(self._encode(knob.name, knob.type, value, origin))  # raises with its name
 
     def _attribute(self, knob: Knob) -> Any:
+        # A look into the dict is faster than `getattr` of what is not there, which raises an error inside.
         return getattr(self._parameters, knob.name) if knob.is_of_class else self._attributes.get(knob.name)
 
     def _value_of(self, knob: Knob) -> Any:

@@ -221,8 +221,6 @@ class StreamFrames:
         Fences on the stream: those that its only operator emits, or others that only this object inserts.
     watch
         The frames of the run that are still held.
-    is_shared
-        Whether operators on several threads may work on the stream.
 
     Attributes
     ----------
@@ -236,13 +234,12 @@ class StreamFrames:
 
     __slots__ = ("_checked", "_in_flight", "_lock", "fences", "members", "stream", "watch")
 
-    def __init__(self, fences: Fences, watch: Watch, is_shared: bool) -> None:
+    def __init__(self, fences: Fences, watch: Watch) -> None:
         self.fences = fences
         self.watch = watch
-        self.stream = FrameStream()
-        self.stream.add(fences.stream)
+        self.stream = FrameStream(fences.stream)
         self.members: list[Lifetimes] = []
-        self._lock: threading.Lock | None = threading.Lock() if is_shared else None
+        self._lock = threading.Lock()  # of operators on several threads
         # What was released, with the number of the fence that completes the work on it, oldest first.
         self._in_flight: deque[tuple[int, list[Any]]] = deque()
         self._checked = 0  # the number of the last fence at the last check
@@ -263,19 +260,12 @@ class StreamFrames:
     @waits.shielded
     def check(self, member: Lifetimes, is_last: bool = False) -> None:
         """Keep what was released until the next fence, and release what the stream has passed."""
-        if self._lock is None:
-            self._check(member, is_last)
-            return
         with self._lock:
             self._check(member, is_last)
 
     @waits.shielded
     def insert_after(self, number: int) -> None:
         """Make sure that there is a fence after one, for which somebody waits."""
-        if self._lock is None:
-            if self.fences.last <= number:
-                self.fences.insert()
-            return
         with self._lock:
             if self.fences.last <= number:
                 self.fences.insert()
@@ -316,7 +306,7 @@ class StreamFrames:
 
 
 class FrameStream:
-    """The streams whose work may read what an operator received, as memory of allocators refers to them.
+    """The stream whose work may read what an operator received, as memory of allocators refers to it.
 
     It refers to nothing else of the run. The garbage collector does not see what a NumPy array refers to. So an
     application that keeps a frame as such an array would never be collected if the frame referred to the run.
@@ -324,13 +314,9 @@ class FrameStream:
 
     __slots__ = ("_streams",)
 
-    def __init__(self) -> None:
-        self._streams: tuple[ManagedStream, ...] = ()
-
-    def add(self, stream: ManagedStream) -> None:
-        """Add a stream."""
-        self._streams = (*self._streams, stream)
+    def __init__(self, stream: ManagedStream) -> None:
+        self._streams = (stream,)
 
     def streams(self) -> tuple[ManagedStream, ...]:
-        """Return the streams; may be called from any thread."""
+        """Return the stream; may be called from any thread."""
         return self._streams

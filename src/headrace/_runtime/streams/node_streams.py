@@ -183,28 +183,13 @@ class NodeStreams:
     def _make_compute(self) -> Callable[..., None]:
         """Return the compute of an operator on its stream.
 
-        Its stream is made current, and what it received is looked at after every few computes (`lifetimes`). What
-        an observer writes down of a compute is written here (`ComputeLog`).
+        Its stream is made current, and what it received is looked at after every few computes (`lifetimes`).
         """
-        node, compute, current, lifetimes, run = (
-            self.node,
-            self._compute,
-            self._current,
-            self.lifetimes,
-            self.run,
-        )
+        compute, current, lifetimes, run = self._compute, self._current, self.lifetimes, self.run
         assert current is not None
         assert lifetimes is not None
         assert self.own is not None
         device_id = self.own.device_id
-        log = None if run.observer is None else run.observer.log_of(node, compute)
-        now: Callable[[], Any] = int
-        computes: list[Any] = []
-        threads: list[Any] | None = None
-        timer: Any = None
-        if log is not None:
-            compute, now, computes, timer = log.compute, log.now, log.computes, log.timer
-            threads = log.threads if log.notes_threads else None
         numbers, fences, unsorted = lifetimes.numbers, lifetimes.fences, lifetimes.held.unsorted
         end, ports, further = numbers.append, self._ports, self._further
         first = ports[0] if len(ports) == 1 else None  # most operators have one input
@@ -235,26 +220,10 @@ class NodeStreams:
             else:
                 make_current()
             try:
-                if log is not None:
-                    if threads is not None:
-                        threads.append(get_ident())
-                    started = now()
-                    computes.append(started)
-                    if started >= timer.next:
-                        log.is_timing = timer.begin(started)
                 compute(op_input, op_output, context)
-            except BaseException:
-                if log is not None:
-                    log.failed.append(log.number)
-                raise
             finally:
                 if further:
                     self._join()
-                if log is not None:
-                    if log.is_timing:
-                        log.end_timing()
-                    log.number += 1
-                    computes.append(now())
                 if first is not None:
                     first.item = NOTHING
                 else:
@@ -540,10 +509,6 @@ class NodeStreams:
         own = self.open()
         for event in after if isinstance(after, (list, tuple)) else (after,):
             own.wait_for(event, f"operator {self.node.name!r}: emit(..., after=)")
-
-    def has_other(self, managed: ManagedStream) -> bool:
-        """Return whether a stream is one beside the operator's own."""
-        return managed in self._further
 
     # Inside.
 

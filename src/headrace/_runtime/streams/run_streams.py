@@ -47,7 +47,7 @@ class OperatorStream:
 
     def __init__(self, managed: ManagedStream, watch: Watch, is_shared: bool) -> None:
         self.managed = managed
-        self.frames = StreamFrames(Fences(managed), watch, is_shared)
+        self.frames = StreamFrames(Fences(managed), watch)
         self.is_shared = is_shared
 
 

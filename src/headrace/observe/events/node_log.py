@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from headrace._runtime import AT_START
 from headrace.core.graph_queries import reachable
-from headrace.observe.events.recorder import DROPPED
+from headrace.observe.events.recorder import AT_START, DROPPED
 from headrace.observe.events.records import (
     NO_TIMESTAMP,
     Arrivals,

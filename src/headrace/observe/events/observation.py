@@ -195,11 +195,6 @@ class Observation:
         threads = any(watcher.wants_threads for watcher in self.watchers)
         return recorder.around(compute, threads)
 
-    def log_of(self, node: Node, compute: Callable[..., None]) -> NodeRecorder | None:
-        """Return what `compute` writes to, if it is what `around` returned and does nothing else beside that."""
-        recorder = self._recorders.get(node)
-        return recorder if recorder is not None and recorder.recorded is compute else None
-
     def uses_stream(self, node: Node, managed: ManagedStream) -> None:
         """Time a node's work on a stream."""
         recorder = self._recorders.get(node)
@@ -365,9 +360,6 @@ class Observation:
         for each in info.inputs:
             queue, port = each.queue, ports[each.port]
             queue.receiver.port = port
-            if port.take is queue.popleft and queue.is_plain:
-                port.log = queue.receiver
-                port.log.noted = port.take
         for port in node.input.ports:
             if port.queues != node.input_queues[port.name]:
                 _time_from(self._recorders[node], port)
@@ -409,13 +401,7 @@ class Observation:
             shown = next((feed for feed in feeds if not _is_inside(node, feed.behind)), feeds[0])
             for feed in feeds:
                 feed.show_by(show if feed is shown else None)
-            port, (first, *others) = node.output.ports[name], feeds
-            queues = tuple(feeds)
-            port.noted = None
-            if not others and isinstance(first, Feed) and first.is_plain:
-                port.noted = queues
-                port.log = first.emitter
-            port.connect(queues)
+            node.output.ports[name].connect(tuple(feeds))
         return made
 
     def _showing(self, what: str, where: Any) -> Callable[[Any], None] | None:

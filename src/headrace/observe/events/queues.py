@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace._runtime import MessageCounter, Queue
 from headrace.core.ports import IOSpec
-from headrace.observe.events.recorder import DROPPED, Emitter, GeneratorRecorder, Receiver
+from headrace.observe.events.recorder import DROPPED, Emitter, Receiver
 
 if TYPE_CHECKING:
     from headrace.observe.events.recorder import NodeRecorder
@@ -43,13 +43,11 @@ class ObservedQueue(Queue):
         The number of messages that failed computes left behind.
     popleft
         Takes a message and records it.
-    is_plain
-        Whether it does nothing else.
     """
 
     __slots__ = (
         *("_delivered", "_is_put_off", "_note_delivery", "discarded", "info"),
-        *("is_plain", "popleft", "receiver"),
+        *("popleft", "receiver"),
     )
 
     popleft: Callable[[], Any]
@@ -72,7 +70,6 @@ class ObservedQueue(Queue):
         # Messages of a compute that may be tried again are received by the last attempt.
         policy = recorder.info.node.operator._headrace.error_policy
         self._is_put_off = bool(policy.retries and policy.same_message)
-        self.is_plain = show is None and not (isinstance(recorder, GeneratorRecorder) or self._is_put_off)
         taking = self.receiver.putting_off if self._is_put_off else self.receiver.taking
         take = taking(self.receiver.take_item)
         self.popleft = take if show is None else _showing_result(take, show)
@@ -147,11 +144,6 @@ class Feed(MessageCounter):
     def show_by(self, show: Show | None) -> None:
         """Call `show` with every message, if somebody watches the data; done for one feed of an output."""
         self.offer = self._offer_unseen if show is None else _showing_argument(self._offer_unseen, show)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether nobody watches the data."""
-        return self.offer is self._offer_unseen
 
     @property
     def passed_on(self) -> int:

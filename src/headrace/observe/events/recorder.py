@@ -11,8 +11,9 @@ The functions that run in each compute are closures, because Python calls a vari
 faster than an attribute, and a compute has ten such calls. They append ints one by one, which takes half as long as
 to make a tuple and to extend the list by it. The reader leaves a row that is not complete yet.
 
-A call costs as much as the row that is written in it. So the runtime writes the usual rows itself: a compute on a
-stream (`steady_compute`), a message that is received or emitted (`InputContext.receive`, `OutputContext.emit`).
+They stand around what the runtime calls anyway: the compute of an operator, and what takes a message from a queue
+or puts it there. That the runtime writes the rows itself, without these calls, was decided against: it would
+receive and emit in two ways, and know what an observer writes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from threading import get_ident
 from time import process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace._runtime import AT_START, ComputeLog, EmissionLog, Envelope, ReceiptLog
+from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
 from headrace.observe.events.records import NO_TIMESTAMP
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from headrace.observe.events.gpu_timing import ComputeTimer
     from headrace.observe.events.records import OperatorInfo
 
+AT_START = 1 << 62
+"""In place of the time at which a message was received: when the compute started."""
 DROPPED = NO_TIMESTAMP
 """In place of the time at which a message was received: a full queue has dropped it."""
 
@@ -44,13 +47,27 @@ _CPU_SAMPLE = 16  # computes of which one is looked at: four calls of the system
 _popleft: Any = deque.popleft
 
 
-class NodeRecorder(ComputeLog):
+class NodeRecorder:
     """Records the computes of one operator.
 
     Attributes
     ----------
     info
         The operator.
+    now
+        The clock.
+    timer
+        Takes the times of work on the device, of computes that start at its `next` or later.
+    computes
+        A row for each compute: its start, its end; during a compute, the last one is not complete.
+    threads
+        The thread of each compute, if they are noted.
+    failed
+        The computes that failed for good; not those that are tried again.
+    number
+        The number of the current compute, or of the next one.
+    is_timing
+        Whether the current compute is timed on the device.
     timed
         A row for each stream of a compute that is timed: the compute, the position of the timer, the pieces.
     replayed
@@ -60,20 +77,27 @@ class NodeRecorder(ComputeLog):
     cpu_times
         A row for some computes: the compute, the time that its thread had the processor, and for how long other
         threads of the process had one.
-    recorded
-        What `around` returned.
     """
 
-    __slots__ = ("cpu_times", "info", "recorded", "replayed", "ticks", "timed")
+    __slots__ = (
+        *("computes", "cpu_times", "failed", "info", "is_timing", "now", "number", "replayed", "threads"),
+        *("ticks", "timed", "timer"),
+    )
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
-        super().__init__(now, timer)
         self.info = info
+        self.now = now
+        self.timer = timer
+        # Of any type: compiled code would otherwise convert each int twice.
+        self.computes: list[Any] = []
+        self.threads: list[Any] = []
+        self.failed: list[Any] = []
+        self.number = 0
+        self.is_timing = False
         self.timed: list[int] = []
         self.replayed: list[int] = []
         self.ticks: list[int] = []
         self.cpu_times: list[int] = []
-        self.recorded: Compute | None = None
 
     @property
     def oldest_producer(self) -> int:
@@ -110,9 +134,7 @@ class NodeRecorder(ComputeLog):
             threads.append(get_ident())
             run(op_input, op_output, context)
 
-        self.compute, self.notes_threads = compute, notes_threads
-        self.recorded = recorded = run_on_thread if notes_threads else run
-        return recorded
+        return run_on_thread if notes_threads else run
 
     def note_replay(self, started: int, ended: int, thread: int, timer: int) -> None:
         """Record a compute that was replayed, after its messages.
@@ -222,7 +244,7 @@ class GeneratorRecorder(NodeRecorder):
         return go_on
 
 
-class Receiver(ReceiptLog):
+class Receiver:
     """Takes messages from a queue of an operator, and records them.
 
     The time in a row is `AT_START`, or a time if no compute took the message. Of a message that was discarded,
@@ -242,12 +264,17 @@ class Receiver(ReceiptLog):
         The port of the queue.
     order
         The position of the feed that each message came through, if there are several.
+    take_item
+        Takes a message, and writes nothing.
+    receipts
+        A row for each message: when it was received, the compute.
     """
 
-    __slots__ = ("_drops", "_held", "_queue", "_recorder", "order", "port")
+    __slots__ = ("_drops", "_held", "_queue", "_recorder", "order", "port", "receipts", "take_item")
 
     def __init__(self, recorder: NodeRecorder, queue: Any) -> None:
-        super().__init__(recorder, _popleft.__get__(queue))
+        self.take_item: Callable[[], Any] = _popleft.__get__(queue)
+        self.receipts: list[Any] = []
         self.port: Any = None
         self.order: list[int] = []
         self._recorder = recorder
@@ -317,7 +344,7 @@ class Receiver(ReceiptLog):
         return item
 
 
-class Emitter(EmissionLog):
+class Emitter:
     """Offers the messages of an output to one queue behind it, and records them.
 
     Parameters
@@ -341,15 +368,25 @@ class Emitter(EmissionLog):
         The number of messages that were rejected.
     most
         The largest number of messages that waited at once.
+    queue
+        The queue.
+    emissions
+        A row for each message: when it was emitted, the compute that it follows from.
+    number
+        The number of messages that came into the queue.
+    room
+        Up to this length of the queue, there is nothing to note but the emission of a message without details.
     """
 
     __slots__ = (
-        *("_add", "_lock", "_position", "_recorder", "drops", "most", "numbers", "rejected"),
-        *("rejections", "timestamps"),
+        *("_add", "_lock", "_position", "_recorder", "drops", "emissions", "most", "number", "numbers"),
+        *("queue", "rejected", "rejections", "room", "timestamps"),
     )
 
     def __init__(self, recorder: NodeRecorder, queue: Any) -> None:
-        super().__init__(recorder, queue)
+        self.queue = queue
+        self.emissions: list[Any] = []
+        self.number = self.room = 0
         self.numbers: list[int] | None = [] if isinstance(recorder, GeneratorRecorder) else None
         self.timestamps: list[int] = []
         self.rejections: list[int] = []
