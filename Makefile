@@ -104,8 +104,8 @@ soak: $(READY)  ## minutes of random programs; not part of the checks
 bench: $(READY)  ## headrace beside its peers; BENCH='chain-5 --holoscan-python python' passes options and names
 	$(BIN)/headrace bench $(BENCH)
 
-bench-step: $(READY)  ## instructions of a step under callgrind, beside those of another commit: BASE=main
-	$(BIN)/python -m benchmarks.instructions $(or $(BASE),main)
+bench-step: $(READY)  ## the bytecodes of a step, beside the saved ones; STEP=--save saves them
+	$(BIN)/python -m benchmarks.step $(STEP)
 
 compile: $(C)/extensions.json  ## the hot path as extension modules beside their files in src; again after each change
 	$(BIN)/python tools/compile_c.py $(C) src

@@ -9,7 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # What tests of the public interface read besides themselves. The package itself stays behind.
-READ = ("conftest.py", "pyproject.toml", "README.md", "examples", "docs", "benchmarks")
+READ = (
+    *("conftest.py", "pyproject.toml", "README.md", "examples", "docs", "benchmarks"),
+    *("packages/__init__.py", "packages/holoscan/__init__.py"),
+)
 SUITES = ("tests", "packages/holoscan/tests")
 
 

@@ -18,6 +18,7 @@ from benchmarks.sides import report
 from benchmarks.sides.measuring import Places, measure
 from benchmarks.sides.scenarios import SCENARIOS
 
+NO_GPU = "no GPU"
 PEERS = (
     "headrace",
     "holoscan",
@@ -45,8 +46,8 @@ def main(options: argparse.Namespace) -> int:
         for scenario in SCENARIOS
         if (scenario.name in options.scenarios if options.scenarios else scenario.needs_gpu == options.gpu)
     ]
-    places = Places(options.holoscan_python, options.compiled)
     results = _about(options.holoscan_python)
+    places = Places(options.holoscan_python, options.compiled, results["about"]["device"] != NO_GPU)
     for scenario in chosen:
         print(f"\n## {scenario.title}\n", flush=True)
         share, rounds = (0.05, 1) if options.quick else (1.0, options.rounds and int(options.rounds))
@@ -91,8 +92,8 @@ def _device() -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:
-        return "no GPU"
-    return done.stdout.strip().splitlines()[0] if done.returncode == 0 else "no GPU"
+        return NO_GPU
+    return done.stdout.strip().splitlines()[0] if done.returncode == 0 else NO_GPU
 
 
 def _join(results: dict[str, Any], path: Path) -> None:

@@ -22,6 +22,7 @@ class Places:
 
     holoscan: str | None = None
     compiled: str | None = None
+    has_gpu: bool = False
 
 
 @dataclass
@@ -43,6 +44,9 @@ def measure(scenario: Scenario, places: Places, share: float, rounds: int | None
     """Return what is known of each way; those that are missing, fail or do other work say so."""
     runs = [run for place, way in enumerate(scenario.ways) for run in _runs(place, way, places)]
     found = [Measured(name) for name, _, _, _ in runs]
+    if scenario.needs_gpu and not places.has_gpu:
+        for measured in found:
+            measured.skipped = "there is no GPU"
     for _ in range(rounds or scenario.rounds):  # in turn, so that all see the same load of the machine
         for (_, place, interpreter, path), measured in zip(runs, found, strict=True):
             if not measured.skipped:

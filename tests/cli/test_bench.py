@@ -63,6 +63,13 @@ def test_who_does_other_work_is_struck_out() -> None:
     assert "| by hand | – | skipped: did other work: 14, not 15 |" in report.as_text(shown(*found))
 
 
+def test_what_needs_a_gpu_is_skipped_where_there_is_none() -> None:
+    scenario = next(scenario for scenario in SCENARIOS if scenario.name == "slices")
+    found = measuring.measure(scenario, Places(), 0.1, None)
+    assert {measured.skipped for measured in found} == {"there is no GPU"}
+    assert not any(measured.figures for measured in found)
+
+
 def test_what_fails_says_how_and_the_others_go_on() -> None:
     found = measuring.measure(WORK, Places(), 0.1, 2)  # a scenario that the processes do not know
     assert [measured.skipped for measured in found] == ["failed: StopIteration"] * 2
