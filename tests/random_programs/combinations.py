@@ -11,12 +11,14 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
 from headrace.core.errors import GraphError, ParameterError
 from tests.random_programs.making import CHANCES, RUN_CHANCES, make
 from tests.random_programs.model import faults
+from tests.random_programs.pairs import REFUSED, WORKS, Program
 from tests.random_programs.program import pairs_of
 from tests.random_programs.running import run_program
 
@@ -33,10 +35,9 @@ A number says how many of the first {seeds} random programs combine the two; `te
 what they do, and the suite runs them. The other pairs were tried one by one:
 
 - `+`: made to have both, they do what the model says.
+- `*`: they work, tested by `tests/random_programs/test_pairs.py`.
 - `=`: they are two kinds of one thing, of which an operator, an input or a run has one.
-- `.`: the generator makes no operator with both; feeds and results are ready operators with one plain port.
-- `~`: they run, and the model has no rule yet for what they do together.
-- a letter: refused, with the error below.
+- a letter: refused, with the error below; the test tries those of ready operators and of loops.
 """
 # Two kinds of one thing.
 KINDS = (
@@ -60,8 +61,11 @@ def counted() -> Counter[frozenset[str]]:
 def tried(one: str, other: str) -> str:
     """Return what happens if one operator, or an operator and its run, have two features."""
     pair = {one, other}
-    if pair & {"feed", "results"} and pair <= set(OF_STAGE):
-        return "."
+    if pair in map(set, WORKS):
+        return "*"
+    for refused, program in REFUSED.items():
+        if pair == set(refused):
+            return _error_of(program)
     of_stage, of_run = pair & set(OF_STAGE), pair & set(RUN_CHANCES)
     found = ""
     for seed in range(TRIED):
@@ -71,16 +75,48 @@ def tried(one: str, other: str) -> str:
         if "timeout" in pair:  # it computes as long as anything is under way
             program.duration, program.block = 500, ""
         try:
-            if faults(program, run_program(program)):
-                return "~"
+            wrong = faults(program, run_program(program))
+            assert not wrong, f"{one} and {other}: {wrong}; write a program of the two (pairs.py)"
         except (GraphError, ParameterError, TypeError, ValueError) as error:
-            return _general(str(error).partition("\n")[0])
+            return general(str(error))
         found = "+"
-    return found or "."
+    assert found, f"{one} and {other}: the generator makes none; write a program of the two (pairs.py)"
+    return found
 
 
-def _general(error: str) -> str:
-    """Return an error without what only its program has."""
+def _error_of(program: Program) -> str:
+    """Return the error of a program that is refused."""
+    try:
+        program()
+    except (GraphError, ParameterError, TypeError) as error:
+        return general(str(error))
+    raise AssertionError("it is not refused any more")
+
+
+@cache
+def tried_errors() -> dict[frozenset[str], str]:
+    """Return the error that the page has for each pair that is refused."""
+    text = PAGE.read_text()
+    errors = dict(re.findall(r"^- `(\w+)`: (.+)$", text.partition("| --- |")[2], re.MULTILINE))
+    return {pair: errors[cell] for pair, cell in cells().items() if cell in errors}
+
+
+def cells() -> dict[frozenset[str], str]:
+    """Return what the page says of each pair."""
+    lines = re.findall(r"^\| \d+\. ([^|]+?) \|(.*)\|$", PAGE.read_text(), re.MULTILINE)
+    assert tuple(name for name, _ in lines) == FEATURES, (
+        "write it: python -m tests.random_programs.combinations"
+    )
+    return {
+        frozenset({name, other}): cell.strip()
+        for place, (name, text) in enumerate(lines)
+        for other, cell in zip(FEATURES[:place], text.split("|"), strict=False)
+    }
+
+
+def general(error: str) -> str:
+    """Return the first line of an error, without what only its program has."""
+    error = error.partition("\n")[0]
     error = re.sub(r"'(?:[gh]\.)?(?:s|new)\d+(\[\w+\])?'", "'…'", error)
     return re.sub(r"'(?:a|b|c|message|out|failed|back)'", "'…'", error)
 
@@ -107,7 +143,7 @@ def page() -> str:
         logging.disable(logging.NOTSET)
     letters: dict[str, str] = {}
     for result in found.values():
-        if not result.isdigit() and result not in ("+", "=", ".", "~"):
+        if not result.isdigit() and result not in ("+", "=", "*"):
             letters.setdefault(result, _letter(len(letters)))
     numbered = [f"{number}. {name}" for number, name in enumerate(FEATURES, 1)]
     lines = [

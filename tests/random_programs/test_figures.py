@@ -3,7 +3,7 @@
 A program has sources with a clock or with acquisition timestamps, of which some stall, and chains of operators that
 take time, fail, are tried again, and answer with nothing. One worker computes; the model is a list of what
 happened, which the operators write themselves. Every count, latency and lateness of tracker, goals, JSON,
-Prometheus and outcome is compared with it.
+Prometheus, outcome, trace, summary and page is compared with it.
 """
 
 from __future__ import annotations
@@ -11,20 +11,24 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headrace import retry
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import IOSpec
 from headrace.core.error_policy import skip
-from headrace.observe import Miss
+from headrace.observe import Dashboard, Miss, TraceWriter, summarize_trace, watch
 from tests.harness.application import THOROUGH, App, greedy
 from tests.harness.operators import Step
+from tests.observe.traces.traces import load
 
 MS = 1_000_000
+FATES = ("sent", "arrived", "late", "failed", "dropped", "lost")
 PROGRAMS = 300 if THOROUGH else 60
 
 
@@ -182,8 +186,23 @@ def parts_of(miss: Miss) -> tuple[tuple[Any, ...], ...]:
     return tuple((name, *times) for name, times in found.items())
 
 
+def watched_by_a_page(app: Any, page: list[dict[str, Any]]) -> None:
+    """Add what a page is told at the end of the run, with the graph."""
+
+    class Told(Dashboard):
+        def begin(self, run: Any) -> None:
+            super().begin(run)
+            self._graph = [{"name": operator.name} for operator in run.operators]
+
+        def end(self, outcome: Any) -> None:
+            page.append({**self._page.figures(), "graph": self._graph})
+            super().end(outcome)
+
+    Told(app, announce=lambda url: None)
+
+
 @pytest.mark.parametrize("seed", range(PROGRAMS))
-def test_every_figure_is_the_models(seed: int) -> None:
+def test_every_figure_is_the_models(seed: int, tmp_path: Path) -> None:
     model = Model()
     compose = program(seed, model)
     app = App(compose, greedy)
@@ -194,6 +213,10 @@ def test_every_figure_is_the_models(seed: int) -> None:
     median = app.expect(path, p50=bound)
     ticks = app.expect("source", period=compose.period, jitter=jitter)
     tracker = app.track(0, 0)
+    watch(app, TraceWriter(tmp_path / "trace.json"))
+    page: list[dict[str, Any]] = []
+    if seed % 5 == 0:  # a page is a server
+        watched_by_a_page(app, page)
     outcome = app.run()
     statistics = tracker.statistics
     context = f"seed {seed}: {goal}"
@@ -246,9 +269,31 @@ def test_every_figure_is_the_models(seed: int) -> None:
     assert [(path.count, path.latency.max) for path in statistics.paths] == expected, context
     (told, *_) = json.loads(statistics.to_json())["goals"]
     text = statistics.to_prometheus()
-    for fate in ("sent", "arrived", "late", "failed", "dropped", "lost"):
+    for fate in FATES:
         assert told[fate] == getattr(outcome.goals[path], fate) == getattr(goal, fate), context
         assert (
             f'headrace_goal_{fate}_total{{application="App",goal="{path}"}} {getattr(goal, fate)}.0' in text
         )
     assert outcome.goals[path].is_met == goal.is_met == told["is_met"], context
+
+    # The trace and its summary.
+    (end,) = load(tmp_path / "trace.json").of("M", name="end")
+    assert end["args"]["goals"][path] == asdict(outcome.goals[path]), context
+    summary = summarize_trace(tmp_path / "trace.json")
+    in_trace = [(found.count, found.p50, found.p99) for found in summary.paths]
+    judged = [np.percentile(latencies, percent) / MS for percent in (50, 99)] if latencies else []
+    assert in_trace == ([(len(latencies), *map(pytest.approx, judged))] if latencies else []), context
+    dropped = sum(queue.dropped for queue in statistics.queues)
+    assert sum(summary.dropped.values()) == dropped, context
+
+    # The page.
+    for figures in page:
+        told = next(each for each in figures["goals"] if each["path"] == path.replace("->", " → "))
+        assert [told[fate] for fate in FATES] == [getattr(goal, fate) for fate in FATES], context
+        assert told["is_met"] == goal.is_met, context
+        counts = {
+            each["name"]: found["count"]
+            for each, found in zip(figures["graph"], figures["operators"], strict=True)
+        }
+        assert counts == {each.name: each.count for each in statistics.operators}, context
+        assert sum(each["dropped"] for each in figures["queues"]) == dropped, context

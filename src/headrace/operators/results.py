@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from headrace.core.calls import Path, part_at
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
-from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.contexts import ExecutionContext, InputContext
+from headrace.core.errors import GraphError, ParameterError
+from headrace.core.queues import queues_of
 from headrace.operators.caller_streams import CallerStream, caller_streams
 from headrace.operators.channel import PENDING, ChannelEnd, ChannelOperator
 
@@ -39,6 +41,11 @@ class ResultsOp(ChannelOperator):
     """The end that the program uses."""
 
     def _open(self, fragment: Composition) -> Condition:
+        if self._headrace.replication.options is not None:
+            raise ParameterError(
+                f"operator {self.name!r} has workers=, and a program takes results from one operator; replicate "
+                "the operators before it"
+            )
         condition = _HasRoom(fragment, name="has_room")
         self.results = condition.results = Results(self, condition)
         return condition
@@ -46,6 +53,16 @@ class ResultsOp(ChannelOperator):
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the input."""
         spec.input("in")
+
+    def initialize(self) -> None:
+        """Check that it waits for messages; otherwise it would hold the same one again and again."""
+        if any(queue.least == 0 for queue in queues_of(self, self.spec.inputs["in"])) or any(
+            wanted.kind is ConditionType.NONE for wanted in self.spec.inputs["in"].conditions
+        ):
+            raise GraphError(
+                f"operator {self.name!r}: its input waits for no message, so the same result would come again and "
+                "again; to keep the newest only, use the policy POP"
+            )
 
     def compute(self, op_input: InputContext, op_output: Any, context: ExecutionContext) -> None:
         """Hold a frame for the program, with an event after the work that makes it."""

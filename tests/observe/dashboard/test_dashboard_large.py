@@ -183,6 +183,14 @@ def test_names_can_be_read_where_all_of_a_large_graph_is_shown(page: Any) -> Non
         "() => [...document.querySelectorAll('#graph .unit .name')].map((e) => e.textContent)"
     )
     assert min(len(text) for text in texts) >= 2
+    # Boxes that are high enough have two lines, and all names that fit are whole.
+    page.set_viewport_size({"width": 1600, "height": 1000})
+    page.click("#fit")
+    texts = page.evaluate(
+        "() => [...document.querySelectorAll('#graph .unit')].map((unit) => "
+        "unit.querySelector('.name').textContent + unit.querySelector('.rest').textContent)"
+    )
+    assert {f"line{line}.camera" for line in range(LINES)} <= set(texts)
 
 
 def test_a_group_is_unfolded_with_the_keyboard(page: Any) -> None:

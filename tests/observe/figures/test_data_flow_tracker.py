@@ -11,7 +11,7 @@ import numpy as np
 from headrace.conditions import CountCondition
 from headrace.observe import DataFlowMetric, DataFlowTracker, Flows, OperatorInfo, RunInfo, Tracker
 from headrace.observe import Path as FlowPath
-from tests.harness.application import App
+from tests.harness.application import App, greedy
 from tests.harness.operators import Step, sink
 
 
@@ -136,3 +136,42 @@ def test_tracker_tracks_and_logs_the_runs_of_its_block(tmp_path: Path) -> None:
     app.run()
     assert tracker.statistics.operator("source").count == 2
     assert (tmp_path / "flow.log").read_text() == content
+
+
+def test_what_counts_is_set_after_a_tracker_was_made() -> None:
+    """Of latencies of 1 to 5 ms, the first, the last and those of less than 3 ms are left out."""
+
+    def compose(app: Any) -> None:
+        def take(self: Any, op_input: Any, op_output: Any) -> None:
+            op_input.receive("in")
+            app.scheduler().clock.sleep_for(self.ticks * 1_000_000)
+
+        source = Step(
+            app,
+            CountCondition(app, 5),
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(1, "out"),
+            name="source",
+        )
+        middle = Step(
+            app,
+            inputs=["in"],
+            outputs=["out"],
+            body=lambda self, i, o: o.emit(i.receive("in"), "out"),
+            name="middle",
+        )
+        app.add_flow(source, middle)
+        app.add_flow(middle, Step(app, inputs=["in"], body=take, name="sink"))
+
+    app = App(compose, greedy)
+    tracker = app.track(0, 0)
+    tracker.set_skip_starting_messages(1)
+    tracker.set_discard_last_messages(1)
+    tracker.set_skip_latencies(3)
+    tracker.add_probe_operator("middle")
+    app.run()
+    assert set(tracker.get_path_strings()) == {"source,middle", "source,middle,sink"}
+    path = "source,middle,sink"
+    assert tracker.get_metric(path, DataFlowMetric.NUM_DST_MESSAGES) == 2
+    assert tracker.get_metric(path, DataFlowMetric.MIN_E2E_LATENCY) == 3
+    assert tracker.get_metric(path, DataFlowMetric.MAX_E2E_LATENCY) == 4

@@ -18,7 +18,7 @@ from headrace.conditions import (
 from headrace.core import ConditionType, IOSpec
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
-from headrace.observe import Miss, PortRecorder, replay, watch
+from headrace.observe import Breakdown, Miss, Part, PortRecorder, replay, watch
 from headrace.resources import BlockMemoryPool, CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin
 from tests.harness.application import App, greedy
@@ -109,6 +109,12 @@ def test_a_message_that_is_tried_again_keeps_its_path(failing: str) -> None:
     # It waits for its last attempt: a compute that failed, the pause after it and the next one.
     parts = [(part.kind, part.duration // MS) for part in miss.breakdown.parts]
     assert parts == [("queue", 10), ("held", 20)]
+
+
+def test_parts_of_less_than_a_microsecond_are_not_told_unless_there_is_nothing_else() -> None:
+    tiny, small = Part("host", "a", "", 999), Part("queue", "b.in", "", 1000)
+    assert str(Breakdown((tiny, small))) == "0.001 ms in the queue b.in"
+    assert str(Breakdown((tiny,))) == "0.001 ms in compute of a"
 
 
 def breakdown_of(compose: Any, path: str) -> dict[tuple[str, str], int]:

@@ -34,7 +34,7 @@ from headrace._runtime.scheduling.unreceived import has_more
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import add_note, message_of
 from headrace.core.function import FunctionOperator
-from headrace.core.ports import IOSpec
+from headrace.core.ports import INPUT_EXEC, IOSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -342,7 +342,7 @@ class Faults:
             # It has the message even if this raises, since metadata of two messages may not go together.
             with suppress(Exception):
                 node.input.receive(name)
-        found = {name: _data_of(items) for name, items in self._received.items()}
+        found = {name: _data_of(items) for name, items in self._received.items() if name != INPUT_EXEC}
         if not found:
             return
         metadata = node.operator.metadata

@@ -1,0 +1,715 @@
+"""Pairs of features that the generator never makes, each in a small program: what it gives, or how it is refused.
+
+The programs of `WORKS` give the values there, those of `REFUSED` raise an error. `test_pairs.py` runs them all, and
+the page of combinations shows them (`combinations.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from headrace import (
+    CountCondition,
+    Input,
+    IOSpec,
+    PeriodicCondition,
+    Subgraph,
+    aligned,
+    dead_letter,
+    op,
+    restart,
+    retry,
+    reuse_last,
+    skip,
+    substitute,
+    window,
+)
+from headrace.conditions import MultiMessageAvailableTimeoutCondition
+from headrace.core import ConditionType, MetadataPolicy
+from headrace.operators import FeedOp, ResultsOp
+from tests.harness import PATIENCE, App, Step, once, run, sink, source, through
+
+POLICIES = IOSpec.QueuePolicy
+VALUES = [1, 2, 3, 4]
+
+Compose = Callable[[App, list[Any]], Any]
+
+
+def composed(compose: Compose) -> list[Any]:
+    """Run a program, and return what it has kept."""
+    kept: list[Any] = []
+    run(lambda app: compose(app, kept))
+    return kept
+
+
+# A feed, and what is put into it.
+
+
+def fed(
+    behind: Callable[[App, FeedOp, list[Any]], Any] | None = None,
+    conditions: Callable[[App], Iterable[Any]] = lambda app: (),
+    count: int = 4,
+    **options: Any,
+) -> list[Any]:
+    """Return what comes out of a feed with conditions and options, and what is behind it: a sink, mostly."""
+    kept: list[Any] = []
+
+    def compose(app: App) -> None:
+        feed = FeedOp(app, *conditions(app), name="feed", size=8, **options)
+        if behind is None:
+            app.add_flow(feed, sink(app, kept))
+        else:
+            behind(app, feed, kept)
+
+    app = App(compose)
+    with app.running():
+        feed = app.feed("feed")
+        for value in VALUES[:count]:
+            feed.put(value)
+    return kept
+
+
+def into(app: App, feed: FeedOp, kept: list[Any]) -> None:
+    """Connect a flow to a feed, which has no input."""
+    app.add_flow(source(app, VALUES), feed)
+
+
+def in_subgraph(kind: type[Any]) -> Callable[..., Any]:
+    """Return what makes an operator in a subgraph, under its port ``port``."""
+
+    class Group(Subgraph):
+        def compose(self) -> None:
+            self.inside = kind(self, name="end", size=8)
+            if kind is FeedOp:
+                self.add_output("port", self.inside)
+            else:
+                self.add_input("port", self.inside)
+
+    return Group
+
+
+def feed_in_subgraph() -> list[Any]:
+    """Feed through a subgraph."""
+    kept: list[Any] = []
+    app = App(lambda app: app.add_flow(in_subgraph(FeedOp)(app, name="group"), sink(app, kept)))
+    with app.running():
+        for value in VALUES:
+            app.feed("group.end").put(value)
+    return kept
+
+
+def ordered(app: App, feed: FeedOp, kept: list[Any]) -> None:
+    """Let an operator run after each compute of a feed."""
+    app.add_flow(feed, sink(app, kept))
+    feed.then(Step(app, body=lambda op, i, o: kept.append("after"), name="after"))
+
+
+def chosen(app: App, feed: FeedOp, kept: list[Any]) -> None:
+    """Send what a feed gives to one of two sinks."""
+    left, right = sink(app, kept, name="left"), sink(app, [], name="right")
+    app.add_flow(feed, left)
+    app.add_flow(feed, right)
+    app.set_dynamic_flows(feed, lambda op: op.add_dynamic_flow(left))
+
+
+# Results, and what is sent to them.
+
+
+def taken_from(
+    before: Callable[[App, ResultsOp], Any] | None = None,
+    conditions: Callable[[App], Iterable[Any]] = lambda app: (),
+    **options: Any,
+) -> list[Any]:
+    """Return what a program takes out of results with conditions and options, and what is before them."""
+
+    def compose(app: App) -> None:
+        results = ResultsOp(app, *conditions(app), name="results", size=8, **options)
+        if before is None:
+            app.add_flow(source(app, VALUES), results)
+        else:
+            before(app, results)
+
+    app = App(compose)
+    with app.running():
+        return list(app.results("results"))
+
+
+def queued(**options: Any) -> Callable[[App, ResultsOp], Any]:
+    """Send a burst of messages in one compute to results with a queue."""
+
+    def before(app: App, results: ResultsOp) -> None:
+        def burst(self: Step, i: Any, o: Any) -> None:
+            for value in VALUES:
+                o.emit(value, "out")
+
+        app.add_flow(
+            Step(app, CountCondition(app, 1), outputs=[("out", {"size": 4})], body=burst, name="burst"),
+            results,
+            **options,
+        )
+
+    return before
+
+
+def two_flows(app: App, results: ResultsOp) -> None:
+    """Send from two sources."""
+    app.add_flow(source(app, [1, 2], name="left"), results)
+    app.add_flow(source(app, [3, 4], name="right"), results)
+
+
+def results_in_subgraph() -> list[Any]:
+    """Take out of results in a subgraph."""
+    app = App(lambda app: app.add_flow(source(app, VALUES), in_subgraph(ResultsOp)(app, name="group")))
+    with app.running():
+        return list(app.results("group.end"))
+
+
+def results_in_a_loop(app: App, results: ResultsOp) -> None:
+    """Connect results with what comes before them."""
+    first = source(app, VALUES)
+    app.add_flow(first, results)
+    app.add_flow(results, first)
+
+
+def after_results(app: App, results: ResultsOp) -> None:
+    """Let an operator run after each compute of results."""
+    app.add_flow(source(app, VALUES), results)
+    results.then(Step(app, body=lambda op, i, o: None, name="after"))
+
+
+def joined_results(rule: Any) -> Callable[[App, ResultsOp], Any]:
+    """Join the input of results."""
+
+    def before(app: App, results: ResultsOp) -> None:
+        results.join(rule)
+        app.add_flow(source(app, VALUES), results)
+
+    return before
+
+
+def results_after_a_timeout(app: App, results: ResultsOp) -> None:
+    """Give results a timeout."""
+    results.add_arg(MultiMessageAvailableTimeoutCondition(app, 100, "SumOfAll", min_sum=2, receivers=["in"]))
+    app.add_flow(source(app, VALUES), results)
+
+
+def optional_results(app: App, results: ResultsOp) -> None:
+    """Let results run without a message."""
+    results.spec.inputs["in"].condition(ConditionType.NONE)
+    app.add_flow(source(app, VALUES), results)
+
+
+def chosen_results(app: App, results: ResultsOp) -> None:
+    """Let results choose where they send."""
+    app.add_flow(source(app, VALUES), results)
+    app.set_dynamic_flows(results, lambda op: None)
+
+
+# Functions.
+
+
+@op(inputs={"left": Input(), "right": Input()}, join={"*": aligned("1ms")})
+def both(left: Any, right: Any) -> Any:
+    """Yield what arrives together."""
+    yield (left, right)
+
+
+@op(inputs={"left": Input(), "right": Input()}, join={"*": aligned("1ms")})
+async def both_async(left: Any, right: Any) -> Any:
+    """Return what arrives together."""
+    return (left, right)
+
+
+@op(inputs={"value": Input(size=4)})
+def doubled(value: Any) -> Any:
+    """Yield a value twice."""
+    yield value
+    yield value
+
+
+@op(inputs={"value": Input(size=4)})
+async def awaited(value: Any) -> Any:
+    """Return a value."""
+    return value
+
+
+def stamped(app: App, name: str) -> Step:
+    """Return a source whose messages have timestamps."""
+
+    def emit(self: Step, i: Any, o: Any) -> None:
+        o.emit(self.ticks, "out", acq_timestamp=self.ticks * 10_000_000)
+
+    return Step(app, CountCondition(app, 3), outputs=["out"], body=emit, name=name)
+
+
+def joined(function: Any) -> Compose:
+    """Join the inputs of a function."""
+
+    def compose(app: App, kept: list[Any]) -> None:
+        last = function(app, name="both")
+        for side in ("left", "right"):
+            app.add_flow(stamped(app, side), last, {("out", side)})
+        app.add_flow(last, sink(app, kept))
+
+    return compose
+
+
+def timed(function: Any, **options: Any) -> Compose:
+    """Let a function run after a timeout, with the messages that are there."""
+
+    def compose(app: App, kept: list[Any]) -> None:
+        timeout = MultiMessageAvailableTimeoutCondition(app, 100, "SumOfAll", min_sum=3, receivers=["value"])
+        last = function(app, timeout, name="timed", **options)
+        app.add_flow(source(app, VALUES), last)
+        app.add_flow(last, sink(app, kept))
+
+    return compose
+
+
+def timed_step(*conditions: Any, before: Any = None, **options: Any) -> Compose:
+    """Let an operator that fails once run after a timeout."""
+
+    def compose(app: App, kept: list[Any]) -> None:
+        timeout = MultiMessageAvailableTimeoutCondition(app, 100, "SumOfAll", min_sum=3, receivers=["in"])
+
+        def body(self: Step, i: Any, o: Any) -> None:
+            values = i.receive("in")
+            if self.ticks == 1 and options:
+                raise ValueError("once")
+            kept.append(values)
+
+        made = [condition(app) for condition in conditions]
+        step = Step(app, timeout, *made, inputs=[("in", {"size": 4})], body=body, name="timed", **options)
+        app.add_flow(source(app, VALUES), step)
+        if before is not None:
+            before(app, step)
+        if options:
+            _follow(app, step, kept)
+
+    return compose
+
+
+def _follow(app: App, step: Step, kept: list[Any]) -> None:
+    def keep(self: Step, i: Any, o: Any) -> None:
+        kept.append(("failed", i.receive("in")))
+
+    for port in step.spec.outputs:
+        app.add_flow(step, Step(app, inputs=["in"], body=keep, name="last"), {(port, "in")})
+
+
+def timed_shared(app: App, kept: list[Any]) -> None:
+    """Let two sources share the queue of an operator with a timeout."""
+    timeout = MultiMessageAvailableTimeoutCondition(app, 100, "SumOfAll", min_sum=3, receivers=["in"])
+    step = Step(
+        app,
+        timeout,
+        inputs=[("in", {"size": 4})],
+        body=lambda self, i, o: kept.append(i.receive("in")),
+        name="timed",
+    )
+    app.add_flow(source(app, [1, 2], name="left"), step)
+    app.add_flow(source(app, [3, 4], name="right"), step)
+
+
+def joined_shared(app: App, kept: list[Any]) -> None:
+    """Join inputs of which one has two flows in one queue."""
+    last = Step(
+        app,
+        inputs=["left", "right"],
+        body=lambda self, i, o: kept.append((i.receive("left"), i.receive("right"))),
+        name="last",
+    )
+    last.join(aligned("1ms"))
+    app.add_flow(stamped(app, "first"), last, {("out", "left")})
+    app.add_flow(stamped(app, "second"), last, {("out", "left")})
+    app.add_flow(stamped(app, "third"), last, {("out", "right")})
+
+
+# Errors.
+
+
+def failing(on_error: Any, before: Any = None, **kinds: Any) -> Compose:
+    """Let an operator fail with one message."""
+
+    def compose(app: App, kept: list[Any]) -> None:
+        def body(self: Step, i: Any, o: Any) -> None:
+            value = i.receive("in")
+            if value == 2 and not getattr(self, "failed", False):
+                self.failed = kinds.get("once", False)
+                raise ValueError(value)
+            kept.append(value)
+
+        step = Step(app, inputs=["in"], body=body, on_error=on_error, name="fails")
+        app.add_flow(source(app, VALUES), step)
+        if before is not None:
+            before(app, step, kept)
+        _follow(app, step, kept)
+
+    return compose
+
+
+def after_once(app: App, step: Step, kept: list[Any]) -> None:
+    """Let it run after another operator, too."""
+    source(app, VALUES, name="other").then(step)
+
+
+def ended(function: Any) -> Compose:
+    """Let a function end."""
+
+    def compose(app: App, kept: list[Any]) -> None:
+        last = function(app, name="ends")
+        last.end = lambda op_input, op_output, context: op_output.emit("end")
+        app.add_flow(source(app, VALUES), last)
+        app.add_flow(last, sink(app, kept))
+
+    return compose
+
+
+@op
+def passed(value: Any) -> Any:
+    """Yield a value."""
+    yield value
+
+
+@op
+async def passed_async(value: Any) -> Any:
+    """Return a value."""
+    return value
+
+
+def timed_after(app: App, step: Step) -> None:
+    """Let it run after another operator, too."""
+    source(app, [1], name="other").then(step)
+
+
+# Loops.
+
+
+def looped(
+    declare: Callable[[Any], Any], size: int = 1, flows: dict[str, Any] | None = None, more: Any = None
+) -> Compose:
+    """Send each message round once, by an input that is declared in some way."""
+
+    def compose(app: App, kept: list[Any]) -> None:
+        def body(self: Step, i: Any, o: Any) -> None:
+            for port in ("in", "back"):
+                value = i.receive(port)
+                for each in value if isinstance(value, tuple) else (value,):
+                    if each is None:
+                        continue
+                    kept.append((port, each))
+                    if port == "in":
+                        o.emit(each, "out")
+
+        def setup(spec: Any) -> None:
+            spec.input("in").condition(ConditionType.NONE)
+            declare(spec)
+            spec.output("out").condition(ConditionType.NONE)
+
+        head = Step(app, CountCondition(app, 6), setup=setup, body=body, name="head")
+        tail = through(app, name="tail")
+        app.add_flow(source(app, [1, 2]), head, {("out", "in")})
+        app.add_flow(head, tail, {("out", "in")})
+        app.add_flow(tail, head, {("out", "back")}, **(flows or {}))
+        if more is not None:
+            more(app, head, tail)
+
+    return compose
+
+
+def one_choice(app: App, head: Step, tail: Step) -> None:
+    """Let the head of a loop choose its flows."""
+    app.set_dynamic_flows(head, lambda op: op.add_dynamic_flow(tail))
+
+
+def second_back(app: App, head: Step, tail: Step) -> None:
+    """Let a second flow lead back."""
+    other = through(app, name="other")
+    app.add_flow(head, other, {("out", "in")})
+    app.add_flow(other, head, {("out", "back")})
+
+
+def joined_loop(rule: Any) -> Compose:
+    """Let one input of the head of a loop follow the other."""
+
+    def compose(app: App, kept: list[Any]) -> None:
+        def body(self: Step, i: Any, o: Any) -> None:
+            value = i.receive("in")
+            kept.append((value, i.receive("back")))
+            o.emit(value, "out")
+
+        head = Step(app, inputs=["in", "back"], outputs=["out"], body=body, name="head")
+        head.join(back=rule)
+        tail = through(app, name="tail")
+        app.add_flow(source(app, [1, 2]), head, {("out", "in")})
+        app.add_flow(head, tail, {("out", "in")})
+        app.add_flow(tail, head, {("out", "back")})
+
+    return compose
+
+
+# Others.
+
+
+def replicated_shared(app: App, kept: list[Any]) -> None:
+    """Let two sources share the queue of an operator with replicas."""
+    middle = Step(
+        app,
+        inputs=["in"],
+        outputs=["out"],
+        body=lambda self, i, o: o.emit(i.receive("in"), "out"),
+        name="middle",
+        workers=2,
+    )
+    app.add_flow(source(app, [1, 2], name="left"), middle)
+    app.add_flow(source(app, [3, 4], name="right"), middle)
+    app.add_flow(middle, sink(app, kept))
+
+
+def optional_window(app: App, kept: list[Any]) -> None:
+    """Give one input of an operator a window, and let another be empty."""
+
+    def setup(spec: Any) -> None:
+        spec.input("in")
+        spec.input("more").condition(ConditionType.NONE)
+        spec.join(**{"in": window(2)})
+
+    step = Step(
+        app,
+        setup=setup,
+        body=lambda self, i, o: kept.append((tuple(i.receive("in")), i.receive("more"))),
+        name="windows",
+    )
+    app.add_flow(source(app, VALUES), step, {("out", "in")})
+    app.add_flow(once(app), step, {("out", "more")})
+
+
+# A run with an end of its own, beside a feed or results.
+
+
+def fed_until(**limits: Any) -> list[Any]:
+    """Return what a run with a limit takes from a feed that stays open."""
+    kept: list[Any] = []
+
+    def compose(app: App) -> None:
+        app.add_flow(FeedOp(app, name="feed", size=8), sink(app, kept))
+
+    app = App(compose, clock=None)  # virtual time stands still while a feed is open
+    future = app.run_async(**limits)
+    for value in VALUES[:2]:
+        app.feed("feed").put(value)
+    future.result(PATIENCE)
+    return kept
+
+
+def taken_until(**limits: Any) -> list[Any]:
+    """Return what a run with a limit gives to results."""
+
+    def compose(app: App) -> None:
+        ticks = source(app, VALUES, PeriodicCondition(app, "1ms"))
+        app.add_flow(ticks, ResultsOp(app, name="results", size=8))
+
+    app = App(compose)
+    future = app.run_async(**limits)
+    found = list(app.results("results"))
+    future.result(PATIENCE)
+    return found
+
+
+def block_with(**limits: Any) -> list[Any]:
+    """Give a block a limit."""
+    app: Any = App(lambda app: app.add_operator(once(app)))
+    app.running(**limits)
+    return []
+
+
+def by_port(end: Any) -> None:
+    """Keep the metadata of each input apart."""
+    end.metadata_policy = MetadataPolicy.BY_PORT
+
+
+def behind(change: Callable[[Any], Any]) -> Callable[[App, FeedOp, list[Any]], Any]:
+    """Return what changes a feed and connects it with a sink."""
+
+    def connect(app: App, feed: FeedOp, kept: list[Any]) -> None:
+        change(feed)
+        app.add_flow(feed, sink(app, kept))
+
+    return connect
+
+
+def before(change: Callable[[Any], Any]) -> Callable[[App, ResultsOp], Any]:
+    """Return what changes results and connects them with a source."""
+
+    def connect(app: App, results: ResultsOp) -> None:
+        change(results)
+        app.add_flow(source(app, VALUES), results)
+
+    return connect
+
+
+def with_end(emits: bool) -> Callable[[Any], Any]:
+    """Return what gives an operator an end."""
+
+    def change(operator: Any) -> None:
+        operator.end = lambda i, o, c: o.emit("end", "out") if emits else None
+
+    return change
+
+
+def timeout(app: Any) -> list[Any]:
+    """Return a timeout on an input."""
+    return [MultiMessageAvailableTimeoutCondition(app, 100, "SumOfAll", min_sum=2, receivers=["in"])]
+
+
+def counting(app: Any) -> list[Any]:
+    """Return the condition that ends an operator after two computes."""
+    return [CountCondition(app, 2)]
+
+
+def ticking(app: Any) -> list[Any]:
+    """Return the condition that lets an operator compute once in a millisecond."""
+    return [PeriodicCondition(app, "1ms")]
+
+
+def back(size: int = 1, policy: Any = None, optional: bool = True) -> Callable[[Any], Any]:
+    """Return what declares the input of a loop."""
+
+    def declare(spec: Any) -> None:
+        port = spec.input("back", size=size, policy=policy)
+        if optional:
+            port.condition(ConditionType.NONE)
+
+    return declare
+
+
+def timed_back(spec: Any) -> None:
+    """Declare the input of a loop, with a timeout."""
+    spec.input("back", size=4)
+    spec.multi_port_condition(
+        ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT,
+        ["back"],
+        execution_frequency="100ns",
+        sampling_mode="SumOfAll",
+        min_sum=3,
+    )
+
+
+Program = Callable[[], list[Any]]
+ROUND = [("in", 1), ("in", 2), ("back", 1), ("back", 2)]
+FAILED = [1, ("failed", 2), 3, 4]
+BATCHES = [(1, 2, 3), (4,)]
+
+WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
+    ("feed", "count"): (partial(fed, None, counting, 2), [1, 2]),
+    ("feed", "period"): (partial(fed, None, ticking), VALUES),
+    ("feed", "retry"): (partial(fed, on_error=retry(2)), VALUES),
+    ("feed", "skip"): (partial(fed, on_error="skip"), VALUES),
+    ("feed", "restart"): (partial(fed, on_error=restart(2)), VALUES),
+    ("feed", "end"): (partial(fed, behind(with_end(True))), [*VALUES, "end"]),
+    ("feed", "order"): (partial(fed, ordered), ["after", 1, "after", 2, "after", 3, "after", 4]),
+    ("feed", "chosen flows"): (partial(fed, chosen), VALUES),
+    ("feed", "metadata by port"): (partial(fed, behind(by_port)), VALUES),
+    ("feed", "subgraph"): (feed_in_subgraph, VALUES),
+    ("feed", "max_messages"): (partial(fed_until, max_messages=2), [1, 2]),
+    ("feed", "duration"): (partial(fed_until, duration="100ms"), [1, 2]),
+    ("results", "batch"): (partial(taken_from, queued(size=4)), VALUES),
+    ("results", "several flows, several queues"): (partial(taken_from, two_flows), [1, 3, 2, 4]),
+    ("results", "several flows, one queue"): (partial(taken_from, two_flows), [1, 3, 2, 4]),
+    ("results", "POP"): (partial(taken_from, queued(policy=POLICIES.POP)), [4]),
+    ("results", "REJECT"): (partial(taken_from, queued(policy=POLICIES.REJECT)), [1]),
+    ("results", "window"): (partial(taken_from, joined_results(window(2))), [[1, 2], [3, 4]]),
+    ("results", "count"): (partial(taken_from, None, counting), [1, 2]),
+    ("results", "period"): (partial(taken_from, None, ticking), VALUES),
+    ("results", "retry"): (partial(taken_from, on_error=retry(2)), VALUES),
+    ("results", "skip"): (partial(taken_from, on_error="skip"), VALUES),
+    ("results", "restart"): (partial(taken_from, on_error=restart(2)), VALUES),
+    ("results", "dead letter"): (partial(taken_from, on_error=dead_letter("failed")), VALUES),
+    ("results", "end"): (partial(taken_from, before(with_end(False))), VALUES),
+    ("results", "order"): (partial(taken_from, after_results), VALUES),
+    ("results", "chosen flows"): (partial(taken_from, chosen_results), VALUES),
+    ("results", "metadata by port"): (partial(taken_from, before(by_port)), VALUES),
+    ("results", "subgraph"): (results_in_subgraph, VALUES),
+    ("results", "max_messages"): (partial(taken_until, max_messages=2), [1, 2]),
+    ("results", "duration"): (partial(taken_until, duration="2500us"), [1, 2, 3]),
+    ("generator", "join by time"): (partial(composed, joined(both)), [(1, 1), (2, 2), (3, 3)]),
+    ("async function", "join by time"): (partial(composed, joined(both_async)), [(1, 1), (2, 2), (3, 3)]),
+    ("generator", "timeout"): (partial(composed, timed(doubled)), [(1, 2, 3), (1, 2, 3), (4,), (4,)]),
+    ("async function", "timeout"): (partial(composed, timed(awaited)), BATCHES),
+    ("generator", "end"): (partial(composed, ended(passed)), [*VALUES, "end"]),
+    ("async function", "end"): (partial(composed, ended(passed_async)), [*VALUES, "end"]),
+    ("dead letter", "skip"): (partial(composed, failing(skip() | dead_letter("failed"))), FAILED),
+    ("dead letter", "restart"): (partial(composed, failing(restart(2) | dead_letter("failed"))), FAILED),
+    ("dead letter", "order"): (partial(composed, failing(dead_letter("failed"), after_once)), FAILED),
+    ("retry", "order"): (partial(composed, failing(retry(3), after_once, once=True)), VALUES),
+    ("timeout", "several flows, one queue"): (partial(composed, timed_shared), [(1, 3, 2), (4,)]),
+    ("timeout", "period"): (
+        partial(composed, timed_step(lambda app: PeriodicCondition(app, "1us"))),
+        BATCHES,
+    ),
+    ("timeout", "order"): (partial(composed, timed_step(before=timed_after)), [(1, 2, 3)]),
+    ("timeout", "retry"): (partial(composed, timed_step(on_error=retry(2))), BATCHES),
+    ("timeout", "dead letter"): (
+        partial(composed, timed_step(on_error=dead_letter("failed"))),
+        [("failed", (1, 2, 3)), (4,)],
+    ),
+    ("join by time", "several flows, one queue"): (
+        partial(composed, joined_shared),
+        [(1, 1), (2, 2), (3, 3)],
+    ),
+    ("replicas", "several flows, one queue"): (partial(composed, replicated_shared), [1, 3, 2, 4]),
+    ("window", "optional input"): (partial(composed, optional_window), [((1, 2), 1), ((3, 4), None)]),
+    ("loop", "batch"): (partial(composed, looped(back(2))), ROUND),
+    ("loop", "POP"): (partial(composed, looped(back(policy=POLICIES.POP))), ROUND),
+    ("loop", "REJECT"): (partial(composed, looped(back(policy=POLICIES.REJECT))), ROUND),
+    ("loop", "optional input"): (partial(composed, looped(back())), ROUND),
+    ("loop", "chosen flows"): (partial(composed, looped(back(), more=one_choice)), ROUND),
+    ("loop", "timeout"): (partial(composed, looped(timed_back)), ROUND),
+    ("loop", "LATEST"): (
+        partial(composed, looped(back(policy=POLICIES.LATEST, optional=False))),
+        [*ROUND, *[("back", 2)] * 3],
+    ),
+    ("loop", "several flows, several queues"): (
+        partial(composed, looped(back(IOSpec.ANY_SIZE), more=second_back)),
+        [("in", 1), ("in", 2), *[("back", 1)] * 2, *[("back", 2)] * 2],
+    ),
+    ("loop", "join by time"): (
+        partial(composed, joined_loop(reuse_last(wait="1ms", missing=substitute(None)))),
+        [(1, None), (2, None)],
+    ),
+}
+"""What works together, and what the program of it gives."""
+
+REFUSED: dict[tuple[str, str], Program] = {
+    **{
+        ("feed", kind): partial(fed, into)
+        for kind in (
+            *(
+                "batch",
+                "several flows, several queues",
+                "several flows, one queue",
+                "POP",
+                "REJECT",
+                "LATEST",
+            ),
+            *("optional input", "loop"),
+        )
+    },
+    ("feed", "timeout"): partial(fed, None, timeout),
+    ("feed", "join by time"): partial(fed, behind(lambda feed: feed.join(aligned("1ms")))),
+    ("feed", "window"): partial(fed, behind(lambda feed: feed.join(**{"in": window(2)}))),
+    ("feed", "replicas"): partial(fed, workers=2),
+    ("feed", "dead letter"): partial(fed, on_error=dead_letter("failed")),
+    ("results", "LATEST"): partial(taken_from, queued(policy=POLICIES.LATEST)),
+    ("results", "optional input"): partial(taken_from, optional_results),
+    ("results", "timeout"): partial(taken_from, results_after_a_timeout),
+    ("results", "join by time"): partial(taken_from, joined_results(aligned("1ms"))),
+    ("results", "replicas"): partial(taken_from, workers=2),
+    ("results", "loop"): partial(taken_from, results_in_a_loop),
+    ("loop", "window"): partial(composed, joined_loop(window(1))),
+    ("running()", "max_messages"): partial(block_with, max_messages=2),
+    ("running()", "duration"): partial(block_with, duration="1s"),
+}
+"""What is refused: the program raises a GraphError, a ParameterError or a TypeError."""
