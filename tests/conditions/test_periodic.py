@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, PeriodicCondition
-from headrace.conditions import (
-    PeriodicConditionPolicy,
-)
+from headrace.conditions import PeriodicConditionPolicy
+from headrace.core.condition import ticks_of
 from tests.harness import App, MakeScheduler, Step, run
 
 
@@ -30,20 +29,22 @@ def test_a_period_is_kept_in_the_clocks_time(scheduler: MakeScheduler, period: A
 
 
 @pytest.mark.parametrize(
-    ("policy", "expected"),
+    ("policy", "expected", "skipped"),
     [
-        ("CatchUpMissedTicks", [0, 100, 350, 350, 400]),
-        ("MinTimeBetweenTicks", [0, 100, 350, 450, 550]),
-        (PeriodicConditionPolicy.NO_CATCH_UP_MISSED_TICKS, [0, 100, 350, 400, 500]),
+        ("CatchUpMissedTicks", [0, 100, 450, 450, 450], 0),
+        ("MinTimeBetweenTicks", [0, 100, 450, 550, 650], 0),
+        (PeriodicConditionPolicy.NO_CATCH_UP_MISSED_TICKS, [0, 100, 450, 500, 600], 2),
     ],
 )
-def test_a_policy_says_what_follows_a_late_tick(policy: Any, expected: list[int]) -> None:
+def test_a_policy_says_what_follows_a_late_tick(policy: Any, expected: list[int], skipped: int) -> None:
     times: list[int] = []
+    clocks: list[Any] = []
 
     def body(op: Step, i: Any, o: Any) -> None:
         times.append(op.fragment.now)
+        clocks[:] = [ticks_of(op.conditions.values())]
         if op.ticks == 2:
-            op.fragment.scheduler().clock.sleep_for(250)
+            op.fragment.scheduler().clock.sleep_for(350)
 
     run(
         lambda app: app.add_operator(
@@ -51,6 +52,7 @@ def test_a_policy_says_what_follows_a_late_tick(policy: Any, expected: list[int]
         )
     )
     assert times == expected
+    assert clocks[0].skipped == skipped
 
 
 def test_a_periodic_operator_waits_for_its_message_too() -> None:

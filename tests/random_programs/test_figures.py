@@ -297,3 +297,9 @@ def test_every_figure_is_the_models(seed: int, tmp_path: Path) -> None:
         }
         assert counts == {each.name: each.count for each in statistics.operators}, context
         assert sum(each["dropped"] for each in figures["queues"]) == dropped, context
+        (source,) = [
+            found
+            for each, found in zip(figures["graph"], figures["operators"], strict=True)
+            if each["name"] == "source"
+        ]
+        assert source["faults"].get("skipped_ticks", 0) == model.skipped, context

@@ -69,6 +69,11 @@ def test_flat_shapes_lie_where_the_picture_shows_them(log: Callable[..., dict[st
     np.testing.assert_allclose((corners.min(axis=0), corners.max(axis=0)), [(20, 10), (120, 80)], atol=1e-4)
 
 
+def test_flat_triangles_are_closed_lines(log: Callable[..., dict[str, Any]]) -> None:
+    (entity,) = log({"it": points((0, 0), (0.5, 0), (0, 1))}, InputSpec("it", "triangles")).values()
+    assert rows(entity.strips) == [[[0, 0], [100, 0], [0, 100], [0, 0]]]
+
+
 @pytest.mark.parametrize(
     ("kind", "field", "shape"),
     [

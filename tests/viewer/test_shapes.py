@@ -35,7 +35,7 @@ def test_a_point_is_a_square_of_its_size(size: float, expected: set[tuple[int, i
 
 
 @pytest.mark.parametrize("kind", ["lines", "line_strip", "triangles", "crosses", "rectangles", "ovals"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e300])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e300, 1.7e308])
 def test_no_number_is_computed_with_that_is_none_or_too_large(kind: str, value: float) -> None:
     """Nothing warns (which is an error here), and the shapes beside it are drawn."""
     data = np.array([[0.1, 0.2], [0.9, 0.7], [0.2, 0.9]] * 2)

@@ -607,7 +607,7 @@ def on_the_sdk(name: str) -> Any:
     """Run one program on the SDK, in a process of its own."""
     command = [os.environ["ORACLE_PYTHON"], "-m", "packages.holoscan.tests.claims", name, "holoscan"]
     try:
-        done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=20)
+        done = subprocess.run(command, cwd=HERE.parents[2], capture_output=True, text=True, timeout=20)
     except subprocess.TimeoutExpired:
         return "never ends"
     lines = [line for line in done.stdout.splitlines() if line.startswith("OUTCOME ")]

@@ -43,6 +43,15 @@ class Rx(Simple):
         self.log.append((self.name, op_input.receive("input")))
 
 
+class Pass(Rx):
+    def setup(self, spec: Any) -> None:
+        super().setup(spec)
+        spec.output("output")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(op_input.receive("input"), "output")
+
+
 def run(compose: Callable[[Any, list[Any]], None], workers: int = 0) -> list[Any]:
     """Run an application, and return what its operators noted."""
     log: list[Any] = []
@@ -140,6 +149,34 @@ def test_flows_are_found_and_those_that_were_not_declared_can_be_chosen() -> Non
 
     assert run(compose) == [("far", 1), ("near", 2), ("far", 3), ("near", 4)]
     assert found[0] == ("tx", "output", "input")
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+@pytest.mark.parametrize("by_track", [False, True])
+def test_a_message_that_is_read_again_has_a_path_of_its_own(is_behind: bool, by_track: bool) -> None:
+    class App(core.Application):
+        def compose(self) -> None:
+            self.scheduler(schedulers.GreedyScheduler(self, clock=resources.ManualClock(self)))
+            log: list[Any] = []
+            fast, slow = (conditions.PeriodicCondition(self, period) for period in (10_000_000, 20_000_000))
+            tx = Tx(self, log, slow, conditions.CountCondition(self, 5), name="tx")
+            reader = (Pass if is_behind else Rx)(
+                self, log, fast, conditions.CountCondition(self, 10), name="reader"
+            )
+            self.add_flow(tx, reader, ASYNC)
+            if is_behind:
+                self.add_flow(reader, Rx(self, log, name="rx"))
+
+    app = App()
+    options = {"num_start_messages_to_skip": 0, "num_last_messages_to_discard": 0}
+    with app.track(**options) if by_track else core.Tracker(app, **options) as tracker:
+        app.run()
+    end = "reader,rx" if is_behind else "reader"
+    counts = {
+        path: tracker.get_metric(path, core.DataFlowMetric.NUM_DST_MESSAGES)
+        for path in tracker.get_path_strings()
+    }
+    assert counts == {f"tx,{end}": 5, f"tx_old,{end}": 5}
 
 
 def test_a_portless_operator_before_data_is_refused() -> None:

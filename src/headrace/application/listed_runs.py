@@ -86,7 +86,7 @@ class listed:
 
 def listed_runs() -> list[ListedRun]:
     """Return the runs of this user on this host, each application before its parts, the oldest first."""
-    found = [each for each in _own.values() if each.process == os.getpid()]
+    found = [each for each in list(_own.values()) if each.process == os.getpid()]
     with suppress(OSError), _folder() as folder:
         for file in os.listdir(folder):
             # To open a file of one's own, and to close it, would end the lock.

@@ -454,8 +454,8 @@ class _Link:
 
 
 # Of an operator of another process that the driver has not composed: it may have any condition.
-_NO_STATE = SimpleNamespace(live_parameters={}, live_state=None)
 _UNKNOWN = {"unknown": Condition(name="unknown")}
+_NO_STATE = SimpleNamespace(live_parameters={}, live_state=None, conditions=tuple(_UNKNOWN.values()))
 
 
 class _Part:

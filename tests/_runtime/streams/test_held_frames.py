@@ -43,15 +43,6 @@ def test_allocations_are_found_among_other_owners(before: int, after: int) -> No
     assert users == [user]
 
 
-def test_one_owner_that_is_no_allocation_is_kept() -> None:
-    held = HeldFrames(Watch(), User())
-    owner = object()
-    held.unsorted.append(owner)
-    held.sort()
-    assert held.received == [owner]
-    assert not held.unsorted
-
-
 def test_a_check_keeps_no_allocation() -> None:
     user = User()
     held = HeldFrames(Watch(), user)
@@ -70,3 +61,17 @@ def test_nothing_is_left_of_what_is_cleared() -> None:
     held.clear()
     assert not held.received
     assert not held.unsorted
+
+
+def test_many_that_are_held_are_all_looked_at_where_no_compute_follows() -> None:
+    """Otherwise they are looked at less often than a few."""
+    held = HeldFrames(Watch(), User())
+    program = [object() for _ in range(100)]
+    held.received += program
+    assert not held.check()
+    assert not held.check()
+    program.clear()
+    assert not held.check()
+    released = held.check(is_last=True)
+    assert released is not None
+    assert len(released) == 100

@@ -123,6 +123,13 @@ def test_shares_of_operators_queues_and_workers_are_shown(page: Any) -> None:
     assert page.locator("#workers").inner_text() == "5–91 % of 5"
 
 
+def test_late_ticks_and_the_latest_are_told(page: Any) -> None:
+    show(page, 'operators.0.faults={"late_ticks": 3, "skipped_ticks": 1}; operators.0.latest=19000')
+    label = page.locator('[data-operator="0"]').get_attribute("aria-label")
+    assert "late ticks: 3, skipped ticks: 1, latest tick by 19.0 ms" in label
+    assert "latest tick by 19.0 ms" in page.locator('[data-operator="0"] > title').text_content()
+
+
 def test_what_is_saturated_is_named_and_marked(page: Any) -> None:
     line, marked = page.locator("#saturated"), page.locator("#graph .unit.saturated")
     show(page, "saturated=[]; operators.1.is_saturated=false; operators.2.is_saturated=false")

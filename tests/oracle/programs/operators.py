@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import hashlib
-import io
-import struct
 import tempfile
 import zlib
 from pathlib import Path
@@ -44,42 +40,12 @@ def described(message: Any) -> list[Any]:
     ]
 
 
-def sender(sdk: SimpleNamespace, messages: list[dict[str, Any]]) -> type:
-    """Make a class of operators that emit these messages."""
-    return operator(sdk, [], ["out"], lambda self, i, o, c: o.emit(messages[self.ticks - 1], "out"))
-
-
 def taker(sdk: SimpleNamespace, log: list) -> type:
     """Make a class of operators that log the tensors they receive."""
     return operator(sdk, ["in"], [], lambda self, i, o, c: log.append(described(i.receive("in"))))
 
 
 # Pings.
-
-
-@program
-def pings_are_numbered_from_one(sdk: SimpleNamespace, log: list) -> None:
-    def compose(app: Any) -> None:
-        ping = sdk.operators.PingTxOp(app, sdk.CountCondition(app, 3), name="ping")
-        sink = operator(sdk, ["in"], [], lambda self, i, o, c: log.append([i.receive("in"), ping.index]))
-        app.add_flow(ping, sink(app, name="sink"))
-
-    application(sdk, compose).run()
-
-
-@program
-def a_ping_is_printed(sdk: SimpleNamespace, log: list) -> None:
-    def compose(app: Any) -> None:
-        values = [7, "text", None, [1, 2]]
-        source = operator(sdk, [], ["out"], lambda self, i, o, c: o.emit(values[self.ticks - 1], "out"))
-        app.add_flow(
-            source(app, sdk.CountCondition(app, len(values)), name="source"),
-            sdk.operators.PingRxOp(app, name="sink"),
-        )
-
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        application(sdk, compose).run()
-    log.extend(printed.getvalue().splitlines())
 
 
 def _tensor_ping(sdk: SimpleNamespace, log: list, **params: Any) -> None:
@@ -96,60 +62,13 @@ def _tensor_ping(sdk: SimpleNamespace, log: list, **params: Any) -> None:
 
 
 @program
-def a_tensor_ping_by_default(sdk: SimpleNamespace, log: list) -> None:
-    _tensor_ping(sdk, log)
-
-
-@program
-def a_tensor_ping_of_four_dimensions(sdk: SimpleNamespace, log: list) -> None:
-    _tensor_ping(sdk, log, batch_size=2, rows=3, columns=4, channels=5, dtype="float", tensor_name="x")
-
-
-@program
-def a_tensor_ping_of_one_dimension(sdk: SimpleNamespace, log: list) -> None:
-    _tensor_ping(sdk, log, rows=7, columns=0, dtype="int16_t")
-
-
-@program
 def a_tensor_ping_without_columns_has_channels(sdk: SimpleNamespace, log: list) -> None:
     _tensor_ping(sdk, log, rows=7, columns=None, channels=2, dtype="double")
 
 
 @program
-def tensor_pings_of_every_element_type(sdk: SimpleNamespace, log: list) -> None:
-    signed = [f"{sign}int{bits}_t" for bits in (8, 16, 32, 64) for sign in ("", "u")]
-    for dtype in (*signed, "float", "double", "complex<float>", "complex<double>"):
-        _tensor_ping(sdk, log, rows=1, columns=2, dtype=dtype)
-
-
-@program
-def a_tensor_ping_of_a_numpy_type(sdk: SimpleNamespace, log: list) -> None:
-    _tensor_ping(sdk, log, rows=1, dtype=np.dtype(np.float32))
-
-
-@program
 def a_tensor_ping_into_unknown_memory(sdk: SimpleNamespace, log: list) -> None:
     _tensor_ping(sdk, log, storage_type="paper")
-
-
-@program
-def a_tensor_ping_of_an_unknown_type(sdk: SimpleNamespace, log: list) -> None:
-    _tensor_ping(sdk, log, dtype="float24_t")
-
-
-@program
-def a_tensor_ping_from_a_pool(sdk: SimpleNamespace, log: list) -> None:
-    def compose(app: Any) -> None:
-        pool = sdk.BlockMemoryPool(app, name="pool", storage_type=2, block_size=64, num_blocks=3)
-        ping = sdk.operators.PingTensorTxOp(
-            app, sdk.CountCondition(app, 6), name="ping", allocator=pool, rows=8, columns=8
-        )
-        sink = operator(
-            sdk, ["in"], [], lambda self, i, o, c: log.append(list(i.receive("in")["tensor"].shape))
-        )
-        app.add_flow(ping, sink(app, name="sink"))
-
-    application(sdk, compose).run()
 
 
 @program
@@ -162,16 +81,6 @@ def a_tensor_ping_larger_than_a_block(sdk: SimpleNamespace, log: list) -> None:
         app.add_flow(ping, sdk.operators.PingTensorRxOp(app, name="sink"))
 
     application(sdk, compose).run()
-
-
-@program
-def tensor_pings_are_received(sdk: SimpleNamespace, log: list) -> None:
-    def compose(app: Any) -> None:
-        ping = sdk.operators.PingTensorTxOp(app, sdk.CountCondition(app, 3), name="ping", rows=2)
-        app.add_flow(ping, sdk.operators.PingTensorRxOp(app, name="sink"))
-
-    application(sdk, compose).run()
-    log.append("ended")
 
 
 # Memory.
@@ -187,17 +96,6 @@ def _ask(sdk: SimpleNamespace, body: Any) -> None:
         app.add_operator(asking(app, sdk.CountCondition(app, 1), pool, unbounded, name="asking"))
 
     application(sdk, compose).run()
-
-
-@program
-def what_a_pool_has_left(sdk: SimpleNamespace, log: list) -> None:
-    def body(pool: Any, unbounded: Any) -> None:
-        log.append([pool.block_size, [pool.is_available(size) for size in (1, 1023, 1024, 3073)]])
-        for _ in range(3):
-            pool.allocate(100, sdk.MemoryStorageType.SYSTEM)
-            log.append(pool.is_available(1))
-
-    _ask(sdk, body)
 
 
 @program
@@ -233,14 +131,6 @@ def a_freed_block_is_there_again(sdk: SimpleNamespace, log: list) -> None:
     _ask(sdk, body)
 
 
-@program
-def an_allocator_without_a_limit(sdk: SimpleNamespace, log: list) -> None:
-    def body(pool: Any, unbounded: Any) -> None:
-        log.append([unbounded.block_size, [unbounded.is_available(size) for size in (1, 10**12)]])
-
-    _ask(sdk, body)
-
-
 def _kept(sdk: SimpleNamespace, log: list, keep: int, **need: Any) -> None:
     """Send five tensors of a pool of three blocks to an operator that keeps the last ones."""
 
@@ -263,11 +153,6 @@ def _kept(sdk: SimpleNamespace, log: list, keep: int, **need: Any) -> None:
 
 
 @program
-def memory_comes_back_in_time(sdk: SimpleNamespace, log: list) -> None:
-    _kept(sdk, log, 1, min_blocks=1)
-
-
-@program
 def memory_that_does_not_come_back_ends_the_run(sdk: SimpleNamespace, log: list) -> None:
     _kept(sdk, log, 9, min_blocks=1)
 
@@ -278,14 +163,6 @@ def memory_is_asked_for_in_bytes(sdk: SimpleNamespace, log: list) -> None:
 
 
 # Recordings.
-
-
-def _record(sdk: SimpleNamespace, folder: str, messages: list[dict[str, Any]]) -> None:
-    def compose(app: Any) -> None:
-        source = sender(sdk, messages)(app, sdk.CountCondition(app, len(messages)), name="source")
-        app.add_flow(source, sdk.operators.VideoStreamRecorderOp(app, directory=folder, basename="clip"))
-
-    application(sdk, compose).run()
 
 
 def _replay(sdk: SimpleNamespace, log: list, folder: str, limit: int = 0, **params: Any) -> None:
@@ -305,63 +182,10 @@ def _put(folder: str, index: bytes = BY_HEADRACE_INDEX, entities: bytes = BY_HEA
 
 
 @program
-def the_bytes_of_a_recording(sdk: SimpleNamespace, log: list) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        _record(sdk, folder, RECORDED)
-        index = Path(folder, "clip.gxf_index").read_bytes()
-        entities = Path(folder, "clip.gxf_entities").read_bytes()
-    # The first of three numbers is the time of the recording.
-    log.append([line[1:] for line in struct.iter_unpack("<3Q", index)])
-    log.append([len(entities), hashlib.sha256(entities).hexdigest()])
-
-
-@program
-def a_recording_is_replayed(sdk: SimpleNamespace, log: list) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        _record(sdk, folder, RECORDED)
-        _replay(sdk, log, folder)
-
-
-@program
-def a_recording_made_by_headrace_is_replayed(sdk: SimpleNamespace, log: list) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        _put(folder)
-        _replay(sdk, log, folder)
-
-
-@program
-def a_recording_is_replayed_as_far_as_the_count(sdk: SimpleNamespace, log: list) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        _put(folder)
-        _replay(sdk, log, folder, count=2)
-
-
-@program
-def a_recording_is_repeated_as_far_as_the_count(sdk: SimpleNamespace, log: list) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        _put(folder)
-        _replay(sdk, log, folder, count=7, repeat=True)
-
-
-@program
-def a_repeated_recording_plays_until_nobody_takes_it(sdk: SimpleNamespace, log: list) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        _put(folder)
-        _replay(sdk, log, folder, limit=6, repeat=True)
-
-
-@program
 def a_recording_is_replayed_at_a_rate(sdk: SimpleNamespace, log: list) -> None:
     with tempfile.TemporaryDirectory() as folder:
         _put(folder)
         _replay(sdk, log, folder, realtime=True, frame_rate=200.0, count=3)
-
-
-@program
-def a_recording_cut_off_in_its_last_frame(sdk: SimpleNamespace, log: list) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        _put(folder, entities=BY_HEADRACE[:-1])
-        _replay(sdk, log, folder)
 
 
 @program

@@ -76,21 +76,6 @@ def test_ping(run: Run) -> None:
     assert run("ping_simple").printed == [f"Rx message value: {number}" for number in range(1, 11)]
 
 
-def test_ping_with_several_ports(run: Run) -> None:
-    printed = run("ping_multi_port").printed
-    assert [line for line in printed if line.startswith("Middle")] == [
-        f"Middle message received (count: {count})" for count in (1, 2, 3)
-    ]
-    received = [line for line in printed if line.startswith("Rx")]
-    assert len(received) == 3
-    # The middle operator changes the object that the receiver gets from the source, too.
-    assert received[1].startswith("Rx message received (count: 2, size: 2): [ValueData(9), ValueData(12), ")
-
-
-def test_ping_with_periods_and_schedulers(run: Run) -> None:
-    assert run("ping_periodic").printed == [f"Rx message value: {10 * number}" for number in range(1, 6)] * 3
-
-
 # Tensors.
 
 
@@ -104,33 +89,7 @@ def test_tensors_between_libraries(run: Run, library: str) -> None:
     ]
 
 
-def test_branches(run: Run) -> None:
-    assert run("multi_branch").printed == [
-        str({"image": 4 * n, "left": 4 * (n + 10), "renamed": 4 * (n + 100)}) for n in (1, 2, 3)
-    ]
-
-
 # Configuration.
-
-
-def test_an_operator_of_ones_own_with_a_configuration(run: Run) -> None:
-    ended = run("custom_operator")
-    keys, values, *_ = ended.printed
-    assert keys.endswith("3")
-    assert "'scale.factor'" in keys or "'scale'" in keys
-    assert values == "factor=0.5 labels=['a', 'b'] options={'depth': 3, 'exact': True} note=None"
-    assert [line for line in ended.printed if line.startswith("value")] == [
-        "value 1.0",
-        "value 2.0",
-        "value 3.0",
-    ]
-    assert ended.printed.count("stopped") == 1
-    assert "['source,scale,sink'] 1" in ended.printed
-    assert "Path 1: source,scale,sink" in ended.printed
-    assert "Number of messages: 3" in ended.printed
-    # What the SDK lets pass is told.
-    for word in ("unknown_key", "spare"):
-        assert word in ended.errors
 
 
 def test_another_configuration_by_the_command_line(run: Run, tmp_path: Path) -> None:

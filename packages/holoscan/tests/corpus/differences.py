@@ -8,21 +8,9 @@ from typing import Any
 ANY_ORDER = {
     "decorators.a_tensor_map_is_split",
     "decorators.several_results",
-    "flow_control.a_dynamic_flow_that_was_not_declared",
     "flow_control.a_list_of_dynamic_flows",
-    "flow_control.fork_and_join",
-    "flow_control.mixed_flows",
-    "flow_control.several_dynamic_flows_for_one_compute",
-    "parameters.names_of_operators_that_were_given_none",
     "pings.ping_thread_pools_from_a_list",
     "services.services_of_an_application_of_fragments",
-    "status.a_monitor_that_ends_itself",  # the others may be idle for as long between two messages
-}
-
-# Operators that look at the others now and then. How often they do depends on the time that the others take.
-ANY_COUNT = {
-    "status.a_controller_releases_another_operator": "controller",
-    "status.a_monitor_that_ends_itself": "monitor",
 }
 
 # Readers and writers in real time: which value is read when depends on the machine.
@@ -30,9 +18,6 @@ IN_REAL_TIME = {
     "buffers.a_fast_reader_of_an_asynchronous_buffer",
     "buffers.a_slow_reader_of_an_asynchronous_buffer",
 }
-
-# Programs that print when their condition is looked at: while nothing else is left, how often depends on the time.
-LOOKS = {"conditions.a_native_condition_is_evaluated_by_the_scheduler": ["update_state", "check"]}
 
 _NO_GPU = "without a GPU the SDK cannot do it; headrace simulates one"
 
@@ -71,10 +56,6 @@ DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
             "messages": {"source.output": _frames(2, 4, 6, 3, name="video")},
         },
         _NO_GPU,
-    ),
-    "applications.a_wrong_tensor_of_a_window": (
-        {"printed": ["refused at construction"], "raised": []},
-        "without Vulkan the SDK cannot import the operator; with it, it refuses at construction too",
     ),
     "applications.segmentation_of_scores": (
         {
@@ -141,47 +122,6 @@ DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
         {"printed": ["True"], "raised": [], "computes": {"op": 1}},
         _NO_GPU,
     ),
-    "conditions.a_period_by_its_forms": (
-        {"printed": [f"{kind} 20000000" for kind in ("str", "str", "int", "float", "timedelta")]},
-        "a text with a unit is a period, too",
-    ),
-    "conditions.a_batch_by_the_sum_over_ports": (
-        {
-            "printed": ["(1, 2) (1,)", "(3, 4) (2,)"],
-            "messages": {
-                "rx.in1": [[1, 2], [3, 4]],
-                "rx.in2": [[1], [2]],
-                "tx2.out": [1, 2],
-                "tx4.out": [1, 2, 3, 4],
-            },
-            "computes": {"rx": 2, "tx2": 2, "tx4": 4},
-        },
-        "a message goes as far as it can before the next source runs",
-    ),
-    "flow_control.no_dynamic_flow_at_all_ends_the_run": (
-        {"printed": ["I am here - tx"] * 2, "messages": {}, "computes": {"tx": 2}, "raised": []},
-        "the SDK's process dies",
-    ),
-    "buffers.several_emits_in_one_compute": (
-        {
-            "printed": ["(0, 1, 2)"],
-            "raised": [],
-            "computes": {"rx": 1, "tx": 1},
-            "messages": {"rx.in": [[0, 1, 2]], "tx.out": [0, 1, 2]},
-        },
-        "several emits in one compute are delivered, as far as the queue behind them has room",
-    ),
-    "conditions.conditions_of_an_operator": (
-        {"printed": ["['flag', 'once']"]},
-        "the condition of every operator is made when somebody asks for it",
-    ),
-    "subgraphs.an_unknown_interface_port": (
-        {
-            "computes": {"one_forwarding": 3},
-            "messages": {"one_forwarding.in": [1, 2, 3], "one_forwarding.out": [1, 2, 3]},
-        },
-        "an operator whose output is not connected runs",
-    ),
     "subgraphs.two_subgraphs_of_one_name": (
         {
             "computes": {"one_forwarding": 3, "three_forwarding": 3},
@@ -190,29 +130,6 @@ DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
             },
         },
         "an operator whose output is not connected runs",
-    ),
-    "errors.an_unconnected_output": (
-        {
-            "messages": {"other.out": [1], "rx.in": [1], "tx.out": [1, 1]},
-            "computes": {"other": 1, "rx": 1, "tx": 2},
-        },
-        "the operator runs; what it emits there is counted as dropped",
-    ),
-    "parameters.an_argument_that_is_any_object": (
-        {"printed": ["op thing"], "computes": {"op": 1}},
-        "every object can be an argument",
-    ),
-    "parameters.an_argument_that_is_none": (
-        {"printed": ["op None"], "computes": {"op": 1}},
-        "every object can be an argument, and so can None",
-    ),
-    "parameters.parameters_before_and_after_initialize": (
-        {"printed": ["init True", "before True", "after 4.5", "op 4.5"]},
-        "a parameter has its value from the constructor on",
-    ),
-    "status.the_asynchronous_condition_of_every_operator": (
-        {"printed": ["False", "start READY", "rx 1", "rx 2", "rx 3"]},
-        "the condition is there from the constructor on",
     ),
 }
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 FOLDER = Path(__file__).parent / "programs"
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 MANY = 500  # computes: more than any program needs
 
 Outcome = dict[str, Any]

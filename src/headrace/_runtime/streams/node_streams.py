@@ -30,6 +30,7 @@ from headrace._runtime.messages.ports import NOTHING, InputPort, has_other_recei
 from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
 from headrace._runtime.streams.lifetimes import Lifetimes, limit_of
 from headrace._runtime.streams.resends import Resends, holds_memory
+from headrace._runtime.streams.run_streams import synchronize
 from headrace.core.errors import StreamError
 from headrace.gpu.ambient import remember_stream, thread
 from headrace.gpu.lasting_stream import Current, LastingStream
@@ -279,7 +280,7 @@ class NodeStreams:
     def synchronize(self) -> None:
         """Wait until the operator's streams have finished all submitted work; release nothing."""
         for managed in self.used:
-            self.run.synchronize(managed)
+            synchronize(managed)
 
     def release(self) -> None:
         """Release all frames but those that the program holds, because the streams have finished."""
@@ -415,7 +416,8 @@ class NodeStreams:
             if default is not own:
                 default.wait(own.now())
                 self._use(default)
-        return _handle_of(own)
+        assert self._current is not None
+        return self._current.handle
 
     def received_streams(self, port: InputPort) -> list[Any]:
         """Return the handle of the stream of each message received at a port, or None if its sender has none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace import gpu
@@ -98,20 +98,16 @@ class RunStreams:
         self.lock = threading.RLock()
         # Streams that belong to no source, closed at the end.
         self.own_streams: list[Any] = []
-        self._several_devices: bool | None = None
-        self._has_device: bool | None = None
         # Restores the context that was current on the caller's thread when the run first used a device.
         self._caller = threading.get_ident()
         self._put_back: Callable[[], None] | None = None
         self._put_stream_back = remember_stream()
         self._stop_noticing: Callable[[], object] = bool
 
-    @property
+    @cached_property
     def has_device(self) -> bool:
         """Whether there is a device, real or simulated."""
-        if self._has_device is None:
-            self._has_device = active().has_devices
-        return self._has_device
+        return active().has_devices
 
     def open(self, operators: Iterable[Operator]) -> None:
         """Open the sources given to operators, which may create streams in advance, and notice a device."""
@@ -280,12 +276,10 @@ class RunStreams:
         """Whether operators may receive frames from other devices than their own."""
         return self.has_device and self.several_devices
 
-    @property
+    @cached_property
     def several_devices(self) -> bool:
         """Whether there is more than one device."""
-        if self._several_devices is None:
-            self._several_devices = len(gpu.Device.get_all_devices()) > 1
-        return self._several_devices
+        return len(gpu.Device.get_all_devices()) > 1
 
     def _remember_caller(self) -> None:
         if self._put_back is None and threading.get_ident() == self._caller:
@@ -296,14 +290,10 @@ class RunStreams:
         if threading.get_ident() == self._caller:
             self._put_stream_back()
 
-    def synchronize(self, managed: ManagedStream) -> None:
-        """Wait until a stream has finished all submitted work."""
-        _synchronize(managed)
-
     def finish(self) -> None:
         """Wait until every managed stream has finished; if one fails, the others are still waited for."""
         managed = (*self._managed.values(), *self._managed_defaults.values())
-        attempt_all(partial(_synchronize, stream) for stream in managed)
+        attempt_all(partial(synchronize, stream) for stream in managed)
 
     def close(self) -> None:
         """Return the streams, then the partitions they were on, and restore the device of the caller's thread."""
@@ -317,6 +307,7 @@ class RunStreams:
         attempt_all([stream.close for stream in own] + [lease.close for lease in reversed(leases.values())])
 
 
-def _synchronize(managed: ManagedStream) -> None:
+def synchronize(managed: ManagedStream) -> None:
+    """Wait until a stream has finished all submitted work."""
     with gpu.on_device(managed.device_id):  # the default stream belongs to the current context
         managed.stream.sync()

@@ -169,6 +169,7 @@ class RunPage(LiveServer):
                     "is_saturated": each.is_saturated,
                     "held": operator.frames_kept,
                     "faults": _faults_of(each),
+                    "latest": round(each.latest / 1e3, 1),
                     **dict(zip(("slice", "slice_index"), self._slices.of(operator), strict=True)),
                 }
                 for each, operator in zip(_in_order(recent, run), run.operators, strict=True)

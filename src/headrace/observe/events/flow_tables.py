@@ -75,7 +75,7 @@ class FlowTables:
             done = batch.done
             arrived = (_finished(_joined(ways), batch, done) for ways in found.values())
             flows = [each for each in arrived if len(each.compute)]
-        if operator.has_sent:
+        if operator.has_sent or operator.is_path:
             starts = (~has_received).nonzero()[0]
             if len(starts):
                 started = batch.started[starts, None]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from headrace.core import Flow, Graph, Scheduler
     from headrace.core import Operator as AnyOperator
+    from headrace.observe import DataFlowTracker
     from headrace.resources import ThreadPool
 
 
@@ -158,6 +159,14 @@ class Fragment(DeclaresFlows, ComposedFragment, ServiceHost, _Fragment):
             )
         super().__init__(app, name, *args, **kwargs)
         self._headrace.take_names(name)
+
+    def track(self, *args: Any, **options: Any) -> DataFlowTracker:
+        """Track the messages of every later run, and return the tracker."""
+        from headrace_holoscan.core.tracking import FlowTracker
+
+        tracker = FlowTracker(*args, **options)
+        tracker.attach(self)
+        return tracker
 
     def stop_execution(self, op_name: str = "") -> None:
         """Stop one operator, or the whole run; may be called from any thread."""

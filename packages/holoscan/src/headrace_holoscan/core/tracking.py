@@ -1,4 +1,8 @@
-"""Tracker: how long messages take, for an application or for each of its fragments."""
+"""Tracker: how long messages take, for an application or for each of its fragments.
+
+A message that is read again from an asynchronous buffer has a path of its own, as on the SDK: from ``tx_old``, if
+`tx` sent it. Its time begins here when it is read.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,39 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from headrace.core import IOSpec
 from headrace.observe import DataFlowTracker
 
 if TYPE_CHECKING:
     from headrace.observe import Flows, Path, RunInfo
 
 
-class PartTracker(DataFlowTracker):
+class FlowTracker(DataFlowTracker):
+    """The tracker of an application or a fragment."""
+
+    def begin(self, run: RunInfo) -> None:
+        """Let a path begin and end at an operator that only reads again."""
+        super().begin(run)
+        for one in run.operators:
+            if one.is_sink and _senders(one):
+                one.is_path = True
+
+    def _name(self, path: Path) -> str:
+        old = "".join(f"{sender}_old," for sender in _senders(path.operators[0]))
+        return old + super()._name(path)
+
+
+def _senders(operator: Any) -> list[str]:
+    """Return the operators behind the asynchronous buffers of an operator that receives from nothing else."""
+    declared = operator.node.operator
+    flows = declared._headrace.incoming
+    ports = declared.spec.every_input
+    latest = IOSpec.QueuePolicy.LATEST
+    found = [flow.source.name for flow in flows if latest in (flow.policy, ports[flow.input].policy)]
+    return found if len(found) == len(flows) else []
+
+
+class PartTracker(FlowTracker):
     """The tracker of one fragment of an application: the paths that end there, or leave it there."""
 
     spans_parts = False
@@ -107,7 +137,7 @@ class Tracker:
         app, (filename, buffered) = self._app, self._file
         app.compose_graph()
         if not app.fragment_graph.fragments:
-            tracker = DataFlowTracker(**self._options)
+            tracker: DataFlowTracker = FlowTracker(**self._options)
             tracker.attach(app)
             trackers = {"": tracker}
         else:

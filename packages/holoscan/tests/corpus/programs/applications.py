@@ -1,12 +1,10 @@
 """Programs in the shape of applications, on made-up data: frames in, a picture or numbers out."""
 
 import os
-from argparse import ArgumentParser
 
 import numpy as np
-from holoscan.conditions import BooleanCondition, CountCondition
+from holoscan.conditions import CountCondition
 from holoscan.core import Application, Operator, OperatorSpec
-from holoscan.gxf import Entity
 from holoscan.operators import (
     GXFCodeletOp,
     SegmentationPostprocessorOp,
@@ -21,8 +19,6 @@ from holoscan.resources import (
     RMMAllocator,
     UnboundedAllocator,
 )
-
-import holoscan as hs
 
 
 class FrameOp(Operator):
@@ -90,197 +86,6 @@ def record_and_replay():
 
     _record()
     print(sorted(name for name in os.listdir(".")))
-    _run(compose)
-
-
-def replay_by_a_configuration():
-    def compose(app):
-        video_dir = os.path.join(app.data, "racerx")
-        print(os.path.exists(video_dir))
-        replayer = VideoStreamReplayerOp(app, name="replayer", directory=app.data, **app.kwargs("replayer"))
-        app.add_flow(replayer, ShapeOp(app, name="shape"))
-
-    class App(Application):
-        def __init__(self, data):
-            super().__init__()
-            self.data = data
-
-    _record(5)
-    with open("app.yaml", "w") as file:
-        file.write("replayer:\n  basename: clip\n  realtime: false\n  repeat: true\n  count: 7\n")
-    App.compose = compose
-    app = App(".")
-    app.config("app.yaml")
-    app.run()
-
-
-def data_that_is_missing():
-    class App(Application):
-        def compose(self):
-            video_dir = os.path.join("nowhere", "endoscopy")
-            if not os.path.exists(video_dir):
-                raise ValueError(f"Could not find video data: {video_dir=}")
-
-    App().run()
-
-
-def a_source_by_an_option():
-    parser = ArgumentParser(description="Made-up application")
-    parser.add_argument("-s", "--source", choices=["v4l2", "replayer"], default="replayer")
-    parser.add_argument("-d", "--data", default="none")
-    parser.add_argument("-v", "--visualizer", action="store_true")
-    args = parser.parse_args([])
-
-    class App(Application):
-        def __init__(self, source="replayer", data="none"):
-            super().__init__()
-            self.name = "Made-up App"
-            self.source = source
-
-        def compose(self):
-            if self.source == "replayer":
-                source = FrameOp(self, CountCondition(self, 2), name="replayer", **self.kwargs("replayer"))
-            pool = UnboundedAllocator(self, name="pool")
-            stream_pool = CudaStreamPool(
-                self,
-                name="cuda_stream",
-                dev_id=0,
-                stream_flags=0,
-                stream_priority=0,
-                reserved_size=1,
-                max_size=5,
-            )
-            print(pool.name, stream_pool.name)
-            self.add_flow(source, ShapeOp(self, name="viz"), {("output", "in")})
-
-    app = App(args.source, args.data)
-    app.run()
-
-
-def preprocess_infer_and_postprocess_in_python():
-    class PreprocessOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.input("input_tensor")
-            spec.output("output_tensor")
-            spec.param("scale", 255.0)
-
-        def compute(self, op_input, op_output, context):
-            frame = np.asarray(op_input.receive("input_tensor").get(""))
-            entity = Entity(context)
-            entity.add(hs.as_tensor((frame / self.scale).astype(np.float32)[None]), "source_video")
-            op_output.emit(entity, "output_tensor")
-
-    class ModelOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.input("in")
-            spec.output("transmitter")
-
-        def compute(self, op_input, op_output, context):
-            batch = np.asarray(op_input.receive("in")["source_video"])
-            op_output.emit({"scores": batch.mean(axis=(1, 2))}, "transmitter")
-
-    class PostprocessOp(Operator):
-        def __init__(self, *args, label_dict=None, **kwargs):
-            self.label_dict = label_dict or {}
-            super().__init__(*args, **kwargs)
-
-        def setup(self, spec: OperatorSpec):
-            spec.input("in")
-            spec.output("outputs")
-
-        def compute(self, op_input, op_output, context):
-            scores = np.asarray(op_input.receive("in")["scores"])
-            best = int(scores.argmax())
-            op_output.emit(
-                {"label": self.label_dict[best], "score": round(float(scores.max()), 6)}, "outputs"
-            )
-
-    class EndOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.input("in")
-
-        def compute(self, op_input, op_output, context):
-            print(op_input.receive("in"))
-
-    def compose(app):
-        source = FrameOp(app, CountCondition(app, 3), name="source")
-        pre, model = PreprocessOp(app, name="pre"), ModelOp(app, name="model")
-        post = PostprocessOp(app, label_dict={0: "red", 1: "green", 2: "blue"}, name="post")
-        app.add_flow(source, pre)
-        app.add_flow(pre, model, {("", "in")})
-        app.add_flow(model, post, {("transmitter", "in")})
-        app.add_flow(post, EndOp(app, name="viz"))
-
-    _run(compose)
-
-
-def a_source_that_ends_with_its_file():
-    class FileOp(Operator):
-        def __init__(self, fragment, *args, lines=(), **kwargs):
-            self.lines = iter(lines)
-            super().__init__(fragment, *args, **kwargs)
-
-        def setup(self, spec: OperatorSpec):
-            spec.output("out")
-
-        def compute(self, op_input, op_output, context):
-            line = next(self.lines, None)
-            if line is None:
-                self.conditions["running"].disable_tick()
-                return
-            op_output.emit(line, "out")
-
-    class CountWordsOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.input("in")
-
-        def start(self):
-            self.words = 0
-
-        def compute(self, op_input, op_output, context):
-            self.words += len(op_input.receive("in").split())
-
-        def stop(self):
-            print("words", self.words)
-
-    def compose(app):
-        running = BooleanCondition(app, name="running", enable_tick=True)
-        lines = ["a line of words", "and one more", "end"]
-        app.add_flow(FileOp(app, running, lines=lines, name="file"), CountWordsOp(app, name="count"))
-
-    _run(compose)
-
-
-def detections_as_plain_objects():
-    class DetectOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.input("image")
-            spec.output("boxes")
-            spec.output("count")
-
-        def compute(self, op_input, op_output, context):
-            frame = np.asarray(op_input.receive("image")["video"])
-            value = int(frame[0, 0, 0])
-            boxes = [(n, n, n + 2, n + 2) for n in range(value)]
-            op_output.emit(boxes, "boxes")
-            op_output.emit(len(boxes), "count")
-
-    class OverlayOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.param("labels", kind="receivers")
-            spec.input("frame")
-
-        def compute(self, op_input, op_output, context):
-            boxes, count = op_input.receive("labels")
-            print(count, boxes, sorted(op_input.receive("frame")))
-
-    def compose(app):
-        source = FrameOp(app, CountCondition(app, 2), tensor_name="video", name="source")
-        detect, overlay = DetectOp(app, name="detect"), OverlayOp(app, name="overlay")
-        app.add_flow(source, detect, {("output", "image")})
-        app.add_flow(detect, overlay, {("boxes", "labels"), ("count", "labels")})
-        app.add_flow(source, overlay, {("", "frame")})
-
     _run(compose)
 
 
@@ -354,18 +159,6 @@ def frames_into_a_window():
 
     _run(compose)
     print("ended")
-
-
-def a_wrong_tensor_of_a_window():
-    from holoscan.operators import HolovizOp
-
-    def compose(app):
-        try:
-            HolovizOp(app, name="holoviz", tensors=[{"name": "video", "type": "colour"}])
-        except Exception:
-            print("refused at construction")
-
-    _run(compose)
 
 
 def segmentation_of_scores():

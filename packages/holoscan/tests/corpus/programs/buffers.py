@@ -2,9 +2,8 @@
 
 from holoscan.conditions import CountCondition, PeriodicCondition
 from holoscan.core import Application, ConditionType, IOSpec, Operator, OperatorSpec
-from holoscan.operators import PingRxOp, PingTxOp
 from holoscan.resources import ManualClock
-from holoscan.schedulers import EventBasedScheduler, GreedyScheduler
+from holoscan.schedulers import GreedyScheduler
 
 
 class TxOp(Operator):
@@ -62,15 +61,6 @@ def a_slow_reader_of_an_asynchronous_buffer():
     _rates(20, 100, 20, 5, connect)
 
 
-def an_asynchronous_buffer_ping():
-    def compose(app):
-        tx = PingTxOp(app, CountCondition(app, 5), name="tx")
-        rx = PingRxOp(app, CountCondition(app, 5), name="rx")
-        app.add_flow(tx, rx, IOSpec.ConnectorType.ASYNC_BUFFER)
-
-    _run(compose)
-
-
 def connectors_with_a_capacity():
     class LongOp(Operator):
         def setup(self, spec: OperatorSpec):
@@ -85,32 +75,6 @@ def connectors_with_a_capacity():
         app.add_flow(TxOp(app, CountCondition(app, 6), name="tx"), LongOp(app, name="rx"))
 
     _run(compose)
-
-
-def a_batch_in_a_long_queue():
-    class BatchOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.input("in", size=3)
-
-        def compute(self, op_input, op_output, context):
-            print(op_input.receive("in"))
-
-    def compose(app):
-        app.add_flow(TxOp(app, CountCondition(app, 7), name="tx"), BatchOp(app, name="rx"))
-
-    _run(compose)
-
-
-def a_dropping_queue_behind_a_waiting_producer():
-    class PopOp(RxOp):
-        def setup(self, spec: OperatorSpec):
-            spec.input("in", policy=IOSpec.QueuePolicy.POP)
-
-    def compose(app):
-        tx = TxOp(app, CountCondition(app, 5), PeriodicCondition(app, 10_000_000), name="tx")
-        app.add_flow(tx, PopOp(app, PeriodicCondition(app, 35_000_000), name="rx"))
-
-    _run(compose, manual=True)
 
 
 def _dropping(policy):
@@ -137,25 +101,6 @@ def the_newest_is_dropped():
     _dropping(IOSpec.QueuePolicy.REJECT)
 
 
-def a_full_queue_is_a_fault():
-    try:
-        _dropping(IOSpec.QueuePolicy.FAULT)
-    except RuntimeError:
-        print("RuntimeError")
-
-
-def a_full_queue_without_a_policy():
-    class FreeOp(TxOp):
-        def setup(self, spec: OperatorSpec):
-            spec.output("out").condition(ConditionType.NONE)
-
-    def compose(app):
-        tx = FreeOp(app, CountCondition(app, 6), PeriodicCondition(app, 10_000_000), name="tx")
-        app.add_flow(tx, RxOp(app, PeriodicCondition(app, 35_000_000), name="rx"))
-
-    _run(compose, manual=True)
-
-
 def queue_policies_of_an_operator():
     def compose(app):
         tx, rx = TxOp(app, CountCondition(app, 3), name="tx"), RxOp(app, name="rx")
@@ -166,22 +111,6 @@ def queue_policies_of_an_operator():
         except RuntimeError:
             print("RuntimeError")
         app.add_flow(tx, rx)
-
-    _run(compose)
-
-
-def any_size_in_the_order_of_the_flows():
-    class GatherOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.input("receivers", size=IOSpec.ANY_SIZE)
-
-        def compute(self, op_input, op_output, context):
-            print(op_input.receive("receivers"))
-
-    def compose(app):
-        rx = GatherOp(app, name="rx")
-        for n in (3, 1, 2):
-            app.add_flow(TxOp(app, CountCondition(app, n), name=f"tx{n}"), rx, {("", "receivers")})
 
     _run(compose)
 
@@ -198,34 +127,6 @@ def any_size_without_a_condition_waits():
         rx = GatherOp(app, name="rx")
         for n in (2, 3):
             app.add_flow(TxOp(app, CountCondition(app, n), name=f"tx{n}"), rx, {("out", "receivers")})
-
-    _run(compose)
-
-
-def a_message_as_a_tuple_of_one():
-    class MultiOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.input("in")
-
-        def compute(self, op_input, op_output, context):
-            print(op_input.receive("in", kind="multi"))
-
-    def compose(app):
-        app.add_flow(TxOp(app, CountCondition(app, 2), name="tx"), MultiOp(app, name="rx"))
-
-    _run(compose)
-
-
-def a_batch_one_by_one():
-    class SingleOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.input("in", size=2)
-
-        def compute(self, op_input, op_output, context):
-            print(op_input.receive("in", kind="single"), op_input.receive("in", kind="single"))
-
-    def compose(app):
-        app.add_flow(TxOp(app, CountCondition(app, 4), name="tx"), SingleOp(app, name="rx"))
 
     _run(compose)
 
@@ -247,25 +148,6 @@ def facts_of_ports():
         op = FactsOp(app, name="facts")
         app.add_flow(TxOp(app, CountCondition(app, 2), name="tx"), op, {("out", "in")})
         app.add_flow(op, RxOp(app, name="rx"))
-
-    _run(compose)
-
-
-def several_emits_in_one_compute():
-    class BurstOp(TxOp):
-        def setup(self, spec: OperatorSpec):
-            spec.output("out", size=3)
-
-        def compute(self, op_input, op_output, context):
-            for n in range(3):
-                op_output.emit(n, "out")
-
-    class BatchOp(RxOp):
-        def setup(self, spec: OperatorSpec):
-            spec.input("in", size=3)
-
-    def compose(app):
-        app.add_flow(BurstOp(app, CountCondition(app, 1), name="tx"), BatchOp(app, name="rx"))
 
     _run(compose)
 
@@ -292,27 +174,8 @@ def receivers_and_transmitters():
     _run(compose)
 
 
-def a_branch_of_unequal_rates():
-    class FastOp(RxOp):
-        def compute(self, op_input, op_output, context):
-            op_input.receive("in")
-
-    class DropOp(RxOp):
-        def setup(self, spec: OperatorSpec):
-            spec.input("in", policy=IOSpec.QueuePolicy.POP)
-
-        def compute(self, op_input, op_output, context):
-            op_input.receive("in")
-
-    def compose(app):
-        tx = TxOp(app, CountCondition(app, 4), PeriodicCondition(app, 10_000_000), name="tx")
-        app.add_flow(tx, FastOp(app, name="fast"))
-        app.add_flow(tx, DropOp(app, name="drop"))
-
-    class App(Application):
-        pass
-
-    App.compose = compose
-    app = App()
-    app.scheduler(EventBasedScheduler(app, worker_thread_number=2, stop_on_deadlock=True))
-    app.run()
+def a_full_queue_is_a_fault():
+    try:
+        _dropping(IOSpec.QueuePolicy.FAULT)
+    except RuntimeError:
+        print("RuntimeError")

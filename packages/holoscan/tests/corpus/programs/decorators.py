@@ -66,17 +66,6 @@ def a_bare_decorator():
     _run(compose)
 
 
-def a_generator_is_a_source_that_ends():
-    @create_op(outputs="out")
-    def numbers(count=3):
-        yield from range(count)
-
-    def compose(app):
-        app.add_flow(numbers(app, name="numbers", count=4), PrintOp(app, name="sink"), {("out", "in")})
-
-    _run(compose)
-
-
 def keywords_fill_arguments():
     @create_op(inputs="value", outputs="out")
     def scale(value, factor, offset=1):
@@ -218,17 +207,6 @@ def several_results():
         app.add_flow(tx, PrintOp(app, name="b"), {("second", "in")})
 
     _run(compose)
-
-
-def facts_of_an_operator_that_is_a_function():
-    @create_op(
-        inputs=(Input("x", arg_map="first"), "second"), outputs=("a", Output("b", tensor_names=("c", "d")))
-    )
-    def change(first, second):
-        return first, second
-
-    operator = change(Application(), name="change")
-    print(operator.input_mappings, operator.output_tensor_map)
 
 
 def a_tuple_of_another_length_than_the_outputs():

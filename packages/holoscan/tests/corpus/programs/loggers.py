@@ -1,7 +1,5 @@
 """Programs that log."""
 
-import os
-
 from holoscan.conditions import CountCondition
 from holoscan.core import Application, DataFlowMetric, Fragment, Operator, OperatorSpec, Tracker
 from holoscan.data_loggers import (
@@ -69,27 +67,9 @@ def levels_of_the_log():
         print("TypeError")
 
 
-def the_environment_decides_the_level():
-    os.environ["HOLOSCAN_LOG_LEVEL"] = "ERROR"
-    set_log_level(LogLevel.DEBUG)
-    print(log_level().name)
-
-
 def patterns_of_the_log():
     for pattern in ("SHORT", "DEFAULT", "LONG", "FULL", "%v"):
         print(set_log_pattern(pattern))
-
-
-def a_program_that_sets_the_level_first():
-    set_log_level(LogLevel.ERROR)
-    ChainApp().run()
-
-
-def a_console_logger():
-    app = ChainApp()
-    app.add_data_logger(BasicConsoleLogger(app, name="console", log_metadata=False))
-    print(len(app.data_loggers))
-    app.run()
 
 
 def a_console_logger_with_its_serializer():
@@ -137,13 +117,6 @@ def figures_of_a_tracker():
             tracker.get_metric(metric=DataFlowMetric.NUM_SRC_MESSAGES),
         )
         print(tracker.get_metric("no,path", DataFlowMetric.AVG_E2E_LATENCY))
-
-
-def a_tracker_of_the_application_itself():
-    app = ChainApp()
-    tracker = app.track(0, 0, 0)
-    app.run()
-    print(tracker.get_num_paths(), tracker.get_metric("tx,mx,rx", DataFlowMetric.NUM_DST_MESSAGES))
 
 
 class _Source(Fragment):

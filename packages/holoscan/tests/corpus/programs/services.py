@@ -22,10 +22,6 @@ class CounterService(DefaultFragmentService):
         self.value = value
 
 
-class OtherService(DefaultFragmentService):
-    pass
-
-
 class TableResource(Resource):
     def __init__(self, fragment, *args, value=0, **kwargs):
         self.value = value
@@ -58,74 +54,6 @@ def _once(app, body):
             body(self)
 
     app.add_operator(OnceOp(app, CountCondition(app, 1), name="once"))
-
-
-def a_service_that_two_operators_share():
-    class AddOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.output("out")
-
-        def compute(self, op_input, op_output, context):
-            service = self.service(CounterService)
-            service.value += 1
-            op_output.emit(service.value, "out")
-
-    class LookOp(Operator):
-        def setup(self, spec: OperatorSpec):
-            spec.input("in")
-
-        def compute(self, op_input, op_output, context):
-            print(op_input.receive("in"), self.service(CounterService).value)
-
-    def compose(app):
-        app.register_service(CounterService(10))
-        app.add_flow(AddOp(app, CountCondition(app, 3), name="add"), LookOp(app, name="look"))
-
-    app = _run(compose)
-    print(app.service(CounterService).value)
-
-
-def services_by_their_ids():
-    def compose(app):
-        app.register_service(CounterService(1))
-        app.register_service(CounterService(2), "second")
-        app.register_service(CounterService(3), id="third")
-
-        def body(op):
-            print([op.service(CounterService, name).value for name in ("", "second", "third")])
-            print(op.service(CounterService, "fourth"), op.service(OtherService))
-            print(op.fragment.service(CounterService, id="third").value)
-
-        _once(app, body)
-
-    _run(compose)
-
-
-def a_service_registered_twice():
-    def compose(app):
-        print(app.register_service(CounterService(1)), app.register_service(CounterService(2)))
-        _once(app, lambda op: print(op.service(CounterService).value))
-
-    _run(compose)
-
-
-def a_service_in_initialize():
-    class EarlyOp(Operator):
-        def initialize(self):
-            super().initialize()
-            print("initialize", self.service(CounterService).value)
-
-        def start(self):
-            print("start", self.service(CounterService).value)
-
-        def compute(self, op_input, op_output, context):
-            print("compute", self.service(CounterService).value)
-
-    def compose(app):
-        app.register_service(CounterService(7))
-        app.add_operator(EarlyOp(app, CountCondition(app, 1), name="early"))
-
-    _run(compose)
 
 
 def a_resource_as_a_service():
