@@ -41,6 +41,7 @@ def test_what_is_no_size_is_refused(value: Any) -> None:
 def test_a_size_that_is_too_small_is_refused() -> None:
     with pytest.raises(ValueError, match="block_size must be at least 1 B, not 0"):
         byte_size(0, "block_size", 1)
+    assert byte_size(1, "block_size", 1) == 1
 
 
 def test_sizes_are_written_as_people_read_them() -> None:

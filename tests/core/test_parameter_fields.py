@@ -87,6 +87,18 @@ def test_subclasses_inherit_fields_and_add_some_and_change_defaults() -> None:
     assert "note" not in free.spec.params
 
 
+def test_the_fields_of_base_classes_come_first_and_a_subclass_may_set_other_limits() -> None:
+    @declared
+    class Narrow(Scale):
+        first: int = 1
+        limit: int | None = parameter(default=3, maximum=5)
+
+    narrow = Narrow(Application(), must=1)
+    assert list(narrow.spec.params) == ["factor", "mode", "places", "limit", "must", "first"]
+    with pytest.raises(ParameterError, match="'limit' of operator 'narrow' must be at most 5, not 6"):
+        narrow.add_arg(limit=6)
+
+
 def test_parameter_is_enough_without_the_decorator() -> None:
     class Least(Condition):
         least: int = parameter(default=2, minimum=1)

@@ -200,3 +200,10 @@ def test_nor_is_it_if_the_environment_sets_it(monkeypatch: pytest.MonkeyPatch) -
 
     run(compose)
     assert periods == [1]
+
+
+def test_the_bounds_are_allowed_and_what_is_beyond_them_is_not() -> None:
+    assert [whole_number(number, "size", 1, 3) for number in (1, 2, 3)] == [1, 2, 3]
+    for number in (0, 4):
+        with pytest.raises(ValueError, match=f"size must be from 1 to 3, not {number}"):
+            whole_number(number, "size", 1, 3)
