@@ -59,6 +59,7 @@ def count(frame, event, argument):
     return count
 
 app = Chain([])
+sys._getframe().f_trace_opcodes = True  # before the first trace function is set, or Python 3.12 reports none
 threading.settrace(count)
 sys.settrace(count)
 app.run()
