@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -52,10 +53,13 @@ sys.exit(pytest.main(["tests/gpu", "--collect-only", "-qq", "-p", "no:cacheprovi
 """
 
 
-def test_the_tests_of_a_gpu_are_collected_without_any_extra() -> None:
+@pytest.mark.parametrize("device", ["sim", "cuda"])
+def test_the_tests_of_a_gpu_are_collected_without_any_extra(device: str) -> None:
+    """Those in `tests/gpu/real` too, and on a machine without a GPU."""
     done = subprocess.run(
         [sys.executable, "-c", COLLECT, *NAMES, *OF_EXTRAS],
         cwd=TESTS.parent,
+        env={**os.environ, "HEADRACE_DEVICE": device},
         capture_output=True,
         text=True,
         timeout=PATIENCE,

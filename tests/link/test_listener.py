@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -352,6 +352,30 @@ def test_a_closed_listener_says_so_to_those_who_wait(listener):
     with pytest.raises(LinkError, match="the listener is closed"):
         listener.expect(PURPOSE)
     listener.close()
+
+
+def test_a_listener_that_is_closed_in_a_handshake_gives_nobody_the_connection():
+    asked, goes_on, taken = threading.Event(), threading.Event(), []
+
+    def find_taker(purpose: Purpose) -> Callable[[Carrier], None]:
+        asked.set()
+        goes_on.wait(PATIENCE)
+        return taken.append
+
+    def come() -> None:
+        with pytest.raises(LinkError):
+            connect(listener.address, PURPOSE, TOKEN, seconds=PATIENCE)
+
+    listener = Listener(listen(), token=TOKEN, find_taker=find_taker)
+    threads = [threading.Thread(target=come), threading.Thread(target=listener.close)]
+    threads[0].start()
+    assert asked.wait(PATIENCE)
+    threads[1].start()
+    wait_until(listener._closing.is_set, "it is being closed")
+    goes_on.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert taken == []
 
 
 def test_a_listener_leaves_nothing_behind(encrypted):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime import IN_LOOP, NONE_LEFT, STARVED, STUCK
+from headrace._runtime import FED_BEFORE, IN_LOOP, NONE_LEFT, STARVED, STUCK
 from headrace.core.errors import DigestError, PartLost, PeerLost
 from headrace.core.failures import Failure
 from headrace.core.outcome import EndedBy, Outcome
@@ -60,6 +60,15 @@ def ended(by: EndedBy = EndedBy.FINISHED, error: BaseException | None = None) ->
 def test_who_waits_for_room_at_one_that_has_ended_goes_on_before_the_run_ends() -> None:
     reports = {"a": IdleReport(stage=STUCK), "b": IdleReport(stage=NONE_LEFT)}
     assert decide(reports) == {"a": EndIdle(STUCK)}
+
+
+@pytest.mark.parametrize(
+    ("stage", "told"),
+    [(STUCK, "ab"), (STARVED, "abc"), (FED_BEFORE, "a"), (IN_LOOP, "a"), (NONE_LEFT, "abc")],
+)
+def test_one_operator_ends_at_a_time_where_the_others_may_then_go_on(stage: int, told: str) -> None:
+    reports = {part: IdleReport(stage=stage) for part in "ab"} | {"c": IdleReport(stage=NONE_LEFT)}
+    assert decide(reports) == {part: EndIdle(stage) for part in told}
 
 
 def test_processes_leave_when_all_have_reported() -> None:
@@ -245,7 +254,7 @@ def test_processes_may_be_silent_before_their_run_and_while_the_driver_is_stoppe
 
 def test_a_process_that_is_frozen_while_it_starts_is_given_up_and_named() -> None:
     made = supervisor(b="restart")
-    made.beat("b", 0.0)  # a board on which nothing was noted
+    made.beat("b", 0.0)  # nothing was heard of it
     assert made.next_time() is None
     for name in "abc":
         made.beat(name, 10.0)

@@ -121,6 +121,14 @@ CAUSES = [
         seeds=300,
     ),
     _cause(
+        "after a change, producers of a queue do not share its room again",
+        "_runtime.lifecycle.changes",
+        "    share_rooms(sharing)\n",
+        "    pass\n",
+        of_stage="several flows, one queue",
+        of_run="changes",
+    ),
+    _cause(
         "a full queue that refuses the newest drops the oldest",
         "_runtime.messages.queue",
         "if self.policy is _POP or self.policy is _LATEST:\n            self.add(item)",

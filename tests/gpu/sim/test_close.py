@@ -218,3 +218,24 @@ Finalized("while it runs")
 kept = Finalized("at the end")
 """
     assert output_of("-c", code) == "while it runs True\nat the end False\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_of_a_callback_is_reported_and_the_others_are_called(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", lambda told: reported.append(told.exc_value))
+    told: list[Exception | None] = []
+
+    def fails(error: Exception | None) -> None:
+        raise ValueError("of the program")
+
+    with sim.Machine("h200", time=kind):
+        sim.Device(0).set_current()
+        stream = sim.Device(0).create_stream()
+        sim.launch(stream, ONE_BLOCK, LONG)
+        for callback in (fails, told.append):
+            gpu.when_done(stream, callback)
+    assert [str(error) for error in reported] == ["of the program"]
+    assert [type(error) for error in told] == [sim.CUDAError]

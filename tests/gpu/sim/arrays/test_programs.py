@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -29,6 +32,8 @@ def test_a_program_that_was_written_for_numpy_and_cupy_runs(machine: sim.Machine
 
 
 EXPRESSIONS = """
+m.arange(9).reshape(3, 3)[m.asarray(1)]; m.arange(9).reshape(3, 3)[m.asarray([[0, 1], [1, 2], [2, 0]])];
+m.arange(9).reshape(3, 3)[m.asarray([2, 0, 1]), 1:]; m.arange(27).reshape(3, 3, 3)[:, m.asarray([[0, 1, 2]])];
 m.searchsorted(m.arange(5), 3); m.searchsorted(m.arange(5), m.asarray([2.5,1]), side="right");
 m.maximum(m.arange(5)-2, 0); m.sum([1,2,3]); m.dot([1,2],[3,4]); m.linspace(0,1); m.logspace(0,2,5);
 m.arange(0,1,0.1); m.zeros((2,3)).shape; m.zeros_like(m.ones((2,2)), dtype=m.int8); m.full((2,),3.5);
@@ -85,3 +90,12 @@ def test_what_people_write_means_what_it_means_in_numpy(machine: sim.Machine) ->
         code = compile(written.strip(), written, "eval")
         compare(lambda m, code=code: eval(code, {"m": m}), xp)  # type: ignore[misc]
     assert f"{xp.arange(4.0)[2]:.1f}" == "2.0"
+
+
+def test_a_copy_by_pickle_and_deepcopy_is_an_array_with_the_same_values(machine: sim.Machine) -> None:
+    array = xp.reshape(xp.arange(6), (2, 3))[:, ::2]
+    for copied in (pickle.loads(pickle.dumps(array)), copy.deepcopy({"it": array})["it"]):
+        assert type(copied) is xp.ndarray
+        assert copied.get().tolist() == [[0, 2], [3, 5]]
+        copied[0, 0] = 9
+    assert array[0, 0].get() == 0

@@ -26,7 +26,7 @@ nanargmin nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod nanqua
 pad partition percentile polyval ptp quantile select sinc trapezoid tri tril_indices triu_indices unravel_index
 unwrap vander vstack
 """
-_DRAWN = "choice exponential integers normal permutation poisson rand randint randn random uniform"
+_DRAWN = "choice integers normal permutation poisson rand randint randn random standard_normal uniform"
 _OF_TYPES = "complexfloating dtype floating inexact integer issubdtype ndim number shape size"
 _WAITING = "argwhere bincount flatnonzero intersect1d setdiff1d union1d unique"
 
@@ -121,6 +121,7 @@ def add_methods(known: dict[str, Any]) -> None:
     methods["flatten"] = lambda self: creation.asarray(ravel(self), copy=True)
     methods["fill"] = lambda self, value: self.__setitem__(..., value)
     methods["item"] = lambda self, *at: self.get().item(*at)
+    methods["__reduce__"] = lambda self: (creation.asarray, (self.get(),))
     methods["tolist"] = lambda self: self.get().tolist()
     methods["__format__"] = lambda self, form: format(self.get()[()], form)
     for name, method in methods.items():

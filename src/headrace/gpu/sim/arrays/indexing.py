@@ -106,8 +106,7 @@ def _template(view: work.View, parts: tuple[Any, ...]) -> tuple[_Template, list[
         """Return how many dimensions a part indexes."""
         if part is None or part is Ellipsis or isinstance(part, bool | np.bool_):
             return 0
-        is_mask = isinstance(part, Stored) and part._view.dtype == np.bool_
-        return part._view.ndim if is_mask else 1
+        return part._view.ndim if isinstance(part, Stored) and part._view.dtype == np.bool_ else 1
 
     template: list[Any] = []
     indices: list[Stored] = []
@@ -118,12 +117,12 @@ def _template(view: work.View, parts: tuple[Any, ...]) -> tuple[_Template, list[
     for part in parts:
         if isinstance(part, Stored):
             dtype, extent = part._view.dtype, view.shape[dimension : dimension + width(part)]
-            fits = all(one in (own, 0) for one, own in zip(part._view.shape, extent, strict=True))
-            if dtype == np.bool_ and not fits:
-                raise IndexError(f"a mask of shape {part._view.shape} does not fit to extents of {extent}")
+            is_mask, given = dtype == np.bool_, part._view.shape
+            if is_mask and any(one not in (own, 0) for one, own in zip(given, extent, strict=True)):
+                raise IndexError(f"a mask of shape {given} does not fit to extents of {extent}")
             if dtype.kind not in "biu":
                 raise IndexError(f"an index is an integer or a boolean, not {dtype}")
-            template.append(("mask", len(indices)) if dtype == np.bool_ else ("at", len(indices), extent[0]))
+            template.append(("mask", len(indices)) if is_mask else ("at", len(indices), extent[0]))
             indices.append(part)
         elif isinstance(part, slice):
             template.append(("slice", part.start, part.stop, part.step))
