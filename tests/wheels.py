@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[1]
 # What tests of the public interface read besides themselves. The package itself stays behind.
 READ = (
     *("conftest.py", "pyproject.toml", "README.md", "examples", "docs", "benchmarks"),
-    *("packages/__init__.py", "packages/holoscan/__init__.py"),
+    *("packages/__init__.py", "packages/holoscan/__init__.py", "packages/holoscan/pyproject.toml"),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md"),
 )
 SUITES = ("tests", "packages/holoscan/tests")
 
@@ -30,6 +31,8 @@ def copy_suite(folder: Path) -> list[Path]:
 
 def is_public(path: Path) -> bool:
     """Return whether a file of tests uses public modules alone, and nothing of the checkout."""
+    if path.parent == ROOT / "tests":  # these are about the repository
+        return False
     text = path.read_text()
     if "mypyc" in text or '"src"' in text or '"Makefile"' in text or '"CONTRIBUTING.md"' in text:
         return False

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import COMMANDS, main, make_parser
+from headrace.extras import installing
 from tests.harness import PATIENCE
 
 
@@ -89,4 +90,4 @@ def test_without_shtab_the_command_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 1
-    assert "needs shtab; pip install '.[completion]'" in capsys.readouterr().err
+    assert f"needs shtab; {installing('completion')}" in capsys.readouterr().err

@@ -239,7 +239,7 @@ def test_a_page_that_was_asked_for_needs_its_library(
     view([IMAGE])
     assert "shows nothing: aiohttp is needed" in caplog.text
     monkeypatch.setenv("HEADRACE_VIEW", "page")
-    with pytest.raises(ImportError, match=r"aiohttp is needed .* pip install '\.\[view\]'"):
+    with pytest.raises(ImportError, match=r"aiohttp is needed .* pip install '(?:\.|headrace)\[view\]'"):
         view([IMAGE])
 
 

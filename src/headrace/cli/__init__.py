@@ -3,11 +3,8 @@
 examples:
   headrace run app.py --count 100             end each source after 100 computes
   headrace run app.py --device sim -- --fast  words after -- are the program's own
-  headrace graph app.py -o app.svg            draw the program
-  headrace run --help                         every option of one command
 
-exit status: 0 success, 1 the program or the command failed, 2 wrong usage, 3 a run starved,
-130 Ctrl-C, 143 SIGTERM; a program that exits by itself keeps its own status
+exit status: 0 success, 1 failed, 2 wrong usage, 3 starved, 130 Ctrl-C, 143 SIGTERM
 """
 
 # Each command is a module with two functions, `add_arguments(parser)` and `main(options) -> int`, listed in
