@@ -64,9 +64,7 @@ def test_bandwidth_that_slices_share_is_part_of_the_prediction() -> None:
     quiet = predict(measured, layout, target).value
     one = measured.operators["net"]
     slower = OperatorTimes(one.host, one.curve, one.rate, inflation=1.5)
-    busy = Measured(
-        measured.device, ALL, SIZES, {**measured.operators, "net": slower}, measured.flows, measured.overhead
-    )
+    busy = Measured(measured.device, ALL, SIZES, {**measured.operators, "net": slower}, measured.flows)
     assert predict(busy, layout, target).value > 1.3 * quiet
 
 

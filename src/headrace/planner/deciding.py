@@ -220,7 +220,6 @@ def _alone(measured: Measured, layout: Layout, target: Target) -> float:
         measured.sizes,
         {name: one for name, one in measured.operators.items() if name in own},
         [flow for flow in measured.flows if own.issuperset(flow)],
-        measured.overhead,
     )
     return predict(only, layout, target).value
 

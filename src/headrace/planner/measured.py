@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,6 @@ class OperatorTimes:
     variation
         The squared coefficient of variation of the intervals between its computes: 0 for a clock, about 1 for
         arrivals at random.
-    copies
-        The share of its time on the device that copies take, which need no SMs.
     is_capturable
         Whether it says ``capturable = True``.
     inflation
@@ -84,7 +82,6 @@ class OperatorTimes:
     rate: float
     period: float | None = None
     variation: float = 0.0
-    copies: float = 0.0
     is_capturable: bool = False
     inflation: float = 1.0
 
@@ -118,8 +115,6 @@ class Measured:
     sizes: Sequence[int]
     operators: Mapping[str, OperatorTimes]
     flows: Sequence[tuple[str, str]]
-    overhead: Times = field(default=NOTHING)
-    """The host's time between the end of a compute and the beginning of the next one on its way."""
 
     def behind(self, name: str) -> list[str]:
         """Return the operators that receive from one."""

@@ -125,9 +125,9 @@ def _latency(measured: Measured, layout: Layout, path: Sequence[str]) -> Times:
         one = measured.operators[name]
         device = one.device(layout.sms_of(name))
         waits = _waits(measured, layout, name, path)
-        launched += one.host.p50 + measured.overhead.p50
+        launched += one.host.p50
         done = max(done, launched) + device.p50 + sum(wait.p50 for wait in waits)
-        for times in (one.host, measured.overhead, device, *waits):
+        for times in (one.host, device, *waits):
             squares += (times.p99 - times.p50) ** 2
     return Times(done, done + math.sqrt(squares))
 
@@ -168,7 +168,7 @@ def _foreign_wait(others: Sequence[tuple[float, Times]]) -> Times:
 def _rates(measured: Measured, layout: Layout, path: Sequence[str]) -> tuple[float, float]:
     """Return the computes per second of the last operator of a path, and those that its narrowest place allows."""
     longest = max(
-        max(one.host.p50 + measured.overhead.p50, one.device(layout.sms_of(name)).p50)
+        max(one.host.p50, one.device(layout.sms_of(name)).p50)
         for name in path
         for one in (measured.operators[name],)
     )
