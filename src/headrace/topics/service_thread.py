@@ -78,10 +78,17 @@ class ServiceThread:
             os.close(self._woken)
 
     def abandon(self) -> None:
-        """End the thread without waiting for it. A finalizer may call it, on any thread: it takes no lock."""
+        """End the thread without waiting for it. A finalizer may call it, on any thread: it takes no lock.
+
+        The thread may end before it is woken here, so its descriptor is closed with this object.
+        """
         if not self.is_closing:
             self._is_abandoned = self.is_closing = True
             os.eventfd_write(self._woken, 1)
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_open", False):
+            os.close(self._woken)
 
     def _run(self) -> None:
         while not self.is_closing:
@@ -93,6 +100,3 @@ class ServiceThread:
                     self.wait()
         if self._is_abandoned:
             self._on_abandoned()
-            with self._lock:
-                self._is_open = False
-                os.close(self._woken)
