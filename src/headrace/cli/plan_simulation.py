@@ -42,7 +42,11 @@ def simulate(
         observed = Observed(targets)
         app = Simulated(measured, frames, found.threads_per_sm // _THREADS)
         app._headrace.watchers.append(observed)
-        app.use_plan(dataclasses.replace(plan, device=found.device_name, sm_count=sum(found.clusters)))
+        app.use_plan(
+            dataclasses.replace(
+                plan, device=found.device_name, sm_count=found.sm_count, goals={}, expected={}
+            )
+        )
         app.run()
     return [observed.figure(target) for target in targets]
 

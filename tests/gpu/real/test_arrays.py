@@ -1,4 +1,4 @@
-"""The arrays of a simulated H200 beside CuPy on a GPU: values, and times within a factor of three.
+"""The arrays of a simulated H200 beside CuPy on a GPU: values, and times within a factor of five.
 
 The times are those of the profile of an H200, so they are compared on that GPU only. Larger deviations of a program
 mean that the model of its kernels (`headrace.gpu.sim.arrays.work`) is wrong. A time is that between two events
@@ -26,7 +26,7 @@ from tests.gpu.kernels import spin
 cupy = pytest.importorskip("cupy")
 pytestmark = pytest.mark.usefixtures("real")
 
-FACTOR = 3.0
+FACTOR = 5.0
 RUNS = 9
 SPIN = 3_000_000  # nanoseconds
 
