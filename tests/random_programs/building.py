@@ -57,6 +57,8 @@ class Compute:
         The messages that it sent, whether the compute failed then or not.
     route
         The stage that was chosen to receive them.
+    by
+        The operator: one of several if the stage has replicas.
     """
 
     time: int
@@ -70,6 +72,7 @@ class Compute:
     is_done: bool = False
     ended: int = -1
     route: str = ""
+    by: str = ""
 
 
 @dataclass
@@ -203,7 +206,7 @@ class Working(Operator):
                 if not is_end or not taken or port.policy == "LATEST":
                     break
         compute = self.body.begin(received, context.timestamp)
-        compute.stamps, compute.is_end = stamps, is_end
+        compute.stamps, compute.is_end, compute.by = stamps, is_end, self.name
         if self.stage.by_port:
             compute.metadata = {name: entries for name, entries in self.metadata.items() if name in received}
         return compute
