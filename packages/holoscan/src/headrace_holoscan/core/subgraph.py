@@ -124,7 +124,6 @@ class Subgraph(DeclaresFlows, _Subgraph):
     """
 
     _headrace = Inner(InnerSubgraph)
-    never_emits: Any = Hidden()
 
     @raises_runtime_errors
     def __init__(
