@@ -145,7 +145,9 @@ class Graph(GraphQueries["Operator"]):
         found = type(self)()
         found.operators = [operator for operator in self.operators if operator.fragment is fragment]
         found._names = {operator.name: operator for operator in found.operators}
-        found.flows = [flow for flow in self.flows if flow.source.fragment is flow.target.fragment is fragment]
+        found.flows = [
+            flow for flow in self.flows if flow.source.fragment is flow.target.fragment is fragment
+        ]
         found.subgraphs = {name: each for name, each in self.subgraphs.items() if each.fragment is fragment}
         return found
 
