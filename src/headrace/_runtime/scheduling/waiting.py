@@ -423,7 +423,7 @@ class WaitingWorkers:
         return _WAIT, until
 
     def _left_outside(self) -> float | None:
-        """Return the real seconds to wait for what is outside a run in virtual time; None if nothing limits them."""
+        """Return the real seconds to wait for what is outside a run in virtual time; None if there is no limit."""
         engine = self._engine
         if engine.limit is None or not engine.clock.is_virtual or engine.clock.passes:
             return None
