@@ -14,10 +14,10 @@ import pytest
 from headrace.core.time_base import TimeBase, clock_name
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.parts import worker
-from headrace.parts.control import AskTime, Channel, TellTime
+from headrace.parts.control import AskTime, TellTime
 from headrace.parts.driver import Driver as RealDriver
 from headrace.parts.process import Process as RealProcess
-from tests.parts.running import channel_and_socket
+from tests.parts.running import channel_and_socket, channel_of
 
 
 class Driver(RealDriver):
@@ -102,7 +102,7 @@ def test_a_process_of_another_host_knows_when_the_clock_of_the_run_began(ahead: 
 
 def test_what_comes_before_an_answer_is_received_after_it() -> None:
     channel, theirs = channel_and_socket()
-    other = Channel.over(theirs)
+    other = channel_of(theirs)
     for message in AskTime(1), TellTime(1, 2, ""), AskTime(3):
         other.send(message)
     assert channel.receive_one(TellTime) == TellTime(1, 2, "")
