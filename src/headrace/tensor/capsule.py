@@ -9,8 +9,8 @@ alive, another consumer could take it from the producer and free memory that a t
 
 Capsules are not created here but by libraries, so that a capsule's destructor is always compiled code. A destructor
 written with ctypes would run Python code while an exception propagates, which is when consumers drop a capsule
-that they reject. `relabel` changes a capsule that NumPy has just created, where NumPy cannot express the
-element type or device.
+that they reject. `headrace.gpu.dlpack.relabel` changes a capsule that NumPy has just created, where NumPy cannot
+express the element type or device.
 
 Reading a capsule takes about half the time of `as_tensor` (benchmarks/tensor.py).
 """
@@ -23,6 +23,7 @@ import threading
 from functools import cache, lru_cache
 from typing import Any
 
+from headrace.gpu.dlpack import LEGACY, VERSIONED, address_of
 from headrace.tensor.description import (
     END_OF_MEMORY,
     MAX_DIMENSIONS,
@@ -36,8 +37,7 @@ from headrace.tensor.types import DLDataType, DLDevice
 # The newest supported version; capsules of later minor versions have the same layout.
 VERSION = (1, 1)
 
-_VERSIONED, _LEGACY = b"dltensor_versioned", b"dltensor"
-_USED = {_VERSIONED: b"used_dltensor_versioned", _LEGACY: b"used_dltensor"}
+_USED = {VERSIONED: b"used_dltensor_versioned", LEGACY: b"used_dltensor"}
 _READ_ONLY, _PADDED = 1, 4  # bits of the flags
 
 # DLTensor: address, device, ndim, element type, addresses of shape and strides, byte offset. The device (type and
@@ -50,13 +50,9 @@ _versioned = struct.Struct("=I12xQQ" + _DLTENSOR)
 _legacy = struct.Struct("=" + _DLTENSOR + "8xQ")
 _device = struct.Struct("=ii")  # type and number
 _element = struct.Struct("=BBH")  # code, bits and lanes
-_device_at = {_VERSIONED: 40, _LEGACY: 8}
 _bytes_at = (ctypes.c_char * _versioned.size).from_address
 _integers_at = tuple((ctypes.c_int64 * ndim).from_address for ndim in range(17))
 
-_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
 _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_SetName", ctypes.pythonapi)
 )
@@ -78,7 +74,7 @@ def read(capsule: Any) -> Description:
 
 def _parse(address: int, name: bytes) -> tuple[Description, int]:
     """Return the description at an address, and the address of the deleter."""
-    if name is _VERSIONED:
+    if name is VERSIONED:
         major, deleter, flags, data, device, ndim, element, shape_at, strides_at, offset = (
             _versioned.unpack_from(_bytes_at(address))
         )
@@ -109,14 +105,6 @@ def _parse(address: int, name: bytes) -> tuple[Description, int]:
     return (data, shape, strides, dl_dtype, _read_device(device), bool(flags & _READ_ONLY)), deleter
 
 
-def relabel(capsule: Any, element: DLDataType, device: DLDevice) -> None:
-    """Change the element type and the device in a capsule that was just created and is not shared yet."""
-    address, name = _open(capsule)
-    at = _bytes_at(address + _device_at[name])
-    _device.pack_into(at, 0, *device)
-    _element.pack_into(at, _device.size + 4, *element)  # behind the number of dimensions
-
-
 class ConsumedCapsule:
     """The memory of a capsule: taken over now, and freed with this object.
 
@@ -144,17 +132,13 @@ class ConsumedCapsule:
 
 
 def _open(capsule: Any) -> tuple[int, bytes]:
-    try:
-        return _pointer(capsule, _VERSIONED), _VERSIONED
-    except ValueError:  # it has another name
-        pass
-    try:
-        return _pointer(capsule, _LEGACY), _LEGACY
-    except ValueError:
+    found = address_of(capsule)
+    if found is None:
         raise TensorError(
             f"{capsule!r} cannot be read: a DLPack capsule can be consumed once, and is called "
             '"dltensor" or "dltensor_versioned" until then'
-        ) from None
+        )
+    return found
 
 
 def _integers(address: int, count: int) -> tuple[int, ...]:

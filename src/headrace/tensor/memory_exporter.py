@@ -28,7 +28,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from headrace.gpu.backend import active
-from headrace.tensor import capsule as capsules
+from headrace.gpu.dlpack import relabel
 from headrace.tensor.description import Description
 from headrace.tensor.errors import TensorError, type_name
 from headrace.tensor.libraries import Library, library_of, library_of_module
@@ -125,7 +125,7 @@ def create_capsule(
         device = CPU
     capsule = request_capsule(array, None, max_version)
     if element.typestr is None or device.device_type != DLDeviceType.CPU:
-        capsules.relabel(capsule, element, device)
+        relabel(capsule, device, element)
     return capsule
 
 

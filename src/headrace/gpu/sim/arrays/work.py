@@ -148,6 +148,15 @@ def wait_for(handle: int) -> None:
         stream.wait(other.record())
 
 
+def order(handle: int) -> None:
+    """Order another stream, given by its handle, after the work of the current one."""
+    if handle == 0:
+        raise BufferError("stream 0 is not valid in DLPack: 1 is the default stream")
+    stream, other = array_stream(), Stream.from_handle(handle)
+    if other.handle != stream.handle:
+        other.wait(stream.record())
+
+
 def views_in(values: Iterable[Any]) -> list[View]:
     """Return the NumPy arrays among some values, and in the lists and tuples among them."""
     found: list[View] = []
