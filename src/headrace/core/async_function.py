@@ -30,7 +30,7 @@ from headrace.core.construction import needs_fragment
 from headrace.core.function import FunctionOperator, InnerFunctionOperator, OperatorFunction
 from headrace.core.inner import Inner
 from headrace.core.loop_thread import LoopThread, acquire_loop, release_loop
-from headrace.gpu.ambient import entered_stream
+from headrace.gpu.current import entered_stream
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock

@@ -1,7 +1,7 @@
 """The C structure in a DLPack capsule: where it is, and how the device and the element type in it are changed.
 
-A capsule of NumPy says that its memory is the host's. NumPy never reads the memory itself, so its capsules serve for
-memory of a device as well, once they name that (:func:`relabel`). `headrace.tensor.capsule` reads the rest.
+A capsule of NumPy says that its memory is the host's. NumPy never reads the memory itself, so its capsules serve
+for memory of a device as well, once they name that (:func:`relabel`). `headrace.tensor.capsule` reads the rest.
 """
 
 from __future__ import annotations

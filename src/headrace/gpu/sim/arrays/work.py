@@ -22,10 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.gpu.ambient import current_stream, use_stream
+from headrace.gpu.current import current_stream, use_stream
 from headrace.gpu.sim.device import Device
-from headrace.gpu.sim.kernel import Kernel, LaunchConfig
-from headrace.gpu.sim.launches import launch
+from headrace.gpu.sim.kernel import Kernel, LaunchConfig, launch
 from headrace.gpu.sim.machine import current_machine
 from headrace.gpu.sim.memory import copy_memory
 from headrace.gpu.sim.order import Order
