@@ -79,7 +79,7 @@ _MODULES = [
     "headrace._runtime.scheduling.timers",
     "headrace._runtime.scheduling.waiting",
     "headrace._runtime.scheduling.workers",
-    "headrace.core.asynchronous",
+    "headrace.core.condition",
     "headrace.conditions.boolean",
     "headrace.conditions.periodic",
     "headrace.resources.clocks",

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.application.fragment import Fragment
 from headrace.application.inner_fragment import InnerFragment
-from headrace.application.parts import check_part, compose_parts, connect_parts
+from headrace.application.parts import FragmentGraph, check_part, compose_parts, connect_parts, end_named
 from headrace.core.config import Config, take_options
-from headrace.core.fragment_graph import FragmentGraph, end_named
 from headrace.core.inner import Inner
 from headrace.core.values import is_set
 
@@ -51,15 +50,13 @@ class InnerApplication(InnerFragment):
         """Compose the fragments that it consists of, and return the operators that they created."""
         return compose_parts(self.fragment)
 
-    def follow_graph(self) -> None:
-        """Let the graphs of the fragments that it consists of follow its own, which was changed in a run."""
-        for part in self.parts_here:
-            part.graph.follow(self.fragment.graph, part)
-
     def keep_part(self) -> None:
         """Keep only the operators of the part that runs in this process, if the composition was cut."""
         if self.cut is not None:
             self.cut.apply()
+            for part in self.fragment.fragment_graph.fragments:
+                if part not in self.parts_here:  # its graph is as it was composed, and changes elsewhere
+                    part._headrace.graph_of_whole = None
 
     @property
     def every_data_logger(self) -> list[Any]:
@@ -193,7 +190,7 @@ class Application(Fragment):
             ``HEADRACE_RELOAD=1`` asks for the same.
         """
         if reload or (config_file is not None and is_set("HEADRACE_RELOAD")):
-            from headrace.core.reload import reload_on_hangup
+            from headrace.application.reload import reload_on_hangup
 
             reload_on_hangup(self)
         if not argv:

@@ -34,7 +34,7 @@ from headrace._runtime.scheduling.notes import note
 from headrace.core.checks import check_compute, check_operator, check_waits_for_something
 from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import GraphError
-from headrace.core.queues import QueueSpec, queues_of
+from headrace.core.graph import QueueSpec, queues_of
 
 if TYPE_CHECKING:
     from headrace._runtime.lifecycle.supplies import Supplies
@@ -184,7 +184,6 @@ class Changes:
                     check_operator(operator)
                     _check_queues(operator)
                 self._engine.scheduler.check_change(self._fragment)
-                self._fragment._headrace.follow_graph()
             new = [operator for operator in operators if operator not in before[0]]
             for operator in new:
                 check_waits_for_something(graph, operator)
@@ -193,7 +192,6 @@ class Changes:
         except BaseException:
             with self._graph_lock:
                 graph.rebuild(*before)
-                self._fragment._headrace.follow_graph()
                 self._is_preparing = False
             gate.call(self._apply)  # a change before this one may have been put off
             raise
