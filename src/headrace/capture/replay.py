@@ -33,8 +33,7 @@ from headrace._runtime import (
 from headrace.capture.recording import compute_one
 from headrace.capture.refusal import Refusal
 from headrace.capture.state import DeviceState
-from headrace.tensor.array_differences import changed_numbers, compare_messages, compare_saved
-from headrace.tensor.saved_arrays import KeptArray, Saved
+from headrace.tensor.device_memory import KeptArray, Saved, changed_numbers, compare_messages, compare_saved
 from headrace.tensor.structures import Leaves, rebuild
 
 if TYPE_CHECKING:

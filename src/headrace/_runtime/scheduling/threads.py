@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace import waits
-from headrace.gpu.ambient import leave
+from headrace.gpu.current import leave
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
