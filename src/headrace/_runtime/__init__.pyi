@@ -17,17 +17,13 @@ from headrace._runtime.messages.managed_stream import ManagedStream as ManagedSt
 from headrace._runtime.messages.managed_stream import create_event as create_event
 from headrace._runtime.messages.managed_stream import is_default as is_default
 from headrace._runtime.messages.ports import InputPort as InputPort
+from headrace._runtime.messages.ports import no_such_port as no_such_port
 from headrace._runtime.messages.queue import Batch as Batch
 from headrace._runtime.messages.queue import Queue as Queue
 from headrace._runtime.messages.queue import UnconnectedQueue as UnconnectedQueue
 from headrace._runtime.observer import Launches as Launches
 from headrace._runtime.observer import Observer as Observer
 from headrace._runtime.observer import Replays as Replays
-from headrace._runtime.scheduling.details_flow import DetailsFlow as DetailsFlow
-from headrace._runtime.scheduling.direct_compute import DirectCompute as DirectCompute
-from headrace._runtime.scheduling.direct_compute import DirectStreams as DirectStreams
-from headrace._runtime.scheduling.direct_compute import NotDirect as NotDirect
-from headrace._runtime.scheduling.direct_compute import RefusingMetadata as RefusingMetadata
 from headrace._runtime.scheduling.ends import FED_BEFORE as FED_BEFORE
 from headrace._runtime.scheduling.ends import IN_LOOP as IN_LOOP
 from headrace._runtime.scheduling.ends import NONE_LEFT as NONE_LEFT
@@ -37,7 +33,6 @@ from headrace._runtime.scheduling.engine import Engine as Engine
 from headrace._runtime.scheduling.group import Boundary as Boundary
 from headrace._runtime.scheduling.group import Group as Group
 from headrace._runtime.scheduling.group import GroupPlan as GroupPlan
-from headrace._runtime.scheduling.host_attributes import HostAttributes as HostAttributes
 from headrace._runtime.scheduling.node import Node as Node
 from headrace._runtime.scheduling.unreceived import has_more as has_more
 from headrace._runtime.streams.default_stream import default_stream_of as default_stream_of

@@ -348,7 +348,7 @@ class NodeStreams:
         if node.compute == self._compute and self._planned is not None:
             node.compute = self._make_compute()
 
-    def follow_graph(self) -> None:
+    def follow(self) -> None:
         """Send and receive as the flows of the operator are now, between two computes."""
         for port in self._ports:
             port.keeping.is_shared = self.own is not None and has_other_receivers(port)

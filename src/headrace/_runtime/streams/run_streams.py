@@ -26,6 +26,7 @@ from headrace.gpu.current_device import remember_current
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
     from headrace._runtime.streams.node_streams import NodeStreams
+    from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
 
@@ -150,6 +151,13 @@ class RunStreams:
         """Take another stream from the source of an operator; None if it has none left."""
         source = source_of(operator)
         return (self.default_source(operator) if source is None else self.use(source)).take()
+
+    def follow(self, changed: Collection[RunningOperator]) -> None:
+        """Follow flows that have changed: those who exchange messages with the operators at their ends may, too."""
+        senders = [feeder for node in changed for queue in node.inputs for feeder in queue.feeders]
+        receivers = [queue.consumer for node in changed for queue in node.outputs]
+        for node in dict.fromkeys((*changed, *senders, *receivers)):
+            node.streams.follow()
 
     def _make(self, planned: PlannedStream) -> OperatorStream:
         first = planned.operators[0]
