@@ -51,15 +51,13 @@ class InnerApplication(InnerFragment):
         """Compose the fragments that it consists of, and return the operators that they created."""
         return compose_parts(self.fragment)
 
-    def follow_graph(self) -> None:
-        """Let the graphs of the fragments that it consists of follow its own, which was changed in a run."""
-        for part in self.parts_here:
-            part.graph.follow(self.fragment.graph, part)
-
     def keep_part(self) -> None:
         """Keep only the operators of the part that runs in this process, if the composition was cut."""
         if self.cut is not None:
             self.cut.apply()
+            for part in self.fragment.fragment_graph.fragments:
+                if part not in self.parts_here:  # its graph is as it was composed, and changes elsewhere
+                    part._headrace.graph_of_whole = None
 
     @property
     def every_data_logger(self) -> list[Any]:

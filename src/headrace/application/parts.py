@@ -85,6 +85,7 @@ def compose_parts(application: Application) -> list[Operator]:
             graph.add(operator)
         graph.flows += composed.graph.flows
         graph.subgraphs.update(composed.graph.subgraphs)
+        composed._headrace.graph_of_whole = graph
         _warn_of_scheduler(application, composed)
     try:
         for flow in parts.flows:

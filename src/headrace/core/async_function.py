@@ -116,11 +116,6 @@ class AsyncFunctionOperator(FunctionOperator):
         """Return the compute that began the oldest call, whose result is emitted next."""
         return number - self.computes_since_oldest_call
 
-    @property
-    def never_emits(self) -> bool:
-        """Whether the function never returns a value."""
-        return not self.yields and super().never_emits
-
     def watch_calls(self, watch: Callable[[Callable[[], str]], Callable[[], None]]) -> None:
         """Let the calls be watched, from now on and those that have begun."""
         self._watch_call = watch

@@ -83,10 +83,10 @@ def check_operator(operator: Operator) -> None:
         if flow.output != operator.spec.dead_letter
         and not operator.spec.every_output[flow.output].is_execution
     ]
-    if flows and operator._headrace.never_emits:  # a return is missing
+    if flows and operator._headrace.never_emits:
         raise GraphError(
-            f"operator {operator.name!r}: the function never returns a value, so {flows[0]} would "
-            "carry nothing; return the value to emit"
+            f"operator {operator.name!r}: the function says that it returns nothing (-> None), so {flows[0]} would "
+            "carry nothing; return the value to emit, and say its type"
         )
 
 

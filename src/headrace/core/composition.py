@@ -89,7 +89,9 @@ class InnerComposition:
 
     def begin_graph(self) -> None:
         """Begin with what compose declares."""
-        self.composition.graph = self.graph_type()
+        self.graph = self.graph_type()
+        # The graph of the application that it is a part of, once that has its operators.
+        self.graph_of_whole: Graph | None = None
         self.names: dict[str, int] = {}
         # Of the class ThreadPool, whose module imports this one.
         self.thread_pools: list[Any] = []
@@ -284,9 +286,6 @@ class InnerComposition:
     def follow_plan(self) -> None:
         """Declare what a plan says besides of streams, slices and segments."""
 
-    def follow_graph(self) -> None:
-        """Let the graphs of the fragments that it consists of follow its own, which was changed in a run."""
-
     def keep_part(self) -> None:
         """Keep only the operators of the part that runs in this process, if the composition was cut."""
 
@@ -416,8 +415,6 @@ class Composition:
     passes_acquisition_times_on: ClassVar[bool] = True
     """Whether what an operator emits carries the oldest acquisition time of what it received."""
 
-    graph: Graph
-    """The operators and flows of the last `compose`."""
     _headrace = Inner(InnerComposition)
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
@@ -436,6 +433,12 @@ class Composition:
 
     def compose(self) -> None:
         """Create the operators and connect them; every run calls it."""
+
+    @property
+    def graph(self) -> Graph:
+        """The operators and flows of the last `compose`, and of what was changed in its run."""
+        whole = self._headrace.graph_of_whole
+        return self._headrace.graph if whole is None else whole.part(self)
 
     # Methods that compose calls.
 

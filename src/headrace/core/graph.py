@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError, absent, choices
@@ -140,13 +140,16 @@ class Graph(GraphQueries["Operator"]):
             if flow.target in self:
                 flow.target._headrace.incoming.append(flow)
 
-    def follow(self, whole: Graph, fragment: Any) -> None:
-        """Take over the operators of a fragment in a graph of several, and the flows between them."""
-        self.operators = [operator for operator in whole.operators if operator.fragment is fragment]
-        self._names = {operator.name: operator for operator in self.operators}
-        self.flows = [
-            flow for flow in whole.flows if flow.source.fragment is flow.target.fragment is fragment
+    def part(self, fragment: Composition) -> Self:
+        """Return what the graph of an application has of one of its fragments."""
+        found = type(self)()
+        found.operators = [operator for operator in self.operators if operator.fragment is fragment]
+        found._names = {operator.name: operator for operator in found.operators}
+        found.flows = [
+            flow for flow in self.flows if flow.source.fragment is flow.target.fragment is fragment
         ]
+        found.subgraphs = {name: each for name, each in self.subgraphs.items() if each.fragment is fragment}
+        return found
 
     def connect(
         self,

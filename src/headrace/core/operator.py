@@ -199,11 +199,6 @@ class InnerOperator(InnerConnectable):
         return self.operator.max_in_flight
 
     @property
-    def never_emits(self) -> bool:  # type: ignore[override]
-        """Whether it certainly never emits."""
-        return self.operator.never_emits
-
-    @property
     def live_parameters(self) -> dict[str, Parameter]:
         """The parameters that may be changed while the operator runs, by name."""
         return {} if self.live_state is None else self.live_state.parameters

@@ -25,6 +25,7 @@ from headrace.core.wiring import Connectable, InnerConnectable, Port, name_of, o
 if TYPE_CHECKING:
     from dataclasses import InitVar
 
+    from headrace.core.graph import Graph
     from headrace.core.parameter_fields import argument, declared, required
     from headrace.core.wiring import End
 
@@ -294,7 +295,7 @@ class Subgraph(_Arguments, Composition):
     # The parts of a composition that it has.
 
     @property
-    def graph(self) -> Any:  # type: ignore[override]
+    def graph(self) -> Graph:
         """The graph of the fragment."""
         return self.fragment.graph
 

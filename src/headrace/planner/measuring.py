@@ -34,7 +34,10 @@ class Program(Protocol):
     """What is planned: an application, or a fragment that runs by itself."""
 
     _headrace: Any
-    graph: Graph
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that was composed last."""
 
     def compose_graph(self) -> Graph:
         """Return the composed graph."""

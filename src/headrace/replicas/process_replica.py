@@ -237,7 +237,7 @@ class ProcessReplica(Operator):
                 name: [queue.limit for queue in queues]
                 for name, queues in self._headrace.node.input_queues.items()
             },
-            {} if declared._headrace.never_emits else self._room(),
+            self._room(),
             {name: os.environ[name] for name in _VARIABLES if name in os.environ},
             declared.metadata.policy,
             declared.is_metadata_enabled,

@@ -26,7 +26,6 @@ from headrace.core.condition import BareCondition, InnerCondition
 from headrace.core.config import Config
 from headrace.core.construction import constructor, known_keywords
 from headrace.core.errors import ConfigError, absent, choices
-from headrace.core.function import never_returns
 from headrace.core.graph import check_member, is_optional, port_pairs_of
 from headrace.core.graph_queries import GraphQueries, Link
 from headrace.core.inner import Inner
@@ -76,7 +75,6 @@ __all__ = [
     "is_optional",
     "known_keywords",
     "map_of_arrays",
-    "never_returns",
     "owner_of",
     "port_pairs_of",
     "whole_number",

@@ -185,7 +185,6 @@ class Changes:
                     check_operator(operator)
                     _check_queues(operator)
                 self._engine.scheduler.check_change(self._fragment)
-                self._fragment._headrace.follow_graph()
             new = [operator for operator in operators if operator not in before[0]]
             for operator in new:
                 check_waits_for_something(graph, operator)
@@ -194,7 +193,6 @@ class Changes:
         except BaseException:
             with self._graph_lock:
                 graph.rebuild(*before)
-                self._fragment._headrace.follow_graph()
                 self._is_preparing = False
             gate.call(self._apply)  # a change before this one may have been put off
             raise

@@ -184,7 +184,7 @@ def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
             left._headrace.incoming = [flows[flow] for flow in operator._headrace.incoming if flow in flows]
             rewired.add(left)
     rewired.flows = list(flows.values())
-    fragment.graph = rewired
+    fragment._headrace.graph = rewired
     for pool in fragment._headrace.thread_pools:
         for assignment in pool.assignments:
             assignment.operator = players.get(assignment.operator, assignment.operator)
