@@ -12,7 +12,6 @@ from headrace._runtime.messages.envelope import open_message as open_message
 from headrace._runtime.messages.envelope import seal_message as seal_message
 from headrace._runtime.messages.envelope import wait_for as wait_for
 from headrace._runtime.messages.fences import Fences as Fences
-from headrace._runtime.messages.fences import is_complete as is_complete
 from headrace._runtime.messages.managed_stream import ManagedStream as ManagedStream
 from headrace._runtime.messages.managed_stream import create_event as create_event
 from headrace._runtime.messages.managed_stream import is_default as is_default
@@ -44,6 +43,6 @@ from headrace._runtime.streams.layout import captured_operators as captured_oper
 from headrace._runtime.streams.layout import check_layout as check_layout
 from headrace._runtime.streams.owners import add_owners as add_owners
 from headrace._runtime.streams.run_streams import RunStreams as RunStreams
-from headrace._runtime.streams.sources import slice_of as slice_of
-from headrace._runtime.streams.sources import source_of as source_of
 from headrace._runtime.streams.stream_source import StreamSource as StreamSource
+from headrace._runtime.streams.stream_source import slice_of as slice_of
+from headrace._runtime.streams.stream_source import source_of as source_of
