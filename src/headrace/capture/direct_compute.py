@@ -95,18 +95,18 @@ def compute_one(node: Node, compute: DirectCompute, handle: gpu.StreamHandle) ->
     """Let one operator compute directly; raise Refusal for its errors."""
     operator = node.operator
     metadata, context = operator.metadata, node.context
-    node.context = DirectContext(context, compute)
+    usual, context.present = context.present, DirectContext(context.present, compute)
     operator.metadata = RefusingMetadata(compute)
     try:
         with gpu.use_stream(handle):
-            operator.compute(compute, compute, node.context)
+            operator.compute(compute, compute, context)
     except (Refusal, HostValueUsed):
         raise
     except Exception as error:
         if not compute.refused:
             raise refusal_of(error, node.name) from error
     finally:
-        operator.metadata, node.context = metadata, context
+        operator.metadata, context.present = metadata, usual
     if compute.refused:  # and the operator has caught the error
         raise Refusal(compute.refused)
 
@@ -370,6 +370,25 @@ class DirectCompute:
         """Refuse what the operator does."""
         self.refused = self.refused or f"operator {self.operator.name!r} {what}"
         raise Refusal(self.refused)
+
+
+class MemberContext:
+    """The context of an operator of a segment, which may keep it: at present that of the run, or another one."""
+
+    def __init__(self, context: Any) -> None:
+        self.present = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.present, name)
+
+    @property
+    def acq_timestamp(self) -> Any:
+        """The acquisition timestamp of messages that this compute emits."""
+        return self.present.acq_timestamp
+
+    @acq_timestamp.setter
+    def acq_timestamp(self, timestamp: Any) -> None:
+        self.present.acq_timestamp = timestamp
 
 
 class DirectContext:
