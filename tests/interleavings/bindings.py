@@ -74,7 +74,7 @@ _MODULES = [
     "headrace._runtime.scheduling.ready_queue",
     "headrace._runtime.scheduling.workers",
     "headrace._runtime.scheduling.waiting",
-    "headrace.core.asynchronous",
+    "headrace.core.condition",
     "headrace.conditions.boolean",
     "headrace.conditions.periodic",
     "headrace.resources.program_clocks",

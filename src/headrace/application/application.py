@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.application.fragment import Fragment
 from headrace.application.inner_fragment import InnerFragment
-from headrace.application.parts import check_part, compose_parts, connect_parts
+from headrace.application.parts import FragmentGraph, check_part, compose_parts, connect_parts, end_named
 from headrace.core.config import Config, take_options
-from headrace.core.fragment_graph import FragmentGraph, end_named
 from headrace.core.inner import Inner
 from headrace.core.values import is_set
 
@@ -191,7 +190,7 @@ class Application(Fragment):
             ``HEADRACE_RELOAD=1`` asks for the same.
         """
         if reload or (config_file is not None and is_set("HEADRACE_RELOAD")):
-            from headrace.core.reload import reload_on_hangup
+            from headrace.application.reload import reload_on_hangup
 
             reload_on_hangup(self)
         if not argv:

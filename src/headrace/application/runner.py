@@ -91,7 +91,7 @@ class Runner:
         try:
             result = run_it()
         except BaseException as error:
-            from headrace.core.failures import Failure
+            from headrace.core.errors import Failure
 
             self._keep(number, Failure.of(error))
             raise

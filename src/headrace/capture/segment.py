@@ -22,12 +22,12 @@ from headrace._runtime import Envelope, MessageCounter, UnconnectedQueue
 from headrace.capture.cache import Entry, Frame, GraphCache
 from headrace.capture.declaration import CaptureError, CaptureRefused
 from headrace.capture.direct_compute import MemberContext
+from headrace.capture.lint import lint
 from headrace.capture.recording import record
 from headrace.capture.refusal import Refusal, refusal_of
 from headrace.capture.replay import Replay
 from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState
-from headrace.core.lint import lint
 from headrace.core.parameters import ParameterVersion, holder_of
 from headrace.gpu.capture import RecordedCopy
 from headrace.tensor.array_differences import changed_numbers

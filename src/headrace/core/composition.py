@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from itertools import pairwise
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from headrace.core.config import Config, environment_parameters, setting_name
@@ -22,7 +22,6 @@ from headrace.core.inner import Inner
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.resource import Resource
-from headrace.core.services import Services
 from headrace.core.values import boolean
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
@@ -39,7 +38,42 @@ if TYPE_CHECKING:
     from headrace.core.values import Duration
     from headrace.core.wiring import End, Ends
 
+
 S = TypeVar("S")
+
+
+class _Entry(NamedTuple):
+    service: object
+    id: str
+    name: str
+
+
+class Services:
+    """The services that were registered, by type and id."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[type, str], _Entry] = {}
+
+    def add(self, service: object, id: str, name: str = "") -> None:  # noqa: A002 (the SDK's name)
+        """Add a service; one of the same type and id is replaced. It is found by its name, too, if it has one."""
+        if isinstance(service, type) or service is None:
+            raise TypeError(f"register_service takes an object, which is found by its type, not {service!r}")
+        if not isinstance(id, str):
+            raise TypeError(f"the id of a service must be a str, not {id!r}")
+        self._entries[type(service), id or name] = _Entry(service, id, name or id)
+
+    def find(self, kind: type[S], id: str) -> S | None:  # noqa: A002
+        """Return the service of a type, or else the last one of a type derived from it; None without one."""
+        if not isinstance(kind, type):
+            raise TypeError(f"a service is found by its type, not by {kind!r}")
+        entries = list(self._entries.values())
+        found = [each.service for each in entries if id in each[1:] and isinstance(each.service, kind)]
+        found.sort(key=lambda service: type(service) is kind)
+        return found[-1] if found else None
+
+    def all(self) -> list[object]:
+        """Return all services."""
+        return [entry.service for entry in self._entries.values()]
 
 
 RUNNING: WeakSet[Composition] = WeakSet()
@@ -76,7 +110,7 @@ class InnerComposition:
         self.data_loggers: list[Any] = []
         self.replay: Any = None
         self.services = Services()
-        # The event loop of its async operators, in a run (`headrace.core.loop_thread`).
+        # The event loop of its async operators, in a run (`headrace.core.async_function`).
         self.loop: Any = None
         # Live parameters that were changed outside of a run, by operator and parameter.
         self.live_values: dict[tuple[str, str], Any] = {}

@@ -14,7 +14,7 @@ from headrace.conditions import BooleanCondition
 from headrace.core.condition_types import ConditionType
 from headrace.core.construction import named_values, needs_fragment
 from headrace.core.errors import ParameterError
-from headrace.core.parameter_fields import declared, parameter
+from headrace.core.parameters import declared, parameter
 from headrace.core.ports import IOSpec
 from headrace.core.run_files import path_of_start
 from headrace.core.spec import OperatorSpec
@@ -36,7 +36,7 @@ from headrace.viewer.renderer import Renderer, color_table
 if TYPE_CHECKING:
     from dataclasses import InitVar
 
-    from headrace.core.parameter_fields import argument
+    from headrace.core.parameters import argument
     from headrace.resources import Allocator
 
 _log = logging.getLogger("headrace.viewer")

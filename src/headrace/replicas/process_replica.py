@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from headrace.core.composition import Composition
-    from headrace.core.failures import Failure
+    from headrace.core.errors import Failure
     from headrace.core.metadata import MetadataPolicy
     from headrace.core.spec import OperatorSpec
 

@@ -17,8 +17,7 @@ from headrace._runtime.scheduling.queue_state import QueueState, RoomLine, Share
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import RunStreams
 from headrace.core.errors import GraphError
-from headrace.core.graph import is_source
-from headrace.core.queues import QueueSpec, queues_of
+from headrace.core.graph import QueueSpec, is_source, queues_of
 from headrace.core.run_options import read_run_options
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from headrace._runtime.scheduling.notes import note
 from headrace.core.checks import check_compute, check_operator, check_waits_for_something
 from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import GraphError
-from headrace.core.queues import QueueSpec, queues_of
+from headrace.core.graph import QueueSpec, queues_of
 
 if TYPE_CHECKING:
     from headrace._runtime.lifecycle.supplies import Supplies

@@ -48,9 +48,7 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
     """Run a fragment to its end and return its outcome; raise an operator's exception unchanged."""
     life = _Life(fragment, control, supplies)
     interrupts = life.interrupts
-    if any(
-        os.environ.get(name) for name in ("HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL", "HEADRACE_LOG_FORMAT")
-    ):
+    if os.environ.get("HEADRACE_LOG_LEVEL") or os.environ.get("HEADRACE_LOG_FORMAT"):
         from headrace.core.log import configure_log
 
         configure_log()

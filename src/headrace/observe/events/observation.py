@@ -13,7 +13,7 @@ from headrace._runtime import UnconnectedQueue, is_default, source_of
 from headrace.core.condition import ticks_of
 from headrace.core.errors import choices
 from headrace.core.function import FunctionOperator
-from headrace.core.graph_queries import edges_back
+from headrace.core.graph import edges_back
 from headrace.gpu.backend import active
 from headrace.observe.events.cupti_activity import CuptiActivity
 from headrace.observe.events.gpu_timing import (

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.core.errors import GraphError, choices, noting
-from headrace.core.graph import Graph
-from headrace.core.groups import check_group
+from headrace.core.graph import Graph, check_group
 from headrace.observe.recordings.carriers import MessageList, MessageSource, RecordedMessage, RecordedPort
 from headrace.observe.recordings.player import Entry, Playback, Player
 from headrace.observe.recordings.ports import matches
