@@ -27,7 +27,7 @@ WALK = (
 
 
 def test_capture_has_at_most_3300_lines() -> None:
-    files = (PACKAGE / "capture").rglob("*.py")  # with the lint, the rules of what may be a segment, and direct computes
+    files = (PACKAGE / "capture").rglob("*.py")  # with the lint and direct computes
     assert sum(len(file.read_text().splitlines()) for file in files) <= 3_300
 
 
