@@ -77,7 +77,7 @@ _MODULES = [
     "headrace.core.condition",
     "headrace.conditions.boolean",
     "headrace.conditions.periodic",
-    "headrace.resources.program_clocks",
+    "headrace.resources.clocks",
     "headrace.core.clock",
     "headrace.link.end",
     "headrace.link.loop",

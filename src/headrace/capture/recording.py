@@ -2,7 +2,7 @@
 
 Nothing reaches the device meanwhile, so the frame has to be replayed afterwards, or computed as usual. A graph uses
 the same addresses in every launch. So everything that the operators allocate meanwhile comes from pools of the
-graph alone (`headrace.tensor.private_memory`), and lives as long as the graph.
+graph alone (`headrace.tensor.device_arrays`), and lives as long as the graph.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from headrace.capture.direct_compute import (
 from headrace.capture.graph import Graph
 from headrace.capture.refusal import Refusal, refusal_of
 from headrace.capture.state import HostAttributes
-from headrace.gpu.capture import RecordedAddresses, captured_nodes, graph_builder
+from headrace.gpu.capture import captured_nodes, graph_builder
 from headrace.gpu.executables import AddressTable, Executables
-from headrace.tensor.device_arrays import span_of
+from headrace.tensor.device_arrays import PrivateMemory, span_of
 from headrace.tensor.host_values import HostValueUsed
-from headrace.tensor.private_memory import PrivateMemory
 from headrace.tensor.structures import Leaves, layouts_of, rebuild, take_apart
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def _capture(
     memory = PrivateMemory(own.device_id, own.handle.backend.runs_cuda)
     kept: list[Any] = [memory, received]
     flow = DetailsFlow(group.inner)
-    addresses = RecordedAddresses(own.handle)
+    addresses = AddressTable(own.handle)
     builder = graph_builder(origin)
     try:
         builder.begin_building("relaxed")
@@ -144,7 +143,8 @@ def _capture(
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes([type(node).__name__ for node in definition.nodes()], first)
-        executables = Executables(definition, AddressTable(addresses, own.handle))
+        addresses.open(own.handle)
+        executables = Executables(definition, addresses)
         graph = Graph(own, frame.structures, inputs, outputs, executables, flow, kept, slots)
     except BaseException:
         with contextlib.suppress(Exception):  # an invalidated capture ends with an error

@@ -25,8 +25,7 @@ from headrace._runtime import Envelope, ManagedStream, create_event, wait_for, w
 from headrace.capture.direct_compute import DirectStreams, compute_directly, compute_one
 from headrace.capture.refusal import Refusal
 from headrace.capture.state import DeviceState
-from headrace.tensor.array_differences import changed_numbers, compare_messages, compare_saved
-from headrace.tensor.saved_arrays import KeptArray, Saved
+from headrace.tensor.device_memory import KeptArray, Saved, changed_numbers, compare_messages, compare_saved
 from headrace.tensor.structures import Leaves, rebuild
 
 if TYPE_CHECKING:

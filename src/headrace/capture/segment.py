@@ -30,10 +30,9 @@ from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState
 from headrace.core.parameters import ParameterVersion, holder_of
 from headrace.gpu.capture import RecordedCopy
-from headrace.tensor.array_differences import changed_numbers
 from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
+from headrace.tensor.device_memory import KeptArray, Saved, changed_numbers
 from headrace.tensor.host_values import HostValueUsed
-from headrace.tensor.saved_arrays import KeptArray, Saved
 from headrace.tensor.structures import Leaves, key_of_object
 
 if TYPE_CHECKING:

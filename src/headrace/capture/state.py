@@ -27,8 +27,7 @@ from headrace.core.parameters import reserved_names
 from headrace.gpu.capture import RecordedCopy
 from headrace.tensor import tree
 from headrace.tensor.device_arrays import Layout, Unsupported, kind_of, make_on, span_of
-from headrace.tensor.device_memory import DeviceMemory, copy
-from headrace.tensor.saved_arrays import KeptArray
+from headrace.tensor.device_memory import DeviceMemory, KeptArray, copy
 from headrace.tensor.structures import Leaves, key_of_object, take_apart
 
 if TYPE_CHECKING:

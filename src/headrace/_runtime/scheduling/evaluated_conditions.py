@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.notes import note_condition
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.gpu.ambient import leave
+from headrace.gpu.current import leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

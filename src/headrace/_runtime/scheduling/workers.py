@@ -27,7 +27,7 @@ from headrace import waits
 from headrace._runtime.scheduling.notes import note
 from headrace._runtime.scheduling.parker import Parker
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
-from headrace.gpu.ambient import leave
+from headrace.gpu.current import leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

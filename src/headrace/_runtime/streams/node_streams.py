@@ -32,7 +32,7 @@ from headrace._runtime.streams.lifetimes import Lifetimes, StreamFrames, limit_o
 from headrace._runtime.streams.resends import Resends, holds_memory
 from headrace._runtime.streams.run_streams import synchronize
 from headrace.core.errors import StreamError
-from headrace.gpu.ambient import remember_stream, thread
+from headrace.gpu.current import remember_stream, thread
 from headrace.gpu.lasting_stream import Current, LastingStream
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from headrace._runtime.streams.stream_source import (
 )
 from headrace.core.errors import StreamError
 from headrace.gpu import array_libraries
-from headrace.gpu.ambient import library_is_in_use, remember_stream, thread
 from headrace.gpu.backend import active, is_chosen, is_in_use
-from headrace.gpu.current_device import remember_current
+from headrace.gpu.current import library_is_in_use, remember_current, remember_stream, thread
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
