@@ -58,7 +58,7 @@ LAYERS = {
         "resources",
         "_web",
     },
-    "planner": {"brief", "lazy", "gpu", "core", "_runtime", "resources", "observe"},
+    "planner": {"brief", "lazy", "gpu", "core", "_runtime", "capture", "resources", "observe"},
     "application": {
         "planner",
         "brief",

@@ -12,17 +12,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime import (
+from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
+from headrace.capture.direct_compute import (
     DetailsFlow,
     DirectCompute,
     DirectStreams,
-    HostAttributes,
-    NotDirect,
-    RefusingMetadata,
+    compute_directly,
+    compute_one,
 )
-from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
 from headrace.capture.graph import Graph
 from headrace.capture.refusal import Refusal, refusal_of
+from headrace.capture.state import HostAttributes
 from headrace.gpu.capture import captured_nodes, graph_builder
 from headrace.gpu.executables import AddressTable, Executables
 from headrace.tensor.device_arrays import PrivateMemory, span_of
@@ -125,7 +125,7 @@ def _capture(
         if spans is not None:
             spans.begin(origin)
         with memory:
-            emitted = group.compute_directly(streams, received, kept, partial(_record_one, spans), flow)
+            emitted = compute_directly(group, streams, received, kept, partial(_record_one, spans), flow)
         streams.join()
         outputs = outputs_of(emitted)
         kept += [array for node in group.members for array in vars(node.operator).values()]
@@ -154,28 +154,6 @@ def _capture(
         raise
     builder.close()
     return graph
-
-
-def compute_one(node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:
-    """Let one operator compute directly; raise Refusal for its errors."""
-    operator = node.operator
-    metadata = operator.metadata
-    context: Any = node.context
-    context.stand_for(compute)
-    operator.metadata = RefusingMetadata(compute)
-    try:
-        with gpu.use_stream(handle):
-            operator.compute(compute, compute, context)
-    except (NotDirect, HostValueUsed):
-        raise
-    except Exception as error:
-        if not compute.refused:
-            raise refusal_of(error, node.name) from error
-    finally:
-        operator.metadata = metadata
-        context.stand_for(None)
-    if compute.refused:  # and the operator has caught the error
-        raise NotDirect(compute.refused)
 
 
 def _record_one(spans: Any, node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime import Envelope, MessageCounter, UnconnectedQueue
 from headrace.capture.cache import Entry, Frame, GraphCache
 from headrace.capture.declaration import CaptureError, CaptureRefused
+from headrace.capture.direct_compute import MemberContext
 from headrace.capture.lint import lint
 from headrace.capture.recording import record
 from headrace.capture.refusal import Refusal, refusal_of
@@ -66,6 +67,8 @@ class CapturedSegment:
         self.segment = segment
         self.node = group.node
         self.members = group.members
+        for node in self.members:
+            node.context = MemberContext(node.context)
         self._computed = 0  # frames that the operators computed
         options = segment.options
         self._group = group

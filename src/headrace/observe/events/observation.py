@@ -111,6 +111,7 @@ class Observation:
 
     def attach(self, engine: Engine) -> None:
         """Put feeds and recorders in place, and show the graph to the watchers."""
+        self._engine = engine
         operators = [self._recorder_of(node).info for node in engine.operator_nodes]
         self._is_serial = engine.scheduler.workers <= 1 and not self.fragment._headrace.thread_pools
         started = self._now()
@@ -151,12 +152,13 @@ class Observation:
         )
         self._reader.start()
 
-    def follow(self, engine: Engine) -> None:
+    def follow(self, changed: Collection[Node]) -> None:
         """Record what flows through a graph that has changed; nothing computes meanwhile.
 
         The reader's thread learns of it later (`Reader.changes`). It is not waited for: a watcher may be called
         there, and ask the run for something.
         """
+        engine = self._engine
         joined = engine.operator_nodes[self._node_count :]
         for index, node in enumerate(joined, self._node_count):
             self._recorder_of(node).info.index = index
