@@ -600,13 +600,13 @@ def test_recent_computes_are_found_by_their_numbers_and_old_ones_are_not() -> No
     while total < 100_000:
         count = int(random.integers(1, 5000))
         numbers = np.arange(total, total + count)
-        rows.extend(np.column_stack((numbers, -numbers)))
+        rows.extend(np.stack((numbers, -numbers)))
         total += count
         asked = random.integers(-100, total + 100, 1000)
         found, is_known = rows.find(asked)
         assert is_known[(asked >= max(total - 16_384, 0)) & (asked < total)].all()
         assert not is_known[(asked < 0) | (asked >= total)].any()
-        assert (found[is_known] == np.column_stack((asked, -asked))[is_known]).all()
+        assert (found[:, is_known] == np.stack((asked, -asked))[:, is_known]).all()
     assert not rows.find(np.array([0, total // 2]))[1].any()
 
 

@@ -403,7 +403,7 @@ def test_the_parts_of_a_path_add_up_to_its_latency() -> None:
             used = random.random(count) < 0.6
             unknown = np.full(count, NO_TIMESTAMP)
             tables.append(
-                np.column_stack(
+                np.stack(
                     [
                         random.integers(0, 1000, count),
                         *(np.where(used, column, unknown) for column in (began, ended, worked, began, delay)),

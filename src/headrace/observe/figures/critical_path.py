@@ -137,8 +137,8 @@ def divide(flows: Flows, computes: RecentComputes) -> Division:
     forgotten[Column.BEFORE] = -NO_TIMESTAMP
     tables, places = [], []
     for position, operator in enumerate(operators):
-        rows, is_known = computes.find(operator, flows.computes[:, position])
-        tables.append(np.where(is_known[:, None], rows, forgotten))
+        columns, is_known = computes.find(operator, flows.computes[:, position])
+        tables.append(np.where(is_known, columns, forgotten[:, None]))
         queue = ("queue", flows.queues[position - 1].name, "")
         places += [
             queue if position else ("before", operator.name, ""),
@@ -151,8 +151,8 @@ def divide(flows: Flows, computes: RecentComputes) -> Division:
     return Division(
         places,
         _Walk(flows, tables).parts.T,
-        np.column_stack([table[:, Column.GPU_BEGAN] for table in tables]),
-        np.column_stack([table[:, Column.GPU_ENDED] for table in tables]),
+        np.column_stack([table[Column.GPU_BEGAN] for table in tables]),
+        np.column_stack([table[Column.GPU_ENDED] for table in tables]),
     )
 
 
@@ -174,14 +174,14 @@ class _Walk:
         self._origin = flows.origin
         self._time = flows.done.copy()
         self._at = np.full(count, length - 1)
-        self._on_gpu = tables[-1][:, Column.GPU_ENDED] >= self._time
+        self._on_gpu = tables[-1][Column.GPU_ENDED] >= self._time
         self.parts = np.zeros((_PARTS * length, count), np.int64)
         for position in range(length - 1, -1, -1):
             before, message, turn, host, device, _ = self.parts[_PARTS * position : _PARTS * (position + 1)]
             received = flows.times[:, 2 * position]
             launched = self._through_gpu(position, tables, received)
             here = (self._at == position) & ~self._on_gpu
-            ended = tables[position][:, Column.ENDED]
+            ended = tables[position][Column.ENDED]
             # The device began later than the compute ended: its stream was busy.
             is_late = launched & (self._time > ended) & (ended >= received)
             self._pass(device, is_late, ended)
@@ -195,7 +195,7 @@ class _Walk:
                 target, waited_for = self._work_before(position, tables)
                 along = here & (waited_for > emitted) & (waited_for <= self._time)
                 begin = np.where(along, waited_for, emitted)
-            came, last_ended = tables[position][:, [Column.CAME, Column.BEFORE]].T
+            came, last_ended = tables[position][[Column.CAME, Column.BEFORE]]
             self._pass(turn, here, np.maximum(np.maximum(came, last_ended), begin))
             self._pass(message, here, np.maximum(last_ended, begin))
             self._pass(before, here, begin)
@@ -210,7 +210,7 @@ class _Walk:
         here: NDArray[np.bool_] = (self._at == position) & self._on_gpu
         if not here.any():
             return here
-        began, ended, worked, last, delay = tables[position][:, Column.GPU_BEGAN : Column.CAME].T
+        began, ended, worked, last, delay = tables[position][Column.GPU_BEGAN : Column.CAME]
         host, device, gpu = self.parts[_PARTS * position + 3 : _PARTS * (position + 1)]
         self._pass(gpu, here, last)
         target, waited_for = self._work_before(position, tables)
@@ -234,7 +234,7 @@ class _Walk:
         target = np.full(len(self._time), -1)
         ended = np.full(len(self._time), NO_TIMESTAMP)
         for earlier in range(position):
-            done = tables[earlier][:, Column.GPU_ENDED]
+            done = tables[earlier][Column.GPU_ENDED]
             target = np.where(done != NO_TIMESTAMP, earlier, target)
             ended = np.where(done != NO_TIMESTAMP, done, ended)
         return target, ended

@@ -52,7 +52,7 @@ class RecentComputes:
         self._has_work = False
 
     def find(self, operator: OperatorInfo, numbers: Times) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the rows of some computes of an operator, and which of these rows are known."""
+        """Return the columns of some computes of an operator, and which of the computes are known."""
         return self._rows[operator].find(numbers)
 
     def add(self, batch: Computes) -> dict[str, tuple[Times, Times]]:
@@ -61,62 +61,62 @@ class RecentComputes:
         The keys are those of `OperatorStatistics.waiting`, with ``"turn"`` for all that is left when its messages,
         its clock, and the work that a `CudaStreamCondition` waits for, were there (`OperatorInfo.waits_for`).
         """
-        rows = np.full((len(batch.started), len(Column)), NO_TIMESTAMP)
-        began_at = self._ended.get(batch.operator, NO_TIMESTAMP)
-        rows[:, Column.ENDED] = batch.ended
-        rows[0, Column.BEFORE], rows[1:, Column.BEFORE] = began_at, batch.ended[:-1]
-        rows[:, Column.GPU_TIME : Column.DELAY + 1] = 0, NO_TIMESTAMP, 0
-        came = rows[:, Column.CAME]
-        for arrivals in batch.arrivals:
-            np.maximum.at(came, arrivals.compute - batch.first, arrivals.emitted)
+        columns = np.full((len(Column), len(batch.started)), NO_TIMESTAMP)
+        columns[Column.ENDED], columns[Column.BEFORE, 1:] = batch.ended, batch.ended[:-1]
+        columns[Column.BEFORE, 0] = self._ended.get(batch.operator, NO_TIMESTAMP)
+        columns[Column.GPU_TIME] = columns[Column.DELAY] = 0
         self._has_work |= bool(batch.gpu)
-        if self._has_work:
-            for arrivals in batch.arrivals:
-                self._carry_work(arrivals, batch.first, rows[:, Column.WORK])
-        found = {} if batch.operator.is_link else _waiting(batch, rows)
+        for arrivals in batch.arrivals:
+            np.maximum.at(columns[Column.CAME], arrivals.compute - batch.first, arrivals.emitted)
+            if self._has_work:
+                self._carry_work(arrivals, batch.first, columns[Column.WORK])
+        found = {} if batch.operator.is_link else _waiting(batch, columns)
         if batch.gpu:
-            _add_work(batch, rows)
+            _add_work(batch, columns)
         self._ended[batch.operator] = int(batch.ended[-1])
-        self._rows[batch.operator].extend(rows)
+        self._rows[batch.operator].extend(columns)
         return found
 
     def _carry_work(self, arrivals: Arrivals, first: int, work: Times) -> None:
         """Note when the work was complete that messages carried to the computes that received them."""
         for position, output in enumerate(arrivals.queue.outputs):
             chosen = arrivals.output == position
-            rows, is_known = self.find(output.operator, arrivals.producer[chosen])
-            ended = np.where(is_known, rows[:, Column.WORK], NO_TIMESTAMP)
+            columns, is_known = self.find(output.operator, arrivals.producer[chosen])
+            ended = np.where(is_known, columns[Column.WORK], NO_TIMESTAMP)
             np.maximum.at(work, arrivals.compute[chosen] - first, ended)
 
 
-def _add_work(batch: Computes, rows: NDArray[np.int64]) -> None:
+def _add_work(batch: Computes, columns: NDArray[np.int64]) -> None:
     """Note the work of computes on the device."""
-    began, ended = np.full(len(rows), -NO_TIMESTAMP), rows[:, Column.GPU_ENDED]
+    began, ended = np.full(len(batch.started), -NO_TIMESTAMP), columns[Column.GPU_ENDED]
     for work in batch.gpu:
         places = work.compute - batch.first
         np.minimum.at(began, places, work.certain)
         np.maximum.at(ended, places, work.ended)
     has_work = ended != NO_TIMESTAMP
-    rows[has_work, Column.GPU_BEGAN] = rows[has_work, Column.LAST_BEGAN] = began[has_work]
-    rows[has_work, Column.WORK] = ended[has_work]
-    rows[:, Column.GPU_TIME] = batch.certain_gpu_time
+    for column, times in ((Column.GPU_BEGAN, began), (Column.LAST_BEGAN, began), (Column.WORK, ended)):
+        columns[column, has_work] = times[has_work]
+    columns[Column.GPU_TIME] = batch.certain_gpu_time
     for work in batch.gpu:
         is_last = work.ended == ended[work.compute - batch.first]
         places, certain = work.compute[is_last] - batch.first, work.certain[is_last]
-        np.maximum.at(rows[:, Column.LAST_BEGAN], places, certain)
-        np.maximum.at(rows[:, Column.DELAY], places, certain - work.started[is_last])
+        np.maximum.at(columns[Column.LAST_BEGAN], places, certain)
+        np.maximum.at(columns[Column.DELAY], places, certain - work.started[is_last])
 
 
-def _waiting(batch: Computes, rows: NDArray[np.int64]) -> dict[str, tuple[Times, Times]]:
+def _waiting(batch: Computes, columns: NDArray[np.int64]) -> dict[str, tuple[Times, Times]]:
     """Return what the operator waited for between its computes, each thing from when the one before was there."""
-    time, found = np.minimum(rows[:, Column.BEFORE], batch.started), {}
-    if rows[0, Column.BEFORE] == NO_TIMESTAMP:  # nobody knows since when it waited for the first
+    time = np.minimum(columns[Column.BEFORE], batch.started)
+    if columns[Column.BEFORE, 0] == NO_TIMESTAMP:  # nobody knows since when it waited for the first
         time[0] = batch.started[0]
-    is_due = {"message": rows[:, Column.CAME], "clock": batch.due}
+    there = {"message": columns[Column.CAME]} if batch.arrivals else {}
+    if batch.ticks.any():
+        there["clock"] = batch.due
     if batch.operator.waits_for_work:
-        is_due["gpu"] = rows[:, Column.WORK]
-    for what, there in is_due.items():
-        until = np.clip(there, time, batch.started)
+        there["gpu"] = columns[Column.WORK]
+    found = {}
+    for what, since in there.items():
+        until = np.minimum(np.maximum(since, time), batch.started)
         found[what] = until - time, until
         time = until
     found["turn"] = batch.started - time, batch.started
@@ -124,27 +124,35 @@ def _waiting(batch: Computes, rows: NDArray[np.int64]) -> dict[str, tuple[Times,
 
 
 class RecentRows:
-    """Rows of ints, numbered from 0, of which at least the last 16,384 are kept, and all that were added last."""
+    """Rows of ints, numbered from 0, of which at least the last 16,384 are kept, and all that were added last.
 
-    __slots__ = ("_count", "_rows")
+    They are given and returned as columns, which are copied as they lie.
+    """
+
+    __slots__ = ("_columns", "_count")
 
     def __init__(self, columns: int) -> None:
         # A ring: the row of a number is at its remainder. It grows until it is as long as it may be.
-        self._rows: NDArray[np.int64] = np.zeros((64, columns), np.int64)
+        self._columns: NDArray[np.int64] = np.zeros((columns, 64), np.int64)
         self._count = 0
 
-    def extend(self, rows: NDArray[np.int64]) -> None:
+    def extend(self, columns: NDArray[np.int64]) -> None:
         """Add rows, and forget the oldest."""
-        needed = max(len(rows), min(self._count + len(rows), _MOST))
-        if needed > len(self._rows):
-            kept = np.arange(max(self._count - len(self._rows), 0), self._count)
-            ring = np.zeros((2 * needed, self._rows.shape[1]), np.int64)
-            ring[kept % len(ring)] = self._rows[kept % len(self._rows)]
-            self._rows = ring
-        self._rows[np.arange(self._count, self._count + len(rows)) % len(self._rows)] = rows
-        self._count += len(rows)
+        added = columns.shape[1]
+        needed = max(added, min(self._count + added, _MOST))
+        if needed > self._columns.shape[1]:
+            known, self._columns = self._columns, np.zeros((len(columns), 2 * needed), np.int64)
+            kept = np.arange(max(self._count - known.shape[1], 0), self._count)
+            self._columns[:, kept % (2 * needed)] = known[:, kept % known.shape[1]]
+        size = self._columns.shape[1]
+        at = self._count % size
+        to_end = min(added, size - at)
+        self._columns[:, at : at + to_end] = columns[:, :to_end]
+        self._columns[:, : added - to_end] = columns[:, to_end:]
+        self._count += added
 
     def find(self, numbers: Times) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the rows of some numbers, and which of these rows are known."""
-        is_known = (numbers >= max(self._count - len(self._rows), 0)) & (numbers < self._count)
-        return self._rows[numbers % len(self._rows)], is_known
+        """Return the columns of the rows of some numbers, and which of these rows are known."""
+        size = self._columns.shape[1]
+        is_known = (numbers >= max(self._count - size, 0)) & (numbers < self._count)
+        return self._columns[:, numbers % size], is_known

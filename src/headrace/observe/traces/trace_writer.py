@@ -217,9 +217,9 @@ class TraceWriter(ShowsFigures):
                 rows = np.flatnonzero(arrivals.output == position)[::-1]
                 known, is_known = self._frames[output.operator].find(arrivals.producer[rows])
                 found = np.full(count, -1, np.int64)
-                found[arrivals.compute[rows] - batch.first] = np.where(is_known, known[:, 0], -1)
+                found[arrivals.compute[rows] - batch.first] = np.where(is_known, known[0], -1)
                 frames = np.where(frames < 0, found, frames)
-        self._frames[operator].extend(frames[:, None])
+        self._frames[operator].extend(frames[None])
         return frames
 
     def _frame_names(self, frames: Times) -> list[tuple[str, str]]:
@@ -334,7 +334,7 @@ class TraceWriter(ShowsFigures):
             flows = flows.part(np.flatnonzero(flows.is_timed))
         division, zero = divide(flows, self.figures.computes), self._run.started
         name = json_text(" → ".join(operator.name for operator in flows.path.operators))
-        sources = self._frames[flows.path.operators[0]].find(flows.computes[:, 0])[0][:, 0]
+        sources = self._frames[flows.path.operators[0]].find(flows.computes[:, 0])[0][0]
         frames = self._frame_names(np.where(flows.computes[:, 0] < 0, -1, sources))
         paths = place(Group.PATHS, Group.PATHS)
         keys = [json_text(part) for part in division.names]
