@@ -24,7 +24,7 @@ import pytest
 
 from headrace import CountCondition, Operator, PeriodicCondition, gpu
 from headrace.capture import CaptureRefused
-from headrace.core.lint import lint
+from headrace.capture.lint import lint
 from headrace.resources import UnboundedAllocator
 from tests.harness import App
 

@@ -26,9 +26,9 @@ WALK = (
 )
 
 
-def test_capture_has_at_most_2500_lines() -> None:
-    files = (PACKAGE / "capture").rglob("*.py")
-    assert sum(len(file.read_text().splitlines()) for file in files) <= 2_500
+def test_capture_has_at_most_3300_lines() -> None:
+    files = (PACKAGE / "capture").rglob("*.py")  # with the lint and direct computes
+    assert sum(len(file.read_text().splitlines()) for file in files) <= 3_300
 
 
 def test_the_page_for_users_has_at_most_1500_words() -> None:

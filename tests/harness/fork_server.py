@@ -57,7 +57,7 @@ MODULES = [
     "headrace.parts.worker",
     "headrace._runtime.lifecycle.run",
     "headrace.gpu.capture",
-    "headrace.gpu.declared_kernels",
+    "headrace.gpu.kernels",
     "headrace.gpu.partitions",
     "headrace.gpu.sim.backend",
     "headrace.observe.attachment",
@@ -67,10 +67,10 @@ MODULES = [
     "headrace.observe.figures.run_figures",
     "headrace.tensor.copies",
     "headrace.tensor.device_arrays",
-    "headrace.resources.cuda_green_context_pool",
+    "headrace.resources.cuda_green_context",
     "headrace.resources.cuda_stream_pool",
-    "headrace.resources.machine_clock",
-    "headrace.resources.unbounded_allocator",
+    "headrace.resources.clocks",
+    "headrace.resources.allocators",
 ]
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 NAME = "fork server"

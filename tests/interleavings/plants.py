@@ -20,10 +20,8 @@ _NODE = "headrace._runtime.scheduling.node"
 _WAITING = "headrace._runtime.scheduling.waiting"
 _WORKERS = "headrace._runtime.scheduling.workers"
 _STATE = "headrace._runtime.scheduling.queue_state"
-_ROOM = "headrace._runtime.scheduling.room_sharing"
 _PARKER = "headrace._runtime.scheduling.parker"
-_ALONE = "headrace._runtime.scheduling.alone"
-_PAUSING = "headrace._runtime.scheduling.gate"
+_GATE = "headrace._runtime.scheduling.gate"
 _QUEUE = "headrace._runtime.messages.queue"
 _LINK = "headrace.parts.link_operators"
 _LINK_END = "headrace.link.end"
@@ -626,7 +624,7 @@ PLANTS = [
     # Shared queues.
     Plant(
         "a producer that finds no room does not wait for it",
-        _ROOM,
+        _STATE,
         "                line.add(request)\n",
         "                request.node.blockers += 1\n",
         "two-producers-2",
@@ -634,7 +632,7 @@ PLANTS = [
     ),
     Plant(
         "room is promised to a producer that is not told",
-        _ROOM,
+        _STATE,
         "                node.enqueue_if_ready()\n",
         "                pass\n",
         "two-producers-2",
@@ -658,7 +656,7 @@ PLANTS = [
     ),
     Plant(
         "two producers run for one place",
-        _ROOM,
+        _STATE,
         "            line.reserved += request.places\n",
         "",
         "two-producers-2",
@@ -666,7 +664,7 @@ PLANTS = [
     ),
     Plant(
         "a producer that waits for room keeps what it has reserved elsewhere",
-        _ROOM,
+        _STATE,
         "                self.release()\n",
         "                pass\n",
         "two-lines-2",
@@ -684,7 +682,7 @@ PLANTS = [
     # Gate.
     Plant(
         "a request to pause, step or resume wakes nobody",
-        _PAUSING,
+        _GATE,
         "        engine.waiting.wake_all()\n",
         "",
         "pause-1",
@@ -692,7 +690,7 @@ PLANTS = [
     ),
     Plant(
         "a worker that ends a pause takes no notice of a stop",
-        _PAUSING,
+        _GATE,
         "        if engine.stopping or requests or self.calls:\n",
         "        if requests:\n",
         "resume-stop-2",
@@ -710,7 +708,7 @@ PLANTS = [
     ),
     Plant(
         "a worker stands still although a step is left",
-        _PAUSING,
+        _GATE,
         "        return not self.is_open and not (self.steps or self.node_steps)\n",
         "        return not self.is_open\n",
         "step-periodic-1",
@@ -753,7 +751,7 @@ PLANTS = [
     # Computing alone.
     Plant(
         "a node that wants to compute alone waits for nobody",
-        _ALONE,
+        _GATE,
         "        self.node = node\n        engine.held = True\n        return True\n",
         "        return False\n",
         "alone-2",
@@ -761,7 +759,7 @@ PLANTS = [
     ),
     Plant(
         "others begin while a node computes alone",
-        _PAUSING,
+        _GATE,
         "        engine.held = not self.is_open or engine.alone.node is not None\n",
         "        engine.held = not self.is_open or engine.alone.is_waiting\n",
         "alone-2",
@@ -770,7 +768,7 @@ PLANTS = [
     ),
     Plant(
         "the end of a compute that was alone wakes nobody",
-        _ALONE,
+        _GATE,
         "            engine.waiting.wake_others(node.ready_queue, computes=True)\n",
         "",
         "alone-pool-1",
@@ -778,7 +776,7 @@ PLANTS = [
     ),
     Plant(
         "a node that waits to compute alone is not enqueued for the workers of its queue",
-        _ALONE,
+        _GATE,
         "        node.enqueue_if_ready()  # a worker of its queue is woken for it, if this is another\n",
         "",
         "alone-pool-1",
@@ -786,7 +784,7 @@ PLANTS = [
     ),
     Plant(
         "a node waits for ever to compute alone",
-        _ALONE,
+        _GATE,
         "            self.is_given_up = True\n            self._let_go()\n",
         "            pass\n",
         "alone-in-vain-2",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.failures import Failure
+from headrace.core.errors import Failure
 from headrace.parts.values import Values
 from tests.harness import PATIENCE, wait_until
 

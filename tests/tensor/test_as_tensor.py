@@ -12,7 +12,7 @@ import pytest
 
 from headrace import Tensor, as_tensor, gpu
 from headrace.gpu import sim
-from headrace.tensor import TensorError, memory_exporter
+from headrace.tensor import TensorError, capsule
 from tests.harness.libraries import stand_in
 from tests.harness.producers import CPU, CUDA, Interface, Library, Made, OldLibrary
 
@@ -157,7 +157,7 @@ def test_a_producer_of_the_old_form_is_asked_in_the_old_form_from_then_on() -> N
     first, second = Old(CPU, None), Old(CPU, None)
     as_tensor(first)
     assert first.asked == [{"stream": None}]
-    assert Old in memory_exporter._old_style
+    assert Old in capsule._old_style
     assert as_tensor(second).shape == (2, 3)
     assert second.asked == [{"stream": None}]
 
@@ -167,7 +167,7 @@ def test_a_producer_of_the_old_form_is_asked_for_the_old_form_as_it_wants() -> N
         pass
 
     array = Old(CPU, None)
-    memory_exporter.request_capsule(array, None, None)
+    capsule.request_capsule(array, None, None)
     assert array.asked == [{"stream": None}]
 
 
@@ -178,7 +178,7 @@ def test_a_type_error_that_is_not_about_the_form_is_told() -> None:
 
     with pytest.raises(TensorError, match="__dlpack__: wrong day"):
         as_tensor(Odd())
-    assert Odd not in memory_exporter._old_style
+    assert Odd not in capsule._old_style
 
 
 def test_a_consumer_that_asks_wrongly_spoils_nothing_for_the_next() -> None:
@@ -186,7 +186,7 @@ def test_a_consumer_that_asks_wrongly_spoils_nothing_for_the_next() -> None:
     for wrong in ("1.0", 1, (1,)):
         with pytest.raises(TypeError):
             tensor.__dlpack__(max_version=wrong)  # type: ignore[arg-type]
-    assert np.ndarray not in memory_exporter._old_style
+    assert np.ndarray not in capsule._old_style
 
 
 # -- the array interfaces ----------------------------------------------------------------------------

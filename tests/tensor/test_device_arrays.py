@@ -11,9 +11,8 @@ import pytest
 
 from headrace import as_tensor, gpu
 from headrace.gpu import sim
-from headrace.tensor.device_arrays import Layout, Unsupported, kind_of, layout_of, span_of
+from headrace.tensor.device_arrays import Layout, PrivateMemory, Unsupported, kind_of, layout_of, span_of
 from headrace.tensor.libraries import library_of
-from headrace.tensor.private_memory import PrivateMemory
 from tests.harness.libraries import stand_in
 
 

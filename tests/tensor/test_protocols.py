@@ -16,7 +16,7 @@ import pytest
 
 from headrace import as_tensor, gpu
 from headrace.gpu import sim
-from headrace.tensor import DLDevice, TensorError, conversion, memory_exporter
+from headrace.tensor import DLDevice, TensorError, capsule, conversion
 from tests.harness.devices import use_device
 
 HOST = np.arange(24, dtype=np.float32)
@@ -298,8 +298,8 @@ def test_a_library_is_told_of_streams_as_it_understands_them(module: str, told: 
 
     Array.__module__ = module
     for stream in (-1, 0x1234):
-        memory_exporter.request_capsule(Array(), stream, (1, 0))
+        capsule.request_capsule(Array(), stream, (1, 0))
     assert heard == told
     for stream in (-1, 0x1234):
-        memory_exporter.request_copy(Array(), stream, (1, 0), None, False)
+        capsule.request_copy(Array(), stream, (1, 0), None, False)
     assert heard == told * 2

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from headrace._runtime import slice_of
-from headrace.core.queues import queues_of
+from headrace.core.graph import queues_of
 from headrace.drawing.folding import members_of
 from headrace.drawing.layout import lay_out, number_operators, place
 

@@ -10,9 +10,9 @@ from headrace.extras import installing
 from headrace.gpu import StreamHandle
 from headrace.inference.errors import InferenceError
 from headrace.tensor import DLDeviceType, Tensor, as_tensor
+from headrace.tensor.capsule import exporter_of
 from headrace.tensor.copies import copy, simulate, simulated_memory
 from headrace.tensor.description import row_major
-from headrace.tensor.memory_exporter import exporter_of
 
 _DEVICE_TYPES = (DLDeviceType.CUDA, DLDeviceType.CUDA_MANAGED)
 _COPY_SECONDS = 20e-6  # of a simulated kernel that copies

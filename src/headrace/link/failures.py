@@ -6,8 +6,7 @@ import json
 import pickle
 import traceback
 
-from headrace.core.errors import LinkError, PeerAborted, ProtocolError, message_of
-from headrace.core.failures import pickled_error
+from headrace.core.errors import LinkError, PeerAborted, ProtocolError, message_of, pickled_error
 from headrace.link.protocol import MAX_BODY
 
 _LONGEST_TEXT = 4 << 10

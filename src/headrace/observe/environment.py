@@ -87,7 +87,7 @@ def _ports(variable: str) -> list[str] | None:
 
 
 def _print_ports() -> Watcher:
-    from headrace.observe.loggers.console_loggers import PortPrinter
+    from headrace.observe.loggers.console import PortPrinter
     from headrace.observe.loggers.data_loggers import DataLogging
 
     return DataLogging([PortPrinter(_ports("HEADRACE_LOG") or [])])

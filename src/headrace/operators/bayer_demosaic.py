@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.core.parameter_fields import declared, parameter
+from headrace.core.parameters import declared, parameter
 from headrace.operators._routines.demosaic import DEMOSAIC, RED_AT
 from headrace.operators.arrays import check_contiguous
 from headrace.operators.frame_operator import FrameOperator, Plan

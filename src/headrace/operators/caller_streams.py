@@ -12,8 +12,8 @@ from typing import Any
 from headrace import gpu
 from headrace._runtime import ManagedStream, create_event, default_stream_of, is_default
 from headrace.gpu import array_libraries
-from headrace.gpu.ambient import entered_stream
 from headrace.gpu.backend import active, is_chosen
+from headrace.gpu.current import entered_stream
 
 
 class CallerStream:

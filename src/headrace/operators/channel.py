@@ -19,7 +19,7 @@ from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.construction import needs_fragment
 from headrace.core.operator import Operator
-from headrace.core.parameter_fields import declared
+from headrace.core.parameters import declared
 from headrace.core.values import whole_number
 
 if TYPE_CHECKING:

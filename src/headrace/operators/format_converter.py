@@ -9,8 +9,7 @@ import numpy as np
 
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError, choices
-from headrace.core.parameter_fields import declared, parameter
-from headrace.core.parameters import REQUIRED
+from headrace.core.parameters import REQUIRED, declared, parameter
 from headrace.operators._routines.colour import MATRICES, RGB_TO_YUV420, TO_RGB, Matrix
 from headrace.operators._routines.conversion import (
     COPY,

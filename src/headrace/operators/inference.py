@@ -17,8 +17,7 @@ from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.errors import ParameterError, choices
 from headrace.core.operator import Operator, Part
-from headrace.core.parameter_fields import declared, parameter
-from headrace.core.parameters import REQUIRED
+from headrace.core.parameters import REQUIRED, declared, parameter
 from headrace.core.ports import IOSpec
 from headrace.core.spec import OperatorSpec
 from headrace.gpu import StreamHandle

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.operator import Operator
-from headrace.core.parameter_fields import declared
+from headrace.core.parameters import declared
 from headrace.core.spec import OperatorSpec
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import numpy as np
 
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.errors import ParameterError, choices
-from headrace.core.parameter_fields import declared, parameter
-from headrace.core.parameters import ParameterFlag
+from headrace.core.parameters import ParameterFlag, declared, parameter
 from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import STORAGE_TYPES
 from headrace.operators.messages import find_tensor, tensors_of

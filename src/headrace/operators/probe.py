@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.operator import Operator
-from headrace.core.parameter_fields import declared
+from headrace.core.parameters import declared
 from headrace.core.spec import OperatorSpec
 from headrace.tensor import TensorError, as_tensor
 

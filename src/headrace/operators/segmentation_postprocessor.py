@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.core.parameter_fields import declared, parameter
+from headrace.core.parameters import declared, parameter
 from headrace.operators._routines.network_outputs import CLASSIFY
 from headrace.operators.arrays import check_contiguous
 from headrace.operators.frame_operator import FrameOperator, Plan

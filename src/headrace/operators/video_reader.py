@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.errors import noting
-from headrace.core.parameter_fields import declared, parameter
-from headrace.core.parameters import REQUIRED
+from headrace.core.parameters import REQUIRED, declared, parameter
 from headrace.core.spec import OperatorSpec
 from headrace.core.values import Duration, nanoseconds
 from headrace.operators.frame_memory import FrameMemory

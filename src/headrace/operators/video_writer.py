@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.core.contexts import ExecutionContext, InputContext
-from headrace.core.parameter_fields import declared, parameter
-from headrace.core.parameters import REQUIRED
+from headrace.core.parameters import REQUIRED, declared, parameter
 from headrace.core.run_files import path_of_start
 from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import FrameSink

@@ -24,7 +24,7 @@ from headrace.link.reachability import Reachability
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.core.failures import Failure
+    from headrace.core.errors import Failure
     from headrace.core.outcome import Outcome
     from headrace.core.time_base import TimeBase
     from headrace.parts.cut_flow import FlowCounts

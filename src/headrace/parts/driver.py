@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping, Sequence
 
-    from headrace.core.failures import Failure
+    from headrace.core.errors import Failure
     from headrace.link.handshake import Purpose
     from headrace.parts.control import Address
     from headrace.parts.cut_flow import CutFlow, FlowCounts

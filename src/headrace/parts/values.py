@@ -16,8 +16,7 @@ from itertools import count
 from typing import Any
 
 from headrace import waits
-from headrace.core.errors import ParameterError
-from headrace.core.failures import Failure
+from headrace.core.errors import Failure, ParameterError
 from headrace.parts.control import SetValue
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, gpu, op
-from headrace.gpu.ambient import entered_stream, leave, remember_stream, thread
 from headrace.gpu.backend import active, is_chosen
+from headrace.gpu.current import entered_stream, leave, remember_stream, thread
 from headrace.gpu.lasting_stream import LastingStream
 from headrace.resources import CudaStreamPool
 from headrace.tensor import register_library

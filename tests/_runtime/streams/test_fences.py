@@ -11,11 +11,11 @@ import pytest
 
 from headrace import CountCondition
 from headrace._runtime.compiled import is_compiled
-from headrace._runtime.messages.envelope import Envelope, stamping
-from headrace._runtime.messages.fences import Fences, is_complete
+from headrace._runtime.messages.envelope import Envelope
+from headrace._runtime.messages.fences import Fences
 from headrace._runtime.messages.managed_stream import ManagedStream
 from headrace._runtime.streams.lifetimes import Lifetimes, StreamFrames
-from headrace._runtime.streams.watch import Watch
+from headrace._runtime.streams.owners import Watch
 from headrace.conditions import CudaStreamCondition
 from headrace.gpu import sim
 from tests.harness import MS, MakeScheduler, Producer, Step, launch, run
@@ -50,12 +50,15 @@ class Device:
         self.made.append(Event(self))
         return self.made[-1]
 
+    def managed(self) -> ManagedStream:
+        return ManagedStream(self, 0, self.create_event)
+
     def fences(self) -> Fences:
-        return Fences(ManagedStream(self, 0, self.create_event))
+        return Fences(self.managed())
 
     def timeline(self, limit: int = 8) -> tuple[Fences, Computes]:
-        fences = self.fences()
-        return fences, Computes(StreamFrames(fences, Watch()), limit)
+        frames = StreamFrames(self.managed(), Watch(), is_shared=False)
+        return frames.fences, Computes(frames, limit)
 
 
 class Event:
@@ -110,7 +113,7 @@ class Computes:
 
 
 def emit(fences: Fences, data: Any = None) -> Envelope:
-    return stamping(fences)(data)
+    return fences.stamp(data)
 
 
 # -- what is kept ------------------------------------------------------------------------------------
@@ -247,8 +250,8 @@ def test_operators_on_one_stream_keep_their_frames_in_one_list_whatever_the_orde
 ) -> None:
     """Each receives, drops and ends when it likes; another one's compute may end anywhere in between."""
     some, device = random.Random(seed), Device()
-    fences = device.fences()
-    frames = StreamFrames(fences, Watch())
+    frames = StreamFrames(device.managed(), Watch(), is_shared=True)
+    fences = frames.fences
     limits = [some.choice([1, 2, 8]) for _ in range(some.randint(2, 4))]
     members = [Computes(frames, limit) for limit in limits]
     drops: list[list[Any]] = [[] for _ in members]
@@ -371,13 +374,13 @@ def test_a_complete_fence_is_found_complete_although_its_event_was_recorded_agai
     device = Device()
     fences = device.fences()
     event = fences.insert()
-    assert not is_complete(fences, 1, event)
+    assert not fences.is_complete(1, event)
     device.done = device.recorded
-    assert is_complete(fences, 1, event)
+    assert fences.is_complete(1, event)
     fences.update(1)
     assert fences.insert() is event
     assert not event.is_done
-    assert is_complete(fences, 1, event)
+    assert fences.is_complete(1, event)
 
 
 def test_a_fence_is_found_complete_if_its_event_is_recorded_again_while_it_is_asked_for() -> None:
@@ -393,7 +396,7 @@ def test_a_fence_is_found_complete_if_its_event_is_recorded_again_while_it_is_as
             assert fences.insert() is usual  # by the thread of the sender
             return usual.is_done
 
-    assert is_complete(fences, 1, Asked(device))
+    assert fences.is_complete(1, Asked(device))
 
 
 @pytest.mark.parametrize("seed", range(examples(8)))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, IOSpec, PeriodicCondition
-from headrace._runtime.streams.watch import Watched, still_held
+from headrace._runtime.streams.owners import Watched, still_held
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from tests._runtime.streams.pipelines import track

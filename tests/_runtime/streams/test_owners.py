@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 from headrace import Application, TensorMap, as_tensor
-from headrace._runtime.streams.held_frames import HeldFrames
-from headrace._runtime.streams.owners import add_owners, only_kept
-from headrace._runtime.streams.watch import Watch
+from headrace._runtime.streams.lifetimes import HeldFrames
+from headrace._runtime.streams.owners import Watch, add_owners, only_kept
 from headrace.core import Operator
 from headrace.core.metadata import MetadataDictionary
 from headrace.gpu import sim

@@ -10,12 +10,13 @@ from typing import Any, NoReturn
 
 import pytest
 
-from headrace._runtime.scheduling.direct_compute import NotDirect, RefusingMetadata
+from headrace.capture.direct_compute import RefusingMetadata
+from headrace.capture.refusal import Refusal
 from headrace.core.metadata import MetadataDictionary
 
 
 def refuse() -> NoReturn:
-    raise NotDirect("operator 'blur' uses its metadata")
+    raise Refusal("operator 'blur' uses its metadata")
 
 
 def merged(metadata: Any) -> None:
@@ -74,7 +75,7 @@ USES: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_every_use_is_refused(use: Callable[[Any], object]) -> None:
     compute: Any = SimpleNamespace(refuse_metadata=refuse)
-    with pytest.raises(NotDirect, match="operator 'blur' uses its metadata"):
+    with pytest.raises(Refusal, match="operator 'blur' uses its metadata"):
         use(RefusingMetadata(compute))
 
 

@@ -1,11 +1,13 @@
-"""The current stream: the stream of array code that names none.
+"""What is current on a thread: the stream of array code that names none, the device, and the module for arrays.
 
 CuPy and PyTorch each have a current stream for every thread. :class:`use_stream` sets both, and that of every
 other library that has one, so that code that never mentions streams runs on the given stream, and on the SMs it
 belongs to. On exit all are restored. A library that has not been imported is left alone: nothing is imported to
-check.
+check. A run uses `lasting_stream`, and restores what was current before when a thread leaves it.
 
-A run uses `lasting_stream`, and restores what was current before when a thread leaves it.
+In CUDA, each thread has a current context. The default stream belongs to it, and streams and events are created in
+it. Code that briefly works on one device, on a thread where other code relies on another, makes its device current
+(:class:`on_device`) and then restores the previous context.
 """
 
 from __future__ import annotations
@@ -130,3 +132,61 @@ def remember_stream() -> Callable[[], None]:
                 library.set_stream(state)
 
     return restore
+
+
+class on_device:
+    """Make a device current on this thread for the duration of a ``with`` block, then restore the previous context.
+
+    The device's primary context is made current. If no context was current before, the device stays current.
+
+    Parameters
+    ----------
+    device_id : int
+        The number of the device.
+
+    Examples
+    --------
+    >>> with gpu.on_device(1):
+    ...     event = gpu.Device(1).create_event()
+    """
+
+    __slots__ = ("_device_id", "_restore")
+
+    def __init__(self, device_id: int) -> None:
+        self._device_id = device_id
+        # A stack: an instance may be entered while it is entered.
+        self._restore: list[Callable[[], None]] = []
+
+    def __enter__(self) -> None:
+        restore = remember_current()
+        active().names.Device(self._device_id).set_current()
+        self._restore.append(restore)
+
+    def __exit__(self, *_: object) -> None:
+        self._restore.pop()()
+
+
+def remember_current() -> Callable[[], None]:
+    """Return a function that restores this thread's current context; without one, the function does nothing."""
+    return active().remember_current()
+
+
+def arrays() -> Any:
+    """Return the module for arrays in device memory: CuPy on a GPU, a module that stands for it on a simulated one.
+
+    That module follows the Array API standard. Its work is queued on the current stream, and takes time there.
+
+    Raises
+    ------
+    ImportError
+        If there is a GPU and CuPy is not installed, or if NumPy is older than 2.1, which the simulation needs.
+
+    Examples
+    --------
+    >>> from headrace import gpu
+    >>> xp = gpu.arrays()
+    >>> frame = xp.full((1080, 1920), 2, dtype=xp.float32)
+    >>> float(xp.mean(2 * frame + 1))
+    5.0
+    """
+    return active().array_module()

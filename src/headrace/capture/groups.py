@@ -1,4 +1,4 @@
-"""Groups of operators that run as one: whether some can be one, and in which order they run."""
+"""Which operators a segment may have, and in which order they run."""
 
 from __future__ import annotations
 
@@ -6,47 +6,19 @@ from collections.abc import Sequence
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
-from headrace.core.errors import GraphError, choices
-from headrace.core.graph_queries import reachable
+from headrace.core.graph import operators_before, queues_of
 from headrace.core.ports import IOSpec
-from headrace.core.queues import queues_of
 
 if TYPE_CHECKING:
     from headrace.core.operator import Operator
 
 
-def check_group(where: str, operators: Sequence[Operator]) -> None:
-    """Raise GraphError if operators are not connected, form a cycle, or messages leave them and come back."""
-    members = set(operators)
-    reached = reachable(operators[0], lambda one: [*_behind(one), *_before(one)], members)
-    apart = [operator.name for operator in operators if operator not in reached]
-    if apart:
-        raise GraphError(
-            f"{where}: {choices(apart)} and {operators[0].name!r} are not connected; a segment is a set of "
-            "connected operators, so make two"
-        )
-    for operator in operators:
-        for flow in operator._headrace.outgoing:
-            if flow.target in members:
-                if operator in reachable(flow.target, _behind, members):
-                    raise GraphError(
-                        f"{where}: its operators form a cycle ({flow}); a segment has none, so leave one of them "
-                        "out"
-                    )
-                continue
-            for other in reachable(flow.target, _behind):
-                back = next((each for each in other._headrace.outgoing if each.target in members), None)
-                if other not in members and back is not None:
-                    raise GraphError(
-                        f"{where}: messages leave it by {flow} and come back by {back}; add the operators in "
-                        "between, or make two segments"
-                    )
-
-
 def in_order(operators: Sequence[Operator]) -> list[Operator]:
     """Return operators without a cycle, each after those that it receives from."""
     members = dict.fromkeys(operators)
-    sources = {operator: [one for one in _before(operator) if one in members] for operator in operators}
+    sources = {
+        operator: [one for one in operators_before(operator) if one in members] for operator in operators
+    }
     return list(TopologicalSorter(sources).static_order())
 
 
@@ -132,11 +104,3 @@ def _follows_only(target: Operator, operator: Operator) -> bool:
         and len(set(inputs)) == len(inputs)
         and not waits
     )
-
-
-def _before(operator: Operator) -> list[Operator]:
-    return [flow.source for flow in operator._headrace.incoming]
-
-
-def _behind(operator: Operator) -> list[Operator]:
-    return [flow.target for flow in operator._headrace.outgoing]

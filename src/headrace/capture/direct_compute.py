@@ -1,31 +1,114 @@
-"""One compute of an operator beside the run's queues: its messages are handed to it, and taken from it.
+"""Direct computes: the operators of a segment compute a frame beside the run's queues.
 
-Whoever lets operators compute this way (`Group.compute_directly`) gives them streams, too: streams that capture,
-say. The operator does not know it. What belongs to one frame of the run, such as its timestamp, is refused
-(`NotDirect`).
+Their messages are handed to them, and taken from them. They get streams, too: streams that capture, or those
+on which a replay is computed again. The operators do not know it. What belongs to one frame of the
+run, such as its timestamp, is refused.
+
+A frame that is replayed differs from others in its metadata and its timestamp. So the order is noted in which each
+operator received and emitted. The same steps are gone through again with metadata and timestamps alone
+(`DetailsFlow`): each operator merges what it received by its own policy, and emits what it has by then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from headrace import gpu
-from headrace._runtime.messages.ports import no_such_port
-from headrace._runtime.scheduling.details_flow import Step
+from headrace._runtime import Details, no_such_port
+from headrace.capture.refusal import Refusal, refusal_of
+from headrace.core.calls import NO_CALLS, Calls
 from headrace.core.errors import StreamError
 from headrace.core.metadata import MetadataDictionary
 from headrace.tensor import Tensor, as_message
+from headrace.tensor.host_values import HostValueUsed
 from headrace.tensor.tensor_map import MAPPINGS
 
 if TYPE_CHECKING:
-    from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.streams.run_streams import RunStreams
+    from headrace._runtime import Boundary, Group, Node, RunStreams
     from headrace.core.operator import Operator
 
+    Where: TypeAlias = tuple[Node, str]
 
-class NotDirect(Exception):
-    """Something that an operator can do only in a compute of the run itself; the text says what."""
+
+def compute_directly(
+    group: Group,
+    streams: DirectStreams,
+    received: list[Any],
+    kept: list[Any],
+    compute: Callable[[Node, DirectCompute, gpu.StreamHandle], None],
+    flow: DetailsFlow | None = None,
+) -> dict[Boundary, Any]:
+    """Let every member of a group compute once; return what leaves, in the order of its emission.
+
+    Parameters
+    ----------
+    group
+        The group.
+    streams
+        What they compute on.
+    received
+        The messages at the inputs.
+    kept
+        Gets what has to live as long as the work.
+    compute
+        Lets one member compute on a stream: `compute_one`, or what does that in addition.
+    flow
+        Gets the steps of the members.
+    """
+    waiting: dict[Node, dict[str, Any]] = {node: {} for node in group.members}
+    after: dict[Node, list[gpu.StreamHandle]] = {node: [] for node in group.members}
+    for boundary, data in zip(group.inputs, received, strict=True):
+        waiting[boundary.node][boundary.port] = data
+    leaving_at = {(boundary.node, boundary.port): boundary for boundary in group.outputs}
+    emitted: dict[Boundary, Any] = {}
+    for node in group.members:
+        missing = [name for name in node.operator.spec.every_input if name not in waiting[node]]
+        if missing:
+            raise Refusal(f"operator {node.name!r} received nothing at {missing[0]!r}")
+        direct = DirectCompute(node, streams, waiting[node])
+        compute(node, direct, streams.begin(node.operator, after[node] or [streams.origin]))
+        if direct.waiting:
+            left = next(iter(direct.waiting))
+            raise Refusal(f"operator {node.name!r} did not receive what waits at {left!r}")
+        kept.append(direct)
+        for port, items in direct.emitted.items():
+            targets = group.inner.get((node, port), [])
+            if len(items) != 1 and (targets or (node, port) in leaving_at):
+                raise Refusal(
+                    f"operator {node.name!r} emitted {len(items)} messages at {port!r} in one compute; a "
+                    "captured operator emits one message at each output for each frame"
+                )
+            for target, name in targets:
+                waiting[target][name] = direct.as_received(items[0], port)
+                after[target] += [one for one in streams.of(node.operator) if one not in after[target]]
+        for step in direct.steps:
+            leaving = None if step.is_received else leaving_at.get((node, step.port))
+            if leaving is not None:
+                emitted[leaving] = direct.emitted[step.port][0]
+        if flow is not None:
+            flow.steps.append((node, direct.steps))
+    return emitted
+
+
+def compute_one(node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:
+    """Let one operator compute directly; raise Refusal for its errors."""
+    operator = node.operator
+    metadata, context = operator.metadata, node.context
+    usual, context.present = context.present, DirectContext(context.present, compute)
+    operator.metadata = RefusingMetadata(compute)
+    try:
+        with gpu.use_stream(handle):
+            operator.compute(compute, compute, context)
+    except (Refusal, HostValueUsed):
+        raise
+    except Exception as error:
+        if not compute.refused:
+            raise refusal_of(error, node.name) from error
+    finally:
+        operator.metadata, context.present = metadata, usual
+    if compute.refused:  # and the operator has caught the error
+        raise Refusal(compute.refused)
 
 
 class DirectStreams:
@@ -173,12 +256,12 @@ class DirectCompute:
         """Return the operator's stream, which is ordered after everything that it received."""
         self._must_have_received(input_port_name, "receive_cuda_stream")
         if sync_to_default:
-            self._refuse("orders the default stream (sync_to_default), which cannot be captured")
+            self.refuse("orders the default stream (sync_to_default), which cannot be captured")
         return self.streams.own(self.operator)
 
     def has_ended(self, name: str = "") -> bool:
         """Refuse: the answer for the recorded frame would be used for ever."""
-        self._refuse(
+        self.refuse(
             "asks whether an input has ended (op_input.has_ended), and the answer would be the same in every "
             "frame; ask in end, or leave the operator out of the segment"
         )
@@ -210,14 +293,14 @@ class DirectCompute:
     ) -> None:
         """Take what the operator emits."""
         if after is not None:
-            self._refuse(
+            self.refuse(
                 "emits after an event (after=), which would be that of the recorded frame in every frame"
             )
         name = self._name(name, self.emitted, "output")
         if acq_timestamp is None:
-            self._refuse("emits without the timestamp that it received (acq_timestamp=None)")
+            self.refuse("emits without the timestamp that it received (acq_timestamp=None)")
         if acq_timestamp != -1:
-            self._refuse(
+            self.refuse(
                 "emits with a timestamp of its own (acq_timestamp), which would be the same in every frame"
             )
         self.emitted[name].append(data)
@@ -243,23 +326,16 @@ class DirectCompute:
             if stream is not None and stream != target:
                 self.streams.order(self.streams.check(stream, self.operator, "synchronize_streams"), target)
 
-    def refuse_clock(self) -> NoReturn:
-        """Refuse: the time of the recorded frame would be used for ever."""
-        self._refuse(
-            "reads the clock (context.timestamp), and the value would be the same in every frame; read it in an "
-            "operator before the segment and send it along, or use a knob"
-        )
-
     def refuse_timestamp(self) -> NoReturn:
         """Refuse: a timestamp belongs to one frame."""
-        self._refuse(
+        self.refuse(
             "reads the acquisition timestamp, and the value would be the same in every frame; timestamps are "
             "carried past a segment, so read it before or behind"
         )
 
     def refuse_metadata(self) -> NoReturn:
         """Refuse: metadata belongs to one frame."""
-        self._refuse(
+        self.refuse(
             "uses its metadata, and the entries would be the same in every frame; metadata is carried past a "
             "segment, so read or set it before or behind"
         )
@@ -290,9 +366,64 @@ class DirectCompute:
             return names[0]
         raise no_such_port(self.operator.name, kind, name, names)
 
-    def _refuse(self, what: str) -> NoReturn:
+    def refuse(self, what: str) -> NoReturn:
+        """Refuse what the operator does."""
         self.refused = self.refused or f"operator {self.operator.name!r} {what}"
-        raise NotDirect(self.refused)
+        raise Refusal(self.refused)
+
+
+class MemberContext:
+    """The context of an operator of a segment, which may keep it: at present that of the run, or another one."""
+
+    def __init__(self, context: Any) -> None:
+        self.present = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.present, name)
+
+    @property
+    def acq_timestamp(self) -> Any:
+        """The acquisition timestamp of messages that this compute emits."""
+        return self.present.acq_timestamp
+
+    @acq_timestamp.setter
+    def acq_timestamp(self, timestamp: Any) -> None:
+        self.present.acq_timestamp = timestamp
+
+
+class DirectContext:
+    """Stands for the context of the run in a direct compute; what does not differ is that of the run."""
+
+    def __init__(self, context: Any, compute: DirectCompute) -> None:
+        self._context = context
+        self._compute = compute
+        self.input = self.output = compute
+        self.allocate_cuda_stream = compute.allocate_cuda_stream
+        self.synchronize_streams = compute.synchronize_streams
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def device_from_stream(self, stream: Any) -> int:
+        """Return the number of the device of a stream that headrace manages."""
+        return int(stream.device.device_id)
+
+    @property
+    def acq_timestamp(self) -> NoReturn:
+        """Refuse: a timestamp belongs to one frame."""
+        self._compute.refuse_timestamp()
+
+    @acq_timestamp.setter
+    def acq_timestamp(self, timestamp: Any) -> None:
+        self._compute.refuse_timestamp()
+
+    @property
+    def timestamp(self) -> NoReturn:
+        """Refuse: the time of the recorded frame would be used for ever."""
+        self._compute.refuse(
+            "reads the clock (context.timestamp), and the value would be the same in every frame; read it in an "
+            "operator before the segment and send it along, or use a knob"
+        )
 
 
 class RefusingMetadata(MetadataDictionary):
@@ -314,3 +445,62 @@ class RefusingMetadata(MetadataDictionary):
     clear = has_key = erase = size = copy = popitem = swap = type_dict = _refuse
     __or__ = __ror__ = __ior__ = __eq__ = __ne__ = __reversed__ = _refuse
     __hash__ = None  # type: ignore[assignment]
+
+
+class Step(NamedTuple):
+    """A message that an operator received or emitted at one of its ports."""
+
+    is_received: bool
+    port: str
+
+
+class DetailsFlow:
+    """The steps of the operators of a group, in their order.
+
+    Parameters
+    ----------
+    inner
+        The inputs inside the group that the messages of each output go to.
+    """
+
+    def __init__(self, inner: dict[Where, list[Where]]) -> None:
+        self.steps: list[tuple[Node, list[Step]]] = []
+        self._inner = inner
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every operator receives one message before it emits one, and all pass metadata on unchanged."""
+        return all(
+            [step.is_received for step in steps] in ([True, False], [True])
+            and node.operator.is_metadata_enabled
+            for node, steps in self.steps
+        )
+
+    def carry(self, entered: dict[Where, Details]) -> dict[Where, Details]:
+        """Return what the messages of every output carry, for what the messages at the inputs carry."""
+        waiting = dict(entered)
+        emitted: dict[Where, Details] = {}
+        for node, steps in self.steps:
+            operator = node.operator
+            metadata = MetadataDictionary(operator.metadata_policy, operator.name)
+            metadata.is_joined = operator.metadata.is_joined
+            timestamp: int | None = None
+            calls: Calls = NO_CALLS
+            for is_received, port in steps:
+                if not is_received:
+                    if timestamp is not None or metadata or calls:
+                        details = Details(timestamp, dict(metadata) if metadata else None, calls)
+                        emitted[node, port] = details
+                        waiting.update(dict.fromkeys(self._inner.get((node, port), ()), details))
+                    continue
+                received = waiting.get((node, port))
+                if received is None:
+                    continue
+                if received.metadata is not None and operator.is_metadata_enabled:
+                    metadata.receive(port, received.metadata)
+                latest = received.acq_timestamp
+                if latest is not None and (timestamp is None or latest < timestamp):
+                    timestamp = latest
+                if received.calls:
+                    calls = {**calls, **received.calls}
+        return emitted
