@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.bundled import bundled
+from headrace.cli import Failed
 from headrace.cli.run import checked
 from headrace.core.run_options import parse_count
 
@@ -53,8 +54,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         sys.path.insert(0, str(bundled("benchmarks").parent))
     except FileNotFoundError as error:
-        print(f"headrace bench: {error}", file=sys.stderr)
-        return 1
+        raise Failed(error) from None
     command: Any = import_module("benchmarks.sides.command")
     status: int = command.main(options)
     return status
