@@ -12,13 +12,11 @@ from headrace.conditions import (
     AsynchronousEventState,
     CountCondition,
     OrConditionCombiner,
-    PeriodicCondition,
 )
 from headrace.core import Condition, SchedulingStatusType
 from headrace.resources import ManualClock, RealtimeClock
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
 from tests.harness import PATIENCE, SCHEDULERS, App, MakeScheduler, Step, run, sink, source
-from tests.harness.internals import node_of
 
 
 class Asked(Condition):
@@ -48,40 +46,6 @@ def test_a_condition_that_says_wait_is_polled_until_the_deadlock_timeout_ends_th
     times = conditions[0].times
     assert [time for time in range(0, 100 * MS, 20 * MS) if time not in times] == []
     assert len(times) <= 12
-
-
-def test_the_deadlock_timeout_begins_anew_when_something_ran(scheduler: MakeScheduler) -> None:
-    class NowAndThen(Condition):
-        """A condition that says READY four times, every 60 ms, and WAIT in between."""
-
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            ticks = node_of(self).operator.ticks
-            is_time = ticks < 4 and timestamp >= ticks * 60 * MS
-            return (SchedulingStatusType.READY if is_time else SchedulingStatusType.WAIT), None
-
-    def compose(app: App) -> None:
-        app.add_operator(Step(app, NowAndThen(app), name="runs"))
-
-    app = run(compose, scheduler, stop_on_deadlock_timeout=100, check_recession_period_ms=20)
-    assert app.graph.find("runs").ticks == 4  # type: ignore[attr-defined]
-    assert app.now == (180 + 100) * MS
-
-
-def test_a_condition_that_says_wait_is_asked_once_more_before_the_run_ends(scheduler: MakeScheduler) -> None:
-    """Without a timeout for a deadlock there is no later."""
-    ran: list[int] = []
-
-    class Afterwards(Condition):
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            return (SchedulingStatusType.READY if ran else SchedulingStatusType.WAIT), None
-
-    def compose(app: App) -> None:
-        ran.clear()
-        app.add_operator(Step(app, Afterwards(app), CountCondition(app, 1), name="waits"))
-        app.add_operator(Step(app, CountCondition(app, 1), name="runs", body=lambda op, i, o: ran.append(1)))
-
-    app = run(compose, scheduler)
-    assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
 
 
 def test_a_condition_that_says_wait_is_asked_while_others_run_on_and_time_stands_still(
@@ -143,25 +107,6 @@ def test_a_condition_of_an_operator_that_ended_is_asked_no_more(scheduler: MakeS
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_a_condition_that_said_wait_and_then_never_is_polled_no_more(machine: Any, workers: int) -> None:
-    class Gone(Condition):
-        asked = 0
-
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            self.asked += 1
-            return (SchedulingStatusType.WAIT if self.asked < 3 else SchedulingStatusType.NEVER), None
-
-    def compose(app: App) -> None:
-        app.add_operator(Step(app, Gone(app), name="gone"))
-        app.add_operator(Step(app, CountCondition(app, 20), PeriodicCondition(app, 500 * MS), name="ticks"))
-
-    app = run(compose, in_virtual_time(workers))
-    clock: Any = app.scheduler().clock
-    assert clock.timestamp() == 19 * 500 * MS
-    assert clock.parked < 20 * 10  # where a poll every 5 ms would make it 100 for each tick
-
-
-@pytest.mark.parametrize("workers", WORKERS)
 def test_a_condition_that_says_wait_is_polled_while_an_event_is_outstanding(
     machine: Any, workers: int
 ) -> None:
@@ -215,38 +160,6 @@ def test_a_condition_that_says_wait_is_asked_while_another_operator_computes(
         app = App(compose, lambda app, clock=clock: scheduler(app, clock=clock(app)))
         app.run()
         assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("workers", WORKERS[1:])
-def test_a_condition_that_says_wait_is_polled_before_a_later_time_while_another_operator_computes(
-    machine: Any, workers: int
-) -> None:
-    ran: list[int] = []
-
-    class Later(Condition):
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            return (SchedulingStatusType.READY if timestamp >= 50 * MS else SchedulingStatusType.WAIT), None
-
-    def compose(app: App) -> None:
-        clock = app.scheduler().clock
-        ticks = Step(app, PeriodicCondition(app, 900 * MS), CountCondition(app, 2), name="ticks")
-        app.add_operator(ticks)
-        computes = Step(
-            app, CountCondition(app, 1), body=lambda op, i, o: clock.sleep_for(1.0), name="computes"
-        )
-        computes.parallel = True
-        app.add_operator(computes)
-        polled = Step(
-            app,
-            Later(app),
-            CountCondition(app, 1),
-            body=lambda op, i, o: ran.append(clock.timestamp()),
-            name="polled",
-        )
-        app.add_operator(polled)
-
-    run(compose, in_virtual_time(workers, check_recession_period_ms=10))
-    assert ran == [50 * MS]
 
 
 @pytest.mark.parametrize("in_or", [False, True])

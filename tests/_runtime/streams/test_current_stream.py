@@ -167,34 +167,6 @@ def test_a_library_may_keep_the_stream_of_its_first_call(scheduler: MakeSchedule
     assert seen == list(range(FRAMES))
 
 
-def test_a_library_that_is_registered_in_a_run_has_the_stream_from_the_next_compute_on(
-    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
-) -> None:
-    use_arrays(monkeypatch)
-    current: list[Any] = []
-
-    class Late(Arrays):
-        name = "Late"
-        types = ("late.Array",)
-
-        def set_stream(self, state: Any) -> None:
-            current.append(state)
-
-    known: list[int] = []
-
-    def middle(frame: Array) -> Array:
-        known.append(len(current))
-        if len(known) == FRAMES // 2:
-            register_library(Late())
-            # As its import does: the libraries in use are looked for when there are more modules.
-            monkeypatch.setitem(sys.modules, "late", ModuleType("late"))
-        return frame
-
-    chain(middle, lambda frame: None, scheduler)
-    assert not any(known[: FRAMES // 2])
-    assert all(known[FRAMES // 2 :])
-
-
 @pytest.mark.usefixtures("no_device_yet")
 @pytest.mark.parametrize("how", ["imported", "registered"])
 def test_the_first_library_of_a_run_has_the_stream_of_every_operator_from_its_next_compute_on(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import Application, ConditionType, CountCondition, Fragment, Subgraph
+from headrace import ConditionType, CountCondition
 from headrace._runtime.streams.layout import StreamLayout
 from headrace.core.errors import GraphError
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
@@ -160,39 +160,6 @@ def test_operators_on_the_default_stream_share_it_and_a_segment_has_streams_of_i
     assert planned(App(compose), captured="c") == ["default a d", "program b", "own c"]
 
 
-def test_the_fragments_of_an_application_have_layouts_of_their_own() -> None:
-    class Part(Fragment):
-        def __init__(self, *args: Any, per: str, names: str) -> None:
-            super().__init__(*args)
-            self.per, self.names = per, names
-
-        def compose(self) -> None:
-            self.stream_per = self.per
-            made = operators(self, self.names)
-            self.add_flow(*made)
-
-    class Both(Application):
-        def compose(self) -> None:
-            one = Part(self, "one", per="branch", names=">a b")
-            other = Part(self, "other", per="operator", names="c d>")
-            self.add_flow(one, other, {("b.out", "c.in")})
-
-    assert planned(Both([])) == ["branch one.a one.b", "own other.c", "own other.d"]
-
-
-def test_a_subgraph_is_part_of_the_layout_of_its_fragment() -> None:
-    class Inner(Subgraph):
-        def compose(self) -> None:
-            a, b = operators(self, ">a b")
-            self.add_flow(a, b)
-            self.share_stream(a, b)
-
-    assert layout_of(lambda app: app.add_operator(operators(app, ">z")[0]) or Inner(app, name="inner")) == [
-        "own z",
-        "share inner.a inner.b",
-    ]
-
-
 # -- in runs -----------------------------------------------------------------------------------------
 
 
@@ -295,30 +262,6 @@ def test_operators_take_the_streams_of_a_pool_with_too_few_in_turn(
         row(app, ">a b c d>", CudaStreamPool(app, max_size=2))
 
     assert streams_of(compose, scheduler) == [["a", "c"], ["b", "d"]]
-
-
-def test_an_operator_that_joins_shares_a_stream_of_its_pool_too(
-    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
-) -> None:
-    use_arrays(monkeypatch)
-    late: list[Noting] = []
-
-    def join(self: Any, op_input: Any, op_output: Any) -> None:
-        if self.ticks == 2:
-            late[:] = operators(self.fragment, "late>", self.pool)
-            self.fragment.add_flow(self, late[0])
-        op_output.emit(1, "out")
-
-    def compose(app: Any) -> None:
-        pool = CudaStreamPool(app, max_size=2)
-        first = Step(app, CountCondition(app, 2 * FRAMES), pool, outputs=["out"], body=join, name="first")
-        first.pool = pool
-        app.last = operators(app, "last>", pool)
-        app.add_flow(first, *app.last)
-
-    app = run(compose, scheduler)
-    first = app.graph.find("first")._headrace.node
-    assert late[0].streams == {int(first.streams.own.handle)} != app.last[0].streams
 
 
 # -- errors ------------------------------------------------------------------------------------------
