@@ -10,7 +10,7 @@ import pytest
 
 from headrace import ConditionType, CountCondition, Input, Operator, PeriodicCondition, op
 from headrace.conditions import BooleanCondition
-from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source, through
+from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source
 
 
 class Ending(Step):
@@ -44,25 +44,6 @@ def test_an_end_comes_while_others_run_also_if_nobody_takes_messages_behind_it(t
     run(compose)
     assert len(ended_at) == 1
     assert ended_at[0] < 10
-
-
-def test_an_operator_that_will_never_compute_has_ended_before_a_message_comes() -> None:
-    ended_at: list[int] = []
-
-    def compose(app: App) -> None:
-        def send_late(op: Step, i: Any, o: Any) -> None:
-            if op.ticks == 20:
-                o.emit(1)
-
-        first = Step(app, CountCondition(app, 20), outputs=["out"], body=send_late, name="first")
-        never = through(app, BooleanCondition(app, enable_tick=False), name="never")
-        last = Ending(app, inputs=["in"], body=None, end=lambda op, i, o: ended_at.append(first.ticks))
-        app.add_flow(first, never)
-        app.add_flow(never, last)
-
-    run(compose)
-    assert len(ended_at) == 1
-    assert ended_at[0] < 5
 
 
 def test_an_end_receives_what_is_left_and_counts_what_it_leaves(scheduler: MakeScheduler) -> None:

@@ -338,27 +338,6 @@ def test_an_error_while_the_run_stops_is_not_retried(scheduler: MakeScheduler) -
     assert (outcome.ended_by, a.computes, a.retries, a.skipped, a.cut_off) == ("stopped", 1, 0, 0, 1)
 
 
-def test_a_source_whose_retry_the_end_cut_off_says_so(scheduler: MakeScheduler) -> None:
-    def body(op: Step, i: Any, o: Any) -> None:
-        raise ValueError
-
-    def compose(app: App) -> None:
-        app.add_operator(Step(app, body=body, on_error=retry(times=9, backoff="1h"), name="a"))
-        app.add_operator(
-            Step(
-                app,
-                PeriodicCondition(app, "1s"),
-                body=lambda s, i, o: s.ticks > 2 and app.stop_execution(),
-                name="clock",
-            )
-        )
-
-    outcome = run(compose, scheduler).outcome
-    assert outcome is not None
-    a = outcome.operators["a"]
-    assert (a.computes, a.retries, a.skipped, a.cut_off) == (1, 0, 0, 1)
-
-
 # Restarts in a period.
 
 

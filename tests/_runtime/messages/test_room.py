@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from headrace import ConditionType, CountCondition, PeriodicCondition
-from headrace.conditions import DownstreamMessageAffordableCondition
 from headrace.core import Condition, GraphError, SchedulingStatusType
 from headrace.schedulers import EventBasedScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source
-from tests.harness.internals import free_places
 
 
 def burst(
@@ -32,17 +30,6 @@ def burst(
             o.emit((name, (op.ticks - 1) * size + n))
 
     return Step(app, CountCondition(app, count), *args, setup=setup, body=send, name=name, **kwargs)
-
-
-def without_condition(app: Any, *args: Any, body: Any) -> Step:
-    """Return a producer that does not wait for room."""
-    return Step(
-        app,
-        *args,
-        setup=lambda spec: spec.output("out").condition(ConditionType.NONE),
-        body=body,
-        name="careless",
-    )
 
 
 def batch(app: Any, taken: list[Any], size: int, least: int | None = None, *args: Any) -> Step:
@@ -69,33 +56,6 @@ def test_producers_of_different_size_complete_a_batch_together(
     app = run(compose, scheduler)
     assert [len(each) for each in taken] == [3, 3, 3, 3]
     assert app.undelivered() == {}
-
-
-def test_a_producer_without_a_condition_does_not_change_what_another_waits_for(
-    scheduler: MakeScheduler,
-) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        careless = without_condition(
-            app,
-            CountCondition(app, 3),
-            PeriodicCondition(app, 1000),
-            body=lambda op, i, o: o.emit(("careless", op.ticks)),
-        )
-        b = Step(
-            app,
-            PeriodicCondition(app, 10),
-            inputs=[("in", {"size": 2})],
-            setup=lambda spec: spec.inputs["in"].condition(ConditionType.MESSAGE_AVAILABLE, min_size=1),
-            body=lambda op, i, o: taken.extend(i.receive()),
-        )
-        app.add_flow(careless, b, size=8)
-        app.add_flow(burst(app, "careful", 2, 20), b)
-
-    app = run(compose, scheduler)
-    assert Counter(name for name, _ in taken) == {"careful": 40, "careless": 3}
-    assert app.dropped() == {}
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 2), (1, 3), (2, 3), (1, 2, 3)])
@@ -291,35 +251,6 @@ def test_room_that_is_made_in_the_middle_of_a_compute_is_told_at_once() -> None:
 
     run(compose, lambda app: EventBasedScheduler(app, worker_thread_number=2))
     assert in_time == [True]
-
-
-@pytest.mark.parametrize("order", [(1, 3), (3, 1)])
-@pytest.mark.parametrize("given", [False, True])
-def test_of_two_numbers_of_places_at_one_output_both_hold(
-    scheduler: MakeScheduler, order: Any, given: bool
-) -> None:
-    free: list[int] = []
-
-    def compose(app: App) -> None:
-        on_port = order[: 1 if given else 2]
-
-        def setup(spec: Any) -> None:
-            out = spec.output("out")
-            for places in on_port:
-                out.condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=places)
-
-        def send(op: Step, i: Any, o: Any) -> None:
-            free.append(free_places(op, "out"))
-            o.emit(op.ticks)
-
-        # Without a name it is about the only output.
-        more = [DownstreamMessageAffordableCondition(app, places) for places in order[len(on_port) :]]
-        a = Step(app, *more, CountCondition(app, 6), setup=setup, body=send, name="a")
-        app.add_flow(a, batch(app, [], 4, 1, PeriodicCondition(app, 10)))
-
-    run(compose, scheduler)
-    assert len(free) == 6
-    assert min(free) == 3
 
 
 def test_more_room_than_there_is_is_an_error_that_says_what_would_be_right() -> None:

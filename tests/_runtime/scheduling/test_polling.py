@@ -16,7 +16,7 @@ from headrace.conditions import (
 from headrace.core import Condition, SchedulingStatusType
 from headrace.resources import ManualClock, RealtimeClock
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
-from tests.harness import PATIENCE, SCHEDULERS, App, MakeScheduler, Step, run, sink, source
+from tests.harness import PATIENCE, SCHEDULERS, App, MakeScheduler, Step, run, sink
 
 
 class Asked(Condition):
@@ -85,25 +85,6 @@ def test_conditions_that_say_wait_do_not_have_each_other_asked_for_ever(schedule
         app.add_operator(notify)
 
     run(compose, scheduler)
-
-
-def test_a_condition_of_an_operator_that_ended_is_asked_no_more(scheduler: MakeScheduler) -> None:
-    """Its answer would count: an event outstanding keeps a run from ending."""
-    ran: list[int] = []
-
-    class Checks(Condition):
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            assert not ran
-            return SchedulingStatusType.READY, None
-
-    def compose(app: App) -> None:
-        ran.clear()
-        once = CountCondition(app, 1)
-        ends = Step(app, Checks(app), once, outputs=["out"], body=lambda op, i, o: ran.append(1), name="ends")
-        app.add_flow(ends, sink(app, []))
-
-    run(compose, scheduler)
-    assert ran == [1]
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -191,29 +172,6 @@ def test_a_condition_that_waits_for_an_event_is_not_asked_until_it_is_notified(
     app = run(compose, scheduler)
     assert before == [1]
     assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
-
-
-def test_a_message_has_one_term_of_an_or_asked_while_another_waits_for_its_event(
-    scheduler: MakeScheduler,
-) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        from headrace.conditions import MessageAvailableCondition
-
-        event = AsynchronousCondition(app)
-        event.event_state = AsynchronousEventState.EVENT_WAITING
-
-        def receive(body: Step, op_input: Any, op_output: Any) -> None:
-            taken.append(op_input.receive("in"))
-            if body.ticks == 3:
-                body.stop_execution()
-
-        either = OrConditionCombiner(app, terms=[event, MessageAvailableCondition(app, receiver="in")])
-        app.add_flow(source(app, [1, 2, 3]), Step(app, either, inputs=["in"], name="in", body=receive))
-
-    run(compose, scheduler)
-    assert taken == [1, 2, 3]
 
 
 @pytest.mark.parametrize("answer", [SchedulingStatusType.WAIT, SchedulingStatusType.READY])

@@ -20,7 +20,7 @@ from headrace.conditions import (
 )
 from headrace.core import Clock, Condition, SchedulingStatusType
 from headrace.core.clock import RealtimeClock
-from tests._runtime.scheduling.counting_clock import MS, WORKERS, CountingClock, in_virtual_time
+from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
 from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, greedy, launch, run, sink, source
 from tests.harness.application import SEVERAL
 
@@ -40,32 +40,6 @@ def test_a_worker_wakes_once_for_a_tick_and_wakes_nobody_who_is_not_needed(
     # At the start and at the end each worker may be woken; in between one wakes up for each tick, by itself.
     assert clock.parked <= 100 + 3 * workers
     assert clock.unparked <= 3 * workers
-
-
-@pytest.mark.parametrize("has_pool", [False, True])
-@pytest.mark.parametrize("workers", WORKERS)
-def test_a_worker_knows_whether_there_are_others(
-    machine: Any, workers: int, has_pool: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With others, it leaves messages of other processes to them before a deadline."""
-    found: set[bool] = set()
-    park = CountingClock.park
-
-    def noted(clock: CountingClock, parker: Any, seconds: float | None) -> bool:
-        found.add(parker._soon > 0)
-        return park(clock, parker, seconds)
-
-    monkeypatch.setattr(CountingClock, "park", noted)
-
-    def compose(app: App) -> None:
-        for name, is_pinned in (("one", True), ("other", False), ("third", False)):
-            step = Step(app, CountCondition(app, 5), PeriodicCondition(app, 500 * MS), name=name)
-            app.add_operator(step)
-            if has_pool and name != "third":
-                app.make_thread_pool(f"pool of {name}", 1).add(step, is_pinned)
-
-    run(compose, in_virtual_time(workers))
-    assert found == {workers > 1 or has_pool}
 
 
 @pytest.mark.parametrize("workers", WORKERS)

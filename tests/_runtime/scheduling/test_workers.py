@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from headrace import CountCondition, PeriodicCondition
+from headrace import CountCondition
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from tests.harness import (
     PATIENCE,
@@ -18,20 +18,6 @@ from tests.harness import (
     threaded,
 )
 from tests.harness.internals import has_standby
-
-
-@threaded
-def test_operators_run_at_the_same_time_on_different_threads(scheduler: MakeScheduler) -> None:
-    """Two operators wait for each other inside compute: only two threads can do that."""
-    barrier = threading.Barrier(2, timeout=PATIENCE)
-
-    def compose(app: App) -> None:
-        for name in "ab":
-            app.add_operator(
-                Step(app, CountCondition(app, 5), body=lambda op, i, o: barrier.wait(), name=name)
-            )
-
-    run(compose, scheduler)
 
 
 @threaded
@@ -109,19 +95,6 @@ def test_a_compute_that_lasts_does_not_hold_up_its_producer(
 
     run(compose, scheduler)
     assert seen == [True]
-
-
-@threaded
-def test_a_sleeping_worker_is_woken_for_what_is_left_over(scheduler: MakeScheduler) -> None:
-    """Every tick makes two operators ready at once, while the other workers are asleep."""
-    barrier = threading.Barrier(2, timeout=PATIENCE)
-
-    def compose(app: App) -> None:
-        for name in "ab":
-            pace, count = PeriodicCondition(app, 1_000), CountCondition(app, 5)
-            app.add_operator(Step(app, pace, count, body=lambda op, i, o: barrier.wait(), name=name))
-
-    run(compose, scheduler)
 
 
 def test_one_worker_takes_a_message_through_a_chain_without_waking_another() -> None:

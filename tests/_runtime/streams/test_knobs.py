@@ -108,16 +108,6 @@ def test_a_stream_that_is_used_for_the_first_time_waits_for_the_value() -> None:
     assert values_seen(body) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_knob_that_is_asked_for_before_any_stream_has_its_value() -> None:
-    def body(self: Any, context: Any, seen: list[Any]) -> None:
-        if self.ticks == 1:
-            launch(gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM), 20 * MS, lambda: None)
-        knob = context.knob("gain", np.float32, 7)
-        read(context.allocate_cuda_stream("mine"), knob, seen)
-
-    assert values_seen(body, before=lambda operator, n: None) == [7.0] * FRAMES
-
-
 def test_work_on_the_default_stream_reads_the_values_of_its_frames() -> None:
     def body(self: Any, context: Any, seen: list[Any]) -> None:
         knob = context.knob("gain", np.float32)

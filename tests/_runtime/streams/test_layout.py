@@ -124,16 +124,6 @@ def test_a_branch_and_the_program_have_a_stream_for_each_pool_and_slice() -> Non
         assert layout_of(with_value) == [f"{value} a b", f"{value} c d", f"{value} e f"]
 
 
-def test_the_default_pool_of_a_fragment_is_that_of_its_operators() -> None:
-    def compose(app: Any) -> None:
-        app.stream_per = "program"
-        app.add_default_green_context_pool(0, [16])
-        row(app, ">a b>")
-        row(app, ">c d>", CudaStreamPool(app))
-
-    assert layout_of(compose) == ["program a b", "program c d"]
-
-
 def test_operators_that_share_a_stream_do_so_whatever_stream_per_says() -> None:
     for value in ("operator", "branch", "program"):
 
@@ -329,39 +319,6 @@ def test_a_captured_operator_shares_no_stream() -> None:
 
     with pytest.raises(GraphError, match=r"operator 'middle' is part of a captured segment"):
         App(compose).compose_graph()
-
-
-def test_operators_that_join_a_run_may_share_a_stream_with_each_other_but_not_with_one_that_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """They join one after the other; the first one is on a stream to which others come."""
-    use_arrays(monkeypatch)
-    late: list[Noting] = []
-    shared: list[bool] = []
-
-    def join(self: Any, op_input: Any, op_output: Any) -> None:
-        if self.ticks == 2:
-            late[:] = operators(self.fragment, "left> right>")
-            with pytest.raises(
-                GraphError, match="share_stream: operator 'first' runs already, and keeps its"
-            ):
-                self.fragment.share_stream(self, late[0])
-            self.fragment.share_stream(*late)
-        for place in (0, 1):
-            if self.ticks == 3 + place:
-                self.fragment.add_flow(self, late[place])
-                streams = late[place]._headrace.node.streams  # type: ignore[union-attr]
-                shared.append(streams._planned.is_shared)
-        op_output.emit(1, "out")
-
-    def compose(app: Any) -> None:
-        first = Step(app, CountCondition(app, 2 * FRAMES), outputs=["out"], body=join, name="first")
-        app.add_flow(first, *operators(app, "last>"))
-
-    run(compose)
-    assert shared == [True, True]
-    assert late[0].streams == late[1].streams
-    assert len(late[0].streams) == 1
 
 
 @pytest.mark.usefixtures("no_device_yet")

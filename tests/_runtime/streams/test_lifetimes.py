@@ -83,38 +83,6 @@ def test_what_the_compute_received_that_asks_for_the_first_stream_of_the_program
     assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
 
 
-def test_what_is_received_after_an_operator_has_asked_for_a_stream_late_lives_as_long(
-    machine: sim.Machine, scheduler: MakeScheduler
-) -> None:
-    deaths: list[float] = []
-    ends: list[float] = []
-
-    def compose(app: Any) -> None:
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            if self.ticks == 3:  # it has been left alone since its first compute
-                op_input.receive_cuda_stream("in")
-            elif self.ticks > 3:
-                stream = op_input.receive_cuda_stream("in")
-                launch(stream, 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
-            del data
-
-        source = Step(
-            app,
-            CountCondition(app, 20),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(track(machine, deaths), "out"),
-            name="send",
-        )
-        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
-
-    run(compose, scheduler)
-    gc.collect()
-    late = sorted(deaths)[3:]
-    assert len(ends) == len(late) == 17
-    assert all(death >= end for death, end in zip(late, sorted(ends), strict=True))
-
-
 def test_when_run_returns_the_work_is_complete_and_everything_is_let_go(
     machine: sim.Machine, scheduler: MakeScheduler
 ) -> None:

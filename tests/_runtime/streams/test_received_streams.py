@@ -45,25 +45,6 @@ def test_a_port_that_is_not_there_is_named() -> None:
         answers(body)
 
 
-def test_a_second_port_is_ordered_onto_the_same_stream() -> None:
-    def compose(app: Any) -> None:
-        app.found = []
-
-        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            streams = []
-            for port in ("a", "b"):
-                op_input.receive(port)
-                streams.append(int(op_input.receive_cuda_stream(port)))
-            app.found.append(streams)
-
-        taker = Step(app, inputs=("a", "b"), body=join, name="join")
-        for port in ("a", "b"):
-            app.add_flow(Producer(app, CountCondition(app, 2), name=port), taker, {("out", port)})
-
-    found = run(compose).found
-    assert len({stream for pair in found for stream in pair}) == 1
-
-
 def test_a_receivers_port_gives_a_stream_for_each_message() -> None:
     def compose(app: Any) -> None:
         app.found = []

@@ -149,15 +149,6 @@ def test_a_foreign_stream_waits_for_the_work_behind_a_tensor(follows: bool) -> N
     assert Frames(receive).seen == ALL
 
 
-def test_a_tensor_emitted_by_itself_is_waited_for_too() -> None:
-    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
-        stream = foreign()
-        tensor.__dlpack__(stream=int(stream))
-        frames.read(tensor.owner, stream)
-
-    assert Frames(receive, emit=as_tensor).seen == ALL
-
-
 def test_a_foreign_stream_waits_for_what_the_receiver_has_done_since() -> None:
     def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
         frames.write(tensor.owner, 77, op_input.receive_cuda_stream("in"))
@@ -166,17 +157,6 @@ def test_a_foreign_stream_waits_for_what_the_receiver_has_done_since() -> None:
         frames.read(tensor.owner, stream)
 
     assert Frames(receive).seen == [77] * FRAMES
-
-
-def test_the_senders_stream_waits_for_what_the_receiver_has_done_since() -> None:
-    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
-        own = op_input.receive_cuda_stream("in")
-        launch(own, 3 * MS, lambda: None)
-        frames.write(tensor.owner, 77, own)
-        tensor.__dlpack__(stream=int(frames.sender))
-        frames.read(tensor.owner, frames.sender)
-
-    assert Frames(receive, number=1).seen == [77]
 
 
 def test_a_buffer_of_a_simulated_device_travels_as_a_tensor() -> None:
@@ -195,16 +175,6 @@ def test_a_buffer_of_a_simulated_device_travels_as_a_tensor() -> None:
     Frames(receive, number=1, emit=emit)
     (buffer,) = buffers
     assert told == [(buffer.handle, (64,), CUDA, None, buffer)]
-
-
-def test_arrays_of_the_host_have_no_stream_whoever_sends_them() -> None:
-    told: list[Any] = []
-
-    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
-        told.append((tensor.stream, np.asarray(tensor).tolist()))
-
-    Frames(receive, number=1, emit=lambda array: {"frame": as_tensor(np.arange(3))})
-    assert told == [(None, [0, 1, 2])]
 
 
 def test_the_senders_library_is_asked_to_order_the_senders_stream() -> None:
