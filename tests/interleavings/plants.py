@@ -39,6 +39,14 @@ PLANTS = [
         order=34,
     ),
     Plant(
+        "an announcement wakes nobody",
+        _ENGINE,
+        "        self.waiting.announced(node.ready_queue)\n",
+        "",
+        "event-1",
+        (_LOST,),
+    ),
+    Plant(
         "a worker that was woken is counted as waking for ever",
         _WAITING,
         "            if woken:\n                self.waking.pop(parker, None)\n",
