@@ -64,7 +64,7 @@ MODULES = [
     "headrace.observe.environment",
     "headrace.observe.events.recorder",
     "headrace.observe.events.reader",
-    "headrace.observe.figures.statistics_watcher",
+    "headrace.observe.figures.run_figures",
     "headrace.tensor.copies",
     "headrace.tensor.device_arrays",
     "headrace.resources.cuda_green_context",

@@ -41,7 +41,7 @@ def draw_shapes(target: np.ndarray, color: Any, corners: np.ndarray, size: float
         smoothing, corners = cv2.LINE_AA, corners[is_slanted]
         if size >= _THINNEST and len(corners):
             corners = _quads(corners, (min(size, _THICKEST) - _SMOOTHED) / 2)
-    is_far: np.ndarray = (np.abs(corners - extent / 2) > extent / 2 + _MARGIN).any(axis=(1, 2))
+    is_far = np.asarray((np.abs(corners - extent / 2) > extent / 2 + _MARGIN).any(axis=(1, 2)))
     for polygon, is_cut in zip(corners, is_far, strict=True):
         near = _cut(polygon, extent) if is_cut else polygon
         places = np.rint((near - 0.5) * (1 << _SHIFT)).astype(np.int32)

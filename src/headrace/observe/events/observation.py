@@ -37,6 +37,7 @@ from headrace.observe.events.records import (
     WorkersInfo,
 )
 from headrace.observe.events.replays import ReplayWatch
+from headrace.observe.figures.run_figures import with_figures
 
 if TYPE_CHECKING:
     from headrace._runtime import Engine, ManagedStream, Node
@@ -71,7 +72,7 @@ class Observation:
     ) -> None:
         self.fragment = fragment
         self._left_out = frozenset(left_out)
-        self.watchers = list(watchers)
+        self.watchers = with_figures(watchers)
         self.gpu_times = gpu_times and any(watcher.wants_gpu_times for watcher in watchers)
         self.sees_messages = any(watcher.wants_data for watcher in watchers)
         self.run: RunInfo
