@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,7 +128,6 @@ class Pair(NamedTuple):
 
 
 WRAPPED = {
-    "an object": (lambda total: SimpleNamespace(total=total), lambda bank: bank.total),
     "a dataclass": (Bank, lambda bank: bank.total),
     "a named tuple": (lambda total: Pair(total, 1), lambda bank: bank.total),
     "a deque": (lambda total: deque([total]), lambda bank: bank[0]),
