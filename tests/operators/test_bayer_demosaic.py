@@ -51,8 +51,6 @@ def slow(mosaic: Array, pattern: str) -> Array:
     return image
 
 
-
-
 @given(
     st.integers(1, 60),
     st.integers(1, 40),
@@ -133,10 +131,6 @@ def test_a_wrong_parameter_is_refused(params: dict[str, Any], text: str) -> None
 def test_something_else_than_an_allocator_is_refused() -> None:
     with pytest.raises(TypeError, match="pool must be an allocator, such as UnboundedAllocator"):
         run_operator(BayerDemosaicOp, inputs=[np.zeros((4, 4), np.uint8)], pool="big")
-
-
-
-
 
 
 def test_each_mosaic_is_taken_by_its_own_shape_and_by_the_parameters_of_its_time() -> None:

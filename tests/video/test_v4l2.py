@@ -110,8 +110,6 @@ def test_jpeg_is_decoded() -> None:
     assert decode(data) is not None  # and goes on
 
 
-
-
 # What a camera offers.
 
 
