@@ -36,7 +36,7 @@ LAYERS = {
     "schedulers": {"core"},
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "link", "conditions"},
     "topics": {"lazy", "waits", "tensor", "core", "_runtime", "link", "conditions"},
-    "video": {"lazy", "waits", "extras"},
+    "video": {"lazy", "waits"},
     "inference": {"brief", "lazy", "extras", "gpu", "tensor", "core"},
     "_web": {"lazy", "waits"},
     "viewer": {"brief", "lazy", "waits", "video", "_web"},
@@ -58,7 +58,7 @@ LAYERS = {
         "resources",
         "_web",
     },
-    "planner": {"brief", "lazy", "gpu", "core", "_runtime", "resources", "observe"},
+    "planner": {"brief", "lazy", "gpu", "core", "_runtime", "capture", "resources", "observe"},
     "application": {
         "planner",
         "brief",
@@ -108,6 +108,8 @@ EXCEPT = {
     ("headrace/cli/run.py", "headrace.parts.agent"),
     ("headrace/cli/run.py", "headrace.parts.driver"),
     ("headrace/core/__init__.py", "headrace.application"),
+    ("headrace/core/__init__.py", "headrace.application.parts"),
+    ("headrace/core/__init__.py", "headrace.application.reload"),
 }
 
 # The same for the parts of the runtime.

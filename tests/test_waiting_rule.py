@@ -43,7 +43,7 @@ ALLOWED = {
     ("application/running.py", "Running._end"): "a future of asyncio that is done",
     ("application/running.py", "Running._conclude"): "the future is done",
     ("core/async_function.py", "AsyncFunctionOperator._cancel_calls"): "awaited on the event loop",
-    ("core/loop_thread.py", "LoopThread.call"): "the future is done",
+    ("core/async_function.py", "LoopThread.call"): "the future is done",
     ("_runtime/scheduling/parker.py", "Parker.__init__"): "the lock is new",
     ("_runtime/scheduling/watchdog.py", "Watchdog.__init__"): "the lock is new",
     ("_runtime/lifecycle/stop_timeout.py", "StopTimeout.__init__"): "the lock is new",

@@ -390,8 +390,6 @@ def test_another_file_takes_the_place_of_the_programs(
 
     assert chosen() == "program"
     assert chosen(source=CAMERA) == "front"
-    monkeypatch.setenv("HOLOSCAN_CONFIG_PATH", str(tmp_path / "sdk.yaml"))
-    assert chosen() == "sdk"
     monkeypatch.setenv("HEADRACE_CONFIG", str(tmp_path / "environment.yaml"))
     assert chosen() == "environment"
     assert chosen(source=CAMERA) == "environment"

@@ -59,7 +59,7 @@ class Handed(Operator):
 
 def forgotten_return(app: App) -> None:
     @op
-    def square(value: int) -> Any:
+    def square(value: int) -> None:
         value * value
 
     squares = square(app)
@@ -153,8 +153,8 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         forgotten_return,
         GraphError,
         (
-            "operator 'square': the function never returns a value, so square.out -> show.value would "
-            "carry nothing; return the value to emit"
+            "operator 'square': the function says that it returns nothing (-> None), so square.out -> show.value "
+            "would carry nothing; return the value to emit, and say its type"
         ),
     ),
     "a flow the wrong way round": (

@@ -47,11 +47,10 @@ def test_nothing_in_the_environment_changes_nothing() -> None:
     assert not options.changes_scheduler
 
 
-@pytest.mark.parametrize("name", ["HEADRACE_COUNT", "HOLOSCAN_NUM_SOURCE_MESSAGES"])
 def test_a_count_ends_each_source_and_every_message_arrives(
-    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler, name: str
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
 ) -> None:
-    monkeypatch.setenv(name, "7")
+    monkeypatch.setenv("HEADRACE_COUNT", "7")
     taken: list[int] = []
     app = run(lambda app: endless(app, taken), scheduler)
     assert taken == [1, 2, 3, 4, 5, 6, 7]
@@ -83,15 +82,12 @@ def test_the_smaller_count_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("HEADRACE_DURATION", "20ms"), ("HOLOSCAN_MAX_DURATION_MS", "20")]
-)
 def test_a_duration_ends_the_run_by_its_clock(
-    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler, name: str, value: str
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
 ) -> None:
     from headrace.conditions import PeriodicCondition
 
-    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HEADRACE_DURATION", "20ms")
     app = run(lambda app: app.add_operator(Step(app, PeriodicCondition(app, "3ms"))), scheduler)
     assert app.outcome is not None
     assert app.outcome.ended_by is EndedBy.DURATION
@@ -100,27 +96,11 @@ def test_a_duration_ends_the_run_by_its_clock(
     assert app.scheduler().max_duration_ms == -1
 
 
-def test_a_negative_duration_of_holoscan_is_no_bound() -> None:
-    assert read_run_options({"HOLOSCAN_MAX_DURATION_MS": "-1"}) == RunOptions()
-
-
 @pytest.mark.parametrize(
     ("variables", "kind", "workers"),
     [
         ({"HEADRACE_SCHEDULER": "event:3"}, EventBasedScheduler, 3),
         ({"HEADRACE_SCHEDULER": "multithread:2"}, MultiThreadScheduler, 2),
-        ({"HOLOSCAN_SCHEDULER": "eventbased"}, EventBasedScheduler, 1),
-        (
-            {"HOLOSCAN_SCHEDULER": "eventbased", "HOLOSCAN_EVENTBASED_WORKER_THREADS": "4"},
-            EventBasedScheduler,
-            4,
-        ),
-        (
-            {"HOLOSCAN_SCHEDULER": "multithread", "HOLOSCAN_MULTITHREAD_WORKER_THREADS": "2"},
-            MultiThreadScheduler,
-            2,
-        ),
-        ({"HEADRACE_SCHEDULER": "event:2", "HOLOSCAN_SCHEDULER": "greedy"}, EventBasedScheduler, 2),
     ],
 )
 def test_another_scheduler_runs_the_application(
@@ -171,22 +151,6 @@ def test_without_any_workers_before_there_are_as_many_as_cores(
     assert used[0].worker_thread_number == 3
 
 
-def test_the_parameters_of_holoscans_scheduler_are_set(
-    monkeypatch: pytest.MonkeyPatch, used: list[Any]
-) -> None:
-    monkeypatch.setenv("HOLOSCAN_STOP_ON_DEADLOCK", "true")
-    monkeypatch.setenv("HOLOSCAN_STOP_ON_DEADLOCK_TIMEOUT", "30")
-    monkeypatch.setenv("HOLOSCAN_CHECK_RECESSION_PERIOD_MS", "2.5")
-    run(
-        lambda app: app.add_flow(source(app, [1]), sink(app, [])), stop_on_deadlock=False, max_duration_ms=500
-    )
-    (scheduler,) = used
-    assert scheduler.stop_on_deadlock is True
-    assert scheduler.stop_on_deadlock_timeout == 30
-    assert scheduler.check_recession_period_ms == 2.5
-    assert scheduler.max_duration_ms == 500
-
-
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
@@ -207,11 +171,6 @@ def test_the_parameters_of_holoscans_scheduler_are_set(
         ("HEADRACE_DURATION", "0s", "must be more than 0"),
         ("HEADRACE_COUNT", "ten", "HEADRACE_COUNT=ten: must be a whole number of at least 1"),
         ("HEADRACE_COUNT", "0", "at least 1"),
-        ("HOLOSCAN_SCHEDULER", "best", "HOLOSCAN_SCHEDULER=best: must be greedy, multithread or eventbased"),
-        ("HOLOSCAN_NUM_SOURCE_MESSAGES", "x", "HOLOSCAN_NUM_SOURCE_MESSAGES=x: must be a whole number"),
-        ("HOLOSCAN_MAX_DURATION_MS", "10s", "must be a whole number of milliseconds"),
-        ("HOLOSCAN_STOP_ON_DEADLOCK", "perhaps", "must be one of 1, true"),
-        ("HOLOSCAN_CHECK_RECESSION_PERIOD_MS", "nan", "must be a number of milliseconds of 0 or more"),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_the_variable(
@@ -226,10 +185,6 @@ def test_a_wrong_value_is_an_error_that_names_the_variable(
 
 def test_an_empty_variable_counts_as_absent() -> None:
     assert read_run_options({"HEADRACE_COUNT": "", "HEADRACE_SCHEDULER": " "}) == RunOptions()
-
-
-def test_workers_of_a_scheduler_that_was_not_chosen_do_not_matter() -> None:
-    assert read_run_options({"HOLOSCAN_MULTITHREAD_WORKER_THREADS": "4"}) == RunOptions()
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), [("10s", 10_000), ("1.5 min", 90_000), ("100us", 1)])

@@ -187,21 +187,6 @@ def test_a_period_of_polling_is_never_so_short_that_an_idle_run_uses_a_core(peri
     assert GreedyScheduler(check_recession_period_ms=period).check_recession_period_ms == 1
 
 
-def test_nor_is_it_if_the_environment_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLOSCAN_CHECK_RECESSION_PERIOD_MS", "0")
-    periods: list[float] = []
-
-    def compose(app: App) -> None:
-        def note(op: Step, i: Any, o: Any) -> None:
-            assert op._headrace.node is not None
-            periods.append(op._headrace.node.engine.scheduler.check_recession_period_ms)
-
-        app.add_operator(Step(app, CountCondition(app, 1), body=note))
-
-    run(compose)
-    assert periods == [1]
-
-
 def test_the_bounds_are_allowed_and_what_is_beyond_them_is_not() -> None:
     assert [whole_number(number, "size", 1, 3) for number in (1, 2, 3)] == [1, 2, 3]
     for number in (0, 4):

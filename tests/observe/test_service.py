@@ -160,7 +160,7 @@ def test_a_stuck_operator_is_not_healthy(
         if phase == "compute":
             app.graph.find("meeting").spec.time_limit = 500_000_000  # type: ignore[attr-defined,unused-ignore]
             stuck = SimpleNamespace(computing={"meeting": 2.0})
-            monkeypatch.setattr("headrace.core.progress.progress_of", lambda fragment: stuck)
+            monkeypatch.setattr("headrace.core.outcome.progress_of", lambda fragment: stuck)
             seen.append((asked(server, "/health"), asked(server, "/ready")[0]))
             stuck.computing["meeting"] = 0.5
             seen.append(asked(server, "/health")[0])
@@ -215,8 +215,8 @@ def test_shares_are_those_of_the_last_seconds(server: MetricsServer) -> None:
     server.add(app)
     app.run()
     (served,) = [watcher for watcher in app._headrace.watchers if hasattr(watcher, "figures")]
-    assert served.figures().operator("b").busy > 0
-    assert served._recent.window == WINDOW
+    assert served.served().operator("b").busy > 0
+    assert served.window == WINDOW
 
 
 def test_a_token_is_for_the_figures_alone(app: Service) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.core import Progress
-from headrace.core.failures import Failure
+from headrace.core.errors import Failure
 from headrace.parts.calls import Calls
 from headrace.parts.control import Call, Reply
 from headrace.parts.part_progress import PartProgress, ProgressOfParts

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from headrace.core.failures import Failure
+from headrace.core.errors import Failure
 from headrace.core.outcome import EndedBy, OperatorOutcome, Outcome, Starved, Waiting
 from headrace.core.ports import IOSpec
 from headrace.parts.cut_flow import CutFlow, FlowCounts

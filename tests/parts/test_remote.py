@@ -23,8 +23,7 @@ from typing import Any
 import pytest
 
 from headrace.cli import main
-from headrace.core.errors import AuthenticationError, GraphError, PartLost, PeerLost
-from headrace.core.failures import Failure
+from headrace.core.errors import AuthenticationError, Failure, GraphError, PartLost, PeerLost
 from headrace.core.outcome import EndedBy
 from headrace.link.connect import carrier_of, connect
 from headrace.link.handshake import Purpose, make_token

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from headrace._runtime import FED_BEFORE, IN_LOOP, NONE_LEFT, STARVED, STUCK
-from headrace.core.errors import DigestError, PartLost, PeerLost
-from headrace.core.failures import Failure
+from headrace.core.errors import DigestError, Failure, PartLost, PeerLost
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.ports import IOSpec
 from headrace.parts.control import Ask, Ended, EndIdle, Leave, Stop

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from headrace import Application, CountCondition, Operator, PeriodicCondition, gpu
+from headrace import Application, CountCondition, GreedyScheduler, Operator, PeriodicCondition, gpu
 from headrace.cli import main
 from headrace.cli.plan_simulation import Simulated, blocks_of, profile_like, simulate, simulate_apart
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
 from headrace.planner import Decision, Plan, Target, make_plan, read_plan
+from headrace.planner.alone import KEPT, TIMES
 from headrace.planner.deciding import decide
 from headrace.planner.measured import Measured, OperatorTimes
 from headrace.planner.report import report
+from headrace.resources import MachineClock
 from tests.planner.programs import HOST, fits, neighbours, not_simulated, waves
 
 GOAL = Target.parse("control: p99 < 500us")
@@ -128,7 +131,7 @@ def test_a_goal_about_something_else_is_refused_before_anything_runs(goal: str, 
 def test_operators_with_workers_are_refused(planned: Decision) -> None:
     class Program(Application):
         def compose(self) -> None:
-            replicas = Filter(self, workers=2, name="filter")
+            replicas = Plain(self, workers=2, name="filter")
             self.add_flow(Sensor(self, CountCondition(self, 3), name="sensor"), replicas)
 
     app = Program()
@@ -172,7 +175,7 @@ def test_a_tracked_run_as_planned_says_nothing(planned: Decision, caplog: pytest
 
 
 class Sensor(Operator):
-    """Sends a number every 5 ms; its inputs are kept for the runs on slices."""
+    """Sends a number every 5 ms; its outputs are kept as the inputs of others, and it is not asked again."""
 
     sent = 0
 
@@ -184,41 +187,102 @@ class Sensor(Operator):
         op_output.emit(Sensor.sent, "out")
 
 
-class Filter(Operator):
-    """Works on the device for as long as a message says."""
+class Launch(Operator):
+    """Launches a kernel of 5 us, which takes the host 40, and sends twice what it received."""
 
-    seen: list[int]
+    capturable = True
+    seen: ClassVar[dict[str, list[int]]] = {}
 
     def setup(self, spec: Any) -> None:
         spec.input("in")
+        spec.output("out")
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         number = op_input.receive("in")
-        Filter.seen.append(number)
-        kernel = sim.Kernel("filter", 1e-4)
+        Launch.seen.setdefault(self.name, []).append(number)
+        sim.current_machine().sleep(40e-6)
         stream: Any = gpu.current_stream()
-        gpu.launch(stream.stream, gpu.LaunchConfig(grid=4, block=1024), kernel)
+        gpu.launch(stream.stream, gpu.LaunchConfig(grid=4, block=1024), sim.Kernel(self.name, 5e-6))
+        op_output.emit(number if isinstance(number, sim.Buffer) else 2 * number, "out")
 
 
-def test_sources_without_work_on_the_device_are_played_from_what_they_sent() -> None:
-    """Every size of a slice gets the same frames, and the sensor is not asked again."""
-    Sensor.sent, Filter.seen = 0, []
+class Plain(Launch):
+    """Does the same, and does not say that it may be captured."""
+
+    capturable = False
+
+
+class Buffers(Sensor):
+    """Sends memory of the device, so that nothing but the work differs from frame to frame."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        stream: Any = gpu.current_stream()
+        op_output.emit(sim.Device(0).allocate(64, stream=stream.stream), "out")
+
+
+def chain(source: type[Sensor], kind: type[Launch], names: Sequence[str]) -> Application:
+    """Return a program of a source, which sends every 5 ms, and a chain of operators of one kind."""
 
     class Program(Application):
         def compose(self) -> None:
-            from headrace import GreedyScheduler
-            from headrace.resources import MachineClock
-
             self.scheduler(GreedyScheduler(self, clock=MachineClock(self)))
-            conditions = PeriodicCondition(self, "5ms"), CountCondition(self, 30)
-            self.add_flow(Sensor(self, *conditions, name="sensor"), Filter(self, name="filter"))
+            before: Any = source(
+                self, PeriodicCondition(self, "5ms"), CountCondition(self, 60), name="sensor"
+            )
+            for name in names:
+                step = kind(self, name=name)
+                self.add_flow(before, step)
+                before = step
 
+    return Program()
+
+
+def test_operators_are_measured_alone_with_the_inputs_that_they_had_in_the_program() -> None:
+    """Every size of a slice gets the same frames, of each operator, and the sensor is not asked again."""
+    Sensor.sent = 0
+    Launch.seen.clear()
     with sim.Machine("orin"):
-        decision = make_plan(Program(), [Target.parse("filter: p99 < 5ms")], not_simulated, frames=30)
-    kept = Filter.seen[30:60]
-    assert Filter.seen[60:90] == Filter.seen[90:120] == kept
-    assert Sensor.sent == 90  # as declared, to keep, and with the plan
-    assert decision.figures[0].is_met
+        measured = make_plan(
+            chain(Sensor, Plain, ["first", "last"]),
+            [Target.parse("last: p99 < 5ms")],
+            not_simulated,
+            frames=60,
+        ).measured
+    runs = len(measured.sizes) + 1
+    assert Sensor.sent == 60 + KEPT + 60  # as declared, to keep inputs, and with the plan
+    for name, factor in (("first", 1), ("last", 2)):
+        alone = Launch.seen[name][60 + KEPT : -60]
+        number = Launch.seen[name][60]
+        assert alone == [number + factor * n for n in range(KEPT)] * (TIMES * runs)
+    assert not measured.segments
+
+
+def test_a_chain_that_is_launch_bound_is_measured_as_a_segment_and_captured() -> None:
+    """The launch of a graph takes the host no time here, and each of three launches takes 40 us."""
+    goal = Target.parse("c: p99 < 100us")
+    with sim.Machine("orin"):
+        decision = make_plan(chain(Buffers, Launch, "abc"), [goal], simulate_apart, frames=60)
+    segment = decision.measured.segments["a", "b", "c"]
+    assert segment.host.p50 < 40e3
+    assert segment.curve is not None
+    assert segment.curve.at(16).p50 >= 15e3
+    assert decision.plan.segments == (("a", "b", "c"),)
+    (figure,) = decision.figures
+    assert figure.is_met
+    assert figure.agrees
+    assert "captured in" in decision.reasons["a"]
+
+
+def test_a_chain_ends_at_the_operator_of_a_goal_and_shares_a_stream_unless_it_may_be_captured() -> None:
+    with sim.Machine("orin"):
+        program = chain(Buffers, Launch, "abcd")
+        decision = make_plan(program, [Target.parse("b: p99 < 5ms")], not_simulated, frames=60)
+        assert list(decision.measured.segments) == [("a", "b"), ("c", "d")]
+        plain = make_plan(
+            chain(Buffers, Plain, "abcd"), [Target.parse("b: p99 < 5ms")], not_simulated, frames=60
+        )
+    assert plain.plan.segments == ()
+    assert plain.plan.shared_streams
 
 
 PROGRAM = """

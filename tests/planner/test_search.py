@@ -57,6 +57,20 @@ def test_a_deadline_beside_kernels_that_fill_the_device_gets_a_slice() -> None:
     assert predict(measured, best, target).value < 200e3
 
 
+def test_a_frame_that_is_joined_comes_after_the_work_of_all_its_parts() -> None:
+    """Three cameras of one rate, which tick together, and a network that needs a picture of each."""
+    cameras, work = [f"camera{n}" for n in range(3)], [f"prepare{n}" for n in range(3)]
+    operators = {name: OperatorTimes(HOST, None, 30, 1e9 / 30) for name in cameras}
+    operators |= {name: OperatorTimes(HOST, waves(264, 100), 30) for name in (*work, "net")}
+    flows = [*zip(cameras, work, strict=True), *((name, "net") for name in work)]
+    measured = Measured("device", ALL, SIZES, operators, flows)
+    target = Target.parse("camera0->net: p50 < 1ms")
+    shared = predict(measured, Layout({}, ALL, {}), target).value
+    assert shared == pytest.approx(4 * 100e3, rel=0.01)  # all of it is launched meanwhile
+    alone = predict(measured, Layout({}, ALL, {}), Target.parse("prepare0: p50 < 1ms")).value
+    assert alone < shared - 2 * 100e3
+
+
 def test_bandwidth_that_slices_share_is_part_of_the_prediction() -> None:
     measured = neighbours()
     target = Target.parse("vision: p50 < 20ms")

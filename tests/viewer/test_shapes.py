@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.viewer import LayerError
-from headrace.viewer import text as texts
+from headrace.viewer import shapes as texts
 from tests.viewer.drawing import BLACK, WHITE, draw, draw_one, lit, points
 
 GREY, LIGHTER = (127, 127, 127), (128, 128, 128)  # half of white, rounded either way

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.application.fragment import Fragment
 from headrace.application.inner_fragment import InnerFragment
-from headrace.application.parts import check_part, compose_parts, connect_parts
+from headrace.application.parts import FragmentGraph, check_part, compose_parts, connect_parts, end_named
 from headrace.core.config import Config, take_options
-from headrace.core.fragment_graph import FragmentGraph, end_named
 from headrace.core.inner import Inner
 from headrace.core.values import is_set
 
@@ -47,19 +46,20 @@ class InnerApplication(InnerFragment):
         self.fragment.fragment_graph.add(part)
         self.part_topics.append((part, lambda: declare(topic, end_named(part, port, call), **options)))
 
-    def compose_parts(self) -> list[Operator]:
+    def compose_more(self) -> list[Operator]:
         """Compose the fragments that it consists of, and return the operators that they created."""
-        return compose_parts(self.fragment)
+        made = compose_parts(self.fragment)
+        super().compose_more()
+        return made
 
-    def follow_graph(self) -> None:
-        """Let the graphs of the fragments that it consists of follow its own, which was changed in a run."""
-        for part in self.parts_here:
-            part.graph.follow(self.fragment.graph, part)
-
-    def keep_part(self) -> None:
-        """Keep only the operators of the part that runs in this process, if the composition was cut."""
+    def complete_graph(self, check_resources: Callable[[], None]) -> None:
+        """Keep only the operators of the part that runs in this process, if the application was cut."""
         if self.cut is not None:
             self.cut.apply()
+            for part in self.fragment.fragment_graph.fragments:
+                if part not in self.parts_here:  # its graph is as it was composed, and changes elsewhere
+                    part._headrace.graph_of_whole = None
+        super().complete_graph(check_resources)
 
     @property
     def every_data_logger(self) -> list[Any]:
@@ -193,7 +193,7 @@ class Application(Fragment):
             ``HEADRACE_RELOAD=1`` asks for the same.
         """
         if reload or (config_file is not None and is_set("HEADRACE_RELOAD")):
-            from headrace.core.reload import reload_on_hangup
+            from headrace.application.reload import reload_on_hangup
 
             reload_on_hangup(self)
         if not argv:

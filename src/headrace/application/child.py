@@ -24,8 +24,7 @@ from headrace import waits
 from headrace.application.application import Application, InnerApplication
 from headrace.core.clock import Clock
 from headrace.core.condition_types import ConditionType
-from headrace.core.errors import CrossingError
-from headrace.core.failures import Failure
+from headrace.core.errors import CrossingError, Failure
 from headrace.core.graph import Flow
 from headrace.core.inner import Inner
 from headrace.core.log import RunFields, formattable

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from datetime import timedelta
 
+    from headrace.application.reload import Reloaded
     from headrace.application.running import Running
     from headrace.capture import Segment
     from headrace.core.graph import Graph
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.progress import Progress
-    from headrace.core.reload import Reloaded
     from headrace.core.values import Duration
     from headrace.core.wiring import End, Ends
     from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
@@ -453,7 +453,7 @@ class Fragment(Composition):
         or if the section has the name of the operator. Other changes take effect in the next run. If the file, or
         one of the values, is wrong, nothing is changed, and an error is raised.
         """
-        from headrace.core.reload import reload_config
+        from headrace.application.reload import reload_config
 
         return reload_config(self)
 

@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import GroupPlan, source_of
+from headrace.capture.groups import chains_of, in_order, why_not_a_group, why_not_in_group
 from headrace.core.errors import GraphError, choices
-from headrace.core.graph import check_member
-from headrace.core.groups import chains_of, check_group, in_order, why_not_a_group, why_not_in_group
+from headrace.core.graph import check_group, check_member
 from headrace.gpu.backend import active
 
 if TYPE_CHECKING:

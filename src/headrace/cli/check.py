@@ -15,10 +15,10 @@ from __future__ import annotations
 import argparse
 
 from headrace.capture import CONTRACT
+from headrace.capture.lint import lint
 from headrace.cli.errors import status_of
 from headrace.cli.graph import compose_program
 from headrace.cli.run import add_program_arguments
-from headrace.core.lint import lint
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -38,15 +38,26 @@ def simulate(
 ) -> list[float | None]:
     """Return the figure of each target in a simulated run with a plan; None if too few frames reached its end."""
     found = find_profile(profile)
+    measured = measured.with_segments(tuple(map(tuple, plan.segments)))
+    left = measured.operators
+    plan = dataclasses.replace(
+        plan,
+        device=found.device_name,
+        sm_count=found.sm_count,
+        operators={name: measured.behind(name) for name in left},
+        slices={
+            name: (sms, [each for each in names if each in left])
+            for name, (sms, names) in plan.slices.items()
+        },
+        segments=[],
+        goals={},
+        expected={},
+    )
     with sim.Machine(found):
         observed = Observed(targets)
         app = Simulated(measured, frames, found.threads_per_sm // _THREADS)
         app._headrace.watchers.append(observed)
-        app.use_plan(
-            dataclasses.replace(
-                plan, device=found.device_name, sm_count=found.sm_count, goals={}, expected={}
-            )
-        )
+        app.use_plan(plan)
         app.run()
     return [observed.figure(target) for target in targets]
 

@@ -17,5 +17,5 @@ from headrace.conditions.multi_message import (
 from headrace.conditions.or_combiner import OrConditionCombiner as OrConditionCombiner
 from headrace.conditions.periodic import PeriodicCondition as PeriodicCondition
 from headrace.conditions.periodic import PeriodicConditionPolicy as PeriodicConditionPolicy
-from headrace.core.asynchronous import AsynchronousCondition as AsynchronousCondition
-from headrace.core.asynchronous import AsynchronousEventState as AsynchronousEventState
+from headrace.core.condition import AsynchronousCondition as AsynchronousCondition
+from headrace.core.condition import AsynchronousEventState as AsynchronousEventState

@@ -15,8 +15,7 @@ from headrace.conditions.multi_message import (
     MultiMessageAvailableTimeoutCondition,
 )
 from headrace.conditions.periodic import PeriodicCondition
-from headrace.core.asynchronous import AsynchronousCondition
-from headrace.core.condition import Condition
+from headrace.core.condition import AsynchronousCondition, Condition
 from headrace.core.condition_types import ConditionType
 
 CONDITIONS: Mapping[ConditionType, type[Condition]] = {

@@ -1,5 +1,8 @@
 from headrace.application import Application as Application
 from headrace.application import Fragment as Fragment
+from headrace.application.parts import FragmentFlow as FragmentFlow
+from headrace.application.parts import FragmentGraph as FragmentGraph
+from headrace.application.reload import Reloaded as Reloaded
 from headrace.core.clock import Clock as Clock
 from headrace.core.composition import Composition as Composition
 from headrace.core.condition import Condition as Condition
@@ -35,8 +38,6 @@ from headrace.core.errors import TopicError as TopicError
 from headrace.core.errors import UnansweredError as UnansweredError
 from headrace.core.errors import UnreceivedMessageWarning as UnreceivedMessageWarning
 from headrace.core.errors import WorkerProcessError as WorkerProcessError
-from headrace.core.fragment_graph import FragmentFlow as FragmentFlow
-from headrace.core.fragment_graph import FragmentGraph as FragmentGraph
 from headrace.core.function import op as op
 from headrace.core.graph import Flow as Flow
 from headrace.core.graph import Graph as Graph
@@ -56,16 +57,15 @@ from headrace.core.outcome import EndedBy as EndedBy
 from headrace.core.outcome import OperatorOutcome as OperatorOutcome
 from headrace.core.outcome import Outcome as Outcome
 from headrace.core.outcome import SegmentOutcome as SegmentOutcome
-from headrace.core.parameter_fields import declared as declared
-from headrace.core.parameter_fields import parameter as parameter
 from headrace.core.parameters import REQUIRED as REQUIRED
 from headrace.core.parameters import Live as Live
 from headrace.core.parameters import ParameterFlag as ParameterFlag
+from headrace.core.parameters import declared as declared
+from headrace.core.parameters import parameter as parameter
 from headrace.core.ports import Input as Input
 from headrace.core.ports import IOSpec as IOSpec
 from headrace.core.ports import Output as Output
 from headrace.core.progress import Progress as Progress
-from headrace.core.reload import Reloaded as Reloaded
 from headrace.core.resource import Resource as Resource
 from headrace.core.scheduler import Scheduler as Scheduler
 from headrace.core.spec import ComponentSpec as ComponentSpec

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.core.condition_types import ConditionType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, choices
+from headrace.core.execution import settle_execution
 from headrace.core.function import FunctionOperator
-from headrace.core.graph import is_sink
-from headrace.core.loops import settle_execution
+from headrace.core.graph import is_sink, queues_of
 from headrace.core.operator import Operator
 from headrace.core.parameters import holder_of
 from headrace.core.ports import IOSpec
-from headrace.core.queues import queues_of
 from headrace.core.resource import Resource
 from headrace.core.values import whole_number
 
@@ -34,11 +34,7 @@ def compose(fragment: Composition, look: Callable[[], object] | None = None) -> 
     check(fragment, made)
     if look is not None:
         look()
-    fragment._headrace.keep_part()
-    _check_resources(fragment)
-    fragment._headrace.expand_replicas()
-    fragment._headrace.find_segments()
-    fragment._headrace.check_streams()
+    fragment._headrace.complete_graph(partial(_check_resources, fragment))
     return fragment.graph
 
 
@@ -83,10 +79,10 @@ def check_operator(operator: Operator) -> None:
         if flow.output != operator.spec.dead_letter
         and not operator.spec.every_output[flow.output].is_execution
     ]
-    if flows and operator._headrace.never_emits:  # a return is missing
+    if flows and operator._headrace.never_emits:
         raise GraphError(
-            f"operator {operator.name!r}: the function never returns a value, so {flows[0]} would "
-            "carry nothing; return the value to emit"
+            f"operator {operator.name!r}: the function says that it returns nothing (-> None), so {flows[0]} would "
+            "carry nothing; return the value to emit, and say its type"
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from itertools import pairwise
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from headrace.core.config import Config, environment_parameters, setting_name
@@ -22,7 +22,6 @@ from headrace.core.inner import Inner
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.resource import Resource
-from headrace.core.services import Services
 from headrace.core.values import boolean
 from headrace.core.wiring import are_ends, ends_of, name_of, owner_of
 
@@ -39,7 +38,42 @@ if TYPE_CHECKING:
     from headrace.core.values import Duration
     from headrace.core.wiring import End, Ends
 
+
 S = TypeVar("S")
+
+
+class _Entry(NamedTuple):
+    service: object
+    id: str
+    name: str
+
+
+class Services:
+    """The services that were registered, by type and id."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[type, str], _Entry] = {}
+
+    def add(self, service: object, id: str, name: str = "") -> None:  # noqa: A002 (the SDK's name)
+        """Add a service; one of the same type and id is replaced. It is found by its name, too, if it has one."""
+        if isinstance(service, type) or service is None:
+            raise TypeError(f"register_service takes an object, which is found by its type, not {service!r}")
+        if not isinstance(id, str):
+            raise TypeError(f"the id of a service must be a str, not {id!r}")
+        self._entries[type(service), id or name] = _Entry(service, id, name or id)
+
+    def find(self, kind: type[S], id: str) -> S | None:  # noqa: A002
+        """Return the service of a type, or else the last one of a type derived from it; None without one."""
+        if not isinstance(kind, type):
+            raise TypeError(f"a service is found by its type, not by {kind!r}")
+        entries = list(self._entries.values())
+        found = [each.service for each in entries if id in each[1:] and isinstance(each.service, kind)]
+        found.sort(key=lambda service: type(service) is kind)
+        return found[-1] if found else None
+
+    def all(self) -> list[object]:
+        """Return all services."""
+        return [entry.service for entry in self._entries.values()]
 
 
 RUNNING: WeakSet[Composition] = WeakSet()
@@ -76,7 +110,7 @@ class InnerComposition:
         self.data_loggers: list[Any] = []
         self.replay: Any = None
         self.services = Services()
-        # The event loop of its async operators, in a run (`headrace.core.loop_thread`).
+        # The event loop of its async operators, in a run (`headrace.core.async_function`).
         self.loop: Any = None
         # Live parameters that were changed outside of a run, by operator and parameter.
         self.live_values: dict[tuple[str, str], Any] = {}
@@ -89,7 +123,9 @@ class InnerComposition:
 
     def begin_graph(self) -> None:
         """Begin with what compose declares."""
-        self.composition.graph = self.graph_type()
+        self.graph = self.graph_type()
+        # The graph of the application that it is a part of, once that has its operators.
+        self.graph_of_whole: Graph | None = None
         self.names: dict[str, int] = {}
         # Of the class ThreadPool, whose module imports this one.
         self.thread_pools: list[Any] = []
@@ -175,15 +211,6 @@ class InnerComposition:
         """The loggers that were added."""
         return [*self.data_loggers, *self.composed_data_loggers]
 
-    def expand_replicas(self) -> None:
-        """Replace the operators that were given ``workers=`` by their replicas."""
-
-    def find_segments(self) -> None:
-        """Check the segments that compose declared, and find those that are wanted besides."""
-
-    def check_streams(self) -> None:
-        """Raise if operators cannot have the streams that compose declared."""
-
     @property
     def parameter_settings(self) -> dict[str, Setting]:
         """The values that options and the environment set for parameters of operators and subgraphs."""
@@ -268,8 +295,7 @@ class InnerComposition:
         self.made, self.composing_on = made, get_ident()
         try:
             self.composition.compose()
-            made += self.compose_parts()
-            self.follow_plan()
+            made += self.compose_more()
             self.check_settings(made)
             for operator in made:
                 operator._headrace.recall_values()
@@ -277,18 +303,13 @@ class InnerComposition:
             self.made, self.composing_on = None, 0
         return made
 
-    def compose_parts(self) -> list[Operator]:
-        """Compose the fragments that it consists of, and return the operators that they created."""
+    def compose_more(self) -> list[Operator]:
+        """Compose and declare what the layers above know besides; return the operators of fragments in this one."""
         return []
 
-    def follow_plan(self) -> None:
-        """Declare what a plan says besides of streams, slices and segments."""
-
-    def follow_graph(self) -> None:
-        """Let the graphs of the fragments that it consists of follow its own, which was changed in a run."""
-
-    def keep_part(self) -> None:
-        """Keep only the operators of the part that runs in this process, if the composition was cut."""
+    def complete_graph(self, check_resources: Callable[[], None]) -> None:
+        """Complete a graph that was checked; the layers above leave out, replace and find operators in it."""
+        check_resources()
 
     def report_mistake(self, error: Exception) -> None:
         """Raise an error of the program that a run could go on with; a subclass may let it pass."""
@@ -416,8 +437,6 @@ class Composition:
     passes_acquisition_times_on: ClassVar[bool] = True
     """Whether what an operator emits carries the oldest acquisition time of what it received."""
 
-    graph: Graph
-    """The operators and flows of the last `compose`."""
     _headrace = Inner(InnerComposition)
 
     def __init__(self, name: str = "", *args: Any, **kwargs: Any) -> None:
@@ -436,6 +455,12 @@ class Composition:
 
     def compose(self) -> None:
         """Create the operators and connect them; every run calls it."""
+
+    @property
+    def graph(self) -> Graph:
+        """The operators and flows of the last `compose`, and of what was changed in its run."""
+        whole = self._headrace.graph_of_whole
+        return self._headrace.graph if whole is None else whole.part(self)
 
     # Methods that compose calls.
 

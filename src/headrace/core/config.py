@@ -13,23 +13,22 @@ environment and, if the program allows it, on the command line:
 The command line wins over the environment, and both win over the file. A setting that is no key of the
 configuration is a parameter of an operator, ``operator.parameter``. Only what exists can be set, because a
 misspelled name would otherwise silently change nothing. Operators exist when the program has composed, so their
-settings are kept here (`parameters`) and checked then (`Composition._check_settings`). A file replaces the
+settings are kept here (`parameters`) and checked then (`InnerComposition.check_settings`). A file replaces the
 program's own file as a whole: with merged files, a program would run with a combination of values that neither file
 contains.
 
-YAML as people write it: 1e6 is a number, 010 and 1:30 are text, and a key appears once.
-
-YAML 1.1, which PyYAML implements, requires a dot and a sign (1.0e+6) and reads 1e6 as text. It reads 010 as 8, and
-1:30 as 90. Of duplicate keys it silently uses the last one.
-
-PyYAML takes long to import, so this module is imported when there is something to load.
+YAML is read as people write it: 1e6 is a number, 010 and 1:30 are text, and a key appears once. YAML 1.1, which
+PyYAML implements, requires a dot and a sign (1.0e+6) and reads 1e6 as text. It reads 010 as 8, and 1:30 as 90. Of
+duplicate keys it silently uses the last one.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.core.construction import ArgList
@@ -41,15 +40,19 @@ if TYPE_CHECKING:
 
 def load_yaml(text: str, what: str) -> Any:
     """Return what YAML stands for; raise ValueError, which begins with `what`, if it cannot be read."""
-    from headrace.core.yaml_loader import load  # PyYAML takes long to import
+    import yaml  # takes long to import
 
-    return load(text, what)
+    try:
+        return yaml.load(text, _loader())  # which derives from the safe one
+    except yaml.YAMLError as error:
+        raise ValueError(f"{what} is not valid YAML: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{what} is nested too deeply to be read") from None
 
 
 Settings: TypeAlias = "str | Path | Mapping[str, Any]"
 """The configuration of a program: the path of a YAML file, or a dict of sections."""
 
-FILE_VARIABLES = ("HEADRACE_CONFIG", "HOLOSCAN_CONFIG_PATH")
 SET_PREFIX = "HEADRACE_SET_"
 _ABSENT = object()
 
@@ -278,10 +281,8 @@ def _chosen_file(options: list[tuple[str, str]]) -> tuple[str, str] | None:
     for option, value in reversed(options):
         if option == "--config":
             return value, f"--config {value}"
-    for variable in FILE_VARIABLES:
-        if value := os.environ.get(variable, ""):
-            return value, f"{variable}={value}"
-    return None
+    named = os.environ.get("HEADRACE_CONFIG", "")
+    return (named, f"HEADRACE_CONFIG={named}") if named else None
 
 
 def _copy(value: Any, where: str = "the configuration") -> Any:
@@ -315,3 +316,49 @@ def _copy(value: Any, where: str = "the configuration") -> Any:
 
 
 _MOST_VALUES = 1_000_000
+
+
+_KINDS = {"timestamp": "a date", "int": "a number that can be read", "float": "a number that can be read"}
+_EXPONENT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+$")
+_AS_TEXT = re.compile(r"[-+]?(?:0[0-9_]+|[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$")
+
+
+@cache
+def _loader() -> type[Any]:
+    """Return the class that loads YAML, once PyYAML is needed."""
+    import yaml
+
+    def wrong(what: str, node: Any) -> yaml.YAMLError:
+        return yaml.constructor.ConstructorError(None, None, what, node.start_mark)
+
+    class Loader(yaml.SafeLoader):
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            """Construct a value; say where it is if its type cannot hold it, as a 13th month."""
+            try:
+                return super().construct_object(node, deep)
+            except (yaml.YAMLError, RecursionError):
+                raise
+            except Exception as error:
+                long = len(node.value) > 40
+                shown = f"{node.value:.20}... ({len(node.value)} characters)" if long else node.value
+                kind = _KINDS.get(node.tag.rpartition(":")[2], "what its tag says")
+                why = str(error).partition(";")[0]
+                remedy = "write it in quotes, and without a tag, if it is text"
+                raise wrong(f"{shown} is not {kind} ({why}); {remedy}", node) from None
+
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            """Raise for a duplicate key."""
+            node = super().compose_mapping_node(anchor)
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if key.tag == "tag:yaml.org,2002:str":
+                    if key.value in seen:
+                        raise wrong(f"the key {key.value!r} appears twice", key)
+                    seen.add(key.value)
+            return node
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
+    for first in "-+0123456789":
+        # Inserted first, because the first resolver that matches is used.
+        Loader.yaml_implicit_resolvers[first].insert(0, ("tag:yaml.org,2002:str", _AS_TEXT))
+    return Loader

@@ -21,7 +21,6 @@ in a loop, would need queues as long as the longest result.
 
 from __future__ import annotations
 
-import dis
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -362,6 +361,11 @@ class InnerFunctionOperator(InnerOperator):
         self.calls_left: int | None = None
 
     @property
+    def never_emits(self) -> bool:
+        """Whether the function says that it returns nothing: ``def show(image) -> None``."""
+        return inspect.get_annotations(self.operator.declared.function).get("return", "") in (None, "None")
+
+    @property
     def computes_in_use(self) -> int:
         """How many of the last computes received what the operator still works on, between two computes."""
         return int(self.operator.has_more)
@@ -405,11 +409,6 @@ class FunctionOperator(Operator):
         `number` is the number of the next compute, and `base` is what this returned before the last one.
         """
         return base if self.has_more else number
-
-    @property
-    def never_emits(self) -> bool:
-        """Whether the function never returns a value."""
-        return never_returns(self.declared.function)
 
     @needs_fragment
     def __init__(
@@ -674,19 +673,3 @@ class _Values:
                 version.number += 1
         else:
             setattr(get(self, "_operator"), name, value)
-
-
-def never_returns(function: Callable[..., Any]) -> bool:
-    """Return whether every end of a function returns None."""
-    if inspect.isgeneratorfunction(function):
-        return False
-    ends = []
-    last: Any = None
-    for instruction in dis.get_instructions(function):
-        if instruction.opname == "RETURN_CONST":
-            ends.append(instruction.argval)
-        elif instruction.opname == "RETURN_VALUE":
-            is_constant = last.opname == "LOAD_CONST" and not instruction.is_jump_target
-            ends.append(last.argval if is_constant else function)
-        last = instruction
-    return bool(ends) and all(value is None for value in ends)

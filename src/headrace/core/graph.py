@@ -1,14 +1,23 @@
-"""Graph: the operators of a fragment and the flows between their ports."""
+"""Graph: the operators of a fragment and the flows between their ports.
+
+A graph of operators and one of fragments answer the same questions (`GraphQueries`): what is before and behind a
+node, and which ports are connected. The names of these questions are those of the Holoscan SDK.
+
+An input has one queue for all its flows or, with ``IOSpec.ANY_SIZE``, one queue for each flow. Three places declare
+a queue. Its length is the input's ``size``, or the ``size`` in ``add_flow`` if that is larger. Its policy is the
+input's policy; if the input has none, the policy in ``add_flow``, or else the output's policy. Flows that share a
+queue must agree on its policy. A flow without a policy counts as FAULT, because its producer relies on losing no
+message.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError, absent, choices
-from headrace.core.graph_queries import GraphQueries, Link
 from headrace.core.ports import IOSpec
 from headrace.core.wiring import Connectable, Port, name_of, owner_of
 
@@ -16,6 +25,149 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
     from headrace.core.wiring import End
+
+
+N = TypeVar("N")
+E = TypeVar("E")
+
+
+class Link(NamedTuple, Generic[N]):
+    """A connection of two nodes, and the names of its ports."""
+
+    source: N
+    output: str
+    target: N
+    input: str
+
+
+class GraphQueries(Generic[N]):
+    """The questions; a subclass lists its nodes and its links, and names the ports of a node."""
+
+    __slots__ = ()
+
+    @property
+    def _nodes(self) -> Sequence[N]:
+        raise NotImplementedError
+
+    @property
+    def _links(self) -> Iterable[Link[N]]:
+        raise NotImplementedError
+
+    def _port_name(self, node: N, port: str) -> str:
+        """Return the name of a port in the whole graph."""
+        raise NotImplementedError
+
+    def get_nodes(self) -> list[N]:
+        """Return all nodes, in the order in which they were added."""
+        return list(self._nodes)
+
+    def get_root_nodes(self) -> list[N]:
+        """Return the nodes that nothing leads to."""
+        return [node for node in self._nodes if self.is_root(node)]
+
+    def get_next_nodes(self, node: N) -> list[N]:
+        """Return the nodes that a node leads to, in the order in which they were connected."""
+        return _distinct(link.target for link in self._links if link.source is node)
+
+    def get_previous_nodes(self, node: N) -> list[N]:
+        """Return the nodes that lead to a node, in the order in which they were connected."""
+        return _distinct(link.source for link in self._links if link.target is node)
+
+    def is_root(self, node: N) -> bool:
+        """Return whether nothing leads to a node."""
+        return all(link.target is not node for link in self._links)
+
+    def is_leaf(self, node: N) -> bool:
+        """Return whether a node leads nowhere."""
+        return all(link.source is not node for link in self._links)
+
+    def get_port_map(self, source: N, target: N) -> dict[str, set[str]]:
+        """Return the inputs of `target` that each output of `source` is connected to."""
+        found: dict[str, set[str]] = {}
+        for link in self._links:
+            if link.source is source and link.target is target:
+                found.setdefault(link.output, set()).add(link.input)
+        return found
+
+    def get_port_connectivity_maps(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """Return the outputs that each connected input receives from, and the inputs behind each output.
+
+        Ports are named as in ``"camera.out"``; everything is in alphabetical order.
+        """
+        pairs = [
+            (self._port_name(link.source, link.output), self._port_name(link.target, link.input))
+            for link in self._links
+        ]
+        return _grouped((input_, output) for output, input_ in pairs), _grouped(pairs)
+
+    def port_map_description(self) -> str:
+        """Return `get_port_connectivity_maps` as YAML, under ``input_to_output`` and ``output_to_input``."""
+        import yaml
+
+        class Indented(yaml.SafeDumper):
+            increase_indent: Callable[..., None] = lambda self, flow=False, indentless=False: (
+                yaml.SafeDumper.increase_indent(self, flow, False)
+            )
+
+        inputs, outputs = self.get_port_connectivity_maps()
+        maps = {"input_to_output": inputs or None, "output_to_input": outputs or None}
+        text: str = yaml.dump(maps, Dumper=Indented, default_flow_style=False, width=1 << 20)
+        return text.rstrip("\n").replace(": null", ": ~")
+
+
+def _distinct(nodes: Iterable[N]) -> list[N]:
+    return list({id(node): node for node in nodes}.values())
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for key, value in sorted(set(pairs)):
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def edges_back(starts: Iterable[N], leaving: Callable[[N], Iterable[tuple[E, N]]]) -> list[E]:
+    """Return the edges at which a way through a graph comes back to itself.
+
+    Parameters
+    ----------
+    starts
+        The vertices that ways begin at, the sources first.
+    leaving
+        The edges that leave a vertex, each with the vertex that it leads to.
+    """
+    found: list[E] = []
+    seen: set[N] = set()
+    for first in starts:
+        if first in seen:
+            continue
+        seen.add(first)
+        way = {first: iter(leaving(first))}
+        while way:
+            vertex = next(reversed(way))
+            edge, target = next(way[vertex], (None, None))
+            if edge is None or target is None:
+                del way[vertex]
+            elif target in way:
+                found.append(edge)
+            elif target not in seen:
+                seen.add(target)
+                way[target] = iter(leaving(target))
+    return found
+
+
+def reachable(
+    first: N, step: Callable[[N], Iterable[N]], within: Container[N] | None = None
+) -> dict[N, None]:
+    """Return a vertex and those that steps lead to, within a set."""
+    found = {first: None}
+    for vertex in (new := [first]):
+        for other in step(vertex):
+            if other not in found and (within is None or other in within):
+                found[other] = None
+                new.append(other)
+    return found
+
 
 PortPairs: TypeAlias = Iterable[tuple[str, str]] | Mapping[str, str | Iterable[str]]
 """The connected ports: pairs, or a dict from an output to one input or several."""
@@ -140,13 +292,16 @@ class Graph(GraphQueries["Operator"]):
             if flow.target in self:
                 flow.target._headrace.incoming.append(flow)
 
-    def follow(self, whole: Graph, fragment: Any) -> None:
-        """Take over the operators of a fragment in a graph of several, and the flows between them."""
-        self.operators = [operator for operator in whole.operators if operator.fragment is fragment]
-        self._names = {operator.name: operator for operator in self.operators}
-        self.flows = [
-            flow for flow in whole.flows if flow.source.fragment is flow.target.fragment is fragment
+    def part(self, fragment: Composition) -> Self:
+        """Return what the graph of an application has of one of its fragments."""
+        found = type(self)()
+        found.operators = [operator for operator in self.operators if operator.fragment is fragment]
+        found._names = {operator.name: operator for operator in found.operators}
+        found.flows = [
+            flow for flow in self.flows if flow.source.fragment is flow.target.fragment is fragment
         ]
+        found.subgraphs = {name: each for name, each in self.subgraphs.items() if each.fragment is fragment}
+        return found
 
     def connect(
         self,
@@ -349,3 +504,128 @@ def check_member(fragment: Composition, operator: Any, *, or_subgraph: bool = Fa
             f"{fragment.name!r}, which is another fragment; create it in this compose(), with self as the first "
             "argument"
         )
+
+
+_FAULT = IOSpec.QueuePolicy.FAULT
+_LATEST = IOSpec.QueuePolicy.LATEST
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """One queue of an input.
+
+    Attributes
+    ----------
+    flows
+        The flows into it.
+    size
+        The number of messages it holds.
+    least
+        The number of messages that the operator waits for, unless it has another condition.
+    policy
+        What it does when it is full.
+    """
+
+    flows: tuple[Flow, ...]
+    size: int
+    least: int
+    policy: IOSpec.QueuePolicy
+
+
+def queues_of(operator: Operator, port: IOSpec) -> list[QueueSpec]:
+    """Return the queues of an input; raise GraphError if the declarations of a queue disagree."""
+    flows = [flow for flow in operator._headrace.incoming if flow.input == port.name]
+    if port.is_receivers:
+        return [_queue(operator, port, (flow,), 1) for flow in flows]
+    return [_queue(operator, port, tuple(flows), port.size or max(len(flows), 1))]
+
+
+def _queue(operator: Operator, port: IOSpec, flows: tuple[Flow, ...], least: int) -> QueueSpec:
+    where = f"input {port.name!r} of operator {operator.name!r}"
+    policy, size = _policy(where, port, flows), max(_size(where, flows, least), port.capacity)
+    if policy is _LATEST:
+        if size != 1:
+            raise GraphError(
+                f"{where} has the policy LATEST, which keeps one message, and room for {size}; leave out the size"
+            )
+        if operator.spec.is_joined:
+            raise GraphError(
+                f"{where} has the policy LATEST and is joined with others: a join takes each message once; "
+                "use the rule reuse_last() instead"
+            )
+        least = 0  # it waits for none
+    return QueueSpec(flows, size, least, policy)
+
+
+def _size(where: str, flows: tuple[Flow, ...], least: int) -> int:
+    sizes = {flow: flow.size for flow in flows if flow.size is not None}
+    if not sizes:
+        return least
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{flow} with size={size}" for flow, size in sizes.items())
+        raise GraphError(f"the flows into {where} share one queue and disagree on its size: {listed}")
+    (flow, size) = next(iter(sizes.items()))
+    if size < least:
+        raise GraphError(
+            f"{flow} was connected with size={size}, and {where} takes {least} messages at once; "
+            f"give size={least} or more"
+        )
+    return size
+
+
+def _policy(where: str, port: IOSpec, flows: tuple[Flow, ...]) -> IOSpec.QueuePolicy:
+    if port.policy is not None:
+        for flow in flows:
+            if flow.policy is not None and flow.policy is not port.policy:
+                raise GraphError(
+                    f"{flow} was connected with policy={flow.policy.name}, and {where} is declared with "
+                    f"policy={port.policy.name}; leave one of them out, or change the input's with "
+                    f"queue_policy({port.name!r}, policy=...)"
+                )
+        return port.policy
+    chosen = [flow.policy or flow.source.spec.every_output[flow.output].policy or _FAULT for flow in flows]
+    if len(set(chosen)) > 1:
+        listed = ", ".join(f"{flow} has {policy.name}" for flow, policy in zip(flows, chosen, strict=True))
+        flows[0].target.fragment._headrace.report(
+            f"the flows into {where} share one queue and have different policies: {listed}; declare the "
+            "input with policy=..., or with size=IOSpec.ANY_SIZE, which gives each flow a queue of its own"
+        )
+    return next((policy for policy in chosen if policy is not _FAULT), _FAULT)
+
+
+def check_group(where: str, operators: Sequence[Operator]) -> None:
+    """Raise GraphError if operators are not connected, form a cycle, or messages leave them and come back."""
+    members = set(operators)
+    reached = reachable(operators[0], lambda one: [*operators_behind(one), *operators_before(one)], members)
+    apart = [operator.name for operator in operators if operator not in reached]
+    if apart:
+        raise GraphError(
+            f"{where}: {choices(apart)} and {operators[0].name!r} are not connected; a segment is a set of "
+            "connected operators, so make two"
+        )
+    for operator in operators:
+        for flow in operator._headrace.outgoing:
+            if flow.target in members:
+                if operator in reachable(flow.target, operators_behind, members):
+                    raise GraphError(
+                        f"{where}: its operators form a cycle ({flow}); a segment has none, so leave one of them "
+                        "out"
+                    )
+                continue
+            for other in reachable(flow.target, operators_behind):
+                back = next((each for each in other._headrace.outgoing if each.target in members), None)
+                if other not in members and back is not None:
+                    raise GraphError(
+                        f"{where}: messages leave it by {flow} and come back by {back}; add the operators in "
+                        "between, or make two segments"
+                    )
+
+
+def operators_before(operator: Operator) -> list[Operator]:
+    """Return the operators at the beginnings of the flows to an operator."""
+    return [flow.source for flow in operator._headrace.incoming]
+
+
+def operators_behind(operator: Operator) -> list[Operator]:
+    """Return the operators at the ends of the flows from an operator."""
+    return [flow.target for flow in operator._headrace.outgoing]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import threading
+from collections.abc import Container
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
-from headrace.core.asynchronous import AsynchronousCondition
-from headrace.core.condition import BareCondition, Condition
+from headrace.core.condition import AsynchronousCondition, BareCondition, Condition
 from headrace.core.condition_types import OperatorStatus
 from headrace.core.construction import Arg, named_values, needs_fragment, snake_case
 from headrace.core.error_policy import ErrorPolicy, check_on_stuck
@@ -16,13 +17,11 @@ from headrace.core.errors import GraphError, ParameterError, PortError, absent, 
 from headrace.core.inner import Inner
 from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
-from headrace.core.parameter_fields import set_up
-from headrace.core.parameters import check_parameter_name
+from headrace.core.parameters import check_parameter_name, set_up
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
-from headrace.core.replicas import Replicas, Replication
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
-from headrace.core.values import boolean
+from headrace.core.values import boolean, whole_number
 from headrace.core.wiring import Connectable, InnerConnectable
 
 if TYPE_CHECKING:
@@ -37,9 +36,84 @@ if TYPE_CHECKING:
     from headrace.core.graph import Beyond, Flow
     from headrace.core.joins import JoinRule
     from headrace.core.node import Node, Receiver, Transmitter
-    from headrace.core.parameter_fields import argument, declared, required
-    from headrace.core.parameters import Parameter
+    from headrace.core.parameters import Parameter, argument, declared, required
     from headrace.core.values import Duration
+
+
+MOST_REPLICAS = 256
+"""More than this is a mistake."""
+
+_PLACES = ("threads", "processes")
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """How an operator is replicated.
+
+    Attributes
+    ----------
+    workers
+        The number of replicas.
+    ordered
+        Whether results leave in the order in which their messages came.
+    on
+        ``"threads"`` or ``"processes"``: where the replicas compute.
+    """
+
+    workers: int
+    ordered: bool
+    on: str
+
+    @classmethod
+    def take(cls, operator: str, keywords: dict[str, Any], parameters: Container[str]) -> Replicas | None:
+        """Remove the options from the keywords of an operator, and return them; None if there are none.
+
+        A parameter that the operator declares under one of these names keeps its meaning.
+        """
+        names = [name for name in ("workers", "ordered", "on") if name not in parameters]
+        given = {name: keywords.pop(name) for name in names if name in keywords}
+        where = f"operator {operator!r}: "
+        if given and "workers" not in given:
+            raise ParameterError(
+                f"{where}{next(iter(given))}= says how several replicas work; give their number too: workers=4"
+            )
+        if not given:
+            return None
+        workers = whole_number(given["workers"], f"{where}workers", 1, MOST_REPLICAS)
+        place = given.get("on", "threads")
+        if place not in _PLACES:
+            raise ParameterError(f"{where}on must be 'threads' or 'processes', not {place!r}")
+        ordered = boolean(given.get("ordered", True), f"{where}ordered")
+        if workers == 1 and place == "threads":
+            return None
+        return cls(workers, ordered, place)
+
+
+@dataclass(slots=True)
+class Replication:
+    """What an operator has to do with replicas: nothing, mostly.
+
+    Attributes
+    ----------
+    creation
+        The arguments that created the operator, and create each replica.
+    options
+        How it is replicated, if it is.
+    copies
+        The replicas of a run, for the declared operator and for each of them.
+    distributor, collector
+        For the declared operator: what has its inputs and its name in the graph, and what has its outputs.
+    declared
+        For a replica and a distributor: the operator in whose place it is in the graph.
+    """
+
+    creation: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+    options: Replicas | None = None
+    copies: tuple[Operator, ...] = ()
+    distributor: Operator | None = None
+    collector: Operator | None = None
+    declared: Operator | None = None
+
 
 S = TypeVar("S")
 Part: TypeAlias = BareCondition | Resource | Arg | list[Arg]
@@ -197,11 +271,6 @@ class InnerOperator(InnerConnectable):
     def max_in_flight(self) -> int | None:
         """The maximum number of its unfinished computes on the device; the fragment's unless set."""
         return self.operator.max_in_flight
-
-    @property
-    def never_emits(self) -> bool:  # type: ignore[override]
-        """Whether it certainly never emits."""
-        return self.operator.never_emits
 
     @property
     def live_parameters(self) -> dict[str, Parameter]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError
+
+if TYPE_CHECKING:
+    pass
 
 
 def port_names(names: object, what: str) -> tuple[str, ...]:

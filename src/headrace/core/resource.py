@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from headrace.core.construction import check_name, constructor, refuse_keywords
 from headrace.core.inner import Inner
-from headrace.core.parameter_fields import set_up
-from headrace.core.parameters import check_parameter_name
+from headrace.core.parameters import check_parameter_name, set_up
 from headrace.core.spec import ComponentSpec
 
 if TYPE_CHECKING:

@@ -17,15 +17,15 @@ from headrace.core.composition import Composition, InnerComposition
 from headrace.core.construction import Arg, ArgList, named_values, needs_fragment, snake_case
 from headrace.core.errors import GraphError, ParameterError, absent, choices, noting
 from headrace.core.inner import Inner
-from headrace.core.parameter_fields import set_up
-from headrace.core.parameters import check_parameter_name
+from headrace.core.parameters import check_parameter_name, set_up
 from headrace.core.spec import ComponentSpec
 from headrace.core.wiring import Connectable, InnerConnectable, Port, name_of, owner_of
 
 if TYPE_CHECKING:
     from dataclasses import InitVar
 
-    from headrace.core.parameter_fields import argument, declared, required
+    from headrace.core.graph import Graph
+    from headrace.core.parameters import argument, declared, required
     from headrace.core.wiring import End
 
 
@@ -294,7 +294,7 @@ class Subgraph(_Arguments, Composition):
     # The parts of a composition that it has.
 
     @property
-    def graph(self) -> Any:  # type: ignore[override]
+    def graph(self) -> Graph:
         """The graph of the fragment."""
         return self.fragment.graph
 

@@ -51,7 +51,6 @@ class InnerConnectable:
     noun: ClassVar[str] = "operator"
     """What it is, in errors."""
     is_subgraph: ClassVar[bool] = False
-    never_emits: bool = False
     node: Any = None
     """Its node, if it is an operator of a run."""
 
@@ -66,6 +65,11 @@ class InnerConnectable:
         """Its parameters and ports."""
         raise NotImplementedError
 
+    @property
+    def never_emits(self) -> bool:
+        """Whether it certainly never emits."""
+        return False
+
 
 class Connectable(_Linked):
     """The base of what a flow connects: operators and subgraphs."""
@@ -79,11 +83,6 @@ class Connectable(_Linked):
     """Whether `@op` created it from a function."""
     is_subgraph: ClassVar[bool] = False
     """Whether it is a subgraph."""
-
-    @property
-    def never_emits(self) -> bool:
-        """Whether it certainly never emits."""
-        return False
 
     def __getitem__(self, port: str) -> Port:
         """Return a port, for a flow: ``camera["left"] >> detector["frame"]``."""

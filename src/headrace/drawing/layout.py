@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.core.graph_queries import edges_back
+from headrace.core.graph import edges_back
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph

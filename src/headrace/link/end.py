@@ -15,8 +15,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from headrace.core.errors import LinkError, PeerAborted, PeerLost
-from headrace.core.failures import Failure
+from headrace.core.errors import Failure, LinkError, PeerAborted, PeerLost
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
 from headrace.link.loop import LinkLoop
 from headrace.link.protocol import MAX_BODY, Kind, LinkEnd, Terms

@@ -87,7 +87,7 @@ def _ports(variable: str) -> list[str] | None:
 
 
 def _print_ports() -> Watcher:
-    from headrace.observe.loggers.console_loggers import PortPrinter
+    from headrace.observe.loggers.console import PortPrinter
     from headrace.observe.loggers.data_loggers import DataLogging
 
     return DataLogging([PortPrinter(_ports("HEADRACE_LOG") or [])])
@@ -172,25 +172,23 @@ def _report() -> Watcher | None:
         if not is_set("HEADRACE_TRACK" if target else "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"):
             return None
         target = "" if target else os.environ.get("HOLOSCAN_GXF_JOB_STATISTICS_PATH", "")
-    from headrace.observe.figures.statistics_watcher import StatisticsWatcher
+    from headrace.observe.figures.run_figures import ShowsFigures
 
     path = _file_of_run(target) if target else None
 
-    class Report(StatisticsWatcher):
+    class Report(ShowsFigures):
         """Reports the statistics of a run at its end."""
 
         wants_kernels = is_set("HEADRACE_TRACK_KERNELS")
         spans_parts = True
 
         def begin(self, run: RunInfo) -> None:
-            super().begin(run)
             if path is not None:
                 # What cannot be written is an error now, not after the run.
                 path.open("a").close()
                 self._text(path.suffix)
 
         def end(self, outcome: Outcome | None) -> None:
-            super().end(outcome)
             if path is None:
                 print(self.snapshot(), file=sys.stderr)
             else:

@@ -11,7 +11,7 @@ import numpy as np
 from headrace import gpu
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.errors import ParameterError
-from headrace.core.parameter_fields import declared, parameter
+from headrace.core.parameters import declared, parameter
 from headrace.core.spec import OperatorSpec
 from headrace.operators.arrays import cuda_source, launch
 from headrace.operators.frame_memory import DEVICE, FrameMemory

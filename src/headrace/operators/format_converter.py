@@ -9,8 +9,7 @@ import numpy as np
 
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError, choices
-from headrace.core.parameter_fields import declared, parameter
-from headrace.core.parameters import REQUIRED
+from headrace.core.parameters import REQUIRED, declared, parameter
 from headrace.operators._routines.colour import MATRICES, RGB_TO_YUV420, TO_RGB, Matrix
 from headrace.operators._routines.conversion import (
     COPY,
@@ -23,8 +22,8 @@ from headrace.operators._routines.conversion import (
 )
 from headrace.operators._routines.resampling import FILTERS, RESAMPLE, Filter, make_taps
 from headrace.operators.arrays import Routine, check_contiguous
-from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
+from headrace.operators.tensor_operator import FrameOperator, Plan
 from headrace.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 from headrace.core.composition import Composition
 from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, OutputContext
-from headrace.core.parameter_fields import declared, parameter
+from headrace.core.parameters import declared, parameter
 from headrace.core.spec import OperatorSpec
 from headrace.operators._routines.colour import MATRICES, TO_RGB
 from headrace.operators._routines.conversion import COPY, pack_order

@@ -20,7 +20,7 @@ from headrace.link.carrier import Carrier, CarrierClosed
 from headrace.link.protocol import Kind, pack_message
 
 if TYPE_CHECKING:
-    from headrace.core.failures import Failure
+    from headrace.core.errors import Failure
     from headrace.core.outcome import Outcome
     from headrace.core.time_base import TimeBase
     from headrace.parts.cut_flow import FlowCounts

@@ -22,10 +22,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import GraphError, choices
-from headrace.core.graph import Flow
-from headrace.core.graph_queries import reachable
+from headrace.core.graph import Flow, queues_of, reachable
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
-from headrace.core.queues import queues_of
 from headrace.core.values import STOP
 from headrace.observe.attachment import prepare_replay
 from headrace.parts.cut_flow import CutFlow as CutFlow
@@ -34,9 +32,8 @@ from headrace.parts.link_operators import ReceiveFromPart, SendToPart
 
 if TYPE_CHECKING:
     from headrace.core.control import RunControl
-    from headrace.core.graph import Graph
+    from headrace.core.graph import Graph, QueueSpec
     from headrace.core.operator import Operator
-    from headrace.core.queues import QueueSpec
     from headrace.parts.cut_flow import FlowCounts
     from headrace.parts.link_operators import LinkOperator, ReceivingLink, SendingLink
 

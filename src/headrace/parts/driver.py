@@ -94,7 +94,7 @@ from headrace.parts.supervision import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.core.failures import Failure
+    from headrace.core.errors import Failure
     from headrace.link.handshake import Purpose
     from headrace.parts.control import Address
     from headrace.parts.cut_flow import CutFlow, FlowCounts

@@ -31,8 +31,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.core.errors import DigestError, PartLost
-from headrace.core.failures import Failure
+from headrace.core.errors import DigestError, Failure, PartLost
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.values import GO_ON, STOP
 from headrace.parts.control import Ask, Ended, EndIdle, Leave, Stop

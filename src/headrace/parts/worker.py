@@ -36,8 +36,7 @@ from headrace.application import Fragment
 from headrace.application.runner import Runner
 from headrace.cli.program import Program, ProgramError
 from headrace.core.control import RUNNING, RunControl
-from headrace.core.errors import GraphError, LinkError, PeerLost, add_note, notes_of
-from headrace.core.failures import Failure
+from headrace.core.errors import Failure, GraphError, LinkError, PeerLost, add_note, notes_of
 from headrace.core.outcome import Outcome
 from headrace.core.progress import Progress, stuck_operators
 from headrace.core.time_base import TimeBase, clock_name

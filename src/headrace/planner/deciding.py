@@ -3,7 +3,8 @@
 The three best layouts of the model are simulated, and the one with the largest smallest margin there is run on the
 device. What is measured then corrects the model: work takes longer while all slices are busy, and what the model
 leaves out of a target's figure is taken to stay. The search is repeated with that, until the figures that were
-predicted and measured differ by no more than `AGREE`, or the same layout is found again.
+predicted and measured differ by no more than `AGREE`, or the model was corrected once. Then the report says that
+they differ. Of the plans that were tried, the one whose smallest measured margin is the largest is the decision.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from headrace.planner.measuring import Program, inflated, limits_of, measure, ob
 from headrace.planner.model import Layout, predict
 from headrace.planner.observing import Observed
 from headrace.planner.plan import Plan
-from headrace.planner.rows import is_capturable, launch_bound_rows
+from headrace.planner.rows import launch_bound_rows
 from headrace.planner.search import Candidate, Fits, best_layouts
 from headrace.planner.targets import Target
 
 Simulate: TypeAlias = "Callable[[Measured, Sequence[Plan], Sequence[Target], int], list[list[float | None]]]"
 AGREE = 0.2
 """By how much of itself a measured figure may differ from the predicted one."""
-ROUNDS = 3
-"""How often the model is corrected at most: what it cannot say after that it does not know."""
+ROUNDS = 2
+"""How many plans are tried at most: the model is corrected once. What it cannot say after that it does not know."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,11 @@ class Decision:
         """Whether every measured figure is the predicted one, within a fifth."""
         return all(figure.agrees for figure in self.figures)
 
+    @property
+    def least(self) -> float:
+        """The smallest margin that was measured; without a figure, a goal is missed by all of its bound."""
+        return min(-1.0 if one.measured is None else one.target.margin(one.measured) for one in self.figures)
+
 
 def make_plan(
     fragment: Program,
@@ -113,7 +119,7 @@ def make_plan(
     fits = what_fits(gpu.Device(0))
     limits = limits_of(fragment.graph, frames)
     scale = dict.fromkeys(targets, 1.0)
-    tried: set[tuple[tuple[str, int], ...]] = set()
+    tried: list[Decision] = []
     while True:
         decision = decide(measured, targets, fits, simulate, scale, frames)
         report(f"trying: {describe(decision.plan)}")
@@ -122,12 +128,11 @@ def make_plan(
         for figure in figures:
             report(f"  {compared(figure)}")
         decision = replace(decision, figures=figures, plan=_with_times(decision.plan, observed))
-        key = tuple(sorted((name, sms) for name, (sms, _) in decision.plan.slices.items()))
-        if decision.agrees or key in tried or len(tried) + 1 == ROUNDS:
-            return decision
-        tried.add(key)
+        tried.append(decision)
+        if decision.agrees or len(tried) == ROUNDS:
+            return max(reversed(tried), key=lambda each: each.least)
         layout = layout_of(decision.plan, fits)
-        measured = inflated(measured, observed, layout.sms_of)
+        measured = inflated(measured, observed, layout)
         for figure in figures:
             bare = predict(measured, layout, figure.target).value
             if figure.measured and bare:
@@ -176,7 +181,6 @@ def plan_of(
     measured: Measured, layout: Layout, targets: Sequence[Target], scale: Mapping[Target, float]
 ) -> Plan:
     """Return the plan of a layout, with what launch-bound rows share."""
-    rows = launch_bound_rows(measured, layout)
     return Plan(
         measured.device,
         measured.sm_count,
@@ -185,8 +189,8 @@ def plan_of(
             name: (sms, [each for each, place in layout.places.items() if place == name])
             for name, sms in layout.slices.items()
         },
-        [row for row in rows if not is_capturable(measured, row)],
-        [row for row in rows if is_capturable(measured, row)],
+        launch_bound_rows(measured, layout),
+        layout.segments,
         {str(target): predict(measured, layout, target).value * scale[target] for target in targets},
     )
 
@@ -196,13 +200,18 @@ def layout_of(plan: Plan, fits: Fits) -> Layout:
     sizes = [sms for sms, _ in plan.slices.values()]
     rest = fits(sizes) if sizes else plan.sm_count
     places = {each: name for name, (_, names) in plan.slices.items() for each in names}
-    return Layout({name: sms for name, (sms, _) in plan.slices.items()}, rest or 0, places)
+    slices = {name: sms for name, (sms, _) in plan.slices.items()}
+    return Layout(slices, rest or 0, places, tuple(map(tuple, plan.segments)))
 
 
 def describe(plan: Plan) -> str:
     """Return the slices of a plan in a few words."""
-    slices = [f"{name} on {sms} SMs" for name, (sms, _) in plan.slices.items()]
-    return ", ".join(slices) or "no slices"
+    slices = [f"{name} on {sms} SMs" for name, (sms, _) in plan.slices.items()] or ["no slices"]
+    return ", ".join([*slices, *(f"{'...'.join(_ends(chain))} captured" for chain in plan.segments)])
+
+
+def _ends(chain: Sequence[str]) -> Sequence[str]:
+    return chain if len(chain) < 2 else (chain[0], chain[-1])
 
 
 def _with_times(plan: Plan, observed: Observed) -> Plan:
@@ -251,5 +260,9 @@ def _reasons(measured: Measured, plan: Plan, figures: Sequence[Figure]) -> dict[
         reasons[name] = "; ".join(about)
     for row in (*plan.shared_streams, *plan.segments):
         host = sum(measured.operators[each].host.p50 for each in row)
-        reasons[row[0]] = f"launched in {host / 1e3:.4g} us by the host, no less than the device takes"
+        reason = f"launched in {host / 1e3:.4g} us by the host, no less than the device takes"
+        segment = measured.segments.get(tuple(row)) if row in plan.segments else None
+        reasons[row[0]] = (
+            reason if segment is None else f"{reason}; captured in {segment.host.p50 / 1e3:.4g} us"
+        )
     return reasons

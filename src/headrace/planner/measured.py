@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,6 @@ class OperatorTimes:
     variation
         The squared coefficient of variation of the intervals between its computes: 0 for a clock, about 1 for
         arrivals at random.
-    is_capturable
-        Whether it says ``capturable = True``.
     inflation
         How much longer its work takes while all slices are busy, as a factor: they share bandwidth and cache.
     """
@@ -82,7 +80,6 @@ class OperatorTimes:
     rate: float
     period: float | None = None
     variation: float = 0.0
-    is_capturable: bool = False
     inflation: float = 1.0
 
     def device(self, sms: int) -> Times:
@@ -108,6 +105,11 @@ class Measured:
         The operators by name, in the order of the graph.
     flows
         Who sends to whom.
+    segments
+        Chains of operators that may be captured, each with what was measured of it as one segment. No chain goes on
+        behind an operator that a goal names.
+    declared
+        The operators that the program itself has captured, or lets share streams.
     """
 
     device: str
@@ -115,6 +117,36 @@ class Measured:
     sizes: Sequence[int]
     operators: Mapping[str, OperatorTimes]
     flows: Sequence[tuple[str, str]]
+    segments: Mapping[tuple[str, ...], OperatorTimes] = field(default_factory=dict)
+    declared: Collection[str] = ()
+    _captured: dict[tuple[tuple[str, ...], ...], Measured] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def with_segments(self, chains: Sequence[tuple[str, ...]]) -> Measured:
+        """Return the program in which each of these chains is one operator, with the name of its last.
+
+        Chains that are operators already stay it.
+        """
+        key = tuple(chain for chain in chains if chain in self.segments)
+        if key not in self._captured:
+            self._captured[key] = self._merged(key) if key else self
+        return self._captured[key]
+
+    def _merged(self, chains: Sequence[tuple[str, ...]]) -> Measured:
+        of = {name: chain[-1] for chain in chains for name in chain}
+        whole = {chain[-1]: self.segments[chain] for chain in chains}
+        operators = {
+            name: whole.get(name, one) for name, one in self.operators.items() if of.get(name, name) == name
+        }
+        flows = [(of.get(source, source), of.get(target, target)) for source, target in self.flows]
+        return replace(
+            self,
+            operators=operators,
+            flows=[(source, target) for source, target in flows if source != target],
+            segments={},
+            _captured={},
+        )
 
     def behind(self, name: str) -> list[str]:
         """Return the operators that receive from one."""

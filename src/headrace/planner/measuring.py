@@ -1,40 +1,50 @@
 """Measuring: what the model needs to know, from runs of the program itself.
 
 One run is as declared. It gives the times on the host, the rates and how irregular they are, and which operators
-have work on the device. Then, for each size of a slice that the device offers, the program runs with all of these
-operators on one such slice and on one stream: their work follows one another, so each time is that of an operator
-that is alone on these SMs. Sources run as they are, so inputs are the program's own.
+have work on the device. A second one keeps the first inputs of each of these. Then, for each size of a slice that
+the device offers, they run there alone (`Alone`): each computes the inputs that it had in the program, without the
+flows between them, and all on one stream. Their work follows one another, so each time is that of an operator that
+is alone on these SMs. Chains that may be captured run there once more, each as one segment.
 
-Inputs are kept: sources without work on the device are recorded in the first run, and played in the others as fast
-as there is room, so that every size gets the same frames.
+Sources with work on the device have no inputs to be kept. They run as they are, by their own clocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace import gpu
+from headrace.capture.groups import chains_of, why_not_in_group
 from headrace.core.condition import ticks_of
 from headrace.core.errors import GraphError, choices
-from headrace.core.graph import Graph, is_sink, is_source
-from headrace.observe import Carrier, PortRecorder, RecordedMessage
-from headrace.observe.recordings.replaying import Replay
+from headrace.core.graph import Graph, is_source
+from headrace.observe import PortRecorder
+from headrace.planner.alone import KEPT, TIMES, Alone, KeptInputs, inputs_of
 from headrace.planner.measured import NOTHING, Curve, Measured, OperatorTimes, Times
+from headrace.planner.model import Layout
 from headrace.planner.observing import Observed
 from headrace.planner.plan import Plan, flows_of
 from headrace.planner.targets import Target
 
+if TYPE_CHECKING:
+    from headrace.core.operator import Operator
+
 Report = Callable[[str], None]
+LONGEST = timedelta(seconds=1)
+"""How long operators run alone on a slice."""
 
 
 class Program(Protocol):
     """What is planned: an application, or a fragment that runs by itself."""
 
     _headrace: Any
-    graph: Graph
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that was composed last."""
 
     def compose_graph(self) -> Graph:
         """Return the composed graph."""
@@ -44,17 +54,6 @@ class Program(Protocol):
 
     def use_plan(self, plan: Plan | None) -> None:
         """Use a plan in later runs."""
-
-
-class _Kept(Carrier):
-    """The messages of ports in memory."""
-
-    def __init__(self) -> None:
-        self.messages: list[RecordedMessage] = []
-
-    def carry(self, message: RecordedMessage) -> None:
-        """Keep a message."""
-        self.messages.append(message)
 
 
 def observe(
@@ -88,37 +87,120 @@ def measure(fragment: Program, targets: Sequence[Target], frames: int, report: R
     sizes = offered_sizes(device)
     report(f"{device.name}, {sm.sm_count} SMs: slices of {', '.join(map(str, sizes))}")
     report("as declared")
+    launched_together = _declared(fragment)
     limits = limits_of(graph, frames)
     declared = observe(fragment, None, targets, limits)
-    sources = [operator.name for operator in graph if is_source(operator) and not is_sink(operator)]
-    with_work = [operator.name for operator in graph if declared.device(operator.name) is not None]
-    curves: dict[str, dict[int, Times]] = {name: {sm.sm_count: _known(declared, name)} for name in with_work}
-    kept = _inputs(fragment, [name for name in sources if name not in with_work], limits)
-    fragment._headrace.replay = Replay(kept, "fast") if kept else None
-    try:
-        for size in (*sizes, sm.sm_count):
-            report(f"on {size} SMs")
-            alone = observe(
-                fragment, _one_slice(fragment, size, sm.sm_count, with_work), (), {} if kept else limits
+    with_work = [
+        operator.name for operator in graph if declared.has_work(operator.name) or operator.capturable is True
+    ]
+    kept = _inputs(fragment, inputs_of(graph, with_work), limits_of(graph, min(frames, KEPT)))
+    units = [(name,) for name in with_work]
+    captured = _chains(graph, with_work, launched_together, targets)
+    curves: dict[tuple[str, ...], dict[int, Times]] = {
+        unit: {sm.sm_count: _known(declared, unit[0])} for unit in units
+    }
+    of_segments: dict[tuple[str, ...], dict[int, Times]] = {}
+    launches: dict[tuple[str, ...], Times] = {}
+    for size in (*sizes, sm.sm_count) if with_work else ():
+        report(f"on {size} SMs")
+        alone = _observe_alone(fragment, graph, units, kept, size, sm.sm_count, segments=False)
+        for unit in units:
+            if (found := alone.device(*unit)) is not None:
+                curves[unit][size] = found
+        for chain in captured:  # each by itself, since each has a stream of its own
+            alone = _observe_alone(fragment, graph, [chain], kept, size, sm.sm_count, segments=True)
+            found = alone.device(*chain)
+            if found is not None and alone.was_captured(*chain):
+                of_segments.setdefault(chain, {})[size] = found
+                launches[chain] = alone.host(*chain)
+    for (name,) in units:
+        if len(curves[name,]) == 1 and sizes:
+            report(
+                f"  {name!r} did not compute its inputs alone; its times on slices are taken from its waves"
             )
-            for name in with_work:
-                found = alone.device(name)
-                if found is not None:
-                    curves[name][size] = found
-    finally:
-        fragment._headrace.replay = None
     operators = {
         operator.name: OperatorTimes(
             declared.host(operator.name),
-            Curve(curves[operator.name]) if operator.name in curves else None,
+            Curve(curves[operator.name,]) if (operator.name,) in curves else None,
             declared.rate(operator.name),
             _period(operator),
             declared.variation(operator.name),
-            is_capturable=bool(operator.capturable),
         )
         for operator in graph
     }
-    return Measured(device.name, sm.sm_count, sizes, operators, flows)
+    segments = {
+        chain: replace(operators[chain[0]], host=launches[chain], curve=Curve(times))
+        for chain, times in of_segments.items()
+    }
+    return Measured(device.name, sm.sm_count, sizes, operators, flows, segments, launched_together)
+
+
+def _observe_alone(
+    fragment: Program,
+    graph: Graph,
+    units: Sequence[tuple[str, ...]],
+    kept: KeptInputs,
+    size: int,
+    all_sms: int,
+    *,
+    segments: bool,
+) -> Observed:
+    """Return what was seen of operators or chains that ran alone, all on one slice and one stream."""
+    names = [name for unit in units for name in unit]
+    plan = Plan(
+        gpu.Device(0).name,
+        all_sms,
+        flows_of(graph),
+        {"measured": (size, names)} if size < all_sms else {},
+        [names] if len(names) > 1 and not segments else [],
+        units if segments else [],
+    )
+    fragment._headrace.replay = Alone(units, kept)
+    try:
+        return observe(fragment, plan, (), _limits_alone(graph, [unit[0] for unit in units]))
+    finally:
+        fragment._headrace.replay = None
+
+
+def _limits_alone(graph: Graph, names: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of `run` by which sources among these operators end; players end by themselves.
+
+    After `LONGEST` the run is over for all of them: a kernel that fills the device takes long on a small slice.
+    """
+    sources = [graph.find(name) for name in names if is_source(graph.find(name))]
+    limits = limits_of(sources, KEPT * TIMES) if sources else {}
+    return {**limits, "duration": min(limits.get("duration", LONGEST), LONGEST)}
+
+
+def _chains(
+    graph: Graph, with_work: Sequence[str], declared: Sequence[str], targets: Sequence[Target]
+) -> list[tuple[str, ...]]:
+    """Return the longest chains that may be captured; none goes on behind an operator that a target names."""
+    named = {name for target in targets for name in target.names}
+    may_join = [
+        operator
+        for operator in map(graph.find, with_work)
+        if operator.capturable is True
+        and operator._headrace.incoming
+        and operator.name not in declared
+        and not why_not_in_group(operator)
+    ]
+    alone = {operator.name: (operator.name,) for operator in may_join}
+    found: dict[tuple[str, ...], None] = {}
+    for chain in chains_of(may_join):
+        part: list[str] = []
+        for operator in chain:
+            alone.pop(operator.name)
+            part.append(operator.name)
+            if operator.name in named or operator is chain[-1]:
+                found[tuple(part)] = None
+                part = []
+    return [*found, *alone.values()]
+
+
+def _declared(fragment: Program) -> list[str]:
+    """Return the operators of which the program itself says with which others they are launched."""
+    return [operator.name for segment in fragment._headrace.segments for operator in segment.operators]
 
 
 def offered_sizes(device: Any) -> list[int]:
@@ -153,52 +235,50 @@ def what_fits(device: Any) -> Callable[[Sequence[int]], int | None]:
     return fits
 
 
-def limits_of(graph: Graph, frames: int) -> dict[str, Any]:
+def limits_of(operators: Iterable[Operator], frames: int) -> dict[str, Any]:
     """Return the arguments of `run` by which the slowest clock ticks so often; sources without one are counted."""
-    periods = [period for operator in graph if is_source(operator) and (period := _period(operator))]
+    periods = [period for operator in operators if is_source(operator) and (period := _period(operator))]
     if not periods:
         return {"max_messages": frames}
     return {"duration": timedelta(microseconds=frames * max(periods) / 1e3)}
 
 
-def _inputs(fragment: Program, sources: Sequence[str], limits: Mapping[str, Any]) -> list[RecordedMessage]:
-    """Return what sources emit in a run."""
-    if not sources:
-        return []
-    kept = _Kept()
-    recorder = PortRecorder(kept, [f"{name}.*" for name in sources], pickle=True)
-    fragment._headrace.watchers.append(recorder)
-    try:
-        fragment.run(**limits)
-    finally:
-        fragment._headrace.watchers.remove(recorder)
-    return kept.messages
+def _inputs(fragment: Program, ports: Sequence[str], limits: Mapping[str, Any]) -> KeptInputs:
+    """Return what operators received first in a run, at these inputs."""
+    kept = KeptInputs()
+    if ports:
+        recorder = PortRecorder(kept, ports, pickle=True)
+        fragment._headrace.watchers.append(recorder)
+        try:
+            fragment.run(**limits)
+        finally:
+            fragment._headrace.watchers.remove(recorder)
+    return kept
 
 
-def inflated(measured: Measured, observed: Observed, sms_of: Callable[[str], int]) -> Measured:
+def inflated(measured: Measured, observed: Observed, layout: Layout) -> Measured:
     """Return what was measured, with how much longer work took while all slices were busy."""
-    operators = dict(measured.operators)
-    for name, one in measured.operators.items():
-        found = observed.device(name)
-        if one.curve is not None and found is not None:
-            alone = one.curve.at(sms_of(name)).p50
-            operators[name] = replace(one, inflation=max(1.0, found.p50 / alone) if alone else 1.0)
-    return replace(measured, operators=operators)
+
+    def slower(one: OperatorTimes, *names: str) -> OperatorTimes:
+        found = observed.device(*names)
+        if one.curve is None or found is None:
+            return one
+        alone = one.curve.at(layout.sms_of(names[-1])).p50
+        return replace(one, inflation=max(1.0, found.p50 / alone) if alone else 1.0)
+
+    captured = {name for chain in layout.segments for name in chain}
+    operators = {
+        name: one if name in captured else slower(one, name) for name, one in measured.operators.items()
+    }
+    segments = {
+        chain: slower(one, *chain) if chain in layout.segments else one
+        for chain, one in measured.segments.items()
+    }
+    return replace(measured, operators=operators, segments=segments, _captured={})
 
 
 def _known(observed: Observed, name: str) -> Times:
     return observed.device(name) or NOTHING
-
-
-def _one_slice(fragment: Program, size: int, all_sms: int, names: list[str]) -> Plan:
-    """Return the plan by which these operators work on one slice and one stream."""
-    return Plan(
-        gpu.Device(0).name,
-        all_sms,
-        flows_of(fragment.graph),
-        {"measured": (size, names)} if size < all_sms and names else {},
-        [names] if len(names) > 1 else [],
-    )
 
 
 def _period(operator: Any) -> float | None:

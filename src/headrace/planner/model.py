@@ -2,7 +2,8 @@
 
 A frame passes the operators of a path one after the other. The host launches the work of an operator while the
 device still does that of the one before, so the work of each begins when both are done: the work before it, and its
-launch. To that come three waits:
+launch. Where flows join, a frame is complete when all of its parts are, so the launches of the other ways, and
+their work on the same SMs, come first. To that come three waits:
 
 - **for itself**: an operator computes one frame at a time. Kingman's formula gives the mean wait from its load and
   from how irregular arrivals and times are; waits are taken to be distributed exponentially.
@@ -22,7 +23,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.planner.measured import Measured, OperatorTimes, Times
+from headrace.planner.measured import Measured, OperatorTimes, Times, reachable
 from headrace.planner.targets import Target
 
 MOST_LOAD = 0.8
@@ -44,11 +45,14 @@ class Layout:
         The SMs that no slice has.
     places
         The slice of each operator; those that are not in it work on the rest.
+    segments
+        The chains that are captured. The model has each as one operator.
     """
 
     slices: Mapping[str, int]
     rest: int
     places: Mapping[str, str]
+    segments: tuple[tuple[str, ...], ...] = ()
 
     def slice_of(self, name: str) -> str:
         """Return the slice of an operator, or `REST`."""
@@ -83,6 +87,7 @@ class Prediction:
 
 def predict(measured: Measured, layout: Layout, target: Target) -> Prediction:
     """Return what a target's figure will be; of several ways of its frames, that of the worst."""
+    measured = measured.with_segments(layout.segments)
     found = [_of_path(measured, layout, target, path) for path in measured.paths(target.names)]
     return (min if target.is_rate else max)(found, key=lambda one: one.value)
 
@@ -101,8 +106,18 @@ def margin(measured: Measured, layout: Layout, target: Target, scale: float = 1.
     return found
 
 
+def latency(operators: Sequence[OperatorTimes], sms: int) -> float:
+    """Return the median of the time for a frame through operators on one slice, without any wait for others."""
+    launched = done = 0.0
+    for one in operators:
+        launched += one.host.p50
+        done = max(done, launched) + one.device(sms).p50
+    return done
+
+
 def load(measured: Measured, layout: Layout, name: str) -> float:
     """Return the share of the time in which the SMs of a slice are busy."""
+    measured = measured.with_segments(layout.segments)
     sms = layout.slices.get(name, layout.rest)
     return sum(
         one.rate * one.device(sms).p50 / 1e9
@@ -120,11 +135,19 @@ def _of_path(measured: Measured, layout: Layout, target: Target, path: tuple[str
 
 
 def _latency(measured: Measured, layout: Layout, path: Sequence[str]) -> Times:
-    launched = done = squares = 0.0
+    beside = [name for name in reachable(path, measured.before) if name not in path]
+    places = {layout.slice_of(name) for name in path}
+    launched = sum(measured.operators[name].host.p50 for name in beside)
+    done = sum(
+        measured.operators[name].device(layout.sms_of(name)).p50
+        for name in beside
+        if layout.slice_of(name) in places
+    )
+    squares = 0.0
     for name in path:
         one = measured.operators[name]
         device = one.device(layout.sms_of(name))
-        waits = _waits(measured, layout, name, path)
+        waits = _waits(measured, layout, name, (*path, *beside))
         launched += one.host.p50
         done = max(done, launched) + device.p50 + sum(wait.p50 for wait in waits)
         for times in (one.host, device, *waits):
@@ -132,15 +155,18 @@ def _latency(measured: Measured, layout: Layout, path: Sequence[str]) -> Times:
     return Times(done, done + math.sqrt(squares))
 
 
-def _waits(measured: Measured, layout: Layout, name: str, path: Sequence[str]) -> list[Times]:
-    """Return the waits of a frame at an operator: for its last frame, for kernels and computes of others."""
+def _waits(measured: Measured, layout: Layout, name: str, own: Sequence[str]) -> list[Times]:
+    """Return the waits of a frame at an operator: for its last frame, for kernels and computes of others.
+
+    `own` are the operators that work on the frame.
+    """
     one = measured.operators[name]
     device = one.device(layout.sms_of(name))
-    others = [other for each, other in measured.operators.items() if each not in path]
+    others = [other for each, other in measured.operators.items() if each not in own]
     beside = [
         (other.rate, other.device(layout.sms_of(name)))
         for each, other in measured.operators.items()
-        if each not in path and other.curve is not None and layout.slice_of(each) == layout.slice_of(name)
+        if each not in own and other.curve is not None and layout.slice_of(each) == layout.slice_of(name)
     ]
     return [
         _own_wait(one, device),

@@ -19,6 +19,8 @@ WARM_UP = 5
 """The first computes of an operator, which are not counted: libraries load kernels then."""
 ENOUGH = 10
 """As many computes, or frames, make a figure."""
+SHORTEST = 5_000
+"""Nanoseconds after a compute in which a device that has nothing to do reaches the end of it: less is no work."""
 
 
 class Observed(Watcher):
@@ -31,6 +33,7 @@ class Observed(Watcher):
         self._started: defaultdict[str, list[NDArray[np.int64]]] = defaultdict(list)
         self._host: defaultdict[str, list[NDArray[np.int64]]] = defaultdict(list)
         self._device: defaultdict[str, list[NDArray[np.int64]]] = defaultdict(list)
+        self._replayed: defaultdict[str, int] = defaultdict(int)
         self._latencies: defaultdict[tuple[str, ...], list[NDArray[np.int64]]] = defaultdict(list)
 
     def begin(self, run: RunInfo) -> None:
@@ -45,7 +48,8 @@ class Observed(Watcher):
         counted = ~computes.is_failed
         self._started[name].append(computes.started[counted])
         self._host[name].append((computes.ended - computes.started)[counted])
-        self._device[name].append(computes.gpu_time[counted & computes.uses_gpu & computes.is_timed])
+        self._device[name].append(computes.certain_gpu_time[counted & computes.uses_gpu & computes.is_timed])
+        self._replayed[name] += int(computes.is_replayed.sum())
 
     def flowed(self, flows: list[Flows]) -> None:
         """Note the latencies of paths."""
@@ -53,14 +57,26 @@ class Observed(Watcher):
             names = tuple(operator.name for operator in each.path.operators)
             self._latencies[names].append(each.latency[each.is_timed])
 
-    def host(self, name: str) -> Times:
-        """Return the times of an operator's computes on the host."""
-        return times_of(_all(self._host[name]))
+    def host(self, *names: str) -> Times:
+        """Return the times of an operator's computes on the host, or of several for the same frames."""
+        return times_of(_together([_all(self._host[name]) for name in names]))
 
-    def device(self, name: str) -> Times | None:
-        """Return the times of its work on the device; None if it has none."""
-        found = _all(self._device[name])
+    def device(self, *names: str) -> Times | None:
+        """Return the times of their work on the device, from where they had launched it; None if they have none.
+
+        So the time of a frame is that of the launch, as far as the device waits for it, and this.
+        """
+        found = _together([_all(self._device[name]) for name in names])
         return times_of(found) if len(found) and found.any() else None
+
+    def has_work(self, name: str) -> bool:
+        """Return whether the device works on after the computes of an operator."""
+        found = self.device(name)
+        return found is not None and found.p50 >= SHORTEST
+
+    def was_captured(self, *names: str) -> bool:
+        """Return whether frames of these operators were replayed, enough of them for a figure."""
+        return all(self._replayed[name] >= ENOUGH for name in names)
 
     def rate(self, name: str) -> float:
         """Return its computes per second."""
@@ -99,6 +115,15 @@ def times_of(durations: NDArray[np.int64]) -> Times:
 def _all(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     found = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     return found[WARM_UP:] if len(found) >= WARM_UP + ENOUGH else found
+
+
+def _together(of: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return the sums of the times of several operators, of the frames that all of them have computed."""
+    count = min(map(len, of))
+    total = np.zeros(count, np.int64)
+    for times in of:
+        total += times[len(times) - count :]
+    return total
 
 
 def _is_way(path: Sequence[str], names: Sequence[str]) -> bool:

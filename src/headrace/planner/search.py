@@ -1,19 +1,21 @@
 """The search: every way to give the operators of targets slices of the offered sizes, and the best of them.
 
 The operators on the way of a target get a slice together, or work on what is left. An operator on the way of
-several targets is with those of the tightest one. All combinations of sizes are tried: a device offers few. The
-best layout is the one whose smallest margin is the largest, in hundredths; of equal ones, the one that leaves the
-most SMs, and of these the first. So the same measurements give the same plan.
+several targets is with those of the tightest one. All combinations of sizes are tried: a device offers few. Each is
+tried with the segments that are worth it, and without any. The best layout is the one whose smallest margin is the
+largest, in hundredths; of equal ones, the one that leaves the most SMs, of these one with segments, and then the
+first. So the same measurements give the same plan.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.planner.measured import Measured
 from headrace.planner.model import MOST_LOAD, Layout, load, margin
+from headrace.planner.rows import worth_capturing
 from headrace.planner.targets import Target
 
 Fits = Callable[[Sequence[int]], int | None]
@@ -58,11 +60,12 @@ def candidates(
             continue
         slices = {name: size for name, size in zip(groups, sizes, strict=True) if size}
         places = {each: name for name in slices for each in groups[name]}
-        layout = Layout(slices, rest, places)
-        if _keeps_up(measured, layout, before):
-            yield Candidate(
-                layout, tuple(margin(measured, layout, target, scale.get(target, 1.0)) for target in targets)
-            )
+        plain = Layout(slices, rest, places)
+        for segments in dict.fromkeys(((), worth_capturing(measured, plain))):
+            layout = replace(plain, segments=segments)
+            if _keeps_up(measured, layout, before):
+                margins = [margin(measured, layout, target, scale.get(target, 1.0)) for target in targets]
+                yield Candidate(layout, tuple(margins))
 
 
 def flows_of(measured: Measured, targets: Sequence[Target]) -> dict[str, list[str]]:
@@ -99,5 +102,7 @@ def _keeps_up(measured: Measured, layout: Layout, before: float) -> bool:
     return layout.rest > 0 and load(measured, layout, "") <= max(MOST_LOAD, before)
 
 
-def _rank(candidate: Candidate) -> tuple[float, int, tuple[tuple[str, int], ...]]:
-    return -round(candidate.least, 2), -candidate.layout.rest, tuple(sorted(candidate.layout.slices.items()))
+def _rank(candidate: Candidate) -> tuple[float, int, int, tuple[tuple[str, int], ...]]:
+    layout = candidate.layout
+    slices = tuple(sorted(layout.slices.items()))
+    return -round(candidate.least, 2), -layout.rest, -len(layout.segments), slices

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from headrace.core.composition import Composition
-    from headrace.core.failures import Failure
+    from headrace.core.errors import Failure
     from headrace.core.metadata import MetadataPolicy
     from headrace.core.spec import OperatorSpec
 
@@ -237,7 +237,7 @@ class ProcessReplica(Operator):
                 name: [queue.limit for queue in queues]
                 for name, queues in self._headrace.node.input_queues.items()
             },
-            {} if declared._headrace.never_emits else self._room(),
+            self._room(),
             {name: os.environ[name] for name in _VARIABLES if name in os.environ},
             declared.metadata.policy,
             declared.is_metadata_enabled,

@@ -26,8 +26,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.core.errors import GraphError
+from headrace.core.graph import queues_of
 from headrace.core.ports import IOSpec
-from headrace.core.queues import queues_of
 from headrace.core.scheduler import Run, Scheduler
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from headrace.cli import trace as command
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.gpu import sim
 from headrace.observe import TraceError, TraceSummary, summarize_trace
-from headrace.observe.events.records import Flows, OperatorInfo, QueueInfo
+from headrace.observe.events.records import NO_TIMESTAMP, Flows, OperatorInfo, QueueInfo
 from headrace.observe.events.records import Path as FlowPath
 from headrace.observe.figures import critical_path
 from headrace.observe.traces import trace_reader, trace_summary
@@ -401,9 +401,9 @@ def test_the_parts_of_a_path_add_up_to_its_latency() -> None:
             ended = began + worked
             delay = random.integers(0, 100, count)
             used = random.random(count) < 0.6
-            unknown = np.full(count, critical_path._UNKNOWN)
+            unknown = np.full(count, NO_TIMESTAMP)
             tables.append(
-                np.column_stack(
+                np.stack(
                     [
                         random.integers(0, 1000, count),
                         *(np.where(used, column, unknown) for column in (began, ended, worked, began, delay)),

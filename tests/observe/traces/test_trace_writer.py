@@ -22,7 +22,7 @@ from headrace.core import IOSpec
 from headrace.gpu import sim
 from headrace.gpu.backend import is_in_use
 from headrace.observe import TraceWriter, Watcher, watch
-from headrace.observe.figures import distribution, recent_rows
+from headrace.observe.figures import distribution, recent_computes
 from headrace.observe.traces import trace_writer
 from headrace.observe.traces.trace_file import TraceFile
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, RealtimeClock
@@ -318,7 +318,7 @@ def test_a_name_that_ends_with_gz_is_compressed_and_a_second_run_has_its_own_fil
 
 
 def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_rows, "_MOST", 256)
+    monkeypatch.setattr(recent_computes, "_MOST", 256)
     monkeypatch.setattr(distribution, "_KEPT", 256)
     monkeypatch.setattr(trace_writer, "_SHARED", 8_000)  # nanoseconds: shares are written after 8 rounds
     app = App(lambda app: app.add_flow(source(app, range(20)), sink(app, [])))
@@ -337,6 +337,7 @@ def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: 
     tracemalloc.start()
     for turn in range(40):
         for batch in (sent, taken):
+            writer.figures.computed(batch)
             writer.computed(batch)
             writer.resolved()
             batch.first += 20

@@ -7,6 +7,7 @@ of the call; so this is an operator of its own.
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import numpy as np
 from headrace.conditions import BooleanCondition
 from headrace.core import Composition, ConditionType, OperatorSpec, Resource
 from headrace.tensor import Tensor
-from headrace.vocabulary import BareCondition, is_array, never_returns
+from headrace.vocabulary import BareCondition, is_array
 from headrace_holoscan.core.operator import Operator
 from headrace_holoscan.core.spec import IOSpec
 from headrace_holoscan.lenience import tell
@@ -185,7 +186,7 @@ class CreatedOperator(Operator):
         positional = arguments.args[not is_function or inspect.ismethod(called) :]
         if is_bare:
             self.input_objs = tuple(Input(each, each) for each in positional if each != self.op_param)
-            returns = not inspect.isgeneratorfunction(self.func) and not never_returns(self.func)
+            returns = not inspect.isgeneratorfunction(self.func) and not _never_returns(self.func)
             self.output_objs = (Output(""),) if returns else ()
         self.input_mappings = {port.name: port.arg_map for port in self.input_objs}
         self.output_tensor_map = {port.name: port.names for port in self.output_objs}
@@ -347,3 +348,17 @@ def _tensor_for(argument: str, message: dict[Any, Any]) -> Any:
     if len(tensors) > 1:
         raise ValueError(f"More than one tensor found in port, but none has name {argument}")
     return tensors[0] if tensors else message
+
+
+def _never_returns(function: Callable[..., Any]) -> bool:
+    """Return whether every end of a function returns None: the SDK reads its code for it, too."""
+    ends = []
+    last: Any = None
+    for instruction in dis.get_instructions(function):
+        if instruction.opname == "RETURN_CONST":
+            ends.append(instruction.argval)
+        elif instruction.opname == "RETURN_VALUE":
+            is_constant = last.opname == "LOAD_CONST" and not instruction.is_jump_target
+            ends.append(last.argval if is_constant else function)
+        last = instruction
+    return bool(ends) and all(value is None for value in ends)

@@ -13,13 +13,11 @@ from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.engine import Engine
 from headrace._runtime.scheduling.group import Group
 from headrace._runtime.scheduling.node import Node
-from headrace._runtime.scheduling.queue_state import QueueState
-from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
+from headrace._runtime.scheduling.queue_state import QueueState, RoomLine, SharedRoom
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import RunStreams
 from headrace.core.errors import GraphError
-from headrace.core.graph import is_source
-from headrace.core.queues import QueueSpec, queues_of
+from headrace.core.graph import QueueSpec, is_source, queues_of
 from headrace.core.run_options import read_run_options
 
 if TYPE_CHECKING:
@@ -88,6 +86,7 @@ def _complete(fragment: Composition, engine: Engine) -> None:
     """Create the contexts and the streams of every node, now that the queues exist."""
     share_rooms(engine.nodes)
     engine.streams = RunStreams(fragment, captured_in(engine))
+    engine.followers.append(engine.streams.follow)
     of_groups = {group.node for group in engine.groups}
     for node in engine.nodes:
         if node not in of_groups:

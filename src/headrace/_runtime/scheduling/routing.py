@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
-from headrace.core.loops import back_flows
+from headrace.core.execution import back_flows
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
 
 if TYPE_CHECKING:

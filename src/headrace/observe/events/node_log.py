@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from headrace.core.graph_queries import reachable
+from headrace.core.graph import reachable
 from headrace.observe.events.recorder import AT_START, DROPPED
 from headrace.observe.events.records import (
     NO_TIMESTAMP,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from headrace.core.graph_queries import reachable
+from headrace.core.graph import reachable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -124,7 +124,7 @@ class PortRecorder(PortWatcher):
         self._counts[recorded] = sequence + 1
         delivery.put(snapshot, (recorded, sequence, port.operator.node.computes, time))
         if delivery.nbytes > self._max_pending:
-            delivery.make_room(self._max_pending)
+            delivery.wait_until(lambda: delivery.nbytes <= self._max_pending)
 
     def _carry(self, snapshot: Snapshot, companion: tuple[RecordedPort, int, int, int]) -> None:
         assert self._carrier is not None

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.core.errors import GraphError, choices, noting
-from headrace.core.graph import Graph
-from headrace.core.groups import check_group
+from headrace.core.graph import Graph, check_group
 from headrace.observe.recordings.carriers import MessageList, MessageSource, RecordedMessage, RecordedPort
 from headrace.observe.recordings.player import Entry, Playback, Player
 from headrace.observe.recordings.ports import matches
@@ -184,7 +183,7 @@ def _rewire(fragment: Composition, players: dict[Operator, Operator]) -> None:
             left._headrace.incoming = [flows[flow] for flow in operator._headrace.incoming if flow in flows]
             rewired.add(left)
     rewired.flows = list(flows.values())
-    fragment.graph = rewired
+    fragment._headrace.graph = rewired
     for pool in fragment._headrace.thread_pools:
         for assignment in pool.assignments:
             assignment.operator = players.get(assignment.operator, assignment.operator)

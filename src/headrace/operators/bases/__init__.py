@@ -11,8 +11,7 @@ from headrace.core.construction import named_values, needs_fragment
 from headrace.core.error_policy import OnError
 from headrace.core.errors import noting
 from headrace.core.operator import NamedPart, Part
-from headrace.core.parameter_fields import declared, parameter
-from headrace.core.parameters import REQUIRED
+from headrace.core.parameters import REQUIRED, declared, parameter
 from headrace.core.run_files import number_of_start
 from headrace.operators.arrays import Routine, Workplace, check_contiguous, launch, workplace
 from headrace.operators.frame_memory import FrameMemory, FrameSink

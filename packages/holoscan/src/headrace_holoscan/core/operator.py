@@ -107,7 +107,6 @@ class InnerOperator(_InnerOperator):
 
     max_in_flight = None
     parallel = True  # as in the SDK, whose workers know of no interpreter lock
-    never_emits = False
 
     def recall_values(self) -> None:
         """Set the parameters once more: what was given comes before what `__init__` assigned meanwhile."""
@@ -162,7 +161,6 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
     convert_dict = staticmethod(map_of_arrays)
     _headrace = Inner(InnerOperator)
     live_parameters: Any = Hidden()
-    never_emits: Any = Hidden()
 
     fragment = set_once("fragment")
     conditions = set_once("conditions")

@@ -13,7 +13,6 @@ from headrace.vocabulary import Inner, absent, owner_of
 from headrace.vocabulary import InnerSubgraph as _InnerSubgraph
 from headrace_holoscan.core.errors import raises_runtime_errors
 from headrace_holoscan.core.flows import DeclaresFlows
-from headrace_holoscan.core.hidden import Hidden
 
 INPUT_EXEC_PORT, OUTPUT_EXEC_PORT = "__input_exec__", "__output_exec__"
 
@@ -124,7 +123,6 @@ class Subgraph(DeclaresFlows, _Subgraph):
     """
 
     _headrace = Inner(InnerSubgraph)
-    never_emits: Any = Hidden()
 
     @raises_runtime_errors
     def __init__(
