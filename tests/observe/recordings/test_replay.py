@@ -27,8 +27,8 @@ from headrace.observe import (
     replay,
     watch,
 )
+from headrace.observe.recordings.carriers import matches
 from headrace.observe.recordings.delivery import Delivery
-from headrace.observe.recordings.ports import matches
 from headrace.observe.recordings.recording_writer import RecordingWriter
 from headrace.resources import ManualClock
 from headrace.tensor import Tensor, TensorMap, as_tensor
