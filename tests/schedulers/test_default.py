@@ -49,42 +49,6 @@ def test_a_consumer_that_blocks_does_not_slow_down_the_producer_of_a_queue_that_
     assert app.dropped() == {"show.in": 98}
 
 
-def test_however_many_consumers_block_the_producer_runs() -> None:
-    """Each of the blocking operators takes a thread, those that feed each other as well."""
-    sent: list[int] = []
-    done = threading.Event()
-    blocked = threading.Barrier(6)
-
-    def compose(app: App) -> None:
-        def emit(op: Step, i: Any, o: Any) -> None:
-            sent.append(op.ticks)
-            o.emit(op.ticks, "out")
-            if op.ticks == 20:
-                blocked.wait(LIMIT)  # until all others are in their computes
-                done.set()
-
-        camera = Step(app, CountCondition(app, 20), outputs=["out"], body=emit, name="camera")
-
-        def block(op: Step, i: Any, o: Any) -> None:
-            i.receive("in")
-            if "out" in op.spec.outputs:
-                o.emit(0, "out")
-            if op.ticks == 2 or "out" not in op.spec.outputs:
-                blocked.wait(LIMIT)
-                assert done.wait(LIMIT)
-                op.stop_execution()
-
-        for name in ("a", "b"):
-            first = Step(app, inputs=["in"], outputs=["out"], body=block, name=name)
-            app.add_flow(camera, first, policy=POP)
-            app.add_flow(first, Step(app, inputs=["in"], body=block, name=f"{name}_after"))
-        last = Step(app, inputs=["in"], body=block, name="c")
-        app.add_flow(camera, last, policy=POP)
-
-    run(compose, default)
-    assert sent == list(range(1, 21))
-
-
 def test_a_program_without_a_queue_that_drops_runs_on_the_thread_that_called_run() -> None:
     threads: set[int] = set()
     taken: list[int] = []
@@ -174,23 +138,6 @@ def test_a_thread_pool_has_its_threads_without_another_scheduler() -> None:
     run(compose, default)
     assert threads["pooled"] != threads["other"]
     assert threading.current_thread().name not in threads.values()
-
-
-def test_it_looks_at_the_program_that_it_runs_and_at_each_run_anew() -> None:
-    scheduler = DefaultScheduler()
-    policies: list[Any] = [POP, None, REJECT]
-
-    class Changing(Application):
-        def compose(self) -> None:
-            self.scheduler(scheduler)
-            self.add_flow(source(self, [1]), sink(self, []), policy=policies[0])
-
-    found = []
-    while policies:
-        Changing([]).run()
-        found.append(scheduler.workers)
-        policies.pop(0)
-    assert found == [2, 0, 2]
 
 
 def test_an_error_of_a_worker_is_raised() -> None:
