@@ -107,7 +107,7 @@ def step_by_hand(length: int) -> tuple[Callable[[], None], Any]:
 
 
 class Source(Operator):
-    """Sends buffers in turn, each with an event, and launches nothing."""
+    """Sends buffers in turn, which nobody changes, each with an event, and launches nothing."""
 
     def setup(self, spec: Any) -> None:
         spec.output("out")
@@ -121,7 +121,7 @@ class Source(Operator):
             times.append(time.perf_counter())
         self.sent += 1
         op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
-        op_output.emit(next(self.buffers), "out")
+        op_output.emit(next(self.buffers), "out", constant=True)
 
 
 class Sink(Operator):

@@ -138,9 +138,8 @@ _device = object.__new__(Device)
 
 def install() -> None:
     """Put the stand-ins in the place of cuda.core and CuPy, before headrace chooses a device."""
-    from headrace.gpu.backend import do_nothing
+    from headrace.gpu.backend import DEVICE_NAMES, do_nothing
     from headrace.gpu.cuda import backend
-    from headrace.gpu.device_names import DEVICE_NAMES
     from headrace.operators import arrays
 
     ours = {kind.__name__: kind for kind in (Buffer, Device, Event, Program, Stream)}

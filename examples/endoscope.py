@@ -534,8 +534,10 @@ def choose_network(folder: Path, which: str = "auto") -> Network:
 
 
 def _onnx_has_cuda() -> bool:
-    import onnxruntime  # type: ignore[import-untyped]
-
+    try:
+        import onnxruntime  # type: ignore[import-untyped]
+    except ImportError:
+        return False
     return "CUDAExecutionProvider" in onnxruntime.get_available_providers()
 
 

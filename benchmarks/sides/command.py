@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import subprocess
+import time
 from datetime import date
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +17,7 @@ from benchmarks.common import ROOT, machine
 from benchmarks.report import RESULTS
 from benchmarks.sides import report
 from benchmarks.sides.measuring import Places, measure
+from benchmarks.sides.scenario import Scenario
 from benchmarks.sides.scenarios import SCENARIOS
 
 NO_GPU = "no GPU"
@@ -46,22 +48,36 @@ def main(options: argparse.Namespace) -> int:
         for scenario in SCENARIOS
         if (scenario.name in options.scenarios if options.scenarios else scenario.needs_gpu == options.gpu)
     ]
-    results = _about(options.holoscan_python)
-    places = Places(options.holoscan_python, options.compiled, results["about"]["device"] != NO_GPU)
-    for scenario in chosen:
-        print(f"\n## {scenario.title}\n", flush=True)
-        share, rounds = (0.05, 1) if options.quick else (1.0, options.rounds and int(options.rounds))
-        found = report.as_json(scenario, measure(scenario, places, share, rounds))
-        results["scenarios"].append(found)
-        print(report.as_text(found), flush=True)
+    if options.take is not None:
+        try:
+            results = json.loads(options.take.read_text())
+        except (OSError, ValueError) as error:
+            options.error(f"cannot read {options.take}: {error}")
+    else:
+        results = _measure(chosen, options)
+    failed = [way for each in results["scenarios"] for way in each["ways"] if "failed" in way["skipped"]]
     if options.page:
         _join(results, RESULTS / "bench.json")
     files = report.write(
         results, RESULTS if options.page else options.output, ROOT / "docs" if options.page else None
     )
     print("\nin", ", ".join(map(str, files)))
-    failed = [way for each in results["scenarios"] for way in each["ways"] if "failed" in way["skipped"]]
     return 1 if any(way["name"].startswith("headrace") for way in failed) else 0
+
+
+def _measure(chosen: list[Scenario], options: argparse.Namespace) -> dict[str, Any]:
+    """Measure scenarios one after the other; what is known is in the folder after each."""
+    results = _about(options.holoscan_python)
+    places = Places(options.holoscan_python, options.compiled, results["about"]["device"] != NO_GPU)
+    share, rounds = (0.05, 1) if options.quick else (1.0, options.rounds and int(options.rounds))
+    for scenario in chosen:
+        print(f"\n## {scenario.title}\n", flush=True)
+        began = time.monotonic()
+        found = report.as_json(scenario, measure(scenario, places, share, rounds))
+        results["scenarios"].append(found)
+        print(f"{report.as_text(found)}\n\n{time.monotonic() - began:.0f} s", flush=True)
+        report.keep(results, options.output)
+    return results
 
 
 def _about(holoscan: str | None) -> dict[str, Any]:

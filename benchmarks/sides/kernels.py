@@ -168,7 +168,7 @@ def camera_to_screen(*, share: float) -> tuple[float, None]:
     sys.path.insert(0, str(ROOT / "examples"))  # an example imports examples/shared as `shared`
     import endoscope
 
-    report, _ = endoscope.measure(endoscope.Settings(3840, 2160, 60.0, max(20 * share, 3.0)))
+    report, _ = endoscope.measure(endoscope.Settings(3840, 2160, 60.0, max(10 * share, 3.0)))
     return float(np.percentile(report.cases[-1].latencies, 99)), None
 
 

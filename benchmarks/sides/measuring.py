@@ -13,8 +13,6 @@ from typing import Any
 from benchmarks.common import ROOT
 from benchmarks.sides.scenario import HOLOSCAN, Scenario, Way
 
-TIMEOUT = 900.0
-
 
 @dataclass(frozen=True)
 class Places:
@@ -76,17 +74,24 @@ def _run(
     command = [interpreter, "-m", "benchmarks.sides.one", scenario.name, str(place), str(share)]
     try:
         done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=scenario.timeout
         )
     except subprocess.TimeoutExpired:
-        measured.skipped = f"took more than {TIMEOUT:.0f} s"
+        measured.skipped = f"failed: took more than {scenario.timeout:.0f} s"
+        return
+    except OSError as error:
+        measured.skipped = f"failed: {error}"
         return
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if not lines:
         said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         measured.skipped = f"failed: {said[:200]}"
         return
-    told = json.loads(lines[-1].removeprefix("RESULT "))
+    try:
+        told = json.loads(lines[-1].removeprefix("RESULT "))
+    except ValueError:
+        measured.skipped = f"failed: it said {lines[-1][:200]!r}"
+        return
     if told.get("missing"):
         measured.skipped = f"{told['missing']} is not installed"
         return

@@ -29,7 +29,9 @@ def as_json(scenario: Scenario, found: list[Measured]) -> dict[str, Any]:
         if measured.figures and not measured.skipped:
             way |= {"figure": measured.figure, "ratio": measured.figure / base if base else None}
         ways.append(way)
-    about = {key: value for key, value in asdict(scenario).items() if key not in ("ways", "rounds")}
+    about = {
+        key: value for key, value in asdict(scenario).items() if key not in ("ways", "rounds", "timeout")
+    }
     return {**about, "ways": ways}
 
 
@@ -111,11 +113,17 @@ def plot(scenario: dict[str, Any], folder: Path) -> bool:
     return True
 
 
-def write(results: dict[str, Any], folder: Path, docs: Path | None) -> list[Path]:
-    """Write JSON and plots into a folder, and with `docs` the page and its pictures; return the files."""
+def keep(results: dict[str, Any], folder: Path) -> Path:
+    """Write JSON into a folder; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
     to = folder / "bench.json"
     to.write_text(json.dumps(results, indent=1) + "\n")
+    return to
+
+
+def write(results: dict[str, Any], folder: Path, docs: Path | None) -> list[Path]:
+    """Write JSON and plots into a folder, and with `docs` the page and its pictures; return the files."""
+    to = keep(results, folder)
     try:
         drawn = [each["name"] for each in results["scenarios"] if plot(each, (docs or folder) / "bench")]
     except ImportError as error:

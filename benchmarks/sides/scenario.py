@@ -62,3 +62,4 @@ class Scenario:
     needs_gpu: bool = False
     more_is_better: bool = False
     rounds: int = 5
+    timeout: float = 300.0

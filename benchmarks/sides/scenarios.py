@@ -135,6 +135,8 @@ SCENARIOS = (
             Way(HOLOSCAN, "kernels:of_holoscan", (), (*_SDK, "cupy")),
         ),
         needs_gpu=True,
+        rounds=3,
+        timeout=60.0,
     ),
     Scenario(
         "captured",
@@ -145,6 +147,8 @@ SCENARIOS = (
             Way("cuda.core, wait, copy in, launch and record by hand", "kernels:graph_by_hand", (), _CUPY),
         ),
         needs_gpu=True,
+        rounds=3,
+        timeout=60.0,
     ),
     Scenario(
         "slices",
@@ -157,7 +161,8 @@ SCENARIOS = (
             Way("alone on the GPU", "kernels:beside_a_load", ("alone",)),
         ),
         needs_gpu=True,
-        rounds=3,
+        rounds=2,
+        timeout=60.0,
     ),
     Scenario(
         "wrong-frames",
@@ -170,13 +175,15 @@ SCENARIOS = (
         ),
         needs_gpu=True,
         rounds=2,
+        timeout=60.0,
     ),
     Scenario(
         "camera",
         "A camera of 4K at 60 frames a second, a network and an overlay to the screen",
         "ms per frame, 99th percentile",
-        (Way("headrace", "kernels:camera_to_screen", (), ("cupy", "onnxruntime")),),
+        (Way("headrace", "kernels:camera_to_screen", (), ("cupy",)),),
         needs_gpu=True,
         rounds=1,
+        timeout=120.0,
     ),
 )

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from headrace.conditions import CountCondition
-from headrace.core.log import configure_log
 from tests.harness import App, Step, run, sink, source
 from tests.harness.logs import logging_of_a_program
 
@@ -36,16 +35,6 @@ def test_each_operator_has_a_logger_of_its_own() -> None:
     assert camera.logger is camera.logger
 
 
-def test_an_operator_may_have_a_logger_that_is_something_else() -> None:
-    class Own(Step):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            self.logger = "mine"  # type: ignore[assignment]
-            super().__init__(*args, **kwargs)
-
-    app = App(lambda app: app.add_operator(Own(app, CountCondition(app, 1), name="own")))
-    assert app.compose_graph().find("own").logger == "mine"
-
-
 def test_without_the_variable_logging_is_left_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,15 +56,6 @@ def test_with_the_variable_the_log_is_on_stderr(
     assert [line.partition(": ")[2] for line in lines].count("frame 2") == 2
 
 
-def test_the_level_decides_what_is_shown(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEADRACE_LOG_LEVEL", "warning")
-    monkeypatch.setenv("HOLOSCAN_LOG_LEVEL", "TRACE")  # ours wins
-    run(speaking)
-    assert capsys.readouterr().err == ""
-
-
 def test_a_program_that_configures_logging_gets_each_message_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,30 +66,8 @@ def test_a_program_that_configures_logging_gets_each_message_once(
     assert shown[:2] == ["mine: frame 1", "mine: frame 2"]
 
 
-@pytest.mark.parametrize("name", ["HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL"])
-def test_an_unknown_level_is_an_error(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv(name, "loud")
+def test_an_unknown_level_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_LOG_LEVEL", "loud")
     app = App(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
-    with pytest.raises(ValueError, match=f"{name}=loud: must be one of trace, debug, info"):
+    with pytest.raises(ValueError, match="HEADRACE_LOG_LEVEL=loud: must be one of trace, debug, info"):
         app.run()
-
-
-@pytest.mark.parametrize(
-    ("form", "shown"),
-    [
-        ("SHORT", r"\[warning\] careful"),
-        ("default", r"\[warning\] \[test_log_output.py:\d+\] careful"),
-        ("LONG", r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\] \[warning\] \[test_log_output.py:\d+\] careful"),
-        ("FULL", r"\[.*\] \[headrace\.x\] \[warning\] \[.*\] careful"),
-        ("%L|%-9n|%=9l|%11l|%v|100%%|%Q", r"W\|headrace\.x\| warning \|    warning\|careful\|100%\|%Q"),
-    ],
-)
-def test_formats_of_holoscan(capsys: pytest.CaptureFixture[str], form: str, shown: str) -> None:
-    configure_log({"HOLOSCAN_LOG_LEVEL": "WARN", "HOLOSCAN_LOG_FORMAT": form})
-    logging.getLogger("headrace.x").warning("care%s", "ful")
-    assert re.fullmatch(shown + "\n", capsys.readouterr().err)
-
-
-def test_a_format_without_a_message_is_an_error() -> None:
-    with pytest.raises(ValueError, match="HOLOSCAN_LOG_FORMAT=TINY: must be one of DEFAULT, SHORT, LONG"):
-        configure_log({"HOLOSCAN_LOG_LEVEL": "INFO", "HOLOSCAN_LOG_FORMAT": "TINY"})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.core import EndedBy
-from headrace.core.run_options import RunOptions, parse_duration, parse_scheduler, read_run_options
+from headrace.core.run_options import parse_duration, parse_scheduler
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from tests.harness import App, MakeScheduler, Step, greedy, multi_thread, run, sink, source
 
@@ -41,17 +41,10 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def test_nothing_in_the_environment_changes_nothing() -> None:
-    options = read_run_options({})
-    assert options == RunOptions()
-    assert not options.changes_scheduler
-
-
-@pytest.mark.parametrize("name", ["HEADRACE_COUNT", "HOLOSCAN_NUM_SOURCE_MESSAGES"])
 def test_a_count_ends_each_source_and_every_message_arrives(
-    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler, name: str
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
 ) -> None:
-    monkeypatch.setenv(name, "7")
+    monkeypatch.setenv("HEADRACE_COUNT", "7")
     taken: list[int] = []
     app = run(lambda app: endless(app, taken), scheduler)
     assert taken == [1, 2, 3, 4, 5, 6, 7]
@@ -76,22 +69,12 @@ def test_only_sources_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(taken) == [1, 1, 2, 2, 3, 3]
 
 
-def test_the_smaller_count_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_COUNT", "7")
-    taken: list[int] = []
-    run(lambda app: app.add_flow(source(app, [1, 2, 3]), sink(app, taken)))
-    assert taken == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("HEADRACE_DURATION", "20ms"), ("HOLOSCAN_MAX_DURATION_MS", "20")]
-)
 def test_a_duration_ends_the_run_by_its_clock(
-    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler, name: str, value: str
+    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
 ) -> None:
     from headrace.conditions import PeriodicCondition
 
-    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HEADRACE_DURATION", "20ms")
     app = run(lambda app: app.add_operator(Step(app, PeriodicCondition(app, "3ms"))), scheduler)
     assert app.outcome is not None
     assert app.outcome.ended_by is EndedBy.DURATION
@@ -100,27 +83,11 @@ def test_a_duration_ends_the_run_by_its_clock(
     assert app.scheduler().max_duration_ms == -1
 
 
-def test_a_negative_duration_of_holoscan_is_no_bound() -> None:
-    assert read_run_options({"HOLOSCAN_MAX_DURATION_MS": "-1"}) == RunOptions()
-
-
 @pytest.mark.parametrize(
     ("variables", "kind", "workers"),
     [
         ({"HEADRACE_SCHEDULER": "event:3"}, EventBasedScheduler, 3),
         ({"HEADRACE_SCHEDULER": "multithread:2"}, MultiThreadScheduler, 2),
-        ({"HOLOSCAN_SCHEDULER": "eventbased"}, EventBasedScheduler, 1),
-        (
-            {"HOLOSCAN_SCHEDULER": "eventbased", "HOLOSCAN_EVENTBASED_WORKER_THREADS": "4"},
-            EventBasedScheduler,
-            4,
-        ),
-        (
-            {"HOLOSCAN_SCHEDULER": "multithread", "HOLOSCAN_MULTITHREAD_WORKER_THREADS": "2"},
-            MultiThreadScheduler,
-            2,
-        ),
-        ({"HEADRACE_SCHEDULER": "event:2", "HOLOSCAN_SCHEDULER": "greedy"}, EventBasedScheduler, 2),
     ],
 )
 def test_another_scheduler_runs_the_application(
@@ -156,12 +123,6 @@ def test_greedy_replaces_workers_and_keeps_the_rest(monkeypatch: pytest.MonkeyPa
     assert scheduler.max_duration_ms == 1234
 
 
-def test_without_a_number_the_workers_stay_as_many(monkeypatch: pytest.MonkeyPatch, used: list[Any]) -> None:
-    monkeypatch.setenv("HEADRACE_SCHEDULER", "event")
-    run(lambda app: app.add_flow(source(app, [1]), sink(app, [])), multi_thread)
-    assert used[0].worker_thread_number == 3  # as in the harness
-
-
 def test_without_any_workers_before_there_are_as_many_as_cores(
     monkeypatch: pytest.MonkeyPatch, used: list[Any]
 ) -> None:
@@ -169,22 +130,6 @@ def test_without_any_workers_before_there_are_as_many_as_cores(
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
     run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
     assert used[0].worker_thread_number == 3
-
-
-def test_the_parameters_of_holoscans_scheduler_are_set(
-    monkeypatch: pytest.MonkeyPatch, used: list[Any]
-) -> None:
-    monkeypatch.setenv("HOLOSCAN_STOP_ON_DEADLOCK", "true")
-    monkeypatch.setenv("HOLOSCAN_STOP_ON_DEADLOCK_TIMEOUT", "30")
-    monkeypatch.setenv("HOLOSCAN_CHECK_RECESSION_PERIOD_MS", "2.5")
-    run(
-        lambda app: app.add_flow(source(app, [1]), sink(app, [])), stop_on_deadlock=False, max_duration_ms=500
-    )
-    (scheduler,) = used
-    assert scheduler.stop_on_deadlock is True
-    assert scheduler.stop_on_deadlock_timeout == 30
-    assert scheduler.check_recession_period_ms == 2.5
-    assert scheduler.max_duration_ms == 500
 
 
 @pytest.mark.parametrize(
@@ -207,11 +152,6 @@ def test_the_parameters_of_holoscans_scheduler_are_set(
         ("HEADRACE_DURATION", "0s", "must be more than 0"),
         ("HEADRACE_COUNT", "ten", "HEADRACE_COUNT=ten: must be a whole number of at least 1"),
         ("HEADRACE_COUNT", "0", "at least 1"),
-        ("HOLOSCAN_SCHEDULER", "best", "HOLOSCAN_SCHEDULER=best: must be greedy, multithread or eventbased"),
-        ("HOLOSCAN_NUM_SOURCE_MESSAGES", "x", "HOLOSCAN_NUM_SOURCE_MESSAGES=x: must be a whole number"),
-        ("HOLOSCAN_MAX_DURATION_MS", "10s", "must be a whole number of milliseconds"),
-        ("HOLOSCAN_STOP_ON_DEADLOCK", "perhaps", "must be one of 1, true"),
-        ("HOLOSCAN_CHECK_RECESSION_PERIOD_MS", "nan", "must be a number of milliseconds of 0 or more"),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_the_variable(
@@ -222,14 +162,6 @@ def test_a_wrong_value_is_an_error_that_names_the_variable(
     with pytest.raises(ValueError, match=text) as caught:
         app.run()
     assert str(caught.value).startswith(f"{name}={value}: ")
-
-
-def test_an_empty_variable_counts_as_absent() -> None:
-    assert read_run_options({"HEADRACE_COUNT": "", "HEADRACE_SCHEDULER": " "}) == RunOptions()
-
-
-def test_workers_of_a_scheduler_that_was_not_chosen_do_not_matter() -> None:
-    assert read_run_options({"HOLOSCAN_MULTITHREAD_WORKER_THREADS": "4"}) == RunOptions()
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), [("10s", 10_000), ("1.5 min", 90_000), ("100us", 1)])

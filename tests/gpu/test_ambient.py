@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import gpu
-from headrace.gpu.ambient import remember_stream
+from headrace.gpu.current import remember_stream
 from headrace.gpu.lasting_stream import Current, LastingStream
 from tests.harness.libraries import stand_in
 

@@ -14,7 +14,7 @@ import pytest
 
 from headrace import gpu
 from headrace.gpu import sim
-from headrace.gpu.device_names import DEVICE_NAMES
+from headrace.gpu.backend import DEVICE_NAMES
 from tests.gpu.bench import lack_of_cuda
 from tests.harness.processes import run_forked, run_python
 
@@ -152,7 +152,7 @@ def test_the_simulation_has_the_listed_device_names():
 def test_cuda_takes_exactly_the_listed_device_names_from_cuda_core():
     code = (
         fake()
-        + "from headrace.gpu.device_names import DEVICE_NAMES\n"
+        + "from headrace.gpu.backend import DEVICE_NAMES\n"
         + "GRAPH_NAMES = [name for name in DEVICE_NAMES if name.startswith('Graph') or name.endswith('Node')]\n"
         + "core = sys.modules['cuda.core']\n"
         + "core.graph = types.SimpleNamespace()\n"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace import gpu
-from headrace.gpu.capture import RecordedAddresses, captured_frontier
+from headrace.gpu.capture import captured_frontier
 from headrace.gpu.executables import AddressTable, Executables
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import spin
@@ -29,13 +29,14 @@ class Passing:
 
     def __init__(self, bench: Bench, stream: Any, size: int = SIZE) -> None:
         self.inside = filled(bench, stream.stream, size, 0)
-        addresses = RecordedAddresses(stream)
+        addresses = AddressTable(stream)
         with building(stream.stream) as builder:
             addresses.begin(stream)
             addresses.copy(stream, int(self.inside.handle), size, enters=True)
             self.frontier = captured_frontier(stream.stream)
             addresses.copy(stream, int(self.inside.handle), size, enters=False)
-        self.executables = Executables(builder.graph_definition, AddressTable(addresses, stream))
+        addresses.open(stream)
+        self.executables = Executables(builder.graph_definition, addresses)
 
 
 def test_every_launch_has_the_addresses_that_were_written_for_it(bench: Bench, stream: Any) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from headrace import gpu
 from headrace.capture import CaptureRefused
-from headrace.gpu.capture import RecordedAddresses, RecordedCopy
+from headrace.gpu.backend import active
+from headrace.gpu.capture import RecordedCopy
 from headrace.gpu.executables import AddressTable, Executables
 from tests.gpu.bench import Bench
 from tests.gpu.segment_programs import Sink, Source, Stage, both, chain, is_captured
@@ -57,14 +58,15 @@ def test_every_byte_is_copied_and_no_other(
     target = filled(bench, stream, size + 64, 7)
     inside, outside = int(target.handle) + target_offset, int(source.handle) + source_offset
     handle = gpu.StreamHandle(stream)
-    addresses = RecordedAddresses(handle)
+    addresses = AddressTable(handle)
     with building(stream) as builder:
         addresses.begin(handle)
         if enters:
             addresses.copy(handle, inside, size, enters=True)
         else:
             addresses.copy(handle, outside, size, enters=False)
-    executables = Executables(builder.graph_definition, AddressTable(addresses, handle))
+    addresses.open(handle)
+    executables = Executables(builder.graph_definition, addresses)
     executables.launch([outside if enters else inside], handle)
     expected = np.full(size + 64, 7, np.uint8)
     expected[target_offset : target_offset + size] = values[source_offset : source_offset + size]
@@ -113,18 +115,19 @@ def test_preparing_makes_the_kernels_of_copies_available_on_the_device(
 def test_what_copies_need_is_compiled_before_a_frame_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one is recorded nothing else computes, so nothing that takes long belongs there."""
     order: list[str] = []
-    prepare, copy = RecordedCopy.prepare, RecordedAddresses.copy
+    kind: Any = type(active())
+    prepare, record = RecordedCopy.prepare, kind.record_addresses
 
     def prepared(device: Any) -> None:
         order.append("prepare")
         prepare(device)
 
-    def recorded(self: Any, *args: Any, **options: Any) -> None:
+    def recorded(self: Any, stream: Any) -> Any:
         order.append("record")
-        copy(self, *args, **options)
+        return record(self, stream)
 
     monkeypatch.setattr(RecordedCopy, "prepare", staticmethod(prepared))
-    monkeypatch.setattr(RecordedAddresses, "copy", recorded)
+    monkeypatch.setattr(kind, "record_addresses", recorded)
 
     def compose(app: Any) -> None:
         stage = Stage(app, name="stage")
@@ -132,15 +135,23 @@ def test_what_copies_need_is_compiled_before_a_frame_is_recorded(monkeypatch: py
         app.capture(stage)
 
     assert is_captured(both(compose))
-    assert order == ["prepare", "record", "record"]
+    assert order == ["prepare", "record"]
 
 
 def test_a_copy_that_cannot_be_compiled_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*args: Any, **options: Any) -> None:
         raise RuntimeError("there is no compiler")
 
+    kind: Any = type(active())
+    record = kind.record_addresses
+
+    def recorded(self: Any, stream: Any) -> Any:
+        addresses = record(self, stream)
+        addresses.copy = fails
+        return addresses
+
     monkeypatch.setattr(RecordedCopy, "prepare", staticmethod(fails))
-    monkeypatch.setattr(RecordedAddresses, "copy", fails)
+    monkeypatch.setattr(kind, "record_addresses", recorded)
 
     def compose(app: Any) -> None:
         stage = Stage(app, name="stage")

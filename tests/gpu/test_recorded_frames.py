@@ -101,7 +101,7 @@ def test_a_logger_sees_each_frame_as_it_was_emitted(reuses: bool) -> None:
     app.add_data_logger(logger)
     app.run()
     assert logger.seen == EXPECTED
-    assert logger.large_data_dropped == 0
+    assert logger.dropped == 0
 
 
 @pytest.mark.parametrize("reuses", [False, True])

@@ -14,8 +14,8 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.engine import Engine
+from headrace._runtime.scheduling.evaluated_conditions import ENDED, NOTHING, THROTTLED, Awaited
 from headrace._runtime.scheduling.parker import Parker
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace.conditions import AsynchronousCondition, BooleanCondition
@@ -60,29 +60,24 @@ __all__ = [
 
 # Where any line may be the last before another thread goes on. Their `threading` and `time` are the controller's.
 _MODULES = [
-    "headrace._runtime.scheduling.alone",
-    "headrace._runtime.scheduling.awaited",
+    "headrace._runtime.scheduling.gate",
+    "headrace._runtime.scheduling.evaluated_conditions",
     "headrace._runtime.contexts.input",
     "headrace._runtime.contexts.output",
     "headrace._runtime.scheduling.engine",
-    "headrace._runtime.scheduling.evaluated_conditions",
     "headrace._runtime.scheduling.node",
     "headrace._runtime.scheduling.parker",
-    "headrace._runtime.scheduling.gate",
-    "headrace._runtime.scheduling.polling",
+    "headrace._runtime.scheduling.timers",
     "headrace._runtime.messages.queue",
     "headrace._runtime.messages.ports",
     "headrace._runtime.scheduling.queue_state",
     "headrace._runtime.scheduling.ready_queue",
-    "headrace._runtime.scheduling.room_sharing",
-    "headrace._runtime.scheduling.threads",
-    "headrace._runtime.scheduling.timers",
-    "headrace._runtime.scheduling.waiting",
     "headrace._runtime.scheduling.workers",
+    "headrace._runtime.scheduling.waiting",
     "headrace.core.condition",
     "headrace.conditions.boolean",
     "headrace.conditions.periodic",
-    "headrace.resources.program_clocks",
+    "headrace.resources.clocks",
     "headrace.core.clock",
     "headrace.link.end",
     "headrace.link.loop",
@@ -131,7 +126,7 @@ def controlled(control: Controller, system: System | None = None) -> Iterator[No
                 replaced = {"threading": threads, "time": time}.get(name) or getattr(time, name)
                 setattr(module, name, replaced)
     if system is not None:
-        replaced = (("os", system), ("select", system), ("_exact_wait", None), ("_default", LinkLoop()))
+        replaced = (("os", system), ("select", system), ("_default", LinkLoop()))
         for name, value in replaced:
             kept.append((link_loops, name, getattr(link_loops, name)))
             setattr(link_loops, name, value)

@@ -215,8 +215,8 @@ def test_shares_are_those_of_the_last_seconds(server: MetricsServer) -> None:
     server.add(app)
     app.run()
     (served,) = [watcher for watcher in app._headrace.watchers if hasattr(watcher, "figures")]
-    assert served.figures().operator("b").busy > 0
-    assert served._recent.window == WINDOW
+    assert served.served().operator("b").busy > 0
+    assert served.window == WINDOW
 
 
 def test_a_token_is_for_the_figures_alone(app: Service) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 from stages import Camera, Stage
 
 from headrace import Application, CountCondition, Fragment, Operator, op
-from headrace.observe import BasicConsoleLogger
+from headrace.observe import ConsoleLogger
 from headrace.resources import ManualClock, UnboundedAllocator
 from headrace.tensor.copies import simulated_memory
 
@@ -85,7 +85,7 @@ class Desk(Fragment):
 
 class Plant(Application):
     def compose(self):
-        self.add_data_logger(BasicConsoleLogger(self, clock=ManualClock(self), allowlist_patterns=["show|triple"]))
+        self.add_data_logger(ConsoleLogger(self, clock=ManualClock(self), allowlist_patterns=["show|triple"]))
         edge, server, desk = Edge(self, "edge"), Server(self, "server"), Desk(self, "desk")
         self.add_flow(edge, server, {("camera.out", "dark.in"), ("numbers.out", "triple.value")}, size=2)
         self.add_flow(server, desk, {("flat.out", "reader.in"), ("triple.out", "show.value")})

@@ -451,6 +451,7 @@ class Frames:
         made: list[Any] = []
 
         def make() -> None:
+            gpu.Device(0).set_current()
             made.extend((fresh(handling.side, number), handling.side.stream.record()))
 
         thread = threading.Thread(target=make)

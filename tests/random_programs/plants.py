@@ -113,9 +113,9 @@ CAUSES = [
     ),
     _cause(
         "retries send past the tracker after a change",
-        "_runtime.lifecycle.changes",
-        "        if node.faults is not None and not node.retired:\n            node.faults.follow()",
-        "        if node.faults is not None and node.retired:\n            node.faults.follow()",
+        "_runtime.scheduling.faults",
+        "if self._resume is None or self.node not in changed:",
+        "if self._resume is None or self._outputs:",
         of_stage="retry",
         of_run="changes, tracking",
         seeds=300,

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace._runtime.scheduling.parker import Parker
-from headrace.resources.machine_clock import MachineClock
+from headrace.resources.clocks import MachineClock
 
 
 def test_a_permit_that_comes_as_the_time_is_over_is_not_lost() -> None:

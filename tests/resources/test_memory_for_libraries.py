@@ -173,9 +173,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.resources.allocator.active", lambda: find_backend("cuda"))
-    monkeypatch.setattr(
-        "headrace.resources.stream_ordered_allocator.DeviceMemory", type("Pool", (DeviceMemory,), POOL)
-    )
+    monkeypatch.setattr("headrace.resources.allocators.DeviceMemory", type("Pool", (DeviceMemory,), POOL))
 
 
 POOL = {"__init__": lambda self, device_id, keep=None: None, "pool_handle": 77}

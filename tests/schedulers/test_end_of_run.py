@@ -29,13 +29,6 @@ from tests.harness import (
 pytestmark = pytest.mark.turns()  # every test under every scheduler
 
 
-def test_a_run_ends_when_nothing_is_ready_running_or_pending(scheduler: MakeScheduler) -> None:
-    app = run(
-        lambda app: app.add_flow(source(app, range(3)), sink(app, [], CountCondition(app, 1))), scheduler
-    )
-    assert app.undelivered() == {"sink.in": 1}
-
-
 def test_a_deadlock_is_waited_out_in_the_clocks_time(scheduler: MakeScheduler) -> None:
     app = App(
         lambda app: app.add_operator(Step(app, CountCondition(app, 1))),
@@ -110,10 +103,6 @@ def test_without_stop_on_deadlock_a_run_waits_until_it_is_stopped(scheduler: Mak
     future.result(timeout=PATIENCE)
 
 
-def test_a_negative_deadlock_timeout_means_never_to_stop(scheduler: MakeScheduler) -> None:
-    assert not scheduler(App(lambda app: None), stop_on_deadlock_timeout=-1).stop_on_deadlock
-
-
 def test_a_run_ends_at_its_longest_duration(scheduler: MakeScheduler) -> None:
     times: list[int] = []
 
@@ -171,11 +160,3 @@ def test_a_call_that_never_returns_does_not_keep_a_run_in_virtual_time_from_its_
 
     app = App(compose, scheduler)
     assert app.run(duration="20ms").ended_by == "duration"
-
-
-def test_a_longest_duration_does_not_delay_the_end(scheduler: MakeScheduler) -> None:
-    app = App(
-        lambda app: app.add_operator(Step(app, CountCondition(app, 1))), scheduler, max_duration_ms=60_000
-    )
-    app.run()
-    assert app.now == 0

@@ -9,9 +9,9 @@ import pytest
 
 from headrace import gpu
 from headrace.gpu import sim
-from headrace.tensor.array_differences import _difference_of_arrays
 from headrace.tensor.copies import upload
 from headrace.tensor.device_arrays import layout_of, span_of
+from headrace.tensor.device_memory import _difference_of_arrays
 
 pytestmark = pytest.mark.usefixtures("machine")
 

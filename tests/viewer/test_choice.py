@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.viewer.choice import chosen_outlets, has_display
+from headrace.viewer.outlets import chosen_outlets, has_display
 
 DISPLAY = {"DISPLAY": ":0"}
 

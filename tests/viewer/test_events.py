@@ -9,8 +9,7 @@ import pytest
 
 from headrace._web.messages import MalformedMessage, read_message
 from headrace.viewer import Key, KeyAndButtonAction, KeyModifiers, MouseButton
-from headrace.viewer.events import CALLBACKS, calls_of
-from headrace.viewer.keys import _CODES, key_of
+from headrace.viewer.callbacks import _CODES, CALLBACKS, calls_of, key_of
 
 
 @pytest.mark.parametrize(

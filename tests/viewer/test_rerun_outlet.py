@@ -17,7 +17,7 @@ from tests.viewer.drawing import points
 
 pytest.importorskip("rerun")
 
-from headrace.viewer.rerun_outlet import RerunOutlet
+from headrace.viewer.outlets import RerunOutlet
 
 SIZE = (200, 100)
 DEPTH = np.array([[0, 255], [51, 102], [0, 0]], np.uint8)
@@ -36,7 +36,7 @@ def log(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             log=logged.__setitem__, set_time=lambda name, sequence: logged.update({name: sequence})
         )
         scene = Scene(match(list(specs), tensors, False), tensors)
-        outlet.show(Picture(3, Renderer(*SIZE).draw(scene.specs, tensors).pixels, scene), False)
+        outlet.show(Picture(3, Renderer(*SIZE).draw(scene.specs, tensors), scene), False)
         assert logged.pop("frame") == 3
         assert logged.pop("picture") is not None
         return logged
@@ -138,7 +138,7 @@ def test_a_frame_is_logged_once(tmp_path: Path) -> None:
     outlet._recording = SimpleNamespace(
         log=lambda path, entity: logged.append(path), set_time=lambda *given, **named: None
     )
-    picture = Picture(1, Renderer(*SIZE).draw([], {}).pixels, Scene([], {}))
+    picture = Picture(1, Renderer(*SIZE).draw([], {}), Scene([], {}))
     outlet.show(picture, False)
     outlet.show(picture, True)
     assert logged == ["picture"]

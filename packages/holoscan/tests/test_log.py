@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,7 +28,6 @@ def _log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("headrace.core.log.has_own_handlers", lambda: False)
     yield
     logger.hide()
-    os.environ.pop("HOLOSCAN_LOG_FORMAT", None)
 
 
 class Values(Operator):
@@ -167,7 +165,7 @@ def test_the_environment_wins(capsys: pytest.CaptureFixture[str], monkeypatch: p
     monkeypatch.setenv("HOLOSCAN_LOG_LEVEL", "WARNING")
     assert log_level() is LogLevel.WARN
     monkeypatch.setenv("HOLOSCAN_LOG_LEVEL", "DEBUG")
-    os.environ["HOLOSCAN_LOG_FORMAT"] = "LONG"  # not by monkeypatch, which would restore what the layer wrote
+    monkeypatch.setenv("HOLOSCAN_LOG_FORMAT", "LONG")
     set_log_pattern("SHORT")
     assert lines(capsys)[0].startswith("[20")
 

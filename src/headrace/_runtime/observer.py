@@ -6,7 +6,7 @@ imported for annotations only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class Observer(Protocol):
     def attach(self, engine: Any) -> None:
         """Prepare to watch a run, after its nodes and queues were created and before anything is started."""
 
-    def follow(self, engine: Any) -> None:
-        """Watch a graph that has changed, whose new queues `make_queue` made; nothing computes meanwhile."""
+    def follow(self, changed: Collection[Any]) -> None:
+        """Watch a graph that has changed, whose new queues `make_queue` made (`Engine.followers`)."""
 
     def around(self, node: Any, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute to run in place of `compute`."""

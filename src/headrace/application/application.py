@@ -46,17 +46,20 @@ class InnerApplication(InnerFragment):
         self.fragment.fragment_graph.add(part)
         self.part_topics.append((part, lambda: declare(topic, end_named(part, port, call), **options)))
 
-    def compose_parts(self) -> list[Operator]:
+    def compose_more(self) -> list[Operator]:
         """Compose the fragments that it consists of, and return the operators that they created."""
-        return compose_parts(self.fragment)
+        made = compose_parts(self.fragment)
+        super().compose_more()
+        return made
 
-    def keep_part(self) -> None:
-        """Keep only the operators of the part that runs in this process, if the composition was cut."""
+    def complete_graph(self, check_resources: Callable[[], None]) -> None:
+        """Keep only the operators of the part that runs in this process, if the application was cut."""
         if self.cut is not None:
             self.cut.apply()
             for part in self.fragment.fragment_graph.fragments:
                 if part not in self.parts_here:  # its graph is as it was composed, and changes elsewhere
                     part._headrace.graph_of_whole = None
+        super().complete_graph(check_resources)
 
     @property
     def every_data_logger(self) -> list[Any]:

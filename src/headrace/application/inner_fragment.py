@@ -89,25 +89,22 @@ class InnerFragment(InnerComposition):
             self.taken_settings = whole._headrace.taken_settings
             self.composed_data_loggers = whole._headrace.composed_data_loggers
 
-    def compose_parts(self) -> list[Operator]:
-        """Compose the fragments that it consists of, and return the operators that they created."""
+    def compose_more(self) -> list[Operator]:
+        """Declare the topics of a part that its application knows, and what a plan says, if one was given."""
         whole = self.application
         for part, declare in () if whole is None else whole._headrace.part_topics:
             if part is self.fragment:
                 declare()
-        return []
-
-    def follow_plan(self) -> None:
-        """Declare what a plan says besides, if one was given to the program or the command."""
         given = self.plan or os.environ.get("HEADRACE_PLAN")
         if self.plan_watch in self.watchers:
             self.watchers.remove(self.plan_watch)
-        if given and self.application is None:
+        if given and whole is None:
             from headrace.planner.plan import apply_plan, read_plan
 
             plan = read_plan(given) if isinstance(given, str) else given
             apply_plan(plan, self.fragment, f"plan {given!r}" if isinstance(given, str) else "the plan")
             self.watch_plan(plan)
+        return []
 
     def watch_plan(self, plan: Plan) -> None:
         """Let a tracked run say where it is not as planned."""
@@ -189,24 +186,19 @@ class InnerFragment(InnerComposition):
         known = choices([operator.name for operator in found], name)
         raise GraphError(f"{self.fragment.name!r} has no {kind.__name__} {name!r}; it has {known}")
 
-    def expand_replicas(self) -> None:
-        """Replace the operators that were given ``workers=`` by their replicas."""
+    def complete_graph(self, check_resources: Callable[[], None]) -> None:
+        """Let replicas and segments stand for their operators; raise if some cannot have the streams they want."""
+        from headrace._runtime import check_layout
+
+        check_resources()
         if any(operator._headrace.replication.options is not None for operator in self.fragment.graph):
             from headrace.application.child import run_child
             from headrace.replicas.expansion import expand
 
             expand(self.fragment, run_child)
-
-    def find_segments(self) -> None:
-        """Check the segments that compose declared, and find those that are wanted besides."""
         # Most programs have no segments, and need not import what makes them.
         if self.segments or self.chain_options is not None or os.environ.get("HEADRACE_CAPTURE"):
             from headrace.capture.declaration import find_segments
 
             find_segments(self.fragment)
-
-    def check_streams(self) -> None:
-        """Raise if operators cannot have the streams that compose declared."""
-        from headrace._runtime import check_layout
-
         check_layout(self.fragment)

@@ -153,7 +153,7 @@ def _supplies(limits: RunOptions) -> Supplies:
 
 def _scheduler_of(fragment: Composition, options: RunOptions) -> Scheduler:
     """Return the scheduler of a run of a composed fragment: its own, with what the environment changes."""
-    from headrace.resources.machine_clock import machine_clock
+    from headrace.resources.clocks import machine_clock
 
     scheduler: Scheduler = fragment.scheduler()
     if not scheduler._headrace.clock_was_given:

@@ -19,7 +19,8 @@ from headrace.tensor.structures import Leaves, Structure, rebuild
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace._runtime import DetailsFlow, Launches, ManagedStream, Replays
+    from headrace._runtime import Launches, ManagedStream, Replays
+    from headrace.capture.direct_compute import DetailsFlow
     from headrace.capture.slots import Slots
     from headrace.tensor.device_arrays import Layout
 

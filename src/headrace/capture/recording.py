@@ -2,7 +2,7 @@
 
 Nothing reaches the device meanwhile, so the frame has to be replayed afterwards, or computed as usual. A graph uses
 the same addresses in every launch. So everything that the operators allocate meanwhile comes from pools of the
-graph alone (`headrace.tensor.private_memory`), and lives as long as the graph.
+graph alone (`headrace.tensor.device_arrays`), and lives as long as the graph.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime import (
+from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
+from headrace.capture.direct_compute import (
     DetailsFlow,
     DirectCompute,
     DirectStreams,
-    HostAttributes,
-    NotDirect,
-    RefusingMetadata,
+    compute_directly,
+    compute_one,
 )
-from headrace.capture.boundary import Input, copied_arrays, find_views, outputs_of, place_inputs
 from headrace.capture.graph import Graph
 from headrace.capture.refusal import Refusal, refusal_of
-from headrace.gpu.capture import RecordedAddresses, captured_nodes, graph_builder
+from headrace.capture.state import HostAttributes
+from headrace.gpu.capture import captured_nodes, graph_builder
 from headrace.gpu.executables import AddressTable, Executables
-from headrace.tensor.device_arrays import span_of
+from headrace.tensor.device_arrays import PrivateMemory, span_of
 from headrace.tensor.host_values import HostValueUsed
-from headrace.tensor.private_memory import PrivateMemory
 from headrace.tensor.structures import Leaves, layouts_of, rebuild, take_apart
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def _capture(
     memory = PrivateMemory(own.device_id, own.handle.backend.runs_cuda)
     kept: list[Any] = [memory, received]
     flow = DetailsFlow(group.inner)
-    addresses = RecordedAddresses(own.handle)
+    addresses = AddressTable(own.handle)
     builder = graph_builder(origin)
     try:
         builder.begin_building("relaxed")
@@ -126,7 +125,7 @@ def _capture(
         if spans is not None:
             spans.begin(origin)
         with memory:
-            emitted = group.compute_directly(streams, received, kept, partial(_record_one, spans), flow)
+            emitted = compute_directly(group, streams, received, kept, partial(_record_one, spans), flow)
         streams.join()
         outputs = outputs_of(emitted)
         kept += [array for node in group.members for array in vars(node.operator).values()]
@@ -144,7 +143,8 @@ def _capture(
         builder.end_building()
         definition = builder.graph_definition
         _check_nodes([type(node).__name__ for node in definition.nodes()], first)
-        executables = Executables(definition, AddressTable(addresses, own.handle))
+        addresses.open(own.handle)
+        executables = Executables(definition, addresses)
         graph = Graph(own, frame.structures, inputs, outputs, executables, flow, kept, slots)
     except BaseException:
         with contextlib.suppress(Exception):  # an invalidated capture ends with an error
@@ -154,28 +154,6 @@ def _capture(
         raise
     builder.close()
     return graph
-
-
-def compute_one(node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:
-    """Let one operator compute directly; raise Refusal for its errors."""
-    operator = node.operator
-    metadata = operator.metadata
-    context: Any = node.context
-    context.stand_for(compute)
-    operator.metadata = RefusingMetadata(compute)
-    try:
-        with gpu.use_stream(handle):
-            operator.compute(compute, compute, context)
-    except (NotDirect, HostValueUsed):
-        raise
-    except Exception as error:
-        if not compute.refused:
-            raise refusal_of(error, node.name) from error
-    finally:
-        operator.metadata = metadata
-        context.stand_for(None)
-    if compute.refused:  # and the operator has caught the error
-        raise NotDirect(compute.refused)
 
 
 def _record_one(spans: Any, node: Node, compute: DirectCompute, handle: gpu.StreamHandle) -> None:

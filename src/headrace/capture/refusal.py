@@ -6,8 +6,6 @@ import linecache
 import sys
 import traceback
 
-from headrace._runtime import NotDirect
-
 
 class Refusal(Exception):
     """A reason not to capture."""
@@ -43,8 +41,6 @@ _REMEDIES = {
 
 def refusal_of(error: BaseException, operator: str) -> Refusal:
     """Return the reason for an error that was raised while an operator was being recorded."""
-    if isinstance(error, NotDirect):
-        return Refusal(str(error))
     text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     why = next((why for marks, why in _REMEDIES.items() if any(mark in text for mark in marks)), "")
     call = raising_line(error)

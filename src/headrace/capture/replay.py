@@ -21,20 +21,11 @@ from math import isfinite
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace._runtime import (
-    DirectStreams,
-    Envelope,
-    ManagedStream,
-    NotDirect,
-    create_event,
-    wait_for,
-    write_knobs,
-)
-from headrace.capture.recording import compute_one
+from headrace._runtime import Envelope, ManagedStream, create_event, wait_for, write_knobs
+from headrace.capture.direct_compute import DirectStreams, compute_directly, compute_one
 from headrace.capture.refusal import Refusal
 from headrace.capture.state import DeviceState
-from headrace.tensor.array_differences import changed_numbers, compare_messages, compare_saved
-from headrace.tensor.saved_arrays import KeptArray, Saved
+from headrace.tensor.device_memory import KeptArray, Saved, changed_numbers, compare_messages, compare_saved
 from headrace.tensor.structures import Leaves, rebuild
 
 if TYPE_CHECKING:
@@ -255,8 +246,8 @@ class Replay:
             emitted: dict[Any, Any] | None = None
             began = time.perf_counter_ns()
             try:
-                emitted = self._group.compute_directly(streams, messages, kept, compute_one)
-            except (Refusal, NotDirect) as refusal:
+                emitted = compute_directly(self._group, streams, messages, kept, compute_one)
+            except Refusal as refusal:
                 self.findings = (f"an ordinary compute of the same frame failed ({refusal})", set())
             finally:
                 streams.join()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime import Envelope, MessageCounter, UnconnectedQueue
 from headrace.capture.cache import Entry, Frame, GraphCache
 from headrace.capture.declaration import CaptureError, CaptureRefused
+from headrace.capture.direct_compute import MemberContext
 from headrace.capture.lint import lint
 from headrace.capture.recording import record
 from headrace.capture.refusal import Refusal, refusal_of
@@ -29,10 +30,9 @@ from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState
 from headrace.core.parameters import ParameterVersion, holder_of
 from headrace.gpu.capture import RecordedCopy
-from headrace.tensor.array_differences import changed_numbers
 from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
+from headrace.tensor.device_memory import KeptArray, Saved, changed_numbers
 from headrace.tensor.host_values import HostValueUsed
-from headrace.tensor.saved_arrays import KeptArray, Saved
 from headrace.tensor.structures import Leaves, key_of_object
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class CapturedSegment:
         self.segment = segment
         self.node = group.node
         self.members = group.members
+        for node in self.members:
+            node.context = MemberContext(node.context)
         self._computed = 0  # frames that the operators computed
         options = segment.options
         self._group = group

@@ -1,15 +1,20 @@
-"""Device state: the arrays that operators keep from frame to frame.
+"""What operators keep from frame to frame: arrays on the device, and attributes on the host.
 
 State that is changed in place stays at its address, so a graph finds it there. State that `compute` *assigns*
 (`self.previous = frame`) is somewhere else after every compute. If it is declared (`spec.state`), the segment keeps
 it in a buffer of its own. The attribute refers to the buffer when a graph is recorded, and the graph ends with a
 copy of what was assigned to the buffer. An ordinary compute gets a copy of the buffer, since it may send what it
 finds, and what it assigns is copied to the buffer before the next replay.
+
+A recording is a rehearsal: what it launches is recorded, and the frame is computed or replayed afterwards. So it
+must leave nothing behind. What it assigned on the host is put back (`HostAttributes`). What it did elsewhere, in
+objects and queues that others use too, cannot be put back; whether it changed anything can be told.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,18 +22,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace import gpu
 from headrace._runtime import add_owners
 from headrace.capture.refusal import Refusal
+from headrace.core.operator import Operator
+from headrace.core.parameters import reserved_names
 from headrace.gpu.capture import RecordedCopy
 from headrace.tensor import tree
 from headrace.tensor.device_arrays import Layout, Unsupported, kind_of, make_on, span_of
-from headrace.tensor.device_memory import DeviceMemory, copy
-from headrace.tensor.saved_arrays import KeptArray
-from headrace.tensor.structures import Leaves, take_apart
+from headrace.tensor.device_memory import DeviceMemory, KeptArray, copy
+from headrace.tensor.structures import Leaves, key_of_object, take_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from headrace._runtime import Node
-    from headrace.core.operator import Operator
 
 _ALIGNED = 256
 
@@ -185,3 +190,50 @@ def _copy_all(copies: list[tuple[_Buffer, int]], copy_one: Callable[[int, int, i
             copies[number] = (buffer, buffer.aside)
     for buffer, source in copies:
         copy_one(buffer.memory.address, source, buffer.size)
+
+
+class HostAttributes:
+    """The attributes of operators at one moment.
+
+    State that is declared and knobs are left out. Of parameters, only what is in them counts: whoever sets one
+    raises a version (`ParameterVersion`).
+    """
+
+    def __init__(self, operators: Sequence[Operator]) -> None:
+        self._before = [(operator, dict(vars(operator)), _keys_of(operator)) for operator in operators]
+        self._contents: dict[tuple[Operator, str], Any] = {
+            (operator, name): value.copy()
+            for operator, before, _ in self._before
+            for name, value in before.items()
+            if type(value) in (list, dict, set)
+        }
+
+    def changed(self) -> tuple[Operator, str] | None:
+        """Return an attribute that is something else now, or None."""
+        for operator, before, keys in self._before:
+            for name, key in _keys_of(operator).items():
+                is_set = vars(operator)[name] is not before.get(name)
+                if key != keys.get(name) and not (is_set and name in operator.spec.params):
+                    return operator, name
+        return None
+
+    def put_back(self) -> None:
+        """Let attributes refer to what they referred to, and lists, dicts and sets contain what they contained."""
+        for operator, before, keys in self._before:
+            now = vars(operator)  # without `__setattr__`: nobody has set a parameter
+            for name, key in _keys_of(operator).items():
+                contents = self._contents.get((operator, name))
+                if name not in before:
+                    del now[name]
+                elif now[name] is not before[name]:
+                    if name not in operator.spec.params:
+                        now[name] = before[name]
+                elif contents is not None and key != keys[name]:
+                    now[name].clear()
+                    (now[name].extend if type(contents) is list else now[name].update)(contents)
+
+
+def _keys_of(operator: Operator) -> dict[str, Hashable]:
+    """Return what the attributes of an operator are compared by; state, knobs and headrace's own are left out."""
+    others = {*operator.spec.states, *operator._headrace.knobs.types, *reserved_names(Operator)}
+    return {name: key_of_object(value) for name, value in vars(operator).items() if name not in others}

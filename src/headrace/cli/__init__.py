@@ -47,6 +47,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+class Failed(Exception):
+    """Ends a command with status 1; its text is what the command could not do."""
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Keeps the lines of descriptions, and leaves room for the names of options."""
 
@@ -174,5 +178,9 @@ def _run(words: list[str], is_whole_process: bool) -> int:
     options.arguments = rest
     options.is_whole_process = is_whole_process
     options.error = options.commands[command].error
-    status: int = module.main(options)
+    try:
+        status: int = module.main(options)
+    except Failed as error:
+        print(f"headrace {command}: {error}", file=sys.stderr)
+        return 1
     return status

@@ -8,6 +8,7 @@ examples:
   headrace bench --list                what there is
   headrace bench chain-5 join --quick  some of it, and only to see that it runs
   headrace bench --holoscan-python holoscan/bin/python -o results
+  headrace bench --from results/bench.json --page   the page, with figures of another machine
 """
 
 # What is measured, and how, is in `benchmarks/sides`, which came along with the package.
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.bundled import bundled
+from headrace.cli import Failed
 from headrace.cli.run import checked
 from headrace.core.run_options import parse_count
 
@@ -30,6 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="some of those of --list")
     parser.add_argument("--list", action="store_true", help="list the scenarios")
     parser.add_argument("--gpu", action="store_true", help="those that need a GPU, instead of the others")
+    parser.add_argument(
+        "--from", dest="take", type=Path, metavar="FILE", help="measure nothing; take this bench.json"
+    )
     parser.add_argument("--quick", action="store_true", help="a twentieth of the work, once")
     parser.add_argument(
         "--rounds", type=checked(parse_count), metavar="N", help="how often each runs; the median counts"
@@ -49,8 +54,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         sys.path.insert(0, str(bundled("benchmarks").parent))
     except FileNotFoundError as error:
-        print(f"headrace bench: {error}", file=sys.stderr)
-        return 1
+        raise Failed(error) from None
     command: Any = import_module("benchmarks.sides.command")
     status: int = command.main(options)
     return status

@@ -12,9 +12,9 @@ examples:
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
+from headrace.cli import Failed
 from headrace.extras import installing
 
 # The words to offer for options that take more than these.
@@ -38,8 +38,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError:
-        print(f"headrace completion: needs shtab; {installing('completion')}", file=sys.stderr)
-        return 1
+        raise Failed(f"needs shtab; {installing('completion')}") from None
     parser = make_parser(every=True)
     for command in parser.get_default("commands").values():
         _describe_values(command, shtab.FILE)

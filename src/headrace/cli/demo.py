@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from headrace.bundled import bundled, environment
+from headrace.cli import Failed
 
 DEMO = "endoscope"
 
@@ -35,8 +36,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         found = examples()
     except FileNotFoundError as error:
-        print(f"headrace demo: {error}", file=sys.stderr)
-        return 1
+        raise Failed(error) from None
     if options.list:
         width = max(map(len, found))
         for name, path in found.items():

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+from headrace.cli import Failed
 from headrace.cli.program import ProgramError
 from headrace.core.errors import message_of, notes_of
 
-INTERRUPTED = 130
 _HEADRACE = Path(__file__).parents[1]
 
 
@@ -27,7 +27,9 @@ def status_of(options: argparse.Namespace, work: Callable[[argparse.Namespace], 
         return 2
     except KeyboardInterrupt:
         print(f"{prefix}: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return 130
+    except Failed:
+        raise
     except SystemExit as exit_:
         if exit_.code is None or isinstance(exit_.code, int):
             return exit_.code or 0

@@ -11,10 +11,10 @@ examples:
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.cli import Failed
 from headrace.cli.errors import status_of
 from headrace.cli.program import Program, ProgramError
 from headrace.cli.run import add_program_arguments, changed_environment, variables_of
@@ -54,8 +54,7 @@ def _graph(options: argparse.Namespace) -> int:
     try:
         options.output.write_text(text + ("" if text.endswith("\n") else "\n"), encoding="utf-8")
     except OSError as error:
-        print(f"headrace graph: cannot write {str(options.output)!r}: {error.strerror}", file=sys.stderr)
-        return 1
+        raise Failed(f"cannot write {str(options.output)!r}: {error.strerror}") from None
     return 0
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import sys
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 from headrace._runtime import StreamLayout, captured_operators, is_compiled
+from headrace.cli import Failed
 from headrace.cli.errors import status_of
 from headrace.cli.run import add_program_arguments
 from headrace.extras import installing
@@ -78,9 +78,8 @@ def main(options: argparse.Namespace) -> int:
         options.error(f"unrecognized arguments: {' '.join(options.arguments)}")
     try:
         print(info())
-    except ValueError as error:  # a mistake in the environment, shown in one line
-        print(f"headrace info: {error}", file=sys.stderr)
-        return 1
+    except ValueError as error:  # a mistake in the environment
+        raise Failed(error) from None
     return 0
 
 

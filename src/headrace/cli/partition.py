@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 
 from headrace import gpu
+from headrace.cli import Failed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,16 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command; return its exit status."""
     try:
-        print(draw(options.counts, device_id=options.device, exact=options.exact))
-    except (ValueError, RuntimeError) as error:  # a mistake in the request, shown in one line
-        print(f"headrace partition: {error}", file=sys.stderr)
-        return 1
+        device = gpu.Device(options.device)
+        print(gpu.partition(device, _parse(options.counts), exact=options.exact, dry_run=True))
+    except (ValueError, RuntimeError) as error:  # a mistake in the request
+        raise Failed(error) from None
     return 0
-
-
-def draw(counts: str, *, device_id: int = 0, exact: bool = False) -> str:
-    """Return a drawing of how a device would be divided."""
-    return str(gpu.partition(gpu.Device(device_id), _parse(counts), exact=exact, dry_run=True))
 
 
 def _parse(counts: str) -> list[int] | dict[str, int]:

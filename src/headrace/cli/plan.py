@@ -21,6 +21,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
+from headrace.cli import Failed
 from headrace.cli.errors import status_of
 from headrace.cli.graph import compose_program
 from headrace.cli.plan_simulation import simulate_apart
@@ -69,8 +70,7 @@ def _plan(options: argparse.Namespace) -> int:
         if options.report is not None:
             options.report.write_text(report(decision, title), encoding="utf-8")
     except OSError as error:
-        print(f"headrace plan: cannot write {error.filename!r}: {error.strerror}", file=sys.stderr)
-        return 1
+        raise Failed(f"cannot write {error.filename!r}: {error.strerror}") from None
     print("\n".join(_notes(decision)))
     return 0 if all(figure.is_met for figure in decision.figures) else 1
 

@@ -14,6 +14,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from headrace.cli import Failed
 from headrace.cli.run import add_ports, add_program_arguments
 from headrace.cli.run import main as run_program
 
@@ -79,8 +80,7 @@ def main(options: argparse.Namespace) -> int:
             if options.page:
                 return _serve(recording, options.page_port)
     except (RecordingError, OSError, ImportError) as error:
-        print(f"headrace replay: {error}", file=sys.stderr)
-        return 1
+        raise Failed(error) from None
     return run_program(options)
 
 
@@ -92,8 +92,6 @@ def _serve(recording: Recording, port: int) -> int:
     try:
         print(f"{recording.name}: {page.url} (Ctrl-C ends)", flush=True)
         page.wait()
-    except KeyboardInterrupt:
-        return 130
     finally:
         page.close()
     return 0

@@ -16,13 +16,12 @@ import argparse
 import os
 import select
 import signal
-import sys
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from headrace import waits
-from headrace.cli.errors import INTERRUPTED
+from headrace.cli import Failed
 from headrace.cli.run import checked
 from headrace.core.run_options import parse_duration
 
@@ -55,8 +54,7 @@ def main(options: argparse.Namespace) -> int:
             f"choose by the process: {known}" if found else f"there are {known}" if known else "nothing runs"
         )
         what = "no run of that name" if not found else f"{len(found)} runs are named so"
-        print(f"headrace stop: {options.name}: {what}; {there}", file=sys.stderr)
-        return 1
+        raise Failed(f"{options.name}: {what}; {there}")
     (run,) = found
     try:
         process = os.pidfd_open(run.process)
@@ -69,13 +67,9 @@ def main(options: argparse.Namespace) -> int:
             signal.pidfd_send_signal(process, signal.SIGKILL if options.kill else signal.SIGTERM)
         if _ends(process, None if options.timeout is None else parse_duration(options.timeout) / 1e3):
             return 0
-        print(f"headrace stop: {_name(run)} (process {run.process}) has not ended yet", file=sys.stderr)
-        return 1
+        raise Failed(f"{_name(run)} (process {run.process}) has not ended yet")
     except PermissionError:
-        print(f"headrace stop: process {run.process} belongs to another user", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return INTERRUPTED
+        raise Failed(f"process {run.process} belongs to another user") from None
     finally:
         os.close(process)
 

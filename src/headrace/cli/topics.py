@@ -17,7 +17,7 @@ import time
 from typing import Any
 
 from headrace import waits
-from headrace.cli.errors import INTERRUPTED
+from headrace.cli import Failed
 from headrace.cli.run import checked
 from headrace.core.errors import TopicError
 from headrace.core.run_options import parse_count, parse_duration
@@ -46,10 +46,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         return _list() if options.action == "list" else _show(options)
     except (TopicError, ImportError, OSError) as error:
-        print(f"headrace topics: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return INTERRUPTED
+        raise Failed(error) from None
 
 
 def _list() -> int:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+
+from headrace.cli import Failed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +29,7 @@ def main(options: argparse.Namespace) -> int:
 
     try:
         summary = summarize_trace(options.file)
-    except TraceError as error:  # a mistake in the request, shown in one line
-        print(f"headrace trace: {error}", file=sys.stderr)
-        return 1
+    except TraceError as error:
+        raise Failed(error) from None
     print(json.dumps(summary.to_dict(), indent=2) if options.json else summary)
     return 0

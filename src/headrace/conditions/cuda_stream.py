@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace import gpu
-from headrace._runtime import Envelope, is_complete
+from headrace._runtime import Envelope
 from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.ports import port_names
@@ -87,7 +87,7 @@ class CudaStreamCondition(Condition):
     def _is_done(self, message: Envelope) -> bool:
         """Return whether the work behind a message is finished; if not, request a callback for when it is."""
         for fences, number, event in message.all_fences():
-            if not is_complete(fences, number, event):
+            if not fences.is_complete(number, event):
                 return self._is_done_by_now(message, fences, number, event)
         return True
 

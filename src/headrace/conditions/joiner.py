@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from headrace.core.joins import Aligned, AtRate, JoinRule, LatestWithin, ReuseLast, Substitute, Window
 
@@ -443,32 +443,34 @@ class Joiner:
         self._report(name, reason, entry)
 
 
-class Trigger(Protocol):
-    """What sets begin with."""
+class Trigger:
+    """What sets begin with: a subclass finds them in the messages of one input, or of several."""
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
+    def __init__(self, *buffers: Buffer) -> None:
+        self._buffers = buffers
+        self._buffer = buffers[0]
+        self.inputs = tuple(buffer.name for buffer in buffers)
         """The inputs whose messages it waits for."""
 
     def find(self) -> JoinedSet | None:
         """Return the next set if it is decided."""
+        raise NotImplementedError
 
     def force(self) -> tuple[JoinedSet | None, Any]:
         """Decide about the oldest message with what is there; return the set, and the key up to which it counts."""
+        raise NotImplementedError
 
     def bound(self) -> Any:
         """Return a key that no later set is below."""
+        return max(buffer.bound() for buffer in self._buffers)
 
     def oldest(self) -> int | None:
         """Return when the oldest message that is not decided arrived, or None."""
+        return min((entry.arrived for entry in self._buffer.entries), default=None)
 
 
-class Each:
+class Each(Trigger):
     """Every message of one input."""
-
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer = buffer
-        self.inputs = (buffer.name,)
 
     def find(self) -> JoinedSet | None:
         """Return the next message that is settled; one that came after it was waited for is in no set."""
@@ -486,22 +488,12 @@ class Each:
         joined = self._next()
         return joined, joined.key
 
-    def bound(self) -> Any:
-        """Return the key of the next message, or what it is not below."""
-        return self._buffer.bound()
 
-    def oldest(self) -> int | None:
-        """Return when the first message arrived, before which others may still come."""
-        entries = self._buffer.entries
-        return min((entry.arrived for entry in entries), default=None)
-
-
-class Group:
+class Group(Trigger):
     """One message of each input, all within a tolerance."""
 
     def __init__(self, buffers: list[Buffer], rule: Aligned) -> None:
-        self._buffers = buffers
-        self.inputs = tuple(buffer.name for buffer in buffers)
+        super().__init__(*buffers)
         self._tolerance = rule.tolerance
         self._is_first = rule.policy == "first"
         self.is_strict = rule.missing == "error"
@@ -574,21 +566,16 @@ class Group:
         oldest.drop()
         return None, key
 
-    def bound(self) -> Any:
-        """Return what the newest message of the next set is not below."""
-        return max(buffer.bound() for buffer in self._buffers)
-
     def oldest(self) -> int | None:
         """Return when the oldest of the first messages arrived."""
         return min((buffer.entries[0].arrived for buffer in self._buffers if buffer.entries), default=None)
 
 
-class CountedWindows:
+class CountedWindows(Trigger):
     """So many messages of one input, in order."""
 
     def __init__(self, buffer: Buffer, rule: Window) -> None:
-        self._buffer = buffer
-        self.inputs = (buffer.name,)
+        super().__init__(buffer)
         self._length, self._step = rule.length, rule.step
 
     def find(self) -> JoinedSet | None:
@@ -616,21 +603,16 @@ class CountedWindows:
             return None, -INFINITE
         return self._next(len(entries), len(entries)), -INFINITE
 
-    def bound(self) -> Any:
-        """Return what the newest message of the next window is not below."""
-        return self._buffer.bound()
-
     def oldest(self) -> int | None:
         """Return when the first message that is in no window yet arrived."""
         return next((entry.arrived for entry in self._buffer.entries if not entry.uses), None)
 
 
-class TimedWindows:
+class TimedWindows(Trigger):
     """The messages of one input between two times."""
 
     def __init__(self, buffer: Buffer, rule: Window) -> None:
-        self._buffer = buffer
-        self.inputs = (buffer.name,)
+        super().__init__(buffer)
         self._length, self._step = rule.length, rule.step
         self._start: Any = -INFINITE
 
@@ -660,26 +642,16 @@ class TimedWindows:
         joined = self.find(is_forced=True)
         return joined, self._start - self._step + self._length
 
-    def bound(self) -> Any:
-        """Return what the newest message of the next window is not below."""
-        return self._buffer.bound()
-
-    def oldest(self) -> int | None:
-        """Return when the first message arrived."""
-        entries = self._buffer.entries
-        return min((entry.arrived for entry in entries), default=None)
-
 
 def _window(buffer: Buffer, found: list[Entry]) -> JoinedSet:
     return JoinedSet(found[-1].key, max(entry.arrived for entry in found), {buffer.name: found})
 
 
-class Grid:
+class Grid(Trigger):
     """The multiples of a period."""
 
     def __init__(self, buffers: list[Buffer], period: Any) -> None:
-        self._buffers = buffers
-        self.inputs = tuple(buffer.name for buffer in buffers)
+        super().__init__(*buffers)
         self._period = period
         self._next: Any = None
 

@@ -33,7 +33,7 @@ from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.construction import needs_fragment
 from headrace.core.function import FunctionOperator, InnerFunctionOperator, OperatorFunction
 from headrace.core.inner import Inner
-from headrace.gpu.ambient import entered_stream
+from headrace.gpu.current import entered_stream
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.core.condition_types import ConditionType
@@ -33,11 +34,7 @@ def compose(fragment: Composition, look: Callable[[], object] | None = None) -> 
     check(fragment, made)
     if look is not None:
         look()
-    fragment._headrace.keep_part()
-    _check_resources(fragment)
-    fragment._headrace.expand_replicas()
-    fragment._headrace.find_segments()
-    fragment._headrace.check_streams()
+    fragment._headrace.complete_graph(partial(_check_resources, fragment))
     return fragment.graph
 
 

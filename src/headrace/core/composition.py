@@ -211,15 +211,6 @@ class InnerComposition:
         """The loggers that were added."""
         return [*self.data_loggers, *self.composed_data_loggers]
 
-    def expand_replicas(self) -> None:
-        """Replace the operators that were given ``workers=`` by their replicas."""
-
-    def find_segments(self) -> None:
-        """Check the segments that compose declared, and find those that are wanted besides."""
-
-    def check_streams(self) -> None:
-        """Raise if operators cannot have the streams that compose declared."""
-
     @property
     def parameter_settings(self) -> dict[str, Setting]:
         """The values that options and the environment set for parameters of operators and subgraphs."""
@@ -304,8 +295,7 @@ class InnerComposition:
         self.made, self.composing_on = made, get_ident()
         try:
             self.composition.compose()
-            made += self.compose_parts()
-            self.follow_plan()
+            made += self.compose_more()
             self.check_settings(made)
             for operator in made:
                 operator._headrace.recall_values()
@@ -313,15 +303,13 @@ class InnerComposition:
             self.made, self.composing_on = None, 0
         return made
 
-    def compose_parts(self) -> list[Operator]:
-        """Compose the fragments that it consists of, and return the operators that they created."""
+    def compose_more(self) -> list[Operator]:
+        """Compose and declare what the layers above know besides; return the operators of fragments in this one."""
         return []
 
-    def follow_plan(self) -> None:
-        """Declare what a plan says besides of streams, slices and segments."""
-
-    def keep_part(self) -> None:
-        """Keep only the operators of the part that runs in this process, if the composition was cut."""
+    def complete_graph(self, check_resources: Callable[[], None]) -> None:
+        """Complete a graph that was checked; the layers above leave out, replace and find operators in it."""
+        check_resources()
 
     def report_mistake(self, error: Exception) -> None:
         """Raise an error of the program that a run could go on with; a subclass may let it pass."""

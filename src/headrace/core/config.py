@@ -53,7 +53,6 @@ def load_yaml(text: str, what: str) -> Any:
 Settings: TypeAlias = "str | Path | Mapping[str, Any]"
 """The configuration of a program: the path of a YAML file, or a dict of sections."""
 
-FILE_VARIABLES = ("HEADRACE_CONFIG", "HOLOSCAN_CONFIG_PATH")
 SET_PREFIX = "HEADRACE_SET_"
 _ABSENT = object()
 
@@ -282,10 +281,8 @@ def _chosen_file(options: list[tuple[str, str]]) -> tuple[str, str] | None:
     for option, value in reversed(options):
         if option == "--config":
             return value, f"--config {value}"
-    for variable in FILE_VARIABLES:
-        if value := os.environ.get(variable, ""):
-            return value, f"{variable}={value}"
-    return None
+    named = os.environ.get("HEADRACE_CONFIG", "")
+    return (named, f"HEADRACE_CONFIG={named}") if named else None
 
 
 def _copy(value: Any, where: str = "the configuration") -> Any:

@@ -1,13 +1,11 @@
 """The log on stderr, if the environment asks for it.
 
-A library must not configure `logging`, so headrace does it only if ``HEADRACE_LOG_LEVEL`` (or else
-``HOLOSCAN_LOG_LEVEL``) is set: when a run begins, or when ``headrace run`` starts the program. Then headrace's
-loggers have that level, and their messages go to stderr, unless the program has configured `logging` by itself: its
-own handlers then show them.
+A library must not configure `logging`, so headrace does it only if ``HEADRACE_LOG_LEVEL`` is set: when a run
+begins, or when ``headrace run`` starts the program. Then headrace's loggers have that level, and their messages go
+to stderr, unless the program has configured `logging` by itself: its own handlers then show them.
 
 ``HEADRACE_LOG_FORMAT`` is ``text`` or ``json``. A program that is asked for JSON writes nothing else: the handler
-is then that of the root logger, and shows what other libraries log, too. ``HOLOSCAN_LOG_FORMAT`` is DEFAULT, SHORT,
-LONG, FULL or a pattern of spdlog.
+is then that of the root logger, and shows what other libraries log, too.
 
 The fields of log records: which operator, fragment and run a record belongs to.
 
@@ -25,16 +23,14 @@ import copy
 import json
 import logging
 import os
-import re
 import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.brief import brief
 from headrace.core.composition import RUNNING
 from headrace.core.errors import message_of
-from headrace.core.outcome import Outcome
+from headrace.core.run_options import value_of
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -110,7 +106,6 @@ def _node_of(value: Any) -> Any:
 
 
 FORMATS = ("text", "json")
-LEVEL_VARIABLES = ("HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL")
 LEVELS = {
     "trace": 5,
     "debug": logging.DEBUG,
@@ -121,31 +116,15 @@ LEVELS = {
     "critical": logging.CRITICAL,
     "off": logging.CRITICAL + 10,
 }
-_FORMATS = {
-    "DEFAULT": "[%l] [%s:%#] %v",
-    "SHORT": "[%l] %v",
-    "LONG": "[%Y-%m-%d %H:%M:%S.%e] [%l] [%s:%#] %v",
-    "FULL": "[%Y-%m-%d %H:%M:%S.%e] [%n] [%l] [%s:%#] %v",
-}
 
 
-def configure_log(environment: Mapping[str, str] | None = None) -> logging.Handler | None:
-    """Show headrace's log on stderr if the environment sets a level; return the handler that does, or None."""
-    variables = os.environ if environment is None else environment
-    variable = next((name for name in LEVEL_VARIABLES if variables.get(name, "").strip()), None)
-    if variable is None and not variables.get("HEADRACE_LOG_FORMAT", "").strip():
+def configure_log() -> logging.Handler | None:
+    """Show headrace's log on stderr if the environment asks for it; return the handler that does, or None."""
+    level = value_of(os.environ, level_of, "HEADRACE_LOG_LEVEL")
+    form = value_of(os.environ, lambda text: format_of(text.lower()), "HEADRACE_LOG_FORMAT")
+    if level is None and form is None:
         return None
-    text = variables[variable] if variable is not None else "info"
-    try:
-        level = level_of(text)
-    except ValueError as error:
-        raise ValueError(f"{variable}={text}: {error}") from None
-    form = variables.get("HEADRACE_LOG_FORMAT", "").strip().lower()
-    try:
-        format_of(form or "text")
-    except ValueError as error:
-        raise ValueError(f"HEADRACE_LOG_FORMAT={form}: {error}") from None
-    return _show(level, _JsonFormatter() if form == "json" else _formatter(variables))
+    return show_formatted(logging.INFO if level is None else level, _formatter(form))
 
 
 def show_log(level: str = "info", format: str = "text") -> logging.Handler:  # noqa: A002 (the option's name)
@@ -162,10 +141,11 @@ def show_log(level: str = "info", format: str = "text") -> logging.Handler:  # n
         ``message``, and with ``operator``, ``fragment``, ``run``, ``exception`` and those of ``extra=`` where there
         are any. What other libraries log is shown in the same form.
     """
-    return _show(level_of(level), _JsonFormatter() if format_of(format) == "json" else _formatter({}))
+    return show_formatted(level_of(level), _formatter(format_of(format)))
 
 
-def _show(level: int, formatter: logging.Formatter) -> logging.Handler:
+def show_formatted(level: int, formatter: logging.Formatter) -> logging.Handler:
+    """Show headrace's log on stderr from now on, in any form."""
     logger, is_json = logging.getLogger("headrace"), isinstance(formatter, _JsonFormatter)
     place = logging.root if is_json else logger
     for other in (logging.root, logger):
@@ -267,66 +247,10 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (str, int, bool)) or value is None else brief(value)
 
 
-def _formatter(variables: Mapping[str, str]) -> logging.Formatter:
-    form = variables.get("HOLOSCAN_LOG_FORMAT", "").strip()
-    if not form:
-        # The process of one part of a program says which.
-        part = variables.get("HEADRACE_PART", "").replace("%", "%%")
-        place = f"[{part}] " if part else ""
-        return logging.Formatter(f"%(asctime)s %(levelname)s {place}%(name)s: %(message)s", "%H:%M:%S")
-    pattern = _FORMATS.get(form.upper(), form)
-    if "%v" not in pattern:
-        raise ValueError(
-            f"HOLOSCAN_LOG_FORMAT={form}: must be one of {', '.join(_FORMATS)}, or a pattern that contains %v"
-        )
-    return _PatternFormatter(pattern)
-
-
-class _PatternFormatter(logging.Formatter):
-    """Formats by a pattern of spdlog; flags that it does not know are left as they are."""
-
-    def __init__(self, pattern: str) -> None:
-        super().__init__()
-        self._pattern = pattern
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the text of a message."""
-        text = re.sub(r"%([-=]?)(\d*)(.)", lambda match: _expand(match, record), self._pattern)
-        if isinstance(record.args, tuple) and any(isinstance(each, Outcome) for each in record.args):
-            return text  # of a run that raises the error itself, so that its traceback is shown there
-        if record.exc_info and record.exc_info[1] is not None:
-            text = f"{text}\n{self.formatException(record.exc_info)}"
-        elif record.exc_text:  # of another process
-            text = f"{text}\n{record.exc_text}"
-        return text
-
-
-# The attribute of a record for each flag of spdlog, and the letters that strftime has in common with it.
-_ATTRIBUTES = {"n": "name", "t": "thread", "P": "process", "s": "filename", "g": "pathname", "#": "lineno"}
-_TIMES = "YmdHMSTDyIpjaAbBz"
-
-
-def _expand(match: re.Match[str], record: logging.LogRecord) -> str:
-    side, width, flag = match.groups()
-    when = datetime.fromtimestamp(record.created)
-    texts = {
-        "v": record.getMessage(),
-        "l": record.levelname.lower(),
-        "L": record.levelname[:1],
-        "!": record.funcName or "",
-        "e": f"{when.microsecond // 1000:03}",
-        "f": f"{when.microsecond:06}",
-        "%": "%",
-        "^": "",  # where colours begin and end
-        "$": "",
-    }
-    if flag in texts:
-        text = texts[flag]
-    elif flag in _ATTRIBUTES:
-        text = str(getattr(record, _ATTRIBUTES[flag]))
-    elif flag in _TIMES:
-        text = when.astimezone().strftime(f"%{flag}")
-    else:
-        return match[0]
-    adjust = {"=": text.center, "-": text.ljust, "": text.rjust}[side]
-    return adjust(int(width or 0))
+def _formatter(form: str | None) -> logging.Formatter:
+    if form == "json":
+        return _JsonFormatter()
+    # The process of one part of a program says which.
+    part = os.environ.get("HEADRACE_PART", "").replace("%", "%%")
+    place = f"[{part}] " if part else ""
+    return logging.Formatter(f"%(asctime)s %(levelname)s {place}%(name)s: %(message)s", "%H:%M:%S")

@@ -9,31 +9,16 @@
     ``HEADRACE_PROCESSES=1``                    run each fragment in a process of its own
     ==========================================  ===================================================================
 
-The variables of the Holoscan SDK and of its benchmarks are read where they mean something here; a variable of
-headrace wins over theirs:
-
-    ==========================================  ===================================================================
-    ``HOLOSCAN_SCHEDULER``                      ``greedy``, ``multithread`` or ``eventbased``
-    ``HOLOSCAN_MULTITHREAD_WORKER_THREADS``     the workers of the first
-    ``HOLOSCAN_EVENTBASED_WORKER_THREADS``      the workers of the second
-    ``HOLOSCAN_NUM_SOURCE_MESSAGES``            as ``HEADRACE_COUNT``
-    ``HOLOSCAN_MAX_DURATION_MS``                as ``HEADRACE_DURATION``, in milliseconds
-    ``HOLOSCAN_STOP_ON_DEADLOCK``               the scheduler's parameter of that name, as the next two
-    ``HOLOSCAN_STOP_ON_DEADLOCK_TIMEOUT``
-    ``HOLOSCAN_CHECK_RECESSION_PERIOD_MS``
-    ==========================================  ===================================================================
-
 An empty variable counts as absent. A wrong value is an error that names the variable: a run that silently ignored
 it would look like one that obeyed.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
@@ -61,10 +46,8 @@ _SCHEDULER_FORMS = (
 class RunOptions:
     """What the environment changes in a run; a field that is None changes nothing."""
 
-    scheduler: str | None = None
-    """The kind of scheduler: ``"greedy"``, ``"multithread"`` or ``"event"``."""
-    workers: int | None = None
-    """The number of its workers, if the variable gives one."""
+    scheduler: tuple[str, int | None] | None = None
+    """Its kind, ``"greedy"``, ``"multithread"`` or ``"event"``, and the number of its workers, if that is given."""
     max_duration_ms: int | None = None
     """The milliseconds after which the run ends."""
     count: int | None = None
@@ -88,12 +71,7 @@ class RunOptions:
     @property
     def changes_scheduler(self) -> bool:
         """Whether the run needs another scheduler than the application's own."""
-        return self != RunOptions(
-            workers=self.workers,
-            count=self.count,
-            stop_timeout_ms=self.stop_timeout_ms,
-            processes=self.processes,
-        )
+        return replace(self, count=None, stop_timeout_ms=None, processes=None) != RunOptions()
 
 
 def limits_of_run(
@@ -122,42 +100,32 @@ def _duration_argument(duration: str | float | timedelta) -> int:
     return found
 
 
+READERS: list[Callable[[Mapping[str, str]], RunOptions]] = []
+"""What reads the variables of another vocabulary, whose options apply where headrace's say nothing."""
+
+
 def read_run_options(environment: Mapping[str, str] | None = None) -> RunOptions:
     """Return what the environment changes in a run; raise ValueError for a value that makes no sense."""
     variables = os.environ if environment is None else environment
-
-    def read(parse: Callable[[str], T], *names: str) -> T | None:
-        """Return the value of the first variable that is set."""
-        for name in names:
-            if text := variables.get(name, "").strip():
-                try:
-                    return parse(text)
-                except ValueError as error:
-                    raise ValueError(f"{name}={text}: {error}") from None
-        return None
-
-    chosen = read(parse_scheduler, "HEADRACE_SCHEDULER")
-    if chosen is None:
-        chosen = read(_parse_their_scheduler, "HOLOSCAN_SCHEDULER")
-        if chosen is not None and chosen[0] != "greedy":
-            kind = "MULTITHREAD" if chosen[0] == "multithread" else "EVENTBASED"
-            chosen = chosen[0], read(parse_workers, f"HOLOSCAN_{kind}_WORKER_THREADS") or 1
-    duration = read(parse_duration, "HEADRACE_DURATION")
-    if duration is None:
-        duration = read(_parse_milliseconds, "HOLOSCAN_MAX_DURATION_MS")
-        duration = None if duration is not None and duration < 0 else duration  # negative: no bound, as there
-    scheduler, workers = chosen or (None, None)
-    return RunOptions(
-        scheduler,
-        workers,
-        max_duration_ms=duration,
-        count=read(parse_count, "HEADRACE_COUNT", "HOLOSCAN_NUM_SOURCE_MESSAGES"),
-        stop_on_deadlock=read(flag, "HOLOSCAN_STOP_ON_DEADLOCK"),
-        stop_on_deadlock_timeout=read(_parse_milliseconds, "HOLOSCAN_STOP_ON_DEADLOCK_TIMEOUT"),
-        check_recession_period_ms=read(_parse_period, "HOLOSCAN_CHECK_RECESSION_PERIOD_MS"),
-        stop_timeout_ms=read(parse_duration, "HEADRACE_STOP_TIMEOUT"),
-        processes=read(flag, "HEADRACE_PROCESSES"),
+    found = RunOptions(
+        scheduler=value_of(variables, parse_scheduler, "HEADRACE_SCHEDULER"),
+        max_duration_ms=value_of(variables, parse_duration, "HEADRACE_DURATION"),
+        count=value_of(variables, parse_count, "HEADRACE_COUNT"),
+        stop_timeout_ms=value_of(variables, parse_duration, "HEADRACE_STOP_TIMEOUT"),
+        processes=value_of(variables, flag, "HEADRACE_PROCESSES"),
     )
+    for read in READERS:
+        found = found.over(read(variables))
+    return found
+
+
+def value_of(variables: Mapping[str, str], parse: Callable[[str], T], name: str) -> T | None:
+    """Return the value of a variable; None if it is not set; raise ValueError, which names it, if it is wrong."""
+    text = variables.get(name, "").strip()
+    try:
+        return parse(text) if text else None
+    except ValueError as error:
+        raise ValueError(f"{name}={text}: {error}") from None
 
 
 def parse_scheduler(text: str) -> tuple[str, int | None]:
@@ -198,43 +166,17 @@ _LONGEST = 100 * 365 * 86_400_000  # milliseconds; the operating system cannot w
 
 def parse_count(text: str) -> int:
     """Return a whole number of at least 1."""
-    # Few digits: Python refuses to read very long numbers, in words of its own.
-    if re.fullmatch(r"\s*[0-9]+\s*", text) and len(text.strip()) > 18:
-        raise ValueError("must be a whole number of at least 1 and at most 18 digits")
-    return _whole(text, 1, None, "must be a whole number of at least 1")
+    return _whole(text, 10**18 - 1, "must be a whole number of at least 1 and at most 18 digits")
 
 
 def parse_workers(text: str) -> int:
     """Return a number of worker threads."""
-    return _whole(text, 1, MOST_WORKERS, f"must be a whole number from 1 to {MOST_WORKERS}")
+    return _whole(text, MOST_WORKERS, f"must be a whole number from 1 to {MOST_WORKERS}")
 
 
-def _whole(
-    text: str, least: int | None, most: int | None, rule: str, form: str = r"\s*[0-9]{1,18}\s*"
-) -> int:
-    """Return a whole number; raise ValueError with the rule for anything else."""
-    number = int(text) if re.fullmatch(form, text) else None
-    if number is None or (least is not None and number < least) or (most is not None and number > most):
-        raise ValueError(rule)
-    return number
-
-
-def _parse_their_scheduler(text: str) -> tuple[str, int | None]:
-    kind = _SCHEDULERS.get(text.lower())
-    if kind is None:
-        raise ValueError("must be greedy, multithread or eventbased")
-    return kind, None
-
-
-def _parse_milliseconds(text: str) -> int:
-    return _whole(text, None, None, "must be a whole number of milliseconds", r"[-+]?[0-9]+")
-
-
-def _parse_period(text: str) -> float:
-    try:
-        period = float(text)
-    except ValueError:
-        period = math.nan
-    if not period >= 0 or math.isinf(period):
-        raise ValueError("must be a number of milliseconds of 0 or more")
-    return period
+def _whole(text: str, most: int, rule: str) -> int:
+    """Return a whole number from 1 on; raise ValueError with the rule for anything else."""
+    # Few digits: Python refuses to read very long numbers, in words of its own.
+    if re.fullmatch(r"\s*[0-9]{1,18}\s*", text) and 1 <= int(text) <= most:
+        return int(text)
+    raise ValueError(rule)

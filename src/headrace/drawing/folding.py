@@ -58,6 +58,13 @@ def members_of(box: Any) -> list[Operator]:
     return [operator for operator in box.graph if operator.name.startswith(box._headrace.prefix)]
 
 
+def shown_outputs(box: Any) -> list[str]:
+    """Return the outputs that are drawn: of a function, which may return nothing, those that flows lead from."""
+    outputs = list(box._headrace.spec.every_output)
+    used = {flow.output for flow in box._headrace.outgoing} if box.is_function else outputs
+    return [name for name in outputs if name in used]
+
+
 def _outermost(graph: Graph, operator: Operator) -> Subgraph | None:
     """Return the outermost subgraph that an operator is in; `Graph.subgraphs` has the outer ones first."""
     inside = (

@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from headrace._runtime import slice_of
 from headrace.core.graph import queues_of
-from headrace.drawing.folding import members_of
+from headrace.drawing.folding import members_of, shown_outputs
 from headrace.drawing.layout import lay_out, number_operators, place
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def _add_box(root: Element, operator: Operator, rect: _Rect, share: str, colour:
         _add(group, "rect", **shape, style=f"fill:{colour};fill-opacity:.16;stroke:{colour}")
     _add(group, "text", operator.name, class_="name", text_anchor="middle", x=middle, y=top + 17)
     _add(group, "text", kind, class_="muted", text_anchor="middle", x=middle, y=top + 31)
-    inputs, outputs = list(operator._headrace.spec.every_input), _outputs(operator)
+    inputs, outputs = list(operator._headrace.spec.every_input), shown_outputs(operator)
     if inputs or outputs:
         rule = f"M{left + 1:.1f} {top + _HEAD - 2:.1f}h{right - left - 2:.1f}"
         _add(group, "path", class_="rule", d=rule, stroke_width=1)
@@ -214,17 +214,13 @@ def _add_box(root: Element, operator: Operator, rect: _Rect, share: str, colour:
 def _size(operator: Operator, kind: str) -> tuple[float, float]:
     """Return the width and the height of the box of an operator, with `kind` below its name."""
     inputs = [f"{name} {queue_label(operator, name)}" for name in operator._headrace.spec.every_input]
-    outputs = _outputs(operator)
+    outputs = shown_outputs(operator)
     rows = max(len(inputs), len(outputs))
     pairs = itertools.zip_longest(inputs, outputs, fillvalue="")
     ports = [sum(_width(text, _SMALL) for text in pair) + 2 * _PAD for pair in pairs]
     name = _width(operator.name, _EM) * 1.06  # bold is wider
     width = max(name, _width(kind, _SMALL), *ports, 60.0) + 2 * _PAD
     return width, _HEAD + rows * _LINE + (_PAD / 2 if rows else 0)
-
-
-def _outputs(operator: Operator) -> list[str]:
-    return [] if operator._headrace.never_emits else list(operator._headrace.spec.every_output)
 
 
 def slices_of(graph: Graph) -> dict[str, str]:

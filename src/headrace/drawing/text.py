@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime import StreamLayout, captured_operators
 from headrace.core.errors import choices
-from headrace.drawing.folding import fold, members_of
+from headrace.drawing.folding import fold, members_of, shown_outputs
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph
@@ -53,11 +53,10 @@ def _text(graph: Graph, segments: Sequence[Segment], streams: Mapping[str, str])
     lines = []
     for operator in graph:
         lines.append(f"{operator.name} ({type(operator).__name__})")
-        for name in operator._headrace.spec.every_output:
+        for name in shown_outputs(operator):
             targets = [flow for flow in graph.flows if (flow.source, flow.output) == (operator, name)]
-            if not targets and not operator._headrace.never_emits:
-                lines.append(f"  {name} -> (nothing)")
-            lines.extend(f"  {name} -> {flow.target.name}.{flow.input}" for flow in targets)
+            lines += [f"  {name} -> {flow.target.name}.{flow.input}" for flow in targets]
+            lines += [] if targets else [f"  {name} -> (nothing)"]
     for segment in segments:
         names = ", ".join(operator.name for operator in segment.operators)
         lines.append(f"segment {segment.label}: {names}" + (f" ({segment.reason})" if segment.reason else ""))

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.gpu.backend import DEVICE_NAMES as _DEVICE_NAMES
 from headrace.gpu.backend import active as _active
 from headrace.gpu.backend import backend as backend  # not lazily: there is a module of that name
-from headrace.gpu.device_names import DEVICE_NAMES as _DEVICE_NAMES
 from headrace.lazy import lazy_package
 
 _import, __dir__, __all__ = lazy_package(__name__, __file__)

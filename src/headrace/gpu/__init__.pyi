@@ -1,6 +1,3 @@
-from headrace.gpu.ambient import current_stream as current_stream
-from headrace.gpu.ambient import use_stream as use_stream
-from headrace.gpu.array_module import arrays as arrays
 from headrace.gpu.backend import Backend as Backend
 from headrace.gpu.backend import DeviceUnavailable as DeviceUnavailable
 from headrace.gpu.backend import backend as backend
@@ -10,7 +7,10 @@ from headrace.gpu.callbacks import when_done as when_done
 from headrace.gpu.capture import is_capturing as is_capturing
 from headrace.gpu.capture import record_external as record_external
 from headrace.gpu.capture import wait_external as wait_external
-from headrace.gpu.current_device import on_device as on_device
+from headrace.gpu.current import arrays as arrays
+from headrace.gpu.current import current_stream as current_stream
+from headrace.gpu.current import on_device as on_device
+from headrace.gpu.current import use_stream as use_stream
 from headrace.gpu.kernels import kernel as kernel
 from headrace.gpu.partitions import Partition as Partition
 from headrace.gpu.partitions import PartitionError as PartitionError

@@ -1,7 +1,7 @@
 """The seam between headrace and a device: what a backend provides, and which one a process uses.
 
-A backend is one kind of device behind cuda.core's names: `headrace.gpu.cuda`, `headrace.gpu.sim`,
-`headrace.gpu.none`, or one that a program registers (:func:`register_device`; CONTRIBUTING has a page about it).
+A backend is one kind of device behind cuda.core's names: `headrace.gpu.cuda`, `headrace.gpu.sim`, none
+(:class:`NoBackend`), or one that a program registers (:func:`register_device`; CONTRIBUTING has a page about it).
 Everything else calls the methods of :class:`Backend` and never asks which backend it is: a test checks that.
 
 ``HEADRACE_DEVICE`` chooses by name: ``cuda``, ``sim``, ``none``, a registered name, or ``auto`` (the default),
@@ -26,6 +26,11 @@ from importlib import import_module
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from headrace.gpu import array_libraries
+from headrace.lazy import stub_names
+
+# The names of cuda.core that headrace.gpu provides, whichever kind of device a process uses. The stub lists them,
+# with the simulated classes. It is read, because no device may be imported before one is used.
+DEVICE_NAMES = frozenset(stub_names(os.path.join(os.path.dirname(__file__), "sim", "cuda_core.pyi")))
 
 # Objects of cuda.core, or of another device. Naming their classes here would make a circle of all backends.
 Device: TypeAlias = Any
@@ -85,7 +90,7 @@ class DeviceClock(Protocol):
 
 
 class RecordedAddresses(Protocol):
-    """The addresses of copies in a recorded graph: see `headrace.gpu.capture.RecordedAddresses`."""
+    """The addresses of copies in a recorded graph: the device's part of `headrace.gpu.executables.AddressTable`."""
 
     number: int
 
@@ -135,7 +140,7 @@ class Backend(Protocol):
 
     @property
     def names(self) -> Any:
-        """The module with its Device, Stream, Event and the other names of :mod:`headrace.gpu.device_names`."""
+        """The module with its Device, Stream, Event and the other names of `DEVICE_NAMES`."""
         raise self.lacks("devices")
 
     @property
@@ -288,6 +293,20 @@ def do_nothing() -> None:
     """Restore nothing."""
 
 
+class NoBackend(Backend):
+    """No device: programs that work on the host alone, and tests of what they do without a device."""
+
+    name = "none"
+    description = "no device"
+    has_devices = False
+
+    def lacks(self, what: str) -> Exception:
+        """Return the error for everything: there is no device."""
+        return DeviceUnavailable(
+            "this program needs a device, but HEADRACE_DEVICE=none disables devices; set it to cuda, sim or auto"
+        )
+
+
 def _built_in(module: str, name: str) -> Backend:
     made: Backend = getattr(import_module(module), name)()
     return made
@@ -296,7 +315,7 @@ def _built_in(module: str, name: str) -> Backend:
 _factories: dict[str, Callable[[], Backend]] = {
     "cuda": partial(_built_in, "headrace.gpu.cuda.backend", "CudaBackend"),
     "sim": partial(_built_in, "headrace.gpu.sim.backend", "SimBackend"),
-    "none": partial(_built_in, "headrace.gpu.none", "NoBackend"),
+    "none": NoBackend,
 }
 _backends: dict[str, Backend] = {}
 _choosing = threading.RLock()

@@ -1,18 +1,17 @@
-"""Functions that a stream calls: when it has reached a point, or between two pieces of its work."""
+"""Functions that a stream calls, when it reached a point or between two pieces of its work; and their errors."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
 
-from headrace.gpu.backend import Callback, backend_of
+from headrace.gpu.backend import Callback, Event, backend_of
 from headrace.gpu.stream_handle import SupportsStream, handle_of
 
-if TYPE_CHECKING:
-    from headrace.gpu import sim
 
-
-def when_done(stream: SupportsStream, callback: Callback, *, event: sim.Event | None = None) -> None:
+def when_done(stream: SupportsStream, callback: Callback, *, event: Event | None = None) -> None:
     """Call a function on one of headrace's threads soon after a stream has reached a point.
 
     Parameters
@@ -53,3 +52,22 @@ def launch_host(stream: SupportsStream, function: Callable[[], object]) -> None:
     if backend.is_capturing(stream):
         raise RuntimeError(f"{stream!r} is capturing, and a function of the host cannot be recorded")
     backend.launch_host(stream, function)
+
+
+def report_uncaught(error: BaseException) -> None:
+    """Report an error through ``threading.excepthook``, as if it had ended the current thread."""
+    args = (type(error), error, error.__traceback__, threading.current_thread())
+    threading.excepthook(threading.ExceptHookArgs(args))
+
+
+def report_ignored(error: BaseException, function: Callable[[], object]) -> None:
+    """Report an error of a host function through ``sys.unraisablehook``."""
+    # The attributes that the hook reads; Python code cannot create sys.UnraisableHookArgs.
+    args = SimpleNamespace(
+        exc_type=type(error),
+        exc_value=error,
+        exc_traceback=error.__traceback__,
+        err_msg="Exception ignored in a host function",
+        object=function,
+    )
+    sys.unraisablehook(args)

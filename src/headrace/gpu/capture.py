@@ -135,7 +135,7 @@ class RecordedCopy:
     __slots__ = ()
 
     def __init__(self, stream: SupportsStream, target: int, source: int, size: int) -> None:
-        _check_copy(stream, size)
+        check_copy(stream, size)
         backend_of(stream).record_copy(stream, target, source, size)
 
     @staticmethod
@@ -144,52 +144,8 @@ class RecordedCopy:
         backend_of(device).prepare_copies(device)
 
 
-class RecordedAddresses:
-    """The addresses of copies in a recorded graph, other ones for each launch.
-
-    Parameters
-    ----------
-    stream : Stream or StreamHandle
-        A stream of the device, which does not capture.
-
-    Attributes
-    ----------
-    count : int
-        The number of copies.
-    rows
-        The backend's part; its ``number`` is that of the launches so far, which whoever launches counts.
-    """
-
-    __slots__ = ("count", "rows")
-
-    def __init__(self, stream: SupportsStream) -> None:
-        self.rows = backend_of(stream).record_addresses(stream)
-        self.count = 0
-
-    def begin(self, stream: SupportsStream) -> None:
-        """Record the node that takes the addresses of its launch; all copies come after it."""
-        self.rows.begin(stream)
-
-    def copy(self, stream: SupportsStream, inside: int, size: int, *, enters: bool) -> None:
-        """Record a copy between a fixed address and one outside: from there if it enters the graph."""
-        _check_copy(stream, size)
-        self.rows.copy(stream, self.count, inside, size, enters)
-        self.count += 1
-
-    def open(self, rows: int, stream: SupportsStream) -> Any:
-        """Return the memory for the addresses of that many launches, when all copies are recorded.
-
-        A row of it has a word of eight bytes for each copy. Row ``number`` modulo their number is that of the next
-        launch, on this stream.
-        """
-        return self.rows.open(self.count, rows, stream)
-
-    def close(self) -> None:
-        """Free the memory; the device has finished."""
-        self.rows.close()
-
-
-def _check_copy(stream: SupportsStream, size: int) -> None:
+def check_copy(stream: SupportsStream, size: int) -> None:
+    """Raise an error if a copy of that size cannot be recorded on a stream."""
     if size < 1:
         raise ValueError(f"a recorded copy has at least one byte, got {size}")
     if not is_capturing(stream):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import gpu
-from headrace.gpu.capture import RecordedAddresses, instantiate_with_records
+from headrace.gpu.capture import check_copy, instantiate_with_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,14 +25,12 @@ _HALF: Final = 128
 
 
 class AddressTable:
-    """The addresses of the launches that the device may not have begun yet.
+    """The addresses of the copies of a graph, for the launches that the device may not have begun yet.
 
     Parameters
     ----------
-    addresses
-        What recorded the copies at the boundary of a graph.
     stream
-        The stream of the launches.
+        The stream of the launches, which does not capture.
 
     Attributes
     ----------
@@ -44,13 +42,31 @@ class AddressTable:
 
     __slots__ = ("_passed", "rows", "size", "words")
 
-    def __init__(self, addresses: RecordedAddresses, stream: gpu.StreamHandle) -> None:
-        self.rows: Any = addresses.rows
-        memory = addresses.open(_ROWS, stream)
-        self.size = addresses.count
-        self.words = memory.cast("Q") if self.size else memory
+    def __init__(self, stream: gpu.StreamHandle) -> None:
+        self.rows: Any = stream.backend.record_addresses(stream)
+        self.size = 0
+        self.words: Any = None
         # For each half, an event after the launches that took its rows.
         self._passed: list[Any] = []
+
+    def begin(self, stream: gpu.StreamHandle) -> None:
+        """Record the node that takes the addresses of its launch; all copies come after it."""
+        self.rows.begin(stream)
+
+    def copy(self, stream: gpu.StreamHandle, inside: int, size: int, *, enters: bool) -> None:
+        """Record a copy between a fixed address and one outside: from there if it enters the graph."""
+        check_copy(stream, size)
+        self.rows.copy(stream, self.size, inside, size, enters)
+        self.size += 1
+
+    def open(self, stream: gpu.StreamHandle) -> None:
+        """Make the table, when all copies are recorded."""
+        memory = self.rows.open(self.size, _ROWS, stream)
+        self.words = memory.cast("Q") if self.size else memory
+
+    def close(self) -> None:
+        """Free the memory; the device has finished."""
+        self.rows.close()
 
     def turn(self, number: int, stream: gpu.StreamHandle) -> None:
         """Begin with a half, as soon as the device has taken all earlier rows there."""
@@ -72,7 +88,7 @@ class Executables:
     definition
         The recorded graph.
     table
-        Takes the addresses.
+        Takes the addresses; it is open.
     executable
         An executable of the graph beside another one, which closes the table; without it, one is made.
     """
@@ -106,4 +122,4 @@ class Executables:
         """Close the executable, and the table with the first one; the device has finished."""
         self._executable.close()
         if self._is_first:
-            self._table.rows.close()
+            self._table.close()

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from headrace.gpu.backend import backend_of
-from headrace.gpu.declared_kernels import P, declared
 
 if TYPE_CHECKING:
-    from headrace.gpu.sim.device import Device
+    from typing_extensions import ParamSpec
+
+    from headrace.gpu.sim.device import Device  # which type checkers see for every device
     from headrace.gpu.sim.kernel import Kernel
+
+    P = ParamSpec("P", default=...)
+    """The parameters of a kernel. A kernel without known parameters accepts any arguments."""
+else:
+    from typing import ParamSpec
+
+    P = ParamSpec("P")  # before Python 3.13 it has no default
+
+declared: weakref.WeakValueDictionary[tuple[str, str], Any] = weakref.WeakValueDictionary()
+"""The kernels (:class:`headrace.gpu.kernel`) that are still referenced, by their source and name."""
 
 
 class kernel(Generic[P]):

@@ -34,14 +34,12 @@ from headrace.observe.figures.statistics import SegmentStatistics as SegmentStat
 from headrace.observe.figures.statistics import SliceStatistics as SliceStatistics
 from headrace.observe.figures.statistics import Statistics as Statistics
 from headrace.observe.figures.statistics import WorkersStatistics as WorkersStatistics
-from headrace.observe.loggers.console_loggers import AsyncConsoleLogger as AsyncConsoleLogger
-from headrace.observe.loggers.console_loggers import BasicConsoleLogger as BasicConsoleLogger
+from headrace.observe.loggers.console import ConsoleLogger as ConsoleLogger
+from headrace.observe.loggers.console import SimpleTextSerializer as SimpleTextSerializer
 from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource as AsyncDataLoggerResource
 from headrace.observe.loggers.data_loggers import AsyncQueuePolicy as AsyncQueuePolicy
 from headrace.observe.loggers.data_loggers import DataLogger as DataLogger
-from headrace.observe.loggers.data_loggers import DataLoggerQueueType as DataLoggerQueueType
 from headrace.observe.loggers.data_loggers import DataLoggerResource as DataLoggerResource
-from headrace.observe.loggers.text_serializer import SimpleTextSerializer as SimpleTextSerializer
 from headrace.observe.recordings.carriers import Carrier as Carrier
 from headrace.observe.recordings.carriers import MessageSource as MessageSource
 from headrace.observe.recordings.carriers import RecordedMessage as RecordedMessage

@@ -80,25 +80,23 @@ def replay_from_environment() -> Replay | None:
 
 
 def _ports(variable: str) -> list[str] | None:
-    from headrace.observe.recordings.ports import parse_patterns
+    from headrace.observe.recordings.carriers import parse_patterns
 
     text = os.environ.get(variable)
     return parse_patterns(text) if text else None
 
 
 def _print_ports() -> Watcher:
-    from headrace.observe.loggers.console_loggers import PortPrinter
+    from headrace.observe.loggers.console import PortPrinter
     from headrace.observe.loggers.data_loggers import DataLogging
 
     return DataLogging([PortPrinter(_ports("HEADRACE_LOG") or [])])
 
 
 def _recorder() -> Watcher:
-    from headrace.core.run_files import numbered
     from headrace.observe.recordings.port_recorder import PortRecorder
 
-    path = os.environ["HEADRACE_RECORD"]
-    return PortRecorder(numbered(Path(path), next(_runs[path])), _ports("HEADRACE_RECORD_PORTS"))
+    return PortRecorder(_file_of_run(os.environ["HEADRACE_RECORD"]), _ports("HEADRACE_RECORD_PORTS"))
 
 
 def _dashboard() -> Watcher | None:
@@ -160,7 +158,7 @@ def _made_token() -> str:
 
 def _file_of_run(filename: str) -> Path:
     """Return the file of the next run: later ones have a number in their names."""
-    from headrace.observe.traces.trace_writer import numbered
+    from headrace.core.run_files import numbered
 
     return numbered(Path(filename), next(_runs[filename]))
 
@@ -172,25 +170,23 @@ def _report() -> Watcher | None:
         if not is_set("HEADRACE_TRACK" if target else "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"):
             return None
         target = "" if target else os.environ.get("HOLOSCAN_GXF_JOB_STATISTICS_PATH", "")
-    from headrace.observe.figures.statistics_watcher import StatisticsWatcher
+    from headrace.observe.figures.run_figures import ShowsFigures
 
     path = _file_of_run(target) if target else None
 
-    class Report(StatisticsWatcher):
+    class Report(ShowsFigures):
         """Reports the statistics of a run at its end."""
 
         wants_kernels = is_set("HEADRACE_TRACK_KERNELS")
         spans_parts = True
 
         def begin(self, run: RunInfo) -> None:
-            super().begin(run)
             if path is not None:
                 # What cannot be written is an error now, not after the run.
                 path.open("a").close()
                 self._text(path.suffix)
 
         def end(self, outcome: Outcome | None) -> None:
-            super().end(outcome)
             if path is None:
                 print(self.snapshot(), file=sys.stderr)
             else:

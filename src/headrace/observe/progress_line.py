@@ -89,20 +89,14 @@ def _line_of(fragment: Composition) -> Iterator[None]:
 
 def _latency(fragment: Composition) -> float | None:
     """Return the mean latency of the slowest path so far in seconds, if the run is tracked."""
-    from headrace.observe.figures.statistics_watcher import StatisticsWatcher
+    from headrace.observe.figures.run_figures import ShowsFigures
 
     watchers = getattr(getattr(fragment._headrace.engine, "observer", None), "watchers", ())
-    tracked = next(
-        (
-            watcher
-            for watcher in (*watchers, *fragment._headrace.watchers_elsewhere())
-            if isinstance(watcher, StatisticsWatcher)
-        ),
-        None,
-    )
-    if tracked is None:
+    watchers = (*watchers, *fragment._headrace.watchers_elsewhere())
+    shown = [each for each in watchers if isinstance(each, ShowsFigures) and each.wants_statistics]
+    if not shown:
         return None
-    return max((path.latency.mean / 1e9 for path in tracked.snapshot().paths), default=None)
+    return max((path.latency.mean / 1e9 for path in shown[0].snapshot().paths), default=None)
 
 
 class ProgressLine:

@@ -1,6 +1,6 @@
 """MetricsServer: figures for Prometheus, and whether a program is healthy and ready, on one port.
 
-The figures are those of the tracker (`figures/statistics_watcher`), in the form of `figures/prometheus`. Counters
+The figures are those of the tracker (`figures/run_figures`), in the form of `figures/prometheus`. Counters
 and histograms count from the start of the run, because Prometheus makes windows of them (``rate(...[5m])``).
 Shares, such as how busy an operator is, are of the last seconds: a share of months would not tell what happens now.
 
@@ -23,11 +23,10 @@ from headrace.core.outcome import EndedBy
 from headrace.core.progress import stuck_operators
 from headrace.lazy import import_or_explain
 from headrace.observe.figures.prometheus import StatisticsCollector
-from headrace.observe.figures.statistics_watcher import StatisticsWatcher
+from headrace.observe.figures.run_figures import ShowsFigures
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
-    from headrace.observe.events.records import Computes, RunInfo
     from headrace.observe.figures.statistics import Statistics
 
 WINDOW = 15_000_000_000  # nanoseconds of shares: that between two scrapes of Prometheus, unless it is set
@@ -58,7 +57,7 @@ class MetricsServer:
         library = import_or_explain("prometheus_client", "view", "to show figures to Prometheus")
         self._registry = library.CollectorRegistry()
         self._registry.register(
-            StatisticsCollector(lambda: [each.figures() for each in list(self._served.values())])
+            StatisticsCollector(lambda: [each.served() for each in list(self._served.values())])
         )
         library.ProcessCollector(registry=self._registry)  # its memory, its CPU time, its open files
         self._text: Callable[[Any], bytes] = library.generate_latest
@@ -134,45 +133,29 @@ class MetricsServer:
         return {watcher.label: watcher.describe() for watcher in list(self._served.values())}
 
 
-class _ServedRuns(StatisticsWatcher):
+class _ServedRuns(ShowsFigures):
     """The runs of one fragment, under a name of its own: their figures, and what they are doing."""
 
     spans_parts = True
 
+    window = WINDOW
+
     def __init__(self, fragment: Composition, label: str) -> None:
         self._fragment = fragment
         self.label = label
-        self._recent = StatisticsWatcher(WINDOW)
-        super().__init__()
-
-    # What the run shows.
-
-    def begin(self, run: RunInfo) -> None:
-        """Begin anew."""
-        self._recent.begin(run)
-        super().begin(run)
-
-    def changed(self, run: RunInfo) -> None:
-        """Make room for the figures of new operators."""
-        self._recent.changed(run)
-        super().changed(run)
-
-    def computed(self, computes: Computes) -> None:
-        """Add computes."""
-        super().computed(computes)
-        self._recent.computed(computes)
 
     # What is served.
 
-    def figures(self) -> Statistics:
+    def served(self) -> Statistics:
         """Return the figures of the run, with the shares of its last seconds."""
         total = self.snapshot()
-        recent = self._recent.snapshot(self.observation.known_until if self.observation is not None else 0)
+        known = self.observation.known_until if self.observation is not None else 0
+        recent = self.figures.snapshot(WINDOW, known)
         return replace(
             total,
             application=self.label,
             operators=tuple(
-                replace(each, busy=now.busy, gpu_busy=now.gpu_busy)
+                replace(each, busy=now.busy, gpu_busy=now.gpu_busy, waiting=now.waiting)
                 for each, now in zip(total.operators, recent.operators, strict=False)
             ),
             queues=_with_shares(total.queues, recent.queues),

@@ -23,14 +23,12 @@ from headrace.operators.messages import place_of, tensors_of
 from headrace.operators.tensor_operator import TensorOperator
 from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.tensor.copies import HostMemory, copy_from_pinned
-from headrace.viewer import formats, keys
-from headrace.viewer.callbacks import Callbacks
-from headrace.viewer.canvas import Canvas
-from headrace.viewer.choice import chosen_outlets
+from headrace.viewer import callbacks, input_spec
+from headrace.viewer.callbacks import CALLBACKS, Callbacks
 from headrace.viewer.display import Display, Outlet, OutletError, Scene
-from headrace.viewer.events import CALLBACKS
-from headrace.viewer.input_spec import InputSpec, input_specs
+from headrace.viewer.input_spec import ColorSpace, InputSpec, input_specs
 from headrace.viewer.layers import LayerError, guess, match, refuse_3d
+from headrace.viewer.outlets import PngOutlet, RerunOutlet, VideoOutlet, chosen_outlets
 from headrace.viewer.renderer import Renderer, color_table
 
 if TYPE_CHECKING:
@@ -132,17 +130,17 @@ class HolovizOp(TensorOperator):
     parallel = True  # it may draw the picture, and wait for the device for that
 
     InputSpec: ClassVar[TypeAlias] = InputSpec
-    InputType: ClassVar[TypeAlias] = formats.InputType
-    ImageFormat: ClassVar[TypeAlias] = formats.ImageFormat
-    YuvModelConversion: ClassVar[TypeAlias] = formats.YuvModelConversion
-    YuvRange: ClassVar[TypeAlias] = formats.YuvRange
-    ChromaLocation: ClassVar[TypeAlias] = formats.ChromaLocation
-    DepthMapRenderMode: ClassVar[TypeAlias] = formats.DepthMapRenderMode
-    ColorSpace: ClassVar[TypeAlias] = formats.ColorSpace
-    Key: ClassVar[TypeAlias] = keys.Key
-    KeyAndButtonAction: ClassVar[TypeAlias] = keys.KeyAndButtonAction
-    KeyModifiers: ClassVar[TypeAlias] = keys.KeyModifiers
-    MouseButton: ClassVar[TypeAlias] = keys.MouseButton
+    InputType: ClassVar[TypeAlias] = input_spec.InputType
+    ImageFormat: ClassVar[TypeAlias] = input_spec.ImageFormat
+    YuvModelConversion: ClassVar[TypeAlias] = input_spec.YuvModelConversion
+    YuvRange: ClassVar[TypeAlias] = input_spec.YuvRange
+    ChromaLocation: ClassVar[TypeAlias] = input_spec.ChromaLocation
+    DepthMapRenderMode: ClassVar[TypeAlias] = input_spec.DepthMapRenderMode
+    ColorSpace: ClassVar[TypeAlias] = ColorSpace
+    Key: ClassVar[TypeAlias] = callbacks.Key
+    KeyAndButtonAction: ClassVar[TypeAlias] = callbacks.KeyAndButtonAction
+    KeyModifiers: ClassVar[TypeAlias] = callbacks.KeyModifiers
+    MouseButton: ClassVar[TypeAlias] = callbacks.MouseButton
 
     if TYPE_CHECKING:  # no parameter
         window_close_condition: InitVar[BooleanCondition | None] = argument(default=None)
@@ -171,8 +169,8 @@ class HolovizOp(TensorOperator):
     outlets: str = ""
     framebuffer_srgb: bool = False
     vsync: bool = False
-    display_color_space: formats.ColorSpace | str = parameter(
-        default=formats.ColorSpace.AUTO, check=lambda given: _check_color_space(given)
+    display_color_space: ColorSpace | str = parameter(
+        default=ColorSpace.AUTO, check=lambda given: _check_color_space(given)
     )
     enable_render_buffer_input: bool = False
     enable_render_buffer_output: bool = False
@@ -343,12 +341,8 @@ class HolovizOp(TensorOperator):
                 _log.warning("viewer %r shows nothing: %s", self.name, error)
                 return None
         if _is_rerun(name):
-            from headrace.viewer.rerun_outlet import RerunOutlet
-
             target = {"rerun": "window", "rerun-web": "web"}.get(name) or str(path_of_start(name, self))
             return RerunOutlet(self.window_title, target)
-        from headrace.viewer.outlets import PngOutlet, VideoOutlet
-
         if name.lower().endswith(".png"):
             return PngOutlet(name)
         return VideoOutlet(str(path_of_start(name, self)), self.framerate)
@@ -375,7 +369,7 @@ class HolovizOp(TensorOperator):
                 "shown": self.frames_shown,
                 "dropped": self.frames_dropped,
             },
-            draw=lambda scene, specs: self._renderer.draw(specs, scene.arrays).pixels,
+            draw=lambda scene, specs: self._renderer.draw(specs, scene.arrays),
             on_switch=lambda: None if self._display is None else self._display.show_again(),
         )
         self.url = page.url
@@ -460,13 +454,12 @@ class HolovizOp(TensorOperator):
                 stream = op_input.receive_cuda_stream(_BUFFER_INPUT)
         else:
             buffer = Workplace(self.name, self.allocator, stream).empty(shape, dtype)
-        scene.canvas = canvas = Canvas(self.width, self.height)
+        scene.pixels = pixels = np.empty(shape, dtype)
         scene.arrays = self._on_host(scene.arrays, stream)
         result = np.asarray(buffer) if stream is None else self._memory.array(shape, dtype)
 
         def draw() -> None:
-            self._renderer.draw(scene.specs, scene.arrays, canvas)
-            result[...] = canvas.pixels
+            result[...] = self._renderer.draw(scene.specs, scene.arrays, pixels)
             if self._display is not None:
                 self._display.hand_over(scene)
 
@@ -511,7 +504,7 @@ def _refuse_exclusive_display(value: bool) -> None:
 
 
 def _check_color_space(value: Any) -> None:
-    space = formats.member(formats.ColorSpace, value, "it")
+    space = input_spec.member(ColorSpace, value, "it")
     allowed = ("auto", "srgb_nonlinear", "pass_through")
     if space.value not in allowed:
         raise ValueError(f"it is one of HDR displays, and a page shows sRGB; use {', '.join(allowed)}")

@@ -46,6 +46,7 @@ from headrace.observe.events.records import (
     StreamInfo,
     WorkersInfo,
 )
+from headrace.observe.figures.run_figures import with_figures
 from headrace.parts.forwarding import PartGraph, Round, Unpickler
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class JoinedRun:
         watchers: Sequence[Watcher],
         gpus: Mapping[str, Sequence[int] | None],
     ) -> None:
-        self.watchers = list(watchers)
+        self.watchers = with_figures(watchers)
         self.run: RunInfo | None = None
         self.fragment = application
         self._graphs: dict[str, PartGraph] = {}

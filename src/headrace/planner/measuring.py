@@ -17,10 +17,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace import gpu
+from headrace.capture.groups import chains_of, why_not_in_group
 from headrace.core.condition import ticks_of
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Graph, is_source
-from headrace.core.groups import chains_of, why_not_in_group
 from headrace.observe import PortRecorder
 from headrace.planner.alone import KEPT, TIMES, Alone, KeptInputs, inputs_of
 from headrace.planner.measured import NOTHING, Curve, Measured, OperatorTimes, Times

@@ -24,15 +24,15 @@ from headrace.core.errors import AllocationError, choices
 from headrace.core.resource import Resource
 from headrace.core.values import size_text
 from headrace.gpu.allocation import Allocation, kept_allocations
-from headrace.gpu.ambient import current_stream
 from headrace.gpu.backend import active
+from headrace.gpu.current import current_stream
 from headrace.resources.block_store import EVERYTHING, BlockStore, Exhausted
 from headrace.resources.memory_block import StreamUse
 from headrace.resources.memory_sources import DeviceMemory, MemorySource, memory_left, memory_source
 from headrace.resources.memory_storage_type import MemoryStorageType, StorageType
 from headrace.tensor import Tensor, TensorError
-from headrace.tensor.allocated import element_of, tensor_of_allocation
 from headrace.tensor.description import compute_layout
+from headrace.tensor.types import element_of
 
 if TYPE_CHECKING:
     from headrace.conditions.memory_available import MemoryAvailableCondition
@@ -185,7 +185,8 @@ class Allocator(Resource):
         storage = request.storage
         allocation = self._allocate(request.size, storage, stream, operator)
         device = self._store(storage).open().device
-        return tensor_of_allocation(allocation, request.extents, request.element, device, request.strides)
+        described = (allocation.address, request.extents, request.strides, request.element, device, False)
+        return Tensor._at(described, allocation)
 
     def _request(self, shape: Any, dtype: Any, storage_type: StorageType | None, operator: str) -> _Request:
         """Return what a call of `allocate_tensor` asks for, and remember it."""

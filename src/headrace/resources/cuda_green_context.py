@@ -1,16 +1,211 @@
-"""CudaGreenContext: one partition of a CudaGreenContextPool."""
+"""CudaGreenContextPool: a device in partitions, for the streams of operators; CudaGreenContext: one of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from headrace._runtime import StreamSource
-from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
+from headrace import gpu
+from headrace._runtime import ManagedStream, StreamSource, create_event
+from headrace.core.errors import choices
+from headrace.gpu.backend import active
+from headrace.gpu.partitions import counts_by_name
 
 if TYPE_CHECKING:
     from headrace import gpu
     from headrace._runtime import ManagedStream
     from headrace.core.composition import Composition
+
+
+class CudaGreenContextPool(StreamSource):
+    """The SMs of a device, divided into partitions.
+
+    The device is divided from the start of the first run that uses the pool to the end of the last.
+
+    Parameters
+    ----------
+    fragment
+        The fragment it belongs to.
+    dev_id
+        The device.
+    flags
+        Accepted for compatibility; must be 0.
+    num_partitions
+        The number of partitions; not needed if `sms_per_partition` is given.
+    sms_per_partition
+        The number of SMs of each partition, as a sequence or by name: ``[16, 40]`` or ``{"control": 16, "vision":
+        40}``. Empty means equal shares. Counts that the device cannot provide exactly are rounded up. The remaining
+        SMs form a last partition, named ``leftover``.
+    default_context_index
+        The default partition, by position or by name; the last one unless set.
+    min_sm_size
+        The smallest number of SMs that may be requested for a partition.
+    """
+
+    divides = True
+
+    def __init__(
+        self,
+        fragment: Composition | None = None,
+        dev_id: int = 0,
+        flags: int = 0,
+        num_partitions: int = 0,
+        sms_per_partition: Sequence[int] | Mapping[str, int] = (),
+        default_context_index: int | str = -1,
+        min_sm_size: int = 2,
+        *,
+        name: str = "cuda_green_context_pool",
+    ) -> None:
+        super().__init__(fragment, name=name)
+        if dev_id < 0:
+            raise ValueError(f"{name!r}: dev_id must be the number of a device, 0 or more, not {dev_id}")
+        if flags:
+            raise ValueError(f"{name!r}: flags must be 0, not {flags}")
+        self._request = counts_by_name(sms_per_partition, "sms_per_partition", f"{name!r}: ")
+        self._has_names = isinstance(sms_per_partition, Mapping)
+        counts = self.sms_per_partition
+        if counts and num_partitions and num_partitions != len(counts):
+            raise ValueError(
+                f"{name!r}: num_partitions={num_partitions}, but sms_per_partition has {len(counts)}: {counts}"
+            )
+        if not counts and num_partitions < 1:
+            raise ValueError(f"{name!r} needs num_partitions or sms_per_partition")
+        self.dev_id = dev_id
+        self.num_partitions = num_partitions or len(counts)
+        self.default_context_index = default_context_index
+        self.min_sm_size = min_sm_size
+        for partition, count in self._request.items():
+            if count < min_sm_size:
+                raise gpu.PartitionError(
+                    f"{name!r}: partition {partition!r} requests {count} SMs, which is less than "
+                    f"min_sm_size={min_sm_size}"
+                )
+        self._partitions: gpu.Partitions | None = None
+
+    @property
+    def sms_per_partition(self) -> list[int]:
+        """The number of SMs requested for each partition; empty for equal shares."""
+        return list(self._request.values())
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the requested partitions, or their positions if they have no names."""
+        return list(self._request) or [str(position) for position in range(self.num_partitions)]
+
+    @property
+    def plan(self) -> gpu.Plan:
+        """The partitions that the device would provide; nothing is created on it."""
+        partitions = self._partitions
+        if partitions is not None:
+            return partitions.plan
+        device = self._device()
+        try:
+            return gpu.partition(device, self._counts(device), dry_run=True)
+        except gpu.PartitionError as error:
+            raise gpu.PartitionError(f"{self.name!r}: {error}") from None
+
+    @property
+    def sm_counts(self) -> list[int]:
+        """The number of SMs that each partition gets, the leftover last."""
+        return [share.sm_count for share in self.plan]
+
+    @property
+    def slice(self) -> gpu.Share:
+        """The default partition, with its SM count."""
+        return self.share()
+
+    def share(self, index: int | str | None = None) -> gpu.Share:
+        """Return the share of a partition, by position or by name, or of the default one."""
+        return self.plan[self._position(index, self.plan)]
+
+    def partition(self, index: int | str | None = None) -> gpu.Partition:
+        """Return a partition by position or by name, or the default one; a run must be using the pool."""
+        with self._lock:
+            if self._partitions is None:
+                raise RuntimeError(
+                    f"{self.name!r} divides device {self.dev_id} only while a run uses it, and no run uses it now; "
+                    "gpu.partition divides a device without a run"
+                )
+            return self._partitions[self._position(index, self._partitions.plan)]
+
+    def create_stream(self, priority: int, index: int | str | None = None) -> ManagedStream:
+        """Create a stream whose work runs on one partition only; the caller closes it."""
+        context = self.partition(index).context
+        with gpu.on_device(self.dev_id):  # creating a stream needs a current context
+            stream: Any = context.create_stream(gpu.StreamOptions(priority=priority))
+        return ManagedStream(stream, self.dev_id, partial(create_event, self.dev_id))
+
+    def check(self, index: int | str | None = None) -> None:
+        """Raise if the device cannot be divided like this, or has no such partition; create nothing on it."""
+        if not active().has_devices:
+            # Without a device it is unknown whether SMs remain, so allow the leftover.
+            self._position(index, [*self.names, "leftover"])
+        else:
+            self.share(index)
+
+    def joined_with(self, other: StreamSource) -> str:
+        """Return the arguments of a pool that has the partitions of both."""
+        assert isinstance(other, CudaGreenContextPool)
+        if not (self._request and other._request):
+            return f"num_partitions={self.num_partitions + other.num_partitions}"
+        both = {**self._request, **other._request}
+        if self._has_names and other._has_names and len(both) == len(self._request) + len(other._request):
+            return f"sms_per_partition={both}"
+        return f"sms_per_partition={self.sms_per_partition + other.sms_per_partition}"
+
+    def _open(self) -> None:
+        device = self._device()
+        self._partitions = gpu.partition(device, self._counts(device))
+
+    def _take(self) -> ManagedStream:
+        return self.create_stream(0)
+
+    def _close(self) -> None:
+        partitions, self._partitions = self._partitions, None
+        if partitions is not None:
+            partitions.close()
+
+    def _position(self, index: int | str | None, shares: gpu.Plan | Sequence[str]) -> int:
+        """Return the position of the selected partition, counted from 0."""
+        chosen = self.default_context_index if index is None else index
+        names = [share if isinstance(share, str) else share.name for share in shares]
+        if isinstance(chosen, str):
+            if chosen in names:
+                return names.index(chosen)
+            raise gpu.PartitionError(f"{self.name!r} has no partition {chosen!r}; it has {choices(names)}")
+        if not isinstance(chosen, int) or isinstance(chosen, bool):
+            raise TypeError(
+                f"{self.name!r}: a partition must be given by position or by name, not {chosen!r}"
+            )
+        count = len(names)
+        if -count <= chosen < count:
+            return chosen % count
+        sizes = [share.sm_count for share in shares if not isinstance(share, str)]
+        have = f"{count} partitions of {sizes} SMs" if sizes else f"at most {count} partitions"
+        raise gpu.PartitionError(f"{self.name!r} has {have}, so no index {chosen}; use 0 to {count - 1}")
+
+    def _device(self) -> Any:
+        count = len(gpu.Device.get_all_devices())
+        if self.dev_id >= count:
+            raise gpu.PartitionError(
+                f"{self.name!r} divides device {self.dev_id}, but there are {count} devices, numbered from 0"
+            )
+        return gpu.Device(self.dev_id)
+
+    def _counts(self, device: Any) -> Sequence[int] | Mapping[str, int]:
+        if self._request:
+            return self._request
+        sm = device.resources.sm
+        step = max(sm.coscheduled_alignment, sm.min_partition_size)
+        least = max(step, self.min_sm_size)
+        share = sm.sm_count // self.num_partitions // step * step
+        if share < least:
+            raise gpu.PartitionError(
+                f"{self.num_partitions} equal partitions of {sm.sm_count} SMs would have fewer than {least} SMs "
+                f"each; at most {sm.sm_count // (-(-least // step) * step)} are possible"
+            )
+        return [share] * self.num_partitions
 
 
 class CudaGreenContext(StreamSource):

@@ -11,8 +11,7 @@ from headrace._runtime import ManagedStream, StreamSource, create_event
 from headrace.core.errors import GraphError
 from headrace.core.values import whole_number
 from headrace.gpu.backend import active
-from headrace.resources.cuda_green_context import CudaGreenContext
-from headrace.resources.cuda_green_context_pool import CudaGreenContextPool
+from headrace.resources.cuda_green_context import CudaGreenContext, CudaGreenContextPool
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

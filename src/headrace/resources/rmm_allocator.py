@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu
 from headrace.core.values import Size
 from headrace.gpu.backend import active
-from headrace.resources.cuda_allocator import CudaAllocator
+from headrace.resources.allocators import CudaAllocator
 from headrace.resources.memory_sources import DeviceMemory, MemorySource
 from headrace.resources.memory_storage_type import MemoryStorageType
 from headrace.tensor import DLDevice, DLDeviceType

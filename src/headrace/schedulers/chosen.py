@@ -20,15 +20,16 @@ def chosen_scheduler(scheduler: Scheduler, options: RunOptions) -> Scheduler:
     The application's own scheduler is not changed. Both have the same clock.
     """
     changed = copy.copy(scheduler)
-    if options.scheduler == "greedy":
+    chosen, workers = options.scheduler or (None, None)
+    if chosen == "greedy":
         changed = GreedyScheduler(scheduler.fragment, clock=scheduler.clock, name=scheduler.name)
-    elif options.scheduler is not None:
-        kind = EventBasedScheduler if options.scheduler == "event" else MultiThreadScheduler
+    elif chosen is not None:
+        kind = EventBasedScheduler if chosen == "event" else MultiThreadScheduler
         # The default scheduler's own choice is not kept: it counts operators, and the program did not ask for it.
         own = scheduler if isinstance(scheduler, MultiThreadScheduler) else None
         changed = kind(
             scheduler.fragment,
-            worker_thread_number=options.workers or (_cores() if own is None else own.workers),
+            worker_thread_number=workers or (_cores() if own is None else own.workers),
             pin_cores=None if own is None else own.pin_cores,
             clock=scheduler.clock,
             name=scheduler.name,

@@ -17,15 +17,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace import gpu
-from headrace.gpu.ambient import current_stream
 from headrace.gpu.backend import active
+from headrace.gpu.current import current_stream
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor import capsule as capsules
 from headrace.tensor import interface as interfaces
+from headrace.tensor.capsule import MemoryExporter, exporter_of, request_capsule
 from headrace.tensor.description import Description
 from headrace.tensor.errors import TensorError, error_text, type_name
 from headrace.tensor.libraries import Library, library_of
-from headrace.tensor.memory_exporter import MemoryExporter, exporter_of, request_capsule
 from headrace.tensor.pending_work import PendingWork, StreamWork
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import (

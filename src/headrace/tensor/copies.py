@@ -25,10 +25,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
+from headrace.tensor.capsule import view_as_numpy
 from headrace.tensor.conversion import as_tensor
 from headrace.tensor.description import compute_layout, row_major
 from headrace.tensor.errors import TensorError
-from headrace.tensor.memory_exporter import view_as_numpy
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import CPU, DLDataType, DLDevice, DLDeviceType, element_from_name
 

@@ -1,4 +1,4 @@
-"""Arrays in device memory: their layout, and other arrays with the same layout.
+"""Arrays in device memory: their layout, other arrays with the same layout, and pools for captured work.
 
 A CUDA graph works on fixed addresses. So an array that enters a captured segment is copied to memory of the graph,
 and one that leaves is copied to new memory. This file describes both: an array *at* an address that is owned by
@@ -6,19 +6,26 @@ something else, and a *new* array of the same library and the same layout.
 
 An array is copied as it lies in memory, from its first byte to its last. So one with gaps keeps its gaps, and no
 kernel is needed.
+
+The memory of a temporary array is returned when the array is gone; from a library's usual pool it would be given to
+somebody else and overwritten by every launch. So each graph has pools of its own, which nobody else allocates from
+(:class:`PrivateMemory`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from headrace.gpu.allocation import Allocation, keeping_allocations
 from headrace.tensor.description import compute_layout
-from headrace.tensor.libraries import Library, library_of
+from headrace.tensor.libraries import Library, library_of, private_memories
 
 if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
+
 
 _MOST_SPARE, _SPARE_BYTES = 2, 1 << 20
 
@@ -273,3 +280,31 @@ def shared_memory(leaves: Sequence[Any]) -> tuple[tuple[int, int], ...]:
         for number in group:
             found[number] = (place if len(group) > 1 else -1, spans[number][0] - begin)
     return tuple(found)
+
+
+class PrivateMemory:
+    """The pools of one graph, one for each library in use; entered while its work is captured.
+
+    Parameters
+    ----------
+    device_id
+        The device.
+    runs_cuda
+        Whether CUDA's libraries work on that device.
+    """
+
+    def __init__(self, device_id: int, runs_cuda: bool) -> None:
+        self._allocations: list[Allocation] = []
+        self._pools = private_memories(device_id, runs_cuda)
+        self._open: list[ExitStack] = []
+
+    def __enter__(self) -> PrivateMemory:
+        with ExitStack() as stack:
+            stack.enter_context(keeping_allocations(self._allocations))
+            for use in self._pools:
+                stack.enter_context(use())
+            self._open.append(stack.pop_all())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.pop().close()

@@ -11,16 +11,16 @@ from headrace import gpu
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor import interface as interfaces
 from headrace.tensor.array_operators import ArrayOperators
-from headrace.tensor.description import Description
-from headrace.tensor.errors import TensorError, type_name
-from headrace.tensor.libraries import usual_module
-from headrace.tensor.memory_exporter import (
+from headrace.tensor.capsule import (
     exporter_of,
     make_read_only_capsule,
     request_capsule,
     request_copy,
     view_as_numpy,
 )
+from headrace.tensor.description import Description
+from headrace.tensor.errors import TensorError, type_name
+from headrace.tensor.libraries import usual_module
 from headrace.tensor.pending_work import PendingWork, stream_of
 from headrace.tensor.types import DLDataType, DLDevice
 

@@ -194,6 +194,19 @@ def element_from_dtype(dtype: np.dtype[Any]) -> DLDataType:
     return element_from_name(dtype.name) if is_of_ml_dtypes(dtype) else element_from_typestr(dtype.str)
 
 
+def element_of(dtype: Any) -> DLDataType:
+    """Return the element type that a dtype of NumPy or ml_dtypes, or the name of one, stands for."""
+    if isinstance(dtype, DLDataType):
+        return dtype
+    import numpy as np
+
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        return element_from_name(dtype if isinstance(dtype, str) else str(dtype))
+    return element_from_dtype(found)
+
+
 def is_of_ml_dtypes(dtype: np.dtype[Any]) -> bool:
     """Return whether a dtype is one that NumPy does not define itself."""
     return dtype.isbuiltin == 2

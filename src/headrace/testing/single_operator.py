@@ -27,8 +27,7 @@ from headrace.core.scheduler import Scheduler
 from headrace.core.spec import OperatorSpec
 from headrace.core.values import Duration, nanoseconds
 from headrace.gpu.backend import active
-from headrace.resources.machine_clock import machine_clock
-from headrace.resources.program_clocks import ManualClock
+from headrace.resources.clocks import ManualClock, machine_clock
 from headrace.schedulers.greedy import GreedyScheduler
 
 # A run with more steps than this, plus this many for each message, is considered endless.

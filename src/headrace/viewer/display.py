@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from headrace import waits
-from headrace.viewer.canvas import Canvas
 from headrace.viewer.input_spec import InputSpec
 from headrace.viewer.renderer import Renderer
 
@@ -39,7 +38,7 @@ class Scene:
 
     Attributes
     ----------
-    canvas
+    pixels
         The picture, where it has been drawn already.
     time
         When the frame was received, in seconds of the run's clock.
@@ -47,7 +46,7 @@ class Scene:
 
     specs: Sequence[InputSpec]
     arrays: Mapping[str, Any]
-    canvas: Canvas | None = None
+    pixels: np.ndarray | None = None
     time: float = 0.0
 
 
@@ -98,7 +97,7 @@ class Display:
         self._newest: Scene | None = None
         self._is_closing = self._is_outdated = False
         self._taken_at = -1e9
-        self._canvas = Canvas(renderer.width, renderer.height)
+        self._pixels: np.ndarray | None = None  # the memory of pictures
         self.received = 0
         """The number of frames handed over."""
         self.shown = 0
@@ -218,11 +217,11 @@ class Display:
                 waits.wait(self._changed, None if timeout is None else max(timeout, 1e-3))
 
     def _draw(self, scene: Scene) -> Picture:
-        canvas = scene.canvas
-        if canvas is None:
-            canvas = self._renderer.draw(scene.specs, scene.arrays, self._canvas)
+        pixels = scene.pixels
+        if pixels is None:
+            self._pixels = pixels = self._renderer.draw(scene.specs, scene.arrays, self._pixels)
         self.shown += 1
-        return Picture(self.received, canvas.pixels, scene)
+        return Picture(self.received, pixels, scene)
 
     def _show(self, picture: Picture, is_still: bool) -> None:
         for outlet in self._outlets:

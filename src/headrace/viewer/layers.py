@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.viewer.formats import ImageFormat, InputType
-from headrace.viewer.input_spec import InputSpec
+from headrace.viewer.input_spec import ImageFormat, InputSpec, InputType
 from headrace.viewer.pixels import PIXEL_FORMATS, detect_format, image_size
 
 

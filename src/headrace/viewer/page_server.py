@@ -10,8 +10,8 @@ import numpy as np
 
 from headrace._web.live_server import Client, LiveServer
 from headrace._web.messages import Fields, string, whole
+from headrace.viewer.callbacks import Calls, calls_of
 from headrace.viewer.display import Outlet, Picture, Scene
-from headrace.viewer.events import Calls, calls_of
 from headrace.viewer.input_spec import InputSpec
 from headrace.viewer.pictures import encode_jpeg, encode_png
 

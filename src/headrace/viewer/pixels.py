@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.video.yuv import planes, rgb_factors
-from headrace.viewer.formats import ChromaLocation, ImageFormat, YuvRange
-from headrace.viewer.input_spec import InputSpec
-from headrace.viewer.opencv import opencv
+from headrace.viewer.input_spec import ChromaLocation, ImageFormat, InputSpec, YuvRange
+from headrace.viewer.pictures import opencv
 
 
 class PixelFormat(NamedTuple):
@@ -196,9 +195,7 @@ def _to_bytes(image: np.ndarray, kind: str) -> np.ndarray:
     if kind == "float":
         with np.errstate(invalid="ignore"):
             scaled = np.nan_to_num(image.astype(np.float32), nan=0.0, posinf=1.0, neginf=0.0)
-        np.clip(scaled, 0, 1, out=scaled)
-        scaled *= 255
-        rounded: np.ndarray = np.rint(scaled, out=scaled).astype(np.uint8)
+        rounded: np.ndarray = np.rint(np.clip(scaled, 0, 1) * 255).astype(np.uint8)
         return rounded
     if dtype == np.uint8:
         return image
@@ -224,22 +221,19 @@ def _from_yuv(image: np.ndarray, spec: InputSpec, pixel_format: PixelFormat) -> 
     size = image_size(image.shape, image.dtype, pixel_format)
     assert not isinstance(size, str)
     rows, columns = size
-    luma, u, v = planes(image, pixel_format.layout, rows, columns)
+    luma, *chroma = planes(image, pixel_format.layout, rows, columns)
     most = np.iinfo(image.dtype).max
     unit = (most + 1) // 256
+    low, luma_range, chroma_range = 0, most, most
     if spec.yuv_range is YuvRange.ITU_NARROW:
-        low, luma_range, chroma_range = 16.0 * unit, 219.0 * unit, 224.0 * unit
-    else:
-        low, luma_range, chroma_range = 0.0, float(most), float(most)
-    middle = 128.0 * unit
-    y = (luma.astype(np.float32) - low) / luma_range
-    blue, red = ((_upsample(plane, rows, columns, spec) - middle) / chroma_range for plane in (u, v))
+        low, luma_range, chroma_range = 16 * unit, 219 * unit, 224 * unit
     v_in_red, u_in_green, v_in_green, u_in_blue = rgb_factors(spec.yuv_model_conversion.removeprefix("yuv_"))
-    rgb = np.empty((rows, columns, 3), np.float32)
-    rgb[..., 0] = y + v_in_red * red
-    rgb[..., 1] = y + u_in_green * blue + v_in_green * red
-    rgb[..., 2] = y + u_in_blue * blue
-    return _to_bytes(rgb, "float")
+    factors = np.array([[1, 0, v_in_red], [1, u_in_green, v_in_green], [1, u_in_blue, 0]])
+    factors /= [luma_range, chroma_range, chroma_range]
+    offsets = -factors @ [[low], [128 * unit], [128 * unit]]
+    cv2 = opencv()
+    whole = cv2.merge([luma.astype(np.float32), *(_upsample(plane, rows, columns, spec) for plane in chroma)])
+    return _to_bytes(cv2.transform(whole, np.hstack([factors, offsets])), "float")
 
 
 def _upsample(plane: np.ndarray, rows: int, columns: int, spec: InputSpec) -> Any:

@@ -4,25 +4,21 @@ It is the only thing that draws. The page in the browser, the buffers that the v
 all show its pictures, so that they agree by construction. Decided against: drawing shapes in the browser, which
 would be sharper on a large screen, and a second picture to keep equal to the first.
 
-Layers in 3D are not drawn here: Rerun shows them (`rerun_outlet`).
+Layers in 3D are not drawn here: Rerun shows them (`outlets`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from headrace.viewer.canvas import Box, Canvas
-from headrace.viewer.flat_shapes import draw_shapes
-from headrace.viewer.formats import InputType
-from headrace.viewer.input_spec import InputSpec, View, input_specs
+from headrace.viewer.input_spec import InputSpec, InputType, View, input_specs
 from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, guess, match, refuse_3d
-from headrace.viewer.opencv import opencv
+from headrace.viewer.pictures import clear, opencv, put
 from headrace.viewer.pixels import index_image, srgb_table, to_rgb
-from headrace.viewer.text import text_mask
+from headrace.viewer.shapes import draw_shapes, text_mask
 
 _OVAL_SEGMENTS = 64
 _DEFAULT_SIZE = 0.05
@@ -85,79 +81,65 @@ class Renderer:
             self.specs = guess(arrays, self.has_lut)
         specs = match(self.specs, arrays, self.has_lut)
         refuse_3d(specs)
-        return self.draw(specs, arrays).pixels
+        return self.draw(specs, arrays)
 
     def draw(
-        self, specs: Sequence[InputSpec], arrays: Mapping[str, Any], canvas: Canvas | None = None
-    ) -> Canvas:
-        """Draw the flat ones of layers, the lowest priority first, and return the canvas."""
-        if canvas is None:
-            canvas = Canvas(self.width, self.height)
-        canvas.clear()
+        self, specs: Sequence[InputSpec], arrays: Mapping[str, Any], pixels: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return a picture of the flat ones of layers, the lowest priority first, in `pixels` or in new memory."""
+        if pixels is None:
+            pixels = np.empty((self.height, self.width, 4), np.uint8)
+        clear(pixels)
         flat = [spec for spec in specs if spec.type not in THREE_D and spec.opacity]
         for spec in sorted(flat, key=lambda spec: spec.priority):
-            data = arrays[spec.tensor_name]
+            draw = self._draw_text if spec.type is InputType.TEXT else self._draw_shapes
+            draw = self._draw_image if spec.type in IMAGES else draw
             for view in spec.views or [View()]:
-                frame = _Frame(canvas, view)
-                if spec.type in IMAGES:
-                    self._draw_image(frame, spec, data)
-                elif spec.type is InputType.TEXT:
-                    self._draw_text(frame, spec, data)
-                else:
-                    self._draw_shapes(frame, spec, data)
-        return canvas
-
-    # Images.
+                frame = _Frame(pixels, view)
+                if frame.target.size:
+                    draw(frame, spec, arrays[spec.tensor_name])
+        return pixels
 
     def _draw_image(self, frame: _Frame, spec: InputSpec, data: np.ndarray) -> None:
-        # Only the visible part of a view that is far larger than the window is computed.
-        is_warped = frame.has_matrix or frame.columns > 4 * self.width or frame.rows > 4 * self.height
         alpha: np.ndarray | None
-        if spec.type is InputType.COLOR_LUT:
-            index = index_image(data, self._lut_size)
-            if not is_warped:
-                index = _nearest(index, frame.columns, frame.rows)
+        is_table = spec.type is InputType.COLOR_LUT
+        if is_table:
             # Looked up as words: one for each pixel, not four bytes.
-            words = np.take(self._lut.view(np.uint32)[:, 0], index)
-            rgb = words.view(np.uint8).reshape(*index.shape, 4)
+            words = np.take(self._lut.view(np.uint32)[:, 0], index_image(data, self._lut_size))
+            rgb = words.view(np.uint8).reshape(*words.shape, 4)
             alpha = rgb[..., 3]
         else:
             rgb, alpha = to_rgb(data, spec, self._is_srgb)
-        if is_warped:
+        # Only the visible part of a view that is far larger than the window is computed.
+        if frame.has_matrix or frame.columns > 4 * self.width or frame.rows > 4 * self.height:
             low = -1 if frame.has_matrix else 0
             _put_warped(frame, rgb, alpha, spec.opacity, (low, low, 1, 1))
             return
-        rgb = _resized(rgb, frame.columns, frame.rows)
-        alpha = None if alpha is None else _resized(alpha, frame.columns, frame.rows)
+        rgb = _resized(rgb, frame.columns, frame.rows, is_table)
+        alpha = None if alpha is None else _resized(alpha, frame.columns, frame.rows, is_table)
         if frame.is_flipped:
             rgb, alpha = rgb[::-1], None if alpha is None else alpha[::-1]
-        frame.canvas.put(rgb, alpha, spec.opacity, frame.left, frame.top)
-
-    # Text.
+        put(frame.target, rgb, alpha, spec.opacity, frame.left, frame.top)
 
     def _draw_text(self, frame: _Frame, spec: InputSpec, data: np.ndarray) -> None:
         color = self._color(spec)
         for place, coordinate in enumerate(coordinates_of(data)):
             x, y = coordinate[:2]
             size = coordinate[2] if len(coordinate) > 2 else _DEFAULT_SIZE
-            if not np.isfinite(coordinate).all() or size <= 0:
+            if not np.isfinite(coordinate).all() or not 0 < round(size * frame.rows) <= 4 * self.height:
                 continue
             text = spec.text[min(place, len(spec.text) - 1)]
-            pixels = max(1, round(size * frame.rows))
-            if pixels > 4 * self.height:
-                continue
-            mask = text_mask(text, pixels, self.font_path)
+            mask = text_mask(text, round(size * frame.rows), self.font_path)
             if not mask.size:
                 continue
             rgb = np.broadcast_to(np.rint(color[:3] * 255).astype(np.uint8), (*mask.shape, 3))
             opacity = spec.opacity * float(color[3])
-            if not (frame.has_matrix or frame.is_flipped):
-                left, top = frame.project(np.array([[x, y]]))[0]
-                if abs(left) < 1e6 and abs(top) < 1e6:
-                    frame.canvas.put(rgb, mask, opacity, round(left), round(top))
-                continue
-            right, low = x + mask.shape[1] / frame.columns, y + mask.shape[0] / frame.rows
-            _put_warped(frame, rgb, mask, opacity, (x, y, right, low))
+            left, top = frame.project(np.array([x, y]))
+            if frame.has_matrix or frame.is_flipped:
+                right, low = x + mask.shape[1] / frame.columns, y + mask.shape[0] / frame.rows
+                _put_warped(frame, rgb, mask, opacity, (x, y, right, low))
+            elif abs(left) < 1e6 and abs(top) < 1e6:
+                put(frame.target, rgb, mask, opacity, round(left), round(top))
 
     def _color(self, spec: InputSpec) -> np.ndarray:
         color = np.array(spec.color, np.float32)
@@ -165,15 +147,21 @@ class Renderer:
             color[:3] = srgb_table(True)[np.rint(color[:3] * 255).astype(np.uint8)] / 255
         return color
 
-    # Shapes.
-
     def _draw_shapes(self, frame: _Frame, spec: InputSpec, data: np.ndarray) -> None:
         shapes = shapes_of(spec.type, coordinates_of(data), self.width / self.height)
         size = spec.point_size if shapes.shape[1] == 1 else spec.line_width
-        corners = frame.project(shapes) - [frame.box.left, frame.box.top]
-        frame.canvas.draw_flat(
-            partial(draw_shapes, corners=corners, size=size), self._color(spec), spec.opacity, frame.box
-        )
+        corners, color = frame.project(shapes), self._color(spec)
+        opacity = spec.opacity * float(color[3])
+        rgb = np.rint(color[:3] * 255).astype(np.uint8)
+        if opacity >= 1:
+            draw_shapes(frame.target, (*rgb.tolist(), 255), corners, size)
+            return
+        # By way of a mask, so that a pixel that several shapes cover, as lines do at their ends, is drawn once.
+        mask = np.zeros(frame.target.shape[:2], np.uint8)
+        draw_shapes(mask, 255, corners, size)
+        left, top, width, height = opencv().boundingRect(mask)
+        mask = mask[top : top + height, left : left + width]
+        put(frame.target, np.broadcast_to(rgb, (height, width, 3)), mask, opacity, left, top)
 
 
 def color_table(rows: Any) -> np.ndarray:
@@ -193,29 +181,35 @@ def color_table(rows: Any) -> np.ndarray:
 
 
 class _Frame:
-    """A view of a canvas in pixels, and the way of coordinates to it."""
+    """A view of a picture, and the way of coordinates to it.
 
-    def __init__(self, canvas: Canvas, view: View) -> None:
-        self.canvas = canvas
-        x, y = view.offset_x * canvas.width, view.offset_y * canvas.height
-        width, height = view.width * canvas.width, view.height * canvas.height
-        self.is_flipped = view.height < 0
-        upper, lower = sorted((y, y + height))
-        self.left, self.top = round(x), round(upper)
-        self.columns = max(1, round(x + width) - self.left)
-        self.rows = max(1, round(lower) - self.top)
-        self.box = Box(
-            max(0, self.left),
-            max(0, self.top),
-            min(canvas.width, self.left + self.columns),
-            min(canvas.height, self.top + self.rows),
-        )
-        self.has_matrix = view.matrix is not None
+    Attributes
+    ----------
+    target
+        The part of the picture that the view covers.
+    left, top
+        Where the view begins, in pixels of that part: at 0, or before it.
+    columns, rows
+        The size of the whole view.
+    """
+
+    def __init__(self, pixels: np.ndarray, view: View) -> None:
+        height, width = pixels.shape[:2]
+        x, y = view.offset_x * width, view.offset_y * height
+        upper, lower = sorted((y, y + view.height * height))
+        self.is_flipped, self.has_matrix = view.height < 0, view.matrix is not None
+        left, top = round(x), round(upper)
+        self.columns = max(1, round(x + view.width * width) - left)
+        self.rows = max(1, round(lower) - top)
+        first = [max(0, left), max(0, top)]
+        self.target = pixels[first[1] : max(0, top + self.rows), first[0] : max(0, left + self.columns)]
+        self.left, self.top = left - first[0], top - first[1]
         matrix = np.array([[2, 0, -1], [0, 2, -1], [0, 0, 1]])  # from 0 to 1 to -1 to 1
         if view.matrix is not None:  # what is flat has no z
             matrix = np.reshape(view.matrix, (4, 4))[np.ix_([0, 1, 3], [0, 1, 3])]
-        half = np.array([width, height]) / 2
-        self.matrix = np.array([[half[0], 0, x + half[0]], [0, half[1], y + half[1]], [0, 0, 1]]) @ matrix
+        half = np.array([view.width * width, view.height * height]) / 2
+        across, down = np.add(half, [x, y]) - first
+        self.matrix = np.array([[half[0], 0, across], [0, half[1], down], [0, 0, 1]]) @ matrix
 
     def project(self, coordinates: np.ndarray) -> np.ndarray:
         """Return (..., 2) coordinates in pixels; what a matrix puts behind the viewer is not a number."""
@@ -257,23 +251,17 @@ def shapes_of(kind: InputType, vertices: np.ndarray, aspect: float) -> np.ndarra
     return places.reshape(-1, 2, 2)
 
 
-def _nearest(plane: np.ndarray, columns: int, rows: int) -> np.ndarray:
-    """Return a picture at another size, each pixel that of the nearest element."""
-    if plane.shape == (rows, columns):
-        return plane
-    y = ((np.arange(rows) + 0.5) * plane.shape[0] / rows).astype(np.intp)
-    x = ((np.arange(columns) + 0.5) * plane.shape[1] / columns).astype(np.intp)
-    scaled: np.ndarray = plane[y[:, None], x[None, :]]
-    return scaled
+def _resized(image: np.ndarray, columns: int, rows: int, is_table: bool = False) -> np.ndarray:
+    """Return an image at another size: where it shrinks the mean of an area, else linearly between its pixels.
 
-
-def _resized(image: np.ndarray, columns: int, rows: int) -> np.ndarray:
-    """Return an image at another size: where it shrinks the mean of an area, else linearly between its pixels."""
+    Of colours from a table, each pixel is the nearest.
+    """
     cv2 = opencv()
     is_gray = image.ndim == 3 and image.strides[-1] == 0  # one channel, shown as grey
     scaled = np.ascontiguousarray(image[..., 0] if is_gray else image)
     smaller = min(columns, image.shape[1]), min(rows, image.shape[0])
-    for size, how in ((smaller, cv2.INTER_AREA), ((columns, rows), cv2.INTER_LINEAR)):
+    steps = [(smaller, cv2.INTER_AREA), ((columns, rows), cv2.INTER_LINEAR)]
+    for size, how in [((columns, rows), cv2.INTER_NEAREST_EXACT)] if is_table else steps:
         if scaled.shape[1::-1] != size:
             scaled = cv2.resize(scaled, size, interpolation=how)
     return np.broadcast_to(scaled[..., None], (rows, columns, 3)) if is_gray else scaled
@@ -291,14 +279,11 @@ def _put_warped(
     It is left out if it is not visible, or partly behind the camera.
     """
     left, top, right, bottom = place
-    corners, box = (
-        frame.project(np.array([[left, top], [right, top], [right, bottom], [left, bottom]])),
-        frame.box,
-    )
+    corners = frame.project(np.array([[left, top], [right, top], [right, bottom], [left, bottom]]))
     if not np.isfinite(corners).all():
         return
-    begin = np.maximum(np.floor(corners.min(axis=0)), [box.left, box.top])
-    end = np.minimum(np.ceil(corners.max(axis=0)), [box.right, box.bottom])
+    begin = np.maximum(np.floor(corners.min(axis=0)), 0)
+    end = np.minimum(np.ceil(corners.max(axis=0)), frame.target.shape[1::-1])
     if (end <= begin).any():
         return
     # Only now: a place outside of the picture may be too large for an integer.
@@ -321,4 +306,4 @@ def _put_warped(
 
     if alpha is not None:
         mask = cv2.bitwise_and(moved(alpha), mask)
-    frame.canvas.put(moved(rgb[..., :3]), mask, opacity, int(low[0]), int(low[1]))
+    put(frame.target, moved(rgb[..., :3]), mask, opacity, int(low[0]), int(low[1]))

@@ -28,15 +28,16 @@ from headrace.core.construction import constructor, known_keywords
 from headrace.core.errors import ConfigError, absent, choices
 from headrace.core.graph import GraphQueries, Link, check_member, is_optional, port_pairs_of
 from headrace.core.inner import Inner
-from headrace.core.log import configure_log
+from headrace.core.log import level_of, show_formatted
 from headrace.core.node import Node
 from headrace.core.operator import InnerOperator
 from headrace.core.parameters import REQUIRED
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, PortCondition
 from headrace.core.resource import InnerComponent
+from headrace.core.run_options import READERS, RunOptions, parse_count, parse_workers, value_of
 from headrace.core.scheduler import InnerScheduler
 from headrace.core.subgraph import InnerSubgraph
-from headrace.core.values import whole_number
+from headrace.core.values import flag, whole_number
 from headrace.core.wiring import Connectable, are_ends, owner_of
 from headrace.tensor.conversion import is_array
 from headrace.tensor.tensor_map import map_of_arrays
@@ -45,6 +46,7 @@ __all__ = [
     "CONDITIONS",
     "INPUT_EXEC",
     "OUTPUT_EXEC",
+    "READERS",
     "REQUIRED",
     "BareCondition",
     "Config",
@@ -63,18 +65,24 @@ __all__ = [
     "Link",
     "Node",
     "PortCondition",
+    "RunOptions",
     "absent",
     "are_ends",
     "brief",
     "check_member",
     "choices",
-    "configure_log",
     "constructor",
+    "flag",
     "is_array",
     "is_optional",
     "known_keywords",
+    "level_of",
     "map_of_arrays",
     "owner_of",
+    "parse_count",
+    "parse_workers",
     "port_pairs_of",
+    "show_formatted",
+    "value_of",
     "whole_number",
 ]

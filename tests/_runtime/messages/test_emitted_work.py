@@ -8,7 +8,7 @@ import pytest
 
 from headrace import CountCondition, as_tensor, gpu
 from headrace._runtime.messages.emitted_work import EmittedWork
-from headrace._runtime.messages.envelope import Details, stamping
+from headrace._runtime.messages.envelope import Details
 from headrace._runtime.messages.fences import Fences
 from headrace._runtime.messages.managed_stream import ManagedStream
 from headrace.gpu import sim
@@ -28,7 +28,7 @@ def test_an_export_comes_after_the_work_of_every_receiver_that_was_ordered(
     monkeypatch.setattr(sim.Stream, "wait", lambda self, event: waits.append((int(self.handle), event)))
     sender = stream()
     work = EmittedWork(sender)
-    work.attach(stamping(Fences(sender))("tensors"))
+    work.attach(Fences(sender).stamp("tensors"))
     work.note_ordered(stream())
     foreign = gpu.Device(0).create_stream()
     work.order(int(foreign.handle))
@@ -40,7 +40,7 @@ def test_a_message_has_further_fences_and_details_at_once() -> None:
     fences = Fences(stream())
     more = ((fences, 1, fences.insert()),)
     for with_fences_first in (True, False):
-        message = stamping(Fences(stream()))("data")
+        message = Fences(stream()).stamp("data")
         steps = [lambda message=message: message.set_more_fences(more)]
         steps.append(lambda message=message: message.add_details(Details(7, {"number": 1})))
         for step in steps if with_fences_first else reversed(steps):

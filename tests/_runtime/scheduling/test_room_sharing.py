@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from headrace._runtime.compiled import is_compiled
-from headrace._runtime.scheduling.queue_state import RoomRequest
-from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
+from headrace._runtime.scheduling.queue_state import RoomLine, RoomRequest, SharedRoom
 
 pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled, a line takes requests of nodes only")
 

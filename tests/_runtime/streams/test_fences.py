@@ -11,14 +11,13 @@ import pytest
 
 from headrace import CountCondition
 from headrace._runtime.compiled import is_compiled
-from headrace._runtime.messages.envelope import Envelope, stamping
-from headrace._runtime.messages.fences import Fences, is_complete
+from headrace._runtime.messages.envelope import Envelope
+from headrace._runtime.messages.fences import Fences
 from headrace._runtime.messages.managed_stream import ManagedStream
 from headrace._runtime.streams.lifetimes import Lifetimes, StreamFrames
-from headrace._runtime.streams.watch import Watch
-from headrace.conditions import CudaStreamCondition
+from headrace._runtime.streams.owners import Watch
 from headrace.gpu import sim
-from tests.harness import MS, MakeScheduler, Producer, Step, launch, run
+from tests.harness import Producer, Step, run
 from tests.harness.internals import node_of
 from tests.limits import examples
 
@@ -50,12 +49,15 @@ class Device:
         self.made.append(Event(self))
         return self.made[-1]
 
+    def managed(self) -> ManagedStream:
+        return ManagedStream(self, 0, self.create_event)
+
     def fences(self) -> Fences:
-        return Fences(ManagedStream(self, 0, self.create_event))
+        return Fences(self.managed())
 
     def timeline(self, limit: int = 8) -> tuple[Fences, Computes]:
-        fences = self.fences()
-        return fences, Computes(StreamFrames(fences, Watch()), limit)
+        frames = StreamFrames(self.managed(), Watch(), is_shared=False)
+        return frames.fences, Computes(frames, limit)
 
 
 class Event:
@@ -110,7 +112,7 @@ class Computes:
 
 
 def emit(fences: Fences, data: Any = None) -> Envelope:
-    return stamping(fences)(data)
+    return fences.stamp(data)
 
 
 # -- what is kept ------------------------------------------------------------------------------------
@@ -168,32 +170,6 @@ def test_the_device_is_queried_once_for_several_computes(behind: int, most: floa
 
 
 @no_stand_ins
-def test_a_device_that_has_caught_up_is_found_to_have() -> None:
-    device = Device()
-    fences, computes = device.timeline(limit=100)
-    for n in range(400):
-        emit(fences)
-        behind = 40 if n < 200 else 0
-        device.done = max(device.recorded - behind, device.done)
-        computes.end()
-    assert len(computes.held) <= 13
-
-
-@no_stand_ins
-def test_a_limit_of_one_holds_with_more_fences_in_a_compute_than_there_are_events() -> None:
-    device = Device()
-    fences, computes = device.timeline(limit=1)
-    for _ in range(40):
-        emit(fences)
-    computes.end()
-    assert computes.is_full
-    device.done = device.recorded - 1
-    assert computes.lifetimes.is_still_full()
-    device.done = device.recorded
-    assert not computes.lifetimes.is_still_full()
-
-
-@no_stand_ins
 @pytest.mark.parametrize("limit", [1, 3, 8, 64])
 def test_any_number_of_fences_in_a_compute_and_any_pace_of_the_device(limit: int) -> None:
     """Finding an event to record may complete fences that what is kept waits for, before that is released."""
@@ -247,8 +223,8 @@ def test_operators_on_one_stream_keep_their_frames_in_one_list_whatever_the_orde
 ) -> None:
     """Each receives, drops and ends when it likes; another one's compute may end anywhere in between."""
     some, device = random.Random(seed), Device()
-    fences = device.fences()
-    frames = StreamFrames(fences, Watch())
+    frames = StreamFrames(device.managed(), Watch(), is_shared=True)
+    fences = frames.fences
     limits = [some.choice([1, 2, 8]) for _ in range(some.randint(2, 4))]
     members = [Computes(frames, limit) for limit in limits]
     drops: list[list[Any]] = [[] for _ in members]
@@ -316,16 +292,6 @@ def test_a_device_that_stands_still_is_given_new_events() -> None:
     assert len(device.made) <= 48
 
 
-def test_events_are_used_again_where_nothing_is_kept() -> None:
-    device = Device()
-    fences = device.fences()
-    for _ in range(500):
-        emit(fences)
-        device.done = device.recorded - 1
-    assert len(device.made) <= 64
-    assert device.queries <= 500 / 60
-
-
 @no_stand_ins
 def test_an_event_that_was_lent_is_never_recorded_again() -> None:
     device = Device()
@@ -341,45 +307,6 @@ def test_an_event_that_was_lent_is_never_recorded_again() -> None:
     assert len(device.made) <= 20
 
 
-def test_an_event_that_was_lent_to_several_is_not_remembered_for_ever() -> None:
-    device = Device()
-    fences = device.fences()
-    for _ in range(100):
-        event = emit(fences).event
-        fences.lend(event)
-        fences.lend(event)
-        device.done = device.recorded
-        fences.update(1)
-    assert len(fences._lent) <= 20
-
-
-def test_a_fence_stays_complete_whatever_is_asked_later() -> None:
-    device = Device()
-    fences = device.fences()
-    for _ in range(20):
-        fences.insert()
-    device.done = 4
-    fences.update(1)  # the device is expected to be far behind from now on
-    device.done = device.recorded
-    fences.update(20)
-    fences.insert()
-    fences.update(1)
-    assert fences.completed >= 20
-
-
-def test_a_complete_fence_is_found_complete_although_its_event_was_recorded_again() -> None:
-    device = Device()
-    fences = device.fences()
-    event = fences.insert()
-    assert not is_complete(fences, 1, event)
-    device.done = device.recorded
-    assert is_complete(fences, 1, event)
-    fences.update(1)
-    assert fences.insert() is event
-    assert not event.is_done
-    assert is_complete(fences, 1, event)
-
-
 def test_a_fence_is_found_complete_if_its_event_is_recorded_again_while_it_is_asked_for() -> None:
     device = Device()
     fences = device.fences()
@@ -393,7 +320,7 @@ def test_a_fence_is_found_complete_if_its_event_is_recorded_again_while_it_is_as
             assert fences.insert() is usual  # by the thread of the sender
             return usual.is_done
 
-    assert is_complete(fences, 1, Asked(device))
+    assert fences.is_complete(1, Asked(device))
 
 
 @pytest.mark.parametrize("seed", range(examples(8)))
@@ -433,23 +360,3 @@ def test_a_frame_that_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.
 
     run(compose)
     assert len(waits) == 2
-
-
-def test_a_condition_is_told_of_its_own_frame_whatever_the_producer_does_since(
-    scheduler: MakeScheduler,
-) -> None:
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            app.seen.append(op_input.receive("in"))
-
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            launch(context.allocate_cuda_stream("s"), MS, lambda: None)
-            op_output.emit(self.ticks, "out")
-
-        source = Step(app, CountCondition(app, 60), outputs=("out",), body=send, name="send")
-        condition = CudaStreamCondition(app, receiver="in")
-        app.add_flow(source, Step(app, condition, inputs=("in",), body=take, name="take"))
-
-    assert run(compose, scheduler).seen == list(range(1, 61))

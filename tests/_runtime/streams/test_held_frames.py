@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime.streams.held_frames import HeldFrames
-from headrace._runtime.streams.watch import Watch
+from headrace._runtime.streams.lifetimes import HeldFrames
+from headrace._runtime.streams.owners import Watch
 from headrace.gpu.allocation import Allocation
 
 

@@ -20,7 +20,7 @@ from headrace import CountCondition, Subgraph
 from headrace.core import Operator, OperatorSpec
 from headrace.core.control import RunControl
 from headrace.observe import Dashboard, Watcher, watch
-from headrace.observe.figures.recent_figures import CELL
+from headrace.observe.dashboard.time_line import CELL
 from tests._web.clients import ask, connect, get, token, until
 from tests.harness import App, Step
 from tests.harness.threads import wait_until
@@ -224,8 +224,8 @@ def test_a_page_that_does_not_confirm_gets_no_more_and_all_of_it_later(one: Watc
         await socket.receive()  # the graph
         first = [json.loads((await socket.receive()).data) for _ in range(2)]
         (client,) = one.server._clients
-        figures, seen = one.server._figures, client.seen["piece"]
-        await until(lambda: figures.last_piece >= seen + 9)  # three pieces of each operator that computes
+        line, seen = one.server.time_line, client.seen["piece"]
+        await until(lambda: line.last_piece >= seen + 9)  # three pieces of each operator that computes
         waiting = client._queue.qsize()
         await socket.send_str('{"type": "shown"}')
         return first, waiting, json.loads((await socket.receive()).data)

@@ -119,6 +119,15 @@ def test_shares_of_operators_queues_and_workers_are_shown(page: Any) -> None:
     assert page.locator("#graph .fill").all_text_contents()[1:] == ["62 %", ""]
     assert "62 % full on average" in page.locator("#graph .queue title").nth(1).text_content()
     assert page.locator("#workers").inner_text() == "40 % · 5 %"
+    show(
+        page,
+        "operators.1.busy=0.5; operators.1.waits=0.4; operators.1.interpreter=0.1; operators.1.count=9;"
+        'operators.1.waiting={"message": 0.2, "gpu": 0.1, "worker": 0.05, "memory": 0.04, "held": 0}',
+    )
+    cells = page.locator("#waiting tr").nth(1).locator("td")
+    shares = ["computes 30 %", "interpreter ≤ 5 %", "blocked 15 %", "messages 20 %", "GPU 10 %", "worker 5 %"]
+    assert cells.nth(2).locator("span").all_text_contents() == [*shares, "memory ≤ 4 %"]
+    assert cells.nth(1).locator("i").count() == 7
     show(page, "workers=[0.4, 0.05, 0.2, 0.3, 0.91]")
     assert page.locator("#workers").inner_text() == "5–91 % of 5"
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from headrace.conditions import CountCondition, PeriodicCondition
-from headrace.core import FaultCounts
 from headrace.gpu import sim
 from headrace.observe import (
     Computes,
@@ -27,12 +25,13 @@ from headrace.observe import (
 from headrace.observe.events import recorder
 from headrace.observe.events.gpu_timing import ComputeTimer
 from headrace.observe.figures.coverage import Coverage
-from headrace.observe.figures.statistics_watcher import StatisticsWatcher
+from headrace.observe.figures.run_figures import ShowsFigures
 from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin
 from tests.harness.application import App, greedy, multi_thread
 from tests.harness.operators import Step
 from tests.observe.figures.test_statistics import MS, chain, takes, tracked
+from tests.observe.nodes import idle_node
 
 
 def camera_and_detector(app: Any, period: float, detector: float) -> None:
@@ -100,10 +99,10 @@ def test_a_trace_of_a_few_computes_names_nothing_as_saturated(tmp_path: Path) ->
 
 
 def test_computes_that_were_timed_on_the_device_stand_for_those_that_were_not() -> None:
-    operator = OperatorInfo("it", 0, node=SimpleNamespace(counts=FaultCounts()))
+    operator = OperatorInfo("it", 0, node=idle_node())
     stream = StreamInfo(operator, 0, 1, 0)
     operator.streams.append(stream)
-    watcher = StatisticsWatcher()
+    watcher = ShowsFigures().figures
     watcher.begin(RunInfo("test", [operator], started=0, epoch=0, is_virtual=True))
     starts = np.arange(100) * 10 * MS
     is_timed = np.arange(100) % 4 == 0
@@ -302,7 +301,7 @@ def test_shares_skipped_errors_and_restarts_are_shown_to_prometheus_and_in_the_t
     assert "# TYPE headrace_operator_busy_ratio gauge" in text
     (head,) = [line for line in str(statistics).splitlines() if line.startswith("operator")]
     assert head.split("errors skipped")[1].split() == ["restarts", "retries", "dead", "letters", "stuck"]
-    (row,) = [line for line in str(statistics).splitlines() if line.startswith("skips ")]
+    row = next(line for line in str(statistics).splitlines() if line.startswith("skips "))
     assert row.split()[-5:] == ["5", "0", "0", "0", "0"]
     assert "errors skipped" not in str(tracked(chain(1, 2)))
 
@@ -347,10 +346,9 @@ def test_how_long_others_of_the_process_had_a_processor_is_noted(monkeypatch: py
 
 def test_a_wait_for_the_lock_of_the_interpreter_is_told_from_other_waits_as_a_bound() -> None:
     """Computes of 10, of which the thread has the processor for 2 and others of the process for 5."""
-    step = SimpleNamespace(conditions={})
-    operator = OperatorInfo("a", 0, node=SimpleNamespace(counts=FaultCounts(), operator=step))
+    operator = OperatorInfo("a", 0, node=idle_node())
     run = RunInfo("app", [operator], 0, 0, False)
-    watcher = StatisticsWatcher()
+    watcher = ShowsFigures().figures
     watcher.begin(run)
     count = 10
     started = np.arange(count) * 20 * MS
@@ -370,7 +368,7 @@ def test_a_wait_for_the_lock_of_the_interpreter_is_told_from_other_waits_as_a_bo
     )
     statistics = watcher.snapshot()
     assert (statistics.operator("a").waits, statistics.operator("a").interpreter) == (0.8, 0.5)
-    head, _, row = str(statistics).splitlines()[-3:]
+    head, _, row = str(statistics).splitlines()[2:5]
     assert re.search("busy +waits +for the lock", head)
     assert re.search("80% +≤ 50%", row)
     assert (

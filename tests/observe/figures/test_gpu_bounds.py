@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.core import FaultCounts
 from headrace.observe.events.cupti_activity import SHOWN, Activity
 from headrace.observe.events.records import (
     Computes,
@@ -20,8 +19,10 @@ from headrace.observe.events.records import (
     RunInfo,
     StreamInfo,
 )
-from headrace.observe.figures.critical_path import CriticalPath
-from headrace.observe.figures.statistics_watcher import StatisticsWatcher
+from headrace.observe.figures.critical_path import divide
+from headrace.observe.figures.recent_computes import RecentComputes
+from headrace.observe.figures.run_figures import ShowsFigures
+from tests.observe.nodes import idle_node
 
 MS = 1_000_000
 
@@ -45,9 +46,9 @@ def computes_of(operator: OperatorInfo, exact: list[bool]) -> Computes:
 
 
 def statistics_of(exact: list[bool]) -> Any:
-    watcher, operator = StatisticsWatcher(), OperatorInfo("it", 0)
+    watcher, operator = ShowsFigures().figures, OperatorInfo("it", 0)
     watcher.begin(run_of(operator))
-    operator.node = type("Node", (), {"counts": FaultCounts()})
+    operator.node = idle_node()
     watcher.computed(computes_of(operator, exact))
     return watcher.snapshot()
 
@@ -76,19 +77,18 @@ def test_the_device_is_busy_for_as_long_as_it_certainly_worked() -> None:
 
 def test_time_in_which_the_device_may_have_waited_for_the_host_is_the_host_s() -> None:
     source, operator = OperatorInfo("source", 0), OperatorInfo("it", 1)
-    critical = CriticalPath()
-    critical.add(computes_of(operator, [False]))
+    computes = RecentComputes()
+    computes.add(computes_of(operator, [False]))
     queues, zeros = (QueueInfo(operator, "in", 1, 0),), np.zeros((1, 2), np.int64)
     times = np.array([[0, 0, 0, 8 * MS]])
     flows = Flows(Path((source, operator)), queues, zeros, times, zeros[:, 0], np.ones(1, np.bool_))
-    parts = critical.divide(flows).breakdown(0).parts
+    parts = divide(flows, computes).breakdown(0).parts
     assert [(part.kind, part.duration) for part in parts] == [("host", 6 * MS), ("gpu", 2 * MS)]
 
 
 def test_kernels_that_overlap_count_once() -> None:
-    watcher, operator = StatisticsWatcher(), OperatorInfo("it", 0)
-    operator.node = type("Node", (), {"counts": FaultCounts()})
-    watcher.wants_kernels = True
+    watcher, operator = ShowsFigures().figures, OperatorInfo("it", 0)
+    operator.node = idle_node()
     watcher.begin(run_of(operator, kernels=SHOWN))
     watcher.computed(computes_of(operator, [False, True]))
     times = [(0, 1, 4), (0, 3, 5), (0, 6, 7), (1, 10, 12)]

@@ -16,7 +16,7 @@ from headrace.observe import Computes, Flows, OperatorInfo, RunInfo, Watcher, wa
 from headrace.observe import Path as FlowPath
 from headrace.observe.figures.data_flow_tracker import FlowLog
 from headrace.observe.figures.distribution import Distribution
-from headrace.observe.figures.recent_rows import RecentRows
+from headrace.observe.figures.recent_computes import RecentRows
 from headrace.resources import ManualClock, RealtimeClock
 from tests.harness.application import SCHEDULERS, App, MakeScheduler, greedy, multi_thread
 from tests.harness.operators import Step
@@ -594,19 +594,19 @@ def test_negative_and_huge_values_have_their_places() -> None:
     assert Distribution().summary().count == 0
 
 
-def test_recent_rows_are_found_by_their_numbers_and_old_ones_are_not() -> None:
+def test_recent_computes_are_found_by_their_numbers_and_old_ones_are_not() -> None:
     random = np.random.default_rng(7)
     rows, total = RecentRows(2), 0
     while total < 100_000:
         count = int(random.integers(1, 5000))
         numbers = np.arange(total, total + count)
-        rows.extend(np.column_stack((numbers, -numbers)))
+        rows.extend(np.stack((numbers, -numbers)))
         total += count
         asked = random.integers(-100, total + 100, 1000)
         found, is_known = rows.find(asked)
         assert is_known[(asked >= max(total - 16_384, 0)) & (asked < total)].all()
         assert not is_known[(asked < 0) | (asked >= total)].any()
-        assert (found[is_known] == np.column_stack((asked, -asked))[is_known]).all()
+        assert (found[:, is_known] == np.stack((asked, -asked))[:, is_known]).all()
     assert not rows.find(np.array([0, total // 2]))[1].any()
 
 
@@ -617,7 +617,7 @@ def test_the_table_has_every_operator_queue_and_path() -> None:
     text = str(tracked(chain(1, 2, 3)))
     assert "a → b → c" in text
     lines = text.splitlines()
-    assert [line.split()[0] for line in lines if line.startswith(("a ", "b ", "c "))] == ["a", "b", "c", "a"]
+    assert [line.split()[0] for line in lines if line.startswith(("a ", "b ", "c "))] == [*"abc", *"abc", "a"]
     assert next(line for line in lines if line.startswith("b  ")).split()[3:] == ["22%", *["2.000"] * 4]
     assert any(line.startswith("c.in") for line in lines)
 

@@ -16,16 +16,15 @@ from headrace.conditions import CountCondition
 from headrace.core import ConditionType, IOSpec, QueueFullError
 from headrace.gpu import sim
 from headrace.observe import (
-    AsyncConsoleLogger,
     AsyncDataLoggerResource,
     AsyncQueuePolicy,
-    BasicConsoleLogger,
+    ConsoleLogger,
     DataLogger,
-    DataLoggerQueueType,
     DataLoggerResource,
     SimpleTextSerializer,
     TensorCopy,
 )
+from headrace.observe.recordings.delivery import Delivery
 from headrace.resources import UnboundedAllocator
 from headrace.tensor import Tensor, TensorMap
 from tests.harness import (
@@ -106,19 +105,6 @@ def test_a_logger_in_plain_python_sees_every_message() -> None:
     ]
 
 
-def test_a_logger_without_the_resource_works_too() -> None:
-    class Plain(DataLogger):
-        count = 0
-
-        def log_data(self, *args: Any) -> bool:
-            self.count += 1
-            return True
-
-    logger = Plain()
-    run_with(logger, two)
-    assert logger.count == 4
-
-
 def test_loggers_of_compose_belong_to_one_run_and_others_to_all() -> None:
     made: list[Listing] = []
 
@@ -141,8 +127,8 @@ def test_what_is_not_a_logger_is_refused() -> None:
     app = App(two)
     with pytest.raises(TypeError, match="takes a headrace.observe.DataLogger, not 'x'"):
         app.add_data_logger("x")
-    with pytest.raises(TypeError, match=r"create one first: BasicConsoleLogger\(self\)"):
-        app.add_data_logger(BasicConsoleLogger)
+    with pytest.raises(TypeError, match=r"create one first: ConsoleLogger\(self\)"):
+        app.add_data_logger(ConsoleLogger)
 
 
 def test_timestamps_and_metadata_are_shown() -> None:
@@ -240,7 +226,7 @@ def test_a_logger_that_fails_is_left_out_and_the_run_goes_on(caplog: pytest.LogC
 
 
 def test_an_asynchronous_logger_is_called_on_its_own_thread() -> None:
-    logger = AsyncListing(queue_type=DataLoggerQueueType.ORDERED, name="mine")
+    logger = AsyncListing(name="mine")
     run_with(logger, two)
     assert logger.seen == [("source.out", 1), ("sink.in", 1), ("source.out", 2), ("sink.in", 2)]
     assert logger.threads == {"mine"}
@@ -265,7 +251,7 @@ class Held(AsyncListing):
     """Waits with its first message until it is let go."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(queue_type=DataLoggerQueueType.ORDERED, log_inputs=False, **options)
+        super().__init__(log_inputs=False, **options)
         self.began, self.go = threading.Event(), threading.Event()
 
     def log_data(self, *args: Any) -> bool:
@@ -297,7 +283,7 @@ def test_messages_that_find_no_room_are_counted_and_reported(caplog: pytest.LogC
     held_run(logger, 6)
     assert [data for _, data in logger.seen] == [1, 2, 3]
     assert logger.dropped == 3
-    assert "'slow' dropped 3 messages, 0 of them with contents of tensors" in caplog.text
+    assert "'slow' dropped 3 messages: it is slower" in caplog.text
 
 
 def test_a_full_queue_may_raise_in_the_operator() -> None:
@@ -306,6 +292,21 @@ def test_a_full_queue_may_raise_in_the_operator() -> None:
         QueueFullError, match="'slow' has 1 messages to log, and another comes from 'source.out'"
     ):
         held_run(logger, 6)
+
+
+def test_operators_may_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = Held(max_queue_size=2, queue_policy=AsyncQueuePolicy.WAIT)
+    wait_until = Delivery.wait_until
+
+    def let_go(self: Delivery, is_so: Any, seconds: Any = None) -> None:
+        if len(self) == 2:
+            logger.go.set()
+        wait_until(self, is_so, seconds)
+
+    monkeypatch.setattr(Delivery, "wait_until", let_go)
+    held_run(logger, 6)
+    assert [data for _, data in logger.seen] == [1, 2, 3, 4, 5, 6]
+    assert logger.dropped == 0
 
 
 def test_the_end_of_a_run_waits_only_as_long_as_it_should(caplog: pytest.LogCaptureFixture) -> None:
@@ -324,24 +325,6 @@ def test_the_end_of_a_run_waits_only_as_long_as_it_should(caplog: pytest.LogCapt
     assert "dropped 3 messages" in caplog.text
 
 
-def test_tensors_have_a_queue_of_their_own() -> None:
-    logger = Held(large_data_max_queue_size=1, name="slow")
-
-    def body(self: Any, op_input: Any, op_output: Any) -> None:
-        op_output.emit({"x": np.zeros(2)} if self.ticks < 5 else self.ticks, "out")
-        if self.ticks == 1:
-            logger.began.wait()
-        if self.ticks == 6:
-            logger.go.set()
-
-    def compose(app: Any) -> None:
-        app.add_operator(Step(app, CountCondition(app, 6), outputs=["out"], body=body, name="source"))
-
-    run_with(logger, compose)
-    assert (logger.dropped, logger.large_data_dropped) == (0, 2)
-    assert sum(isinstance(data, dict) for _, data in logger.seen) == 2
-
-
 # The device.
 
 
@@ -350,11 +333,8 @@ def numbers(app: Any) -> None:
     app.add_flow(Producer(app, CountCondition(app, 30), name="producer"), app.consumer)
 
 
-@pytest.mark.parametrize("queue_type", DataLoggerQueueType)
-def test_frames_of_a_device_are_copied_when_their_work_is_done(
-    machine: sim.Machine, queue_type: DataLoggerQueueType
-) -> None:
-    logger = AsyncListing(queue_type=queue_type)
+def test_frames_of_a_device_are_copied_when_their_work_is_done(machine: sim.Machine) -> None:
+    logger = AsyncListing()
     app = run_with(logger, numbers)
     assert app.consumer.seen == list(range(30))
     for port in ("producer.out", "consumer.in"):
@@ -479,15 +459,15 @@ def test_a_console_logger_prints_a_line_for_each_message(
         app.add_flow(tx, sink(app, [], name="rx"))
 
     app = App(compose)
-    app.add_data_logger(BasicConsoleLogger(app))
+    app.add_data_logger(ConsoleLogger(app))
     app.run()
     metadata = "MetadataDictionary(size=1) {'k': Python(int): 1}"
     if kind is TensorMap:
         begin += "nbytes=24, C-contiguous=true, "
     text = f"{begin}data=[0.000000, 1.000000, 2.000000, 3.000000, 4.000000, 5.000000]{end}"
     assert lines() == [
-        f"BasicConsoleLogger[ID:tx.out][Acquisition Timestamp:55][Emit Timestamp:0]{label} {text}\n{metadata}",
-        f"BasicConsoleLogger[ID:rx.in][Acquisition Timestamp:55][Receive Timestamp:0]{label} {text}\n{metadata}",
+        f"ConsoleLogger[ID:tx.out][Acquisition Timestamp:55][Emit Timestamp:0]{label} {text}\n{metadata}",
+        f"ConsoleLogger[ID:rx.in][Acquisition Timestamp:55][Receive Timestamp:0]{label} {text}\n{metadata}",
     ]
 
 
@@ -497,11 +477,11 @@ def test_console_lines_are_in_order_with_frames_of_a_device(machine: sim.Machine
         app.add_flow(producer, Consumer(app, name="consumer"))
         app.add_flow(source(app, range(5), name="plain"), sink(app, []))
 
-    run_with(BasicConsoleLogger(log_inputs=False), compose)
+    run_with(ConsoleLogger(log_inputs=False), compose)
     produced = [line for line in lines() if "ID:producer.out" in line]
     assert [int(line.partition("data=[")[2].partition(",")[0]) for line in produced] == list(range(5))
     assert len([line for line in lines() if "ID:plain.out" in line]) == 5
-    assert produced[0].startswith("BasicConsoleLogger[ID:producer.out]")
+    assert produced[0].startswith("ConsoleLogger[ID:producer.out]")
     assert "device=kDLCUDA:0" in produced[0]
 
 
@@ -511,7 +491,7 @@ def test_contents_may_be_left_out(machine: sim.Machine, lines: Any) -> None:
             source(app, [{"x": np.zeros(3)}, TensorMap(x=np.zeros(3)), [np.zeros(3)]]), sink(app, [])
         )
 
-    run_with(AsyncConsoleLogger(log_tensor_data_content=False), compose)
+    run_with(ConsoleLogger(log_tensor_data_content=False), compose)
     assert lines()
     assert all("data=" not in line for line in lines())
 

@@ -6,9 +6,10 @@ import sys
 from typing import Any, ClassVar
 
 from headrace import observe
-from headrace.observe import AsyncQueuePolicy, DataLoggerQueueType
+from headrace.observe import AsyncQueuePolicy
 from headrace.tensor import Tensor, TensorMap
 from headrace_holoscan import logger
+from headrace_holoscan.core.bases import DataLoggerQueueType
 from headrace_holoscan.core.components import ResourceBase
 from headrace_holoscan.signatures import taking
 
@@ -62,11 +63,9 @@ class _Lines(ResourceBase):
 
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[misc]
-        for name in ("queue_policy", "large_data_queue_policy", "queue_type"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                kind = DataLoggerQueueType if name == "queue_type" else AsyncQueuePolicy
-                setattr(self, name, kind[value.upper()])
+        given: Any = getattr(self, "queue_policy", None)
+        if isinstance(given, str):
+            vars(self)["queue_policy"] = AsyncQueuePolicy[given.upper()]
 
     def initialize(self) -> None:
         """Prepare for a run."""
@@ -78,13 +77,15 @@ class _Lines(ResourceBase):
 
 
 @taking(_FILTERS.format(True) + "name='basic_console_logger'")
-class BasicConsoleLogger(_Lines, observe.BasicConsoleLogger):
-    """A line for every message, on the thread that computes."""
+class BasicConsoleLogger(_Lines, observe.ConsoleLogger):
+    """A line for every message."""
+
+    _label = "BasicConsoleLogger"
 
 
 @taking(_FILTERS.format(True) + "name='gxf_basic_console_logger'")
 class GXFConsoleLogger(BasicConsoleLogger):
-    """A line for every message, on the thread that computes."""
+    """A line for every message."""
 
 
 @taking(
@@ -94,5 +95,7 @@ class GXFConsoleLogger(BasicConsoleLogger):
     REJECT=AsyncQueuePolicy.REJECT,
     LOCK_FREE=DataLoggerQueueType.LOCK_FREE,
 )
-class AsyncConsoleLogger(_Lines, observe.AsyncConsoleLogger):
-    """A line for every message, on a thread of its own."""
+class AsyncConsoleLogger(_Lines, observe.ConsoleLogger):
+    """A line for every message, in the order of the messages: those with tensors have no queue of their own."""
+
+    _label = "AsyncConsoleLogger"

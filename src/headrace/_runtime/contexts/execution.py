@@ -25,9 +25,8 @@ class ExecutionContext:
 
     def __init__(self, node: RunningOperator) -> None:
         self._node = node
-        # Of any type: while an operator of a segment is recorded, other contexts stand in their place.
-        self.input: Any = node.input
-        self.output: Any = node.output
+        self.input = node.input
+        self.output = node.output
 
     def find_operator(self, op_name: str = "") -> Operator:
         """Return an operator of this fragment by name; without a name, this operator."""
@@ -76,9 +75,6 @@ class ExecutionContext:
 
     @acq_timestamp.setter
     def acq_timestamp(self, timestamp: Any) -> None:
-        self._choose_timestamp(timestamp)
-
-    def _choose_timestamp(self, timestamp: Any) -> None:
         self._node.expect_details()
         self.output.choose(None if timestamp is None else whole_timestamp(timestamp))
 

@@ -21,8 +21,7 @@ from headrace._runtime.messages.ports import (
     parts_of,
 )
 from headrace._runtime.messages.queue import Batch
-from headrace._runtime.streams.owners import PLAIN, add_owners, array_owners
-from headrace._runtime.streams.watch import Watched
+from headrace._runtime.streams.owners import PLAIN, Watched, add_owners, array_owners
 from headrace.core.calls import NO_CALLS, in_batch
 from headrace.core.ports import INPUT_EXEC
 from headrace.gpu.allocation import Allocation

@@ -13,8 +13,7 @@ from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.engine import Engine
 from headrace._runtime.scheduling.group import Group
 from headrace._runtime.scheduling.node import Node
-from headrace._runtime.scheduling.queue_state import QueueState
-from headrace._runtime.scheduling.room_sharing import RoomLine, SharedRoom
+from headrace._runtime.scheduling.queue_state import QueueState, RoomLine, SharedRoom
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace._runtime.streams.run_streams import RunStreams
 from headrace.core.errors import GraphError
@@ -87,6 +86,7 @@ def _complete(fragment: Composition, engine: Engine) -> None:
     """Create the contexts and the streams of every node, now that the queues exist."""
     share_rooms(engine.nodes)
     engine.streams = RunStreams(fragment, captured_in(engine))
+    engine.followers.append(engine.streams.follow)
     of_groups = {group.node for group in engine.groups}
     for node in engine.nodes:
         if node not in of_groups:

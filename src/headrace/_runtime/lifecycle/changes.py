@@ -6,7 +6,8 @@ no operator computes (`gate`): between two computes on one thread, or when the w
 
 There the nodes at the ends of the flows that have changed get their queues from the graph, and their conditions
 look them up (`connect`). Messages stay in their queues, conditions keep their state, and every node keeps its
-contexts, streams and counts. The blockers of all nodes that may still run are then counted again, as at the
+contexts, streams and counts. What else depends on the flows has registered to be told (`Engine.followers`). The
+blockers of all nodes that may still run are then counted again, as at the
 beginning: producers of a shared queue wait in a line, and lines lead from node to node. A node that has ended takes
 no part.
 """
@@ -29,7 +30,7 @@ from headrace._runtime.lifecycle.assembly import (
     share_rooms,
 )
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
-from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED
+from headrace._runtime.scheduling.evaluated_conditions import ENDED, NOTHING, OVER, THROTTLED
 from headrace._runtime.scheduling.notes import note
 from headrace.core.checks import check_compute, check_operator, check_waits_for_something
 from headrace.core.condition_types import OperatorStatus
@@ -252,7 +253,6 @@ class Changes:
             nodes: list[Any] = [operator._headrace.node for operator in changed]
             with keeping_counts(self._engine, nodes):
                 connect(self._engine, nodes)
-            self._engine.scheduler.follow_change(self._fragment)
         with self._applied:
             self._done = self._followed
             self._applied.notify_all()
@@ -283,13 +283,10 @@ def _give_up(operators: list[Operator], started: list[Operator]) -> None:
 
 def connect(engine: Engine, changed: list[Node]) -> None:
     """Connect nodes as the graph says, and find out anew which nodes can run; nothing computes."""
-    near = dict.fromkeys(changed)
     for node in changed:
-        near.update(dict.fromkeys(_neighbours(node)))
         _connect_inputs(node, engine)
     for node in changed:
         _connect_outputs(node, engine)
-        near.update(dict.fromkeys(_neighbours(node)))
     for node in changed:
         if not node.retired:
             _attach(node, engine)
@@ -304,14 +301,8 @@ def connect(engine: Engine, changed: list[Node]) -> None:
         state.start_over()
     share_rooms(sharing)
     expect_undeclared_flows(engine)
-    if engine.observer is not None:
-        engine.observer.follow(engine)
-    for node in changed:
-        if node.faults is not None and not node.retired:
-            node.faults.follow()  # it holds back what goes to the queues that the observer has put there
-    for node in near:
-        if not node.retired:
-            node.streams.follow_graph()
+    for follow in engine.followers:
+        follow(changed)
     engine.count_blockers()
     engine.ends.look_again()
     for node in engine.nodes:
@@ -319,14 +310,6 @@ def connect(engine: Engine, changed: list[Node]) -> None:
             engine.let_go(node)
     engine.progress = True
     engine.waiting.wake_all()
-
-
-def _neighbours(node: Node) -> list[Node]:
-    """Return the nodes that a node receives from and sends to."""
-    return [
-        *(feeder for queue in node.inputs for feeder in queue.feeders),
-        *(queue.consumer for queue in node.outputs),
-    ]
 
 
 def _attach(node: Node, engine: Engine) -> None:
@@ -338,7 +321,6 @@ def _attach(node: Node, engine: Engine) -> None:
     for queue in node.inputs:
         if not queue.feeders and len(node.input_queues[queue.port]) > 1:
             queue.min_size = 0
-    node.go_on_resuming()
     if node.ending is not None and node.ending.is_on:
         engine.ends.free(node)
 

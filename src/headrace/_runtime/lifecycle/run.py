@@ -24,7 +24,7 @@ from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
 from headrace._runtime.messages.queue import Queue
 from headrace._runtime.scheduling.notes import note, note_condition
 from headrace._runtime.scheduling.scheduled_run import ScheduledRun, required_pools
-from headrace._runtime.scheduling.stacks import stack_of, stacks_of
+from headrace._runtime.scheduling.watchdog import stack_of, stacks_of
 from headrace.core.checks import check_compute, compose
 from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import StuckError, add_note, message_of, notes_of
@@ -48,9 +48,7 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
     """Run a fragment to its end and return its outcome; raise an operator's exception unchanged."""
     life = _Life(fragment, control, supplies)
     interrupts = life.interrupts
-    if any(
-        os.environ.get(name) for name in ("HEADRACE_LOG_LEVEL", "HOLOSCAN_LOG_LEVEL", "HEADRACE_LOG_FORMAT")
-    ):
+    if os.environ.get("HEADRACE_LOG_LEVEL") or os.environ.get("HEADRACE_LOG_FORMAT"):
         from headrace.core.log import configure_log
 
         configure_log()
@@ -246,9 +244,11 @@ class _Life:
         observer = self._observer = self.supplies.observer(fragment)
         engine = assemble(fragment, self.supplies, Queue if observer is None else observer.make_queue)
         engine.ends.find_starved = find_starved
+        engine.followers.append(lambda changed: engine.scheduler.follow_change(fragment))
         if observer is not None:
             engine.observer = engine.streams.observer = observer
             observer.attach(engine)
+            engine.followers.append(observer.follow)
         elif fragment.count_messages:
             count_messages(engine)
         return engine

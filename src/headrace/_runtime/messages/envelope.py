@@ -4,20 +4,17 @@ Most messages are only the emitted object. A queue then holds that object, and n
 is created only to add something: fences that a receiver must be ordered after, a timestamp, metadata. `receive`
 distinguishes the two by type.
 
-Every Envelope is created in this file.
+Every Envelope is created in this file, or in `fences` with a fence.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace._runtime.messages.fences import is_complete
 from headrace.core.calls import NO_CALLS, Calls
 from headrace.core.errors import UnansweredError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace._runtime.messages.emitted_work import EmittedWork
     from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.managed_stream import ManagedStream
@@ -29,7 +26,7 @@ Fence: TypeAlias = "tuple[Fences, int, Any]"
 class Envelope:
     """An emitted object and the fences, timestamp and metadata that travel with it.
 
-    The functions below create and fill in an envelope, which then belongs to its receiver. It has no `__init__`,
+    Functions create and fill in an envelope, which then belongs to its receiver. It has no `__init__`,
     which would double the cost: every step of every operator that uses streams creates one.
 
     Attributes
@@ -46,7 +43,7 @@ class Envelope:
     sent
         What notes who has received the data, if its sender asks for that (`streams.resends`).
     record
-        What keeps the data alive, if several receivers share the message (`streams.held_frames`); or the allocation
+        What keeps the data alive, if several receivers share the message (`streams.lifetimes`); or the allocation
         that the data, an array, is on, if its sender knows that.
     """
 
@@ -97,7 +94,9 @@ class Envelope:
     @property
     def is_done(self) -> bool:
         """Whether the device has finished all work submitted before the data was emitted."""
-        return not self.has_fences or all(is_complete(*fence) for fence in self.all_fences())
+        return not self.has_fences or all(
+            fences.is_complete(number, event) for fences, number, event in self.all_fences()
+        )
 
     @property
     def acq_timestamp(self) -> int | None:
@@ -174,21 +173,6 @@ def copy_envelope(message: Envelope, data: Any) -> Envelope:
     copied.extra = message.extra  # which is replaced, never changed
     copied.sent = message.sent
     return copied
-
-
-def stamping(fences: Fences) -> Callable[[Any], Envelope]:
-    """Return a function that inserts a fence after the work so far and returns a message that carries it."""
-
-    def stamp(data: Any) -> Envelope:
-        message = Envelope()
-        message.data = data
-        message.event = fences.insert()
-        message.fences = fences
-        message.number = fences.last
-        message.work = message.extra = message.record = message.sent = None
-        return message
-
-    return stamp
 
 
 def wait_for(message: Envelope, stream: ManagedStream) -> None:

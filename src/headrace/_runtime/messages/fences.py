@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace._runtime.messages.envelope import Envelope
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -91,6 +93,16 @@ class Fences:
         self.last = number
         return event
 
+    def stamp(self, data: Any) -> Envelope:
+        """Insert a fence after the work so far, and return a message that carries it."""
+        message = Envelope()
+        message.data = data
+        message.event = self.insert()
+        message.fences = self
+        message.number = self.last
+        message.work = message.extra = message.record = message.sent = None
+        return message
+
     def event(self, number: int) -> Any:
         """Return the event of a fence that may be incomplete."""
         return self.events[number % self.count]
@@ -128,6 +140,17 @@ class Fences:
         """Exclude an event from reuse, because a callback waits for it; may be called from any thread."""
         self._lent.append(event)
 
+    def is_complete(self, number: int, event: Any) -> bool:
+        """Return whether the device has completed a fence; may be called from any thread."""
+        # Compare again at the end: if the event was recorded for another fence in between, this one is complete.
+        return number <= self.completed or event.is_done or number <= self.completed
+
+    def is_past(self, number: int) -> bool:
+        """Return whether the device has completed a fence, which may not be inserted yet; from any thread."""
+        if number <= self.completed or number > self.last:
+            return number <= self.completed
+        return self.is_complete(number, self.event(number))
+
     def close(self) -> None:
         """Mark every fence as complete, because the device has finished."""
         self.is_over = True
@@ -156,16 +179,3 @@ class Fences:
             newest = number % self.count
             events[:] = [*in_order[-1 - newest :], *in_order[: -1 - newest]]
             self.reach = number
-
-
-def is_complete(fences: Fences, number: int, event: Any) -> bool:
-    """Return whether the device has completed a fence; may be called from any thread."""
-    # Compare again at the end: if the event was recorded for another fence in between, this fence is complete.
-    return number <= fences.completed or event.is_done or number <= fences.completed
-
-
-def is_past(fences: Fences, number: int) -> bool:
-    """Return whether the device has completed a fence, which may not be inserted yet; from any thread."""
-    if number <= fences.completed or number > fences.last:
-        return number <= fences.completed
-    return is_complete(fences, number, fences.event(number))

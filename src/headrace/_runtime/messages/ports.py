@@ -124,7 +124,7 @@ class Keeping:
     Attributes
     ----------
     frames
-        Where the owners of received memory are kept (`streams.held_frames`).
+        Where the owners of received memory are kept (`streams.lifetimes`).
     is_shared
         Whether the messages also go to other receivers, so that all of them keep one record of the owner.
     kind, owner_of, memory_of

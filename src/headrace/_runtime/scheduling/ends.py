@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER
+from headrace._runtime.scheduling.evaluated_conditions import ENDED, NOTHING, OVER
 from headrace._runtime.scheduling.queue_state import ANY
 from headrace.core.ports import IOSpec
 

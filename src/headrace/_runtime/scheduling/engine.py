@@ -23,22 +23,20 @@ import warnings
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace._runtime.scheduling.alone import Alone
-from headrace._runtime.scheduling.awaited import ENDED, NOTHING, OVER, THROTTLED, Awaited
 from headrace._runtime.scheduling.ending import ending_of
 from headrace._runtime.scheduling.ends import Ends
+from headrace._runtime.scheduling.evaluated_conditions import ENDED, NOTHING, OVER, THROTTLED, Awaited
 from headrace._runtime.scheduling.faults import faults_of
-from headrace._runtime.scheduling.gate import Gate
-from headrace._runtime.scheduling.polling import Polling
+from headrace._runtime.scheduling.gate import Alone, Gate
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace._runtime.scheduling.routing import compute_of, routing_of
-from headrace._runtime.scheduling.timers import Timers
+from headrace._runtime.scheduling.timers import Polling, Timers
 from headrace._runtime.scheduling.unreceived import SWEEPS, look_for_unreceived
 from headrace._runtime.scheduling.waiting import WaitingWorkers
 from headrace._runtime.scheduling.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from headrace._runtime.messages.queue import Queue
     from headrace._runtime.observer import Observer
@@ -80,6 +78,7 @@ class Engine:
             "ended_by",
             "ends",
             "errors",
+            "followers",
             "groups",
             "held",
             "inbox",
@@ -122,6 +121,8 @@ class Engine:
         self.streams: RunStreams
         # The observer of the run, if there is one.
         self.observer: Observer | None = None
+        # Called with the nodes whose flows have changed in the run, once they are connected; nothing computes.
+        self.followers: list[Callable[[Collection[Node]], None]] = []
         # What watches computes with a deadline, if there are any.
         self.watchdog: Watchdog | None = None
         # Called when the run begins to stop, on any thread.

@@ -1,19 +1,31 @@
-"""EvaluatedConditions: the conditions of a node that cannot be counted as blockers and must be evaluated."""
+"""EvaluatedConditions: the conditions of a node that cannot be counted as blockers and must be evaluated.
+
+What the last evaluation found is one value, `Awaited`: what the node waits for, besides the messages and the room
+that the states of its queues count. It is in `Node.awaited`, and only `Engine.set_awaited` changes it. Everything
+that the engine counts or lists about waiting nodes follows from that change: the events that are outstanding, the
+timers, the nodes to poll, the nodes that may run again. So these cannot disagree.
+
+The value holds until something happens that may have changed it: an announcement, a time, a message, a poll. Each
+of these leads to another evaluation. While a node has blockers, only an event counts, because it keeps the run from
+ending; times and polls begin to count when the last blocker is gone and the node is evaluated again.
+
+`tests/interleavings` compares the value with a new evaluation wherever one thread hands over to another.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace._runtime.scheduling.awaited import ENDED, NOTHING, Awaited
 from headrace._runtime.scheduling.notes import note_condition
 from headrace.core.condition_types import SchedulingStatusType
-from headrace.gpu.ambient import leave
+from headrace.gpu.current import leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace._runtime.scheduling.resume import Resume
     from headrace.core.condition import Condition
+
 
 _NEVER = SchedulingStatusType.NEVER
 _READY = SchedulingStatusType.READY
@@ -152,3 +164,62 @@ def leaves_of(condition: Condition) -> Iterator[Condition]:
         yield from leaves_of(term)
     if not condition.terms:
         yield condition
+
+
+class Awaited:
+    """What a node waits for; never changed after it was made.
+
+    Attributes
+    ----------
+    status
+        The combined state of the node's conditions.
+    until
+        The time that the node waits for, if the state is WAIT_TIME.
+    is_polled
+        Whether its conditions must be polled.
+    conditions
+        The conditions that are not READY.
+    outstanding
+        1 if it waits for an announcement, otherwise 0.
+    blocks
+        1 if it is a blocker of its node, otherwise 0.
+    """
+
+    __slots__ = ("blocks", "conditions", "is_polled", "outstanding", "status", "until")
+
+    def __init__(
+        self,
+        status: SchedulingStatusType,
+        until: int | None = None,
+        is_polled: bool = False,
+        conditions: tuple[Condition, ...] = (),
+        blocks: int = 0,
+    ) -> None:
+        self.status = status
+        self.until = until
+        self.is_polled = is_polled
+        self.conditions = conditions
+        self.outstanding = 1 if status is _WAIT_EVENT else 0
+        self.blocks = blocks
+
+    def while_blocked(self) -> Awaited:
+        """Return what counts of this while the node has other blockers."""
+        if self.blocks:
+            return self
+        return EVENT if self.outstanding else NOTHING
+
+
+NOTHING = Awaited(_READY)
+"""The node may run as soon as it has no blocker, or is evaluated then."""
+
+EVENT = Awaited(_WAIT_EVENT)
+"""The node waits for an announcement and has blockers besides."""
+
+THROTTLED = Awaited(_WAIT_EVENT, blocks=1)
+"""The node is too far ahead of the device. Its conditions are evaluated when the device has caught up."""
+
+OVER = Awaited(SchedulingStatusType.NEVER, blocks=1)
+"""The node computes no more, and its end has not begun (`ends`)."""
+
+ENDED = Awaited(SchedulingStatusType.NEVER, blocks=1)
+"""The node never runs again."""

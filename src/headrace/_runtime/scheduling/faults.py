@@ -12,7 +12,7 @@ operator would be ready at once with half a frame, or fail forever at the same m
 queues: with fences, metadata and timestamps. The next compute takes it from here first, by the usual way of
 `receive`, so that streams are ordered and lifetimes begin as for any message. Putting it back into the queues would
 not do: a producer may have filled the place meanwhile, and a queue may drop its oldest message. The node needs no
-message in its queues until then (`resume`), and waits for a time if there is a backoff (`backoff`).
+message in its queues until then (`resume`), and waits for a time if there is a backoff (`Backoff`).
 
 What an attempt emits is collected, and sent when the attempt has succeeded. Otherwise a receiver would see the
 first results of a message several times.
@@ -22,22 +22,23 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.ports import parts_of
 from headrace._runtime.messages.queue import Batch, Queue
-from headrace._runtime.scheduling.backoff import Backoff
 from headrace._runtime.scheduling.notes import note, traceback_of
 from headrace._runtime.scheduling.routing import compute_of
 from headrace._runtime.scheduling.unreceived import has_more
+from headrace.core.condition import Condition
+from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import add_note, message_of
 from headrace.core.function import FunctionOperator
 from headrace.core.ports import INPUT_EXEC, IOSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from headrace._runtime.messages.ports import OutputPort
     from headrace._runtime.scheduling.node import Node
@@ -73,33 +74,27 @@ class Faults:
         self._backoff: Backoff | None = None
         if policy.backoff:
             self._backoff = Backoff(policy.backoff)
+            self._backoff.attach(node)
+            node.joined.append(self._backoff)
         self._resume: Resume | None = None
         self._outputs: list[tuple[OutputPort, tuple[Queue, ...], tuple[Queue, ...]]] = []
         self._emitted: list[tuple[Queue, Any]] = []
         if policy.retries and policy.same_message:
             own = node.resume if _yields(node) else None
             self._resume = own or node.make_resume()
-        self._connect()
+        self.follow((node,))
+        node.engine.followers.append(self.follow)
         for input_port in node.input.ports:
             input_port.take = self._noting(input_port.name, input_port.take)
 
-    def _connect(self) -> None:
-        """Wait between attempts, and hold back what they emit, with the flows that the node has now."""
-        node = self.node
-        if self._backoff is not None:
-            self._backoff.attach(node)
+    def follow(self, changed: Collection[Node]) -> None:
+        """Hold back what attempts emit, at the flows that the node has now."""
+        if self._resume is None or self.node not in changed:
+            return
         self._outputs.clear()
-        if self._resume is not None:
-            for port in dict.fromkeys(node.output.ports.values()):
-                held_back = tuple([_HeldBack(queue, self._emitted) for queue in port.queues])
-                self._outputs.append((port, port.queues, held_back))
-
-    def follow(self) -> None:
-        """Follow the flows of the node, which have changed; nothing computes."""
-        self._connect()
-        # That of a function that yields is connected with the node.
-        if self._resume is not None and self._resume is not self.node.resume:
-            self._resume.connect()
+        for port in dict.fromkeys(self.node.output.ports.values()):
+            held_back = tuple([_HeldBack(queue, self._emitted) for queue in port.queues])
+            self._outputs.append((port, port.queues, held_back))
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Compute, and apply the policy if that raises."""
@@ -423,3 +418,36 @@ def _data_of(items: list[Any]) -> Any:
 
 def _content(item: Any) -> Any:
     return item.data if type(item) is Envelope else item
+
+
+_LONGEST = 60_000_000_000
+_READY = SchedulingStatusType.READY
+_WAIT_TIME = SchedulingStatusType.WAIT_TIME
+
+
+class Backoff(Condition):
+    """Waits for `first` nanoseconds after the first error in a row, and twice as long after each further one.
+
+    The compute that failed calls `begin`. No wait is longer than a minute, unless `first` is.
+    """
+
+    polled = False
+    depends_on_ports = False
+    matters_while_blocked: ClassVar[bool] = False
+
+    def __init__(self, first: int) -> None:
+        super().__init__(name="backoff")
+        self._first = first
+        self._until: int | None = None
+
+    def begin(self, now: int, errors: int) -> None:
+        """Wait from `now` on, after so many errors in a row."""
+        # A shift by a large number would make an enormous int.
+        self._until = now + min(self._first << min(errors - 1, 40), max(_LONGEST, self._first))
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return the end of the wait, if there is one."""
+        until = self._until
+        if until is None or timestamp >= until:
+            return _READY, None
+        return _WAIT_TIME, until

@@ -6,8 +6,7 @@ those that it receives from (`compute`). A member that has not received all of i
 it has received stays where it is, and `go_on` goes on with it.
 
 What a group does in place of these computes is up to its `Runner`, which whoever starts the run hands in with a
-`GroupPlan`. The runtime knows nothing of it. A runner may let the members compute beside their queues, on streams
-of its own (`compute_directly`).
+`GroupPlan`. The runtime knows nothing of it.
 """
 
 from __future__ import annotations
@@ -20,18 +19,14 @@ from headrace._runtime.contexts.execution import ExecutionContext
 from headrace._runtime.contexts.input import InputContext
 from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue
-from headrace._runtime.scheduling.direct_compute import DirectCompute, DirectStreams, NotDirect
 from headrace._runtime.scheduling.ending import Ending
-from headrace._runtime.scheduling.member import MemberContext, MemberNode
-from headrace._runtime.scheduling.node import Node
+from headrace._runtime.scheduling.node import MemberNode, Node
 from headrace._runtime.scheduling.notes import note
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 
 if TYPE_CHECKING:
-    from headrace import gpu
-    from headrace._runtime.scheduling.details_flow import DetailsFlow
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace.core.composition import Composition as Fragment
@@ -199,7 +194,7 @@ class Group:
             member.input = InputContext(member)
             member.input_queues = outer
             member.output = OutputContext(member)
-            member.context = MemberContext(member)
+            member.context = ExecutionContext(member)
             member.streams = NodeStreams(streams, member, streams.layout.of(member.operator))
             self._before[member] = [queue for port in member.input.ports for queue in port.queues]
             self._behind[member] = [
@@ -302,63 +297,6 @@ class Group:
                 node.clear_details()
         self.has_left = any(map(any, self._before.values()))
         return has_computed
-
-    def compute_directly(
-        self,
-        streams: DirectStreams,
-        received: list[Any],
-        kept: list[Any],
-        compute_one: Callable[[Node, DirectCompute, gpu.StreamHandle], None],
-        flow: DetailsFlow | None = None,
-    ) -> dict[Boundary, Any]:
-        """Let every member compute once beside the queues; return what leaves, in the order of its emission.
-
-        Parameters
-        ----------
-        streams
-            What they compute on.
-        received
-            The messages at the inputs.
-        kept
-            Gets what has to live as long as the work.
-        compute_one
-            Lets one member compute on a stream.
-        flow
-            Gets the steps of the members.
-        """
-        waiting: dict[Node, dict[str, Any]] = {node: {} for node in self.members}
-        after: dict[Node, list[gpu.StreamHandle]] = {node: [] for node in self.members}
-        for boundary, data in zip(self.inputs, received, strict=True):
-            waiting[boundary.node][boundary.port] = data
-        leaving_at = {(boundary.node, boundary.port): boundary for boundary in self.outputs}
-        emitted: dict[Boundary, Any] = {}
-        for node in self.members:
-            missing = [name for name in node.operator.spec.every_input if name not in waiting[node]]
-            if missing:
-                raise NotDirect(f"operator {node.name!r} received nothing at {missing[0]!r}")
-            compute = DirectCompute(node, streams, waiting[node])
-            compute_one(node, compute, streams.begin(node.operator, after[node] or [streams.origin]))
-            if compute.waiting:
-                left = next(iter(compute.waiting))
-                raise NotDirect(f"operator {node.name!r} did not receive what waits at {left!r}")
-            kept.append(compute)
-            for port, items in compute.emitted.items():
-                targets = self.inner.get((node, port), [])
-                if len(items) != 1 and (targets or (node, port) in leaving_at):
-                    raise NotDirect(
-                        f"operator {node.name!r} emitted {len(items)} messages at {port!r} in one compute; a "
-                        "captured operator emits one message at each output for each frame"
-                    )
-                for target, name in targets:
-                    waiting[target][name] = compute.as_received(items[0], port)
-                    after[target] += [one for one in streams.of(node.operator) if one not in after[target]]
-            for step in compute.steps:
-                leaving = None if step.is_received else leaving_at.get((node, step.port))
-                if leaving is not None:
-                    emitted[leaving] = compute.emitted[step.port][0]
-            if flow is not None:
-                flow.steps.append((node, compute.steps))
-        return emitted
 
     def clear(self) -> None:
         """Release messages that were left inside."""

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.messages.ports import no_such_port
-from headrace._runtime.scheduling.awaited import ENDED, NOTHING, THROTTLED, Awaited
-from headrace._runtime.scheduling.evaluated_conditions import EvaluatedConditions
+from headrace._runtime.scheduling.evaluated_conditions import (
+    ENDED,
+    NOTHING,
+    THROTTLED,
+    Awaited,
+    EvaluatedConditions,
+)
 from headrace._runtime.streams.running_operator import RunningOperator
 from headrace.core.condition_types import OperatorStatus, SchedulingStatusType
 from headrace.core.error_policy import FaultCounts
@@ -23,14 +29,14 @@ if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
     from headrace._runtime.scheduling.ending import Ending
     from headrace._runtime.scheduling.faults import Faults
-    from headrace._runtime.scheduling.queue_state import QueueState
+    from headrace._runtime.scheduling.queue_state import QueueState, SharedRoom
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
     from headrace._runtime.scheduling.resume import Resume
-    from headrace._runtime.scheduling.room_sharing import SharedRoom
     from headrace._runtime.scheduling.routing import Routing
     from headrace.core.condition import Condition
     from headrace.core.graph import Beyond
     from headrace.core.operator import Operator
+
 
 _NEVER = SchedulingStatusType.NEVER
 _WAIT = SchedulingStatusType.WAIT
@@ -186,11 +192,6 @@ class Node(RunningOperator):
                 if self not in queue.state.watchers:
                     queue.state.watchers.append(self)
 
-    def go_on_resuming(self) -> None:
-        """Connect what keeps the node ready between two values, if anything does, with its queues."""
-        if self.resume is not None:
-            self.resume.connect()
-
     def make_resume(self) -> Resume:
         """Return what keeps the node ready between the values that its function yields."""
         from headrace._runtime.scheduling.resume import Resume
@@ -341,3 +342,47 @@ class Node(RunningOperator):
         self.has_extra_work = (
             self.is_guarded or self.has_details or self.is_closing or self.shared_room is not None
         )
+
+
+class MemberNode(Node):
+    """An operator of a group: it computes when the group does, and is not scheduled itself.
+
+    Attributes
+    ----------
+    replayed
+        Returns the number of frames that passed without a compute of its own, which count as computes.
+    """
+
+    __slots__ = ("_scheduled", "replayed")
+
+    def __init__(self, engine: Any, operator: Operator) -> None:
+        super().__init__(engine, operator)
+        self._scheduled: Node = self
+        self.replayed: Callable[[], int] = int
+
+    @property
+    def computes(self) -> int:
+        """The number of frames that it has computed or that were replayed."""
+        return self.granted - self.remaining + self.replayed()
+
+    @property
+    def scheduled(self) -> Node:
+        """The node that is scheduled in its place."""
+        return self._scheduled
+
+    @scheduled.setter
+    def scheduled(self, node: Node) -> None:
+        self._scheduled = node
+
+    def status(self) -> Any:
+        """Return the state of the group."""
+        return self._scheduled.status()
+
+    def announce(self) -> None:
+        """Announce that something the group waits for may have happened."""
+        self._scheduled.announce()
+
+    def request_stop(self) -> None:
+        """Never run the group again: without this operator it has nothing to do."""
+        self.stop_requested = True
+        self._scheduled.request_stop()

@@ -21,6 +21,8 @@ from headrace.core.condition import Condition
 from headrace.core.condition_types import SchedulingStatusType
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from headrace._runtime.messages.queue import Queue
     from headrace._runtime.scheduling.node import Node
     from headrace.core.calls import Calls
@@ -44,14 +46,19 @@ class Resume:
         self._sizes: list[tuple[Queue, int]] = []
         self.conditions: list[Condition] = []
         """The node's evaluated conditions on inputs."""
-        self.connect()
+        self._connect()
+        node.engine.followers.append(self.follow)
         self.received = True
         """Whether the current or last compute has received anything."""
         self.noted: _Noted | None = None
         """What came with the messages that the node continues with."""
 
-    def connect(self) -> None:
-        """Find the queues and conditions of the node; called again when its flows have changed."""
+    def follow(self, changed: Collection[Node]) -> None:
+        """Find the queues and conditions of the node, whose flows may have changed."""
+        if self.node in changed and self.node.may_compute:
+            self._connect()
+
+    def _connect(self) -> None:
         node = self.node
         self._sizes = [(queue, queue.min_size) for queue in node.inputs]
         self.conditions = [condition for condition in node.conditions if _is_about_inputs(condition)]

@@ -19,13 +19,15 @@ A worker holds the engine's lock to take and to finish a node, and releases it d
 from __future__ import annotations
 
 import os
+import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace import waits
 from headrace._runtime.scheduling.notes import note
 from headrace._runtime.scheduling.parker import Parker
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
-from headrace._runtime.scheduling.threads import WorkerThread
+from headrace.gpu.current import leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
+    from headrace.core.clock import Clock
     from headrace.core.thread_pool import Assignment, ThreadPool
 
     # A worker: what it parks on, its cores, and its operator if it has only one.
@@ -230,3 +233,44 @@ def _run_beside_others(engine: Engine, parker: Parker) -> None:
             if takes_turns and not is_its_turn and not node.announces_room:
                 node.input.announce_room(None)  # which began when others went on beside it
             node = engine.finish(node, is_its_turn)
+
+
+class WorkerThread:
+    """A thread with a way to wait for its end that can be interrupted by Ctrl-C and repeated.
+
+    `Thread.join` cannot be repeated: in some versions of CPython, an interrupted join marks the thread as ended.
+    """
+
+    __slots__ = ("_entering", "_leaving", "_left", "thread")
+
+    def __init__(self, work: Callable[[], None], clock: Clock, name: str) -> None:
+        self._left = False
+        self._entering = threading.Lock()
+        self._entering.acquire()
+        self._leaving = threading.Lock()
+        self._leaving.acquire()
+
+        def work_and_leave() -> None:
+            try:
+                with clock.attach():
+                    self._entering.release()
+                    work()
+            finally:
+                leave()  # another thread may be given its number
+                self._left = True
+                if self._entering.locked():
+                    self._entering.release()
+                self._leaving.release()
+
+        self.thread = threading.Thread(target=work_and_leave, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, and wait until it is attached to the clock."""
+        self.thread.start()
+        waits.acquire(self._entering)
+
+    def wait(self) -> None:
+        """Wait until the thread has ended."""
+        if not self._left:
+            waits.acquire(self._leaving)
+        waits.join(self.thread)

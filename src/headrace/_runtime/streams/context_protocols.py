@@ -48,6 +48,9 @@ class Outputs(OutputContext, Protocol):
     def pass_calls_on(self, calls: Calls) -> None:
         """Answer the calls of a received message with the messages of this compute."""
 
+    def choose(self, acq_timestamp: int | None) -> None:
+        """Send this timestamp with the messages of this compute."""
+
     def pass_to(self, message: Any, queues: tuple[Queue, ...]) -> None:
         """Put a message into queues as it is."""
 

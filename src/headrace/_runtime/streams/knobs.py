@@ -32,7 +32,6 @@ from headrace.core.errors import ParameterError, StreamError
 from headrace.core.knob_types import KnobType
 from headrace.core.parameters import holder_of
 from headrace.tensor import DLDevice, DLDeviceType, Tensor
-from headrace.tensor.allocated import tensor_of_allocation
 from headrace.tensor.device_arrays import Unsupported, span_of
 from headrace.tensor.device_memory import DeviceMemory
 from headrace.tensor.types import element_from_name
@@ -80,8 +79,8 @@ class Knob:
         self.initial: Any = 0 if asked[1] is None else asked[1]
         self.memory = DeviceMemory(stream.handle, max(kind.size, _WORD))
         device = DLDevice(DLDeviceType.CUDA, stream.device_id)
-        memory: Any = self.memory
-        self.tensor: Tensor = tensor_of_allocation(memory, (), element_from_name(kind.name), device)
+        element = element_from_name(kind.name)
+        self.tensor = Tensor._at((self.memory.address, (), (), element, device, False), self.memory)
         self.value: Any = None
         self.words: tuple[int, ...] = ()
         self._unpack = Struct(f"={self.memory.size // _WORD}I").unpack

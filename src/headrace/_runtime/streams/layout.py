@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.streams.sources import slice_of, streams_from
+from headrace._runtime.streams.stream_source import slice_of, streams_from
 from headrace.core.errors import GraphError
 
 if TYPE_CHECKING:

@@ -12,6 +12,22 @@ many computes as the limit says, and of six more.
 The next `emit` inserts the fence after a compute anyway. If there was none since the last time, one is inserted
 here.
 
+**What was released, and what is held.** CuPy and PyTorch reuse a freed block at once on the stream on which it was
+allocated, even if another stream still reads it. So the owners of the memory that an operator received (`owners`)
+are kept here. At a check there are two kinds. Owners with no other reference were released in the computes since
+the last one. They live until the stream has passed a fence after that. The others are held: by an operator, which
+may read them in a later compute, or by operators that they were passed on to. They are watched, and checked again
+later. An owner that is no longer held is treated as if it had just been received.
+
+Each of several receivers of a message keeps its owner, and would take it for held by the program. So they share its
+record from the beginning, and keep that (`HeldFrames.shared`).
+
+Memory of headrace's own allocators is neither kept nor watched after the compute. It knows the streams that may
+work on it, and its next user is ordered after them (`headrace.gpu.allocation`). The stream is added to its users.
+
+If many frames are watched, they are checked less often, so that a check of the others pays for about 32 of these.
+So at most one in 32 of the frames that a program holds is released late.
+
 An operator with `Operator.max_in_flight` unfinished computes is not ready until the device has finished the
 oldest. Only in this case is a callback requested.
 """
@@ -25,14 +41,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import gpu, waits
-from headrace._runtime.streams.held_frames import HeldFrames
+from headrace._runtime.messages.fences import Fences
+from headrace._runtime.streams.owners import (
+    Watch,
+    Watched,
+    no_longer_held,
+    only_kept,
+    sort_allocations,
+    still_held,
+)
 from headrace.core.values import whole_number
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.fences import Fences
     from headrace._runtime.messages.managed_stream import ManagedStream
     from headrace._runtime.streams.running_operator import RunningOperator
-    from headrace._runtime.streams.watch import Watch
+    from headrace.gpu.allocation import StreamUser
+
 
 # The unfinished computes of an operator at which it is found out what is complete. A query takes about as long as
 # an event and a wait, so that it costs a sixth of these.
@@ -90,7 +114,7 @@ class Lifetimes:
     def __init__(self, node: RunningOperator, frames: StreamFrames, limit: int) -> None:
         self._node = node
         self.frames = frames
-        self.held = HeldFrames(frames.watch, frames.stream)
+        self.held = HeldFrames(frames.watch, frames.user)
         self.fences = frames.fences
         self.numbers: list[int] = []
         self.is_full = self.is_settling = False
@@ -213,31 +237,40 @@ def limit_of(node: RunningOperator) -> int:
 
 
 class StreamFrames:
-    """The frames that the operators on one stream received, while its work may read them.
-
-    Parameters
-    ----------
-    fences
-        Fences on the stream: those that its only operator emits, or others that only this object inserts.
-    watch
-        The frames of the run that are still held.
+    """A stream that operators work on, and the frames that they received, while its work may read them.
 
     Attributes
     ----------
-    members
-        The computes of each operator.
-    stream
-        What memory of allocators refers to.
+    managed, is_shared
+        The stream, and whether several operators may work on it.
     watch
         The frames of the run that are still held.
+    fences
+        Fences on the stream: those that its only operator emits, or others that only this object inserts.
+    members
+        The computes of each operator.
+    user
+        What memory of allocators refers to.
     """
 
-    __slots__ = ("_checked", "_in_flight", "_lock", "fences", "members", "stream", "watch")
+    __slots__ = (
+        "_checked",
+        "_in_flight",
+        "_lock",
+        "fences",
+        "is_shared",
+        "managed",
+        "members",
+        "user",
+        "watch",
+    )
 
-    def __init__(self, fences: Fences, watch: Watch) -> None:
-        self.fences = fences
+    def __init__(self, managed: ManagedStream, watch: Watch, is_shared: bool) -> None:
+        self.managed = managed
+        self.is_shared = is_shared
         self.watch = watch
-        self.stream = FrameStream(fences.stream)
+        self.fences = Fences(managed)
+        self.user = FrameStream(managed)
         self.members: list[Lifetimes] = []
         self._lock = threading.Lock()  # of operators on several threads
         # What was released, with the number of the fence that completes the work on it, oldest first.
@@ -328,3 +361,134 @@ class FrameStream:
     def streams(self) -> tuple[ManagedStream, ...]:
         """Return the streams; may be called from any thread."""
         return self._streams
+
+
+_CHECKS: Final = 32
+
+
+class HeldFrames:
+    """The frames that one operator received and that may still be held.
+
+    The lists stay the same objects. They change in the operator's computes or between two computes.
+
+    Attributes
+    ----------
+    received
+        The owners of the memory that was received since the last `check`; an owner may appear more than once.
+    unsorted
+        The same for owners that may be allocations; empty between two computes.
+    shared
+        The records of the same for messages with several receivers.
+    watched
+        The frames that were still held at the end of a compute, by the identity of the owner.
+    has_seen_again
+        Whether owners were received again while they were watched, since this was last set to False.
+    """
+
+    __slots__ = (
+        "_countdown",
+        "_user",
+        "_watch",
+        "has_seen_again",
+        "received",
+        "shared",
+        "unsorted",
+        "watched",
+    )
+
+    def __init__(self, watch: Watch, user: StreamUser) -> None:
+        self._watch = watch
+        self._user = user
+        self.received: list[Any] = []
+        self.shared: list[Watched] = []
+        self.unsorted: list[Any] = []
+        self.watched: dict[int, Watched] = {}
+        self.has_seen_again = False
+        self._countdown = 0  # checks left before `watched` is checked again
+
+    @property
+    def received_count(self) -> int:
+        """The number of frames that were received since the last `check`; may be called from any thread."""
+        return len(self.received) + len(self.unsorted) + len(self.shared)
+
+    def sort(self) -> None:
+        """Add the stream to the users of received memory of headrace's own allocators; keep the other owners."""
+        self.received += sort_allocations(take_all(self.unsorted), self._user)
+
+    def check(self, is_last: bool = False) -> list[Any] | None:
+        """Return the owners that must live until the stream has completed its work so far.
+
+        Where no compute follows (`is_last`), all that are watched are looked at.
+        """
+        released: list[Any] | None = None
+        if self.unsorted:
+            self.sort()
+        if self.received:
+            received = take_all(self.received)
+            released = received if only_kept(received) else self._sort(received)
+        if self.shared:
+            released = self._sort_shared(released)
+        if self.watched:
+            self._countdown -= 1
+            if self._countdown < 0 or is_last:
+                released = self._check_watched(released)
+        return released
+
+    def has(self, owner: Any) -> bool:
+        """Return whether an owner was received, and is not known to be released."""
+        received = [*self.received, *self.unsorted, *(record.owner for record in self.shared)]
+        return id(owner) in self.watched or any(each is owner for each in received)
+
+    def clear(self) -> None:
+        """Release everything."""
+        self.received.clear()
+        self.unsorted.clear()
+        self.shared.clear()
+        self.watched.clear()
+
+    def _sort(self, received: list[Any]) -> list[Any]:
+        """Watch the owners that are still held, and return the others; at least one is held or appears twice."""
+        watched = self.watched
+        once = list({id(owner): owner for owner in received}.values())
+        self.has_seen_again = self.has_seen_again or len(once) < len(received)
+        received.clear()
+        released: list[Any] = []
+        while once:
+            one = [once.pop()]
+            if id(one[0]) in watched:  # it is checked with those
+                self.has_seen_again = True
+            elif only_kept(one):
+                released += one
+            else:
+                self._begin(one.pop())
+        return released
+
+    def _sort_shared(self, released: list[Any] | None) -> list[Any]:
+        """Watch the frames with several receivers that are still held, and add the others to the released ones."""
+        records = dict.fromkeys(take_all(self.shared))
+        for record in still_held(list(records)):
+            self.has_seen_again = self.has_seen_again or id(record.owner) in self.watched
+            self.watched[id(record.owner)] = self._watch.begin(record.owner, record)
+            del records[record]
+        return [*records] if released is None else [*released, *records]
+
+    def _begin(self, owner: Any) -> None:
+        self.watched[id(owner)] = self._watch.begin(owner)
+
+    def _check_watched(self, released: list[Any] | None) -> list[Any] | None:
+        """Add the owners that are no longer held to the released ones."""
+        watched = self.watched
+        found = no_longer_held(watched)
+        self._countdown = (len(watched) - len(found)) // _CHECKS
+        if found:
+            if released is None:
+                released = []
+            released += [watched.pop(key) for key in found]
+        return released
+
+
+def take_all(kept: list[Any]) -> list[Any]:
+    """Remove what is in a list, which stays the same object, and return it."""
+    taken = kept[:]
+    kept.clear()
+    return taken

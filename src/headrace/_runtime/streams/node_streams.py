@@ -23,22 +23,22 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import gpu
-from headrace._runtime.messages.envelope import Envelope, make_envelope, stamping
-from headrace._runtime.messages.fences import Fences, is_past
+from headrace._runtime.messages.envelope import Envelope, make_envelope
+from headrace._runtime.messages.fences import Fences
 from headrace._runtime.messages.managed_stream import ManagedStream, is_default
 from headrace._runtime.messages.ports import NOTHING, InputPort, has_other_receivers, no_such_port, parts_of
 from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
-from headrace._runtime.streams.lifetimes import Lifetimes, limit_of
+from headrace._runtime.streams.lifetimes import Lifetimes, StreamFrames, limit_of
 from headrace._runtime.streams.resends import Resends, holds_memory
 from headrace._runtime.streams.run_streams import synchronize
 from headrace.core.errors import StreamError
-from headrace.gpu.ambient import remember_stream, thread
+from headrace.gpu.current import remember_stream, thread
 from headrace.gpu.lasting_stream import Current, LastingStream
 
 if TYPE_CHECKING:
     from headrace._runtime.streams.knobs import Knobs
     from headrace._runtime.streams.layout import PlannedStream
-    from headrace._runtime.streams.run_streams import OperatorStream, RunStreams
+    from headrace._runtime.streams.run_streams import RunStreams
     from headrace._runtime.streams.running_operator import RunningOperator
 
 _modules: Final = sys.modules
@@ -322,12 +322,11 @@ class NodeStreams:
         assert self.own is not None
         return self.own
 
-    def work_on(self, stream: OperatorStream) -> None:
+    def work_on(self, frames: StreamFrames) -> None:
         """Work on a stream from now on."""
-        node, own = self.node, stream.managed
+        node, own = self.node, frames.managed
         self.own = own
-        frames = stream.frames
-        if not stream.is_shared:
+        if not frames.is_shared:
             self._fences[own] = frames.fences
         self.lifetimes = node.lifetimes = Lifetimes(node, frames, self._limit)
         self._current = LastingStream(_handle_of(own))
@@ -348,7 +347,7 @@ class NodeStreams:
         if node.compute == self._compute and self._planned is not None:
             node.compute = self._make_compute()
 
-    def follow_graph(self) -> None:
+    def follow(self) -> None:
         """Send and receive as the flows of the operator are now, between two computes."""
         for port in self._ports:
             port.keeping.is_shared = self.own is not None and has_other_receivers(port)
@@ -385,7 +384,7 @@ class NodeStreams:
         if lifetimes is None or self.own is sender:
             return True
         numbers = tuple(lifetimes.numbers)
-        return ago > len(numbers) or is_past(lifetimes.fences, numbers[-ago] + 1)
+        return ago > len(numbers) or lifetimes.fences.is_past(numbers[-ago] + 1)
 
     def reader_of(self, key: int, sender: RunningOperator, asked: Collection[RunningOperator]) -> str | None:
         """Return who may still read memory that came from a sender, and that the operator has sent on."""
@@ -532,7 +531,7 @@ class NodeStreams:
             return
         self._further.append(managed)
         if self.lifetimes is not None:
-            self.lifetimes.frames.stream.add(managed)
+            self.lifetimes.frames.user.add(managed)
         self._note_use(managed)
         self.update_outputs()
 
@@ -564,7 +563,7 @@ class NodeStreams:
             stream = port.stream = self._outputs.get(name, own)
             stamp: Callable[[Any], Any] | None = None
             if stream is not None:
-                stamp = stamping(self.fences_on(stream))
+                stamp = self.fences_on(stream).stamp
                 others = [each for each in self.used if each is not stream]
                 if others:
                     stamp = self._after(others, stream, stamp)

@@ -4,7 +4,7 @@ A sender that fills one buffer again and again changes frames under its readers,
 see the change itself, but that the same memory is sent again. So a sender notes who has received each of its
 messages, and in which compute. When it sends memory again that a reader has not passed, it warns, once, and names
 the cure. If a hundred messages in a row bring other memory each, it notes nothing any more. Receivers keep the
-owners of what they received anyway, so they notice an owner that comes twice, at no cost (`held_frames`), and the
+owners of what they received anyway, so they notice an owner that comes twice, at no cost (`lifetimes`), and the
 sender begins again. With ``HEADRACE_CHECK=streams`` it never ends, and the warning is an error.
 
 A reader has passed a message when its compute has ended and the device has completed the fence after that. For a

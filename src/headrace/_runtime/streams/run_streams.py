@@ -6,49 +6,32 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime.messages.fences import Fences
 from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
 from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of
 from headrace._runtime.streams.layout import PlannedStream, StreamLayout
 from headrace._runtime.streams.lifetimes import StreamFrames
-from headrace._runtime.streams.sources import source_of
-from headrace._runtime.streams.stream_source import StreamLease, StreamSource, attempt_all
-from headrace._runtime.streams.watch import Watch
+from headrace._runtime.streams.owners import Watch
+from headrace._runtime.streams.stream_source import (
+    StreamLease,
+    StreamSource,
+    attempt_all,
+    source_of,
+    streams_from,
+)
 from headrace.core.errors import StreamError
 from headrace.gpu import array_libraries
-from headrace.gpu.ambient import library_is_in_use, remember_stream, thread
 from headrace.gpu.backend import active, is_chosen, is_in_use
-from headrace.gpu.current_device import remember_current
+from headrace.gpu.current import library_is_in_use, remember_current, remember_stream, thread
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
     from headrace._runtime.streams.node_streams import NodeStreams
+    from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.core.composition import Composition
     from headrace.core.operator import Operator
-
-
-class OperatorStream:
-    """A stream of the layout in a run: that of one operator, or of those that share it.
-
-    Attributes
-    ----------
-    managed
-        The stream.
-    frames
-        What the operators received, and the stream may still read.
-    is_shared
-        Whether several operators may work on it.
-    """
-
-    __slots__ = ("frames", "is_shared", "managed")
-
-    def __init__(self, managed: ManagedStream, watch: Watch, is_shared: bool) -> None:
-        self.managed = managed
-        self.frames = StreamFrames(Fences(managed), watch)
-        self.is_shared = is_shared
 
 
 class RunStreams:
@@ -87,7 +70,7 @@ class RunStreams:
         self.is_active = False
         self.nodes: list[NodeStreams] = []
         self._watch = Watch()
-        self._made: dict[PlannedStream, OperatorStream] = {}
+        self._made: dict[PlannedStream, StreamFrames] = {}
         # The streams to wait for, by handle; default streams share one handle and are identified by their device.
         self._managed: dict[int, ManagedStream] = {}
         self._managed_defaults: dict[int, ManagedStream] = {}
@@ -122,7 +105,10 @@ class RunStreams:
 
     def look_for_device(self) -> bool:
         """Make the streams if the program uses a device; return whether the operators work on streams."""
-        if not self.is_active and (library_is_in_use() or is_in_use() or self._are_declared()):
+        # A program that gives operators streams, or sources of streams (`open`), uses a device.
+        if not self.is_active and (
+            library_is_in_use() or is_in_use() or self._leases or self._shares_streams
+        ):
             self.activate()
         return self.is_active
 
@@ -141,17 +127,28 @@ class RunStreams:
             self.is_active = True
         self._expect_device()
 
-    def stream_of_plan(self, planned: PlannedStream, operator: Operator) -> OperatorStream:
+    def stream_of_plan(self, planned: PlannedStream, operator: Operator) -> StreamFrames:
         """Return the stream for a place in the layout, which is made if the operator has joined the run."""
         with self.lock:
             return self._made.get(planned) or self._make(planned)
 
     def take_for(self, operator: Operator) -> ManagedStream | None:
-        """Take another stream from the source of an operator; None if it has none left."""
-        source = source_of(operator)
-        return (self.default_source(operator) if source is None else self.use(source)).take()
+        """Take another stream from the source of an operator, or that of its fragment; None if none is left."""
+        source = streams_from(operator)
+        with self.lock:
+            if source is None:
+                self._default = self._default or self.fragment._headrace.make_default_stream_source()
+                source = self._default
+            return self.use(source).take()
 
-    def _make(self, planned: PlannedStream) -> OperatorStream:
+    def follow(self, changed: Collection[RunningOperator]) -> None:
+        """Follow flows that have changed: those who exchange messages with the operators at their ends may, too."""
+        senders = [feeder for node in changed for queue in node.inputs for feeder in queue.feeders]
+        receivers = [queue.consumer for node in changed for queue in node.outputs]
+        for node in dict.fromkeys((*changed, *senders, *receivers)):
+            node.streams.follow()
+
+    def _make(self, planned: PlannedStream) -> StreamFrames:
         first = planned.operators[0]
         device_id = self.device_of(first)
         managed = self.default_stream(device_id) if planned.kind == "default" else self.take_for(first)
@@ -164,16 +161,13 @@ class RunStreams:
         made = self._made[planned] = self.adopt(managed, planned.is_shared)
         return made
 
-    def adopt(self, managed: ManagedStream, is_shared: bool = False) -> OperatorStream:
+    def adopt(self, managed: ManagedStream, is_shared: bool = False) -> StreamFrames:
         """Return a stream that operators are to work on."""
-        return OperatorStream(managed, self._watch, is_shared)
+        return StreamFrames(managed, self._watch, is_shared)
 
-    def _are_declared(self) -> bool:
-        """Return whether the program gives operators streams; one that needs no device does not choose one."""
-        graph = self.fragment.graph
-        return any(planned.kind in ("share", "default") for planned in self.layout) or any(
-            source_of(operator) is not None for operator in graph
-        )
+    @cached_property
+    def _shares_streams(self) -> bool:
+        return any(planned.kind in ("share", "default") for planned in self.layout)
 
     def _expect_device(self) -> None:
         ask = thread.current.ask
@@ -193,16 +187,6 @@ class RunStreams:
                 lease = self._leases[source] = source.lease()
             return lease
 
-    def default_source(self, operator: Operator) -> StreamLease:
-        """Return the source of streams for an operator that was given none: that of its fragment."""
-        own = cast("StreamSource | None", operator.fragment.get_default_green_context_pool())
-        if own is not None:
-            return self.use(own)
-        with self.lock:
-            if self._default is None:
-                self._default = self.fragment._headrace.make_default_stream_source()
-            return self.use(self._default)
-
     def default_stream(self, device_id: int = 0) -> ManagedStream:
         """Return a device's default stream as a managed stream."""
         with self.lock:
@@ -216,9 +200,7 @@ class RunStreams:
 
         A stream to be captured is always non-blocking. The caller closes the stream.
         """
-        source = source_of(operator) or cast(
-            "StreamSource | None", operator.fragment.get_default_green_context_pool()
-        )
+        source = streams_from(operator)
         priority = flags = 0
         while source is not None:
             priority = getattr(source, "stream_priority", priority)
@@ -235,7 +217,7 @@ class RunStreams:
 
     def device_of(self, operator: Operator) -> int:
         """Return the number of the device that an operator works on."""
-        source = source_of(operator) or operator.fragment.get_default_green_context_pool()
+        source = streams_from(operator)
         return 0 if source is None else source.dev_id
 
     def manage(self, managed: ManagedStream) -> None:

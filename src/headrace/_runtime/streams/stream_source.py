@@ -3,22 +3,31 @@
 Several runs, even concurrent ones, may share a source. It is open from the start of the first run to the end of the
 last. Each run has a lease. When the run ends, its streams return to the source for others to use; they are
 destroyed when no run uses the source any more.
+
+Before a run, the sources of its graph are checked (`check_sources`). That creates nothing on a device; it only asks
+what the device could provide, and with ``HEADRACE_DEVICE=none`` it does not ask either. The driver starts every
+split of a device at the first SM, so two splits get the same SMs, and contexts on the same SMs share them without
+any error. So only one pool may divide a device in an application.
 """
 
 from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from headrace import gpu
 from headrace._runtime.messages.managed_stream import ManagedStream
+from headrace.core.errors import GraphError
 from headrace.core.resource import Resource
+from headrace.gpu.backend import active
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headrace import gpu
     from headrace.core.composition import Composition
+    from headrace.core.operator import Operator
 
 
 class StreamSource(Resource):
@@ -76,8 +85,6 @@ class StreamSource(Resource):
     @staticmethod
     def check_graph(fragment: Composition) -> None:
         """Raise if the graph of a fragment uses its sources of streams incorrectly."""
-        from headrace._runtime.streams.source_checks import check_sources
-
         check_sources(fragment)
 
     def _open(self) -> None:
@@ -140,3 +147,101 @@ def attempt_all(actions: Iterable[Callable[[], object]]) -> None:
             errors.append(error)
     if errors:
         raise errors[0]
+
+
+def source_of(operator: Operator) -> StreamSource | None:
+    """Return the source of streams that an operator was given; of several, the one that builds on the others."""
+    sources = sources_of(operator)
+    return max(sources, key=lambda source: len(foundations(source)), default=None)
+
+
+def streams_from(operator: Operator) -> StreamSource | None:
+    """Return what an operator was given, or else the pool of its fragment; None for the default of the run."""
+    return source_of(operator) or cast(
+        "StreamSource | None", operator.fragment.get_default_green_context_pool()
+    )
+
+
+def slice_of(operator: Operator) -> gpu.Share | None:
+    """Return the slice of a device that an operator's streams belong to, or None if they may use every SM."""
+    source = streams_from(operator)
+    if source is None or not active().has_devices:
+        return None
+    return source.slice
+
+
+def sources_of(operator: Operator) -> list[StreamSource]:
+    """Return the sources of streams that an operator was given, each once."""
+    given = (*operator.resources.values(), getattr(operator, "cuda_stream_pool", None))
+    return list(dict.fromkeys(resource for resource in given if isinstance(resource, StreamSource)))
+
+
+def foundations(source: StreamSource) -> list[StreamSource]:
+    """Return the sources that a source builds on, directly or indirectly."""
+    found: list[StreamSource] = []
+    below = source.stands_on
+    while below is not None:
+        found.append(below)
+        below = below.stands_on
+    return found
+
+
+def check_sources(fragment: Composition) -> None:
+    """Raise for the first operator whose streams or slice of a device are not available."""
+    dividing: dict[int, tuple[StreamSource, str]] = {}
+    checked: set[StreamSource] = set()
+    for operator in fragment.graph:
+        _check_given(operator)
+        default = cast("StreamSource | None", operator.fragment.get_default_green_context_pool())
+        source = source_of(operator) or default
+        if source is not None:
+            used_by = f"operator {operator.name!r}"
+            _check_division(source, used_by, dividing)
+            _check_device(source, used_by, checked)
+
+
+def _check_given(operator: Operator) -> None:
+    """Raise if an operator was given two sources and neither builds on the other."""
+    given = sources_of(operator)
+    chosen = source_of(operator)
+    if chosen is None:
+        return
+    for other in given:
+        if other is not chosen and other not in foundations(chosen):
+            first, second = sorted((chosen, other), key=given.index)
+            raise GraphError(
+                f"operator {operator.name!r} takes its streams from one source, but was given two: "
+                f"{_called(first)} and {_called(second)}; pass one of them, or a CudaStreamPool with "
+                "cuda_green_context= to use both a pool and a slice of the device"
+            )
+
+
+def _check_division(
+    source: StreamSource, used_by: str, dividing: dict[int, tuple[StreamSource, str]]
+) -> None:
+    """Raise if two sources divide one device."""
+    for part in (source, *foundations(source)):
+        if not part.divides:
+            continue
+        other, also_used_by = dividing.setdefault(part.dev_id, (part, used_by))
+        if other is not part:
+            raise GraphError(
+                f"{_called(other)} ({also_used_by}) and {_called(part)} ({used_by}) both divide device "
+                f"{part.dev_id}, and would get the same SMs; create one pool with all the partitions "
+                f"({other.joined_with(part)}) and a CudaGreenContext of it for each"
+            )
+
+
+def _check_device(source: StreamSource, used_by: str, checked: set[StreamSource]) -> None:
+    """Raise if there is no such device, or it cannot meet the request."""
+    for part in (source, *foundations(source)):
+        if part not in checked:
+            try:
+                part.check()
+            except (GraphError, gpu.PartitionError) as error:
+                raise type(error)(f"{used_by}: {error}") from None
+            checked.add(part)
+
+
+def _called(source: StreamSource) -> str:
+    return f"{type(source).__name__} {source.name!r}"

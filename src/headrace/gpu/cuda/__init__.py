@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from headrace.gpu.device_names import DEVICE_NAMES
+from headrace.gpu.backend import DEVICE_NAMES
 
 
 def __dir__() -> list[str]:

@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import waits
 from headrace.gpu.backend import Backend, Callback
+from headrace.gpu.callbacks import report_ignored, report_uncaught
 from headrace.gpu.stream_handle import SupportsStream, handle_of
-from headrace.gpu.uncaught import report_ignored, report_uncaught
 
 if TYPE_CHECKING:
     from headrace.gpu import sim

@@ -14,12 +14,12 @@ import numpy as np
 
 from headrace.gpu import array_libraries, sim
 from headrace.gpu.backend import Backend, Callback, do_nothing
+from headrace.gpu.callbacks import report_ignored, report_uncaught
 from headrace.gpu.sim.capture import Capture, RecordedNode, captured_event
 from headrace.gpu.sim.graph import Graph
 from headrace.gpu.sim.graph_nodes import EventRecordNode, EventWaitNode, GraphDefinition
 from headrace.gpu.sim.ipc import IPCBufferDescriptor
-from headrace.gpu.sim.kernel import model_of
-from headrace.gpu.sim.launches import launch_host
+from headrace.gpu.sim.kernel import launch_host, model_of
 from headrace.gpu.sim.machine import DEFAULT_TIME, Machine, current_machine, existing_machine
 from headrace.gpu.sim.memory import (
     Buffer,
@@ -33,7 +33,6 @@ from headrace.gpu.sim.objects import CUDAError
 from headrace.gpu.sim.operations import Fence, Operation, SignalFence, StreamQueue, WaitForFence
 from headrace.gpu.sim.stream import Event, check_device, stream_of
 from headrace.gpu.stream_handle import SupportsStream
-from headrace.gpu.uncaught import report_ignored, report_uncaught
 
 if TYPE_CHECKING:
     from headrace.gpu.kernels import kernel
@@ -197,7 +196,7 @@ class SimBackend(Backend):
             if missing:
                 raise CUDAError(f"CUDA_ERROR_INVALID_VALUE: {missing[0]} is not a node of {definition!r}")
             pred, record = frozenset(before.values()), _RecordEvent(event)
-            nodes.append(RecordedNode(event._context, 0, EventRecordNode, record, pred, (), {"event": event}))
+            nodes.append(RecordedNode(event._context, 0, EventRecordNode, record, pred, (), ""))
         return GraphDefinition._create(definition._machine, nodes).instantiate(options)
 
     def record_external(self, stream: SupportsStream, event: Event) -> None:
@@ -206,7 +205,7 @@ class SimBackend(Backend):
         event._check()
         check_device(event._context, queue)
         with queue.timeline.lock:
-            _capture(queue).add(queue, EventRecordNode, _RecordEvent(event), event=event)
+            _capture(queue).add(queue, EventRecordNode, _RecordEvent(event))
 
     def wait_external(self, stream: SupportsStream, event: Event) -> None:
         """Wait for an event in a capture, so that every launch of the graph waits for its latest record."""
@@ -216,7 +215,7 @@ class SimBackend(Backend):
             capture = _capture(queue)
             if event._captured is not None:
                 raise capture.invalidate(captured_event("waited for from outside its capture"))
-            capture.add(queue, EventWaitNode, _WaitForEvent(event), event=event)
+            capture.add(queue, EventWaitNode, _WaitForEvent(event))
 
     def record_copy(self, stream: SupportsStream, target: int, source: int, size: int) -> None:
         """Record a copy in a capture; on a simulated device, copy engines copy."""

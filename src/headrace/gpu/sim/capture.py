@@ -24,7 +24,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.gpu.sim.memory_pool import Bytes, Span
 from headrace.gpu.sim.objects import CUDAError, capture_error
@@ -50,8 +50,8 @@ class RecordedNode:
         What it does; each launch performs a copy of it.
     pred : frozenset of RecordedNode
         The nodes that it depends on.
-    details : dict
-        What its views show.
+    name : str
+        The name of its kernel, if it is the launch of one.
     spans : list
         The allocations that it uses.
     """
@@ -62,7 +62,7 @@ class RecordedNode:
     operation: Operation
     pred: Nodes
     memory: InitVar[Iterable[Bytes | None]]
-    details: dict[str, Any]
+    name: str
     handle: int = field(init=False)
     spans: list[Span] = field(init=False)
 
@@ -82,8 +82,7 @@ class RecordedNode:
                 )
 
     def __str__(self) -> str:
-        kernel = self.details.get("kernel")
-        return f"a {self.kind.__name__}" + (f" of kernel {kernel.name!r}" if kernel else "")
+        return f"a {self.kind.__name__}" + (f" of kernel {self.name!r}" if self.name else "")
 
 
 class CapturePoint(NamedTuple):
@@ -139,13 +138,12 @@ class Capture:
         kind: type[GraphNode],
         operation: Operation,
         memory: Iterable[Bytes | None] = (),
-        /,
-        **details: object,
+        name: str = "",
     ) -> None:
         """Record an operation of one of the streams, which uses that memory, as a node."""
         self.check()
         pred = self._frontier(queue)
-        node = RecordedNode(queue.context, queue.priority, kind, operation, pred, memory, details)
+        node = RecordedNode(queue.context, queue.priority, kind, operation, pred, memory, name)
         self.nodes.append(node)
         self.frontiers[queue] = frozenset([node])
 

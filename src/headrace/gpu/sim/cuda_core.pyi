@@ -1,5 +1,5 @@
 # The names of cuda.core that headrace.gpu provides, whichever kind of device a process uses. This is the only list
-# of them: type checkers find the simulated classes here, and `headrace.gpu.device_names` reads the names.
+# of them: type checkers find the simulated classes here, and `headrace.gpu.backend` reads the names.
 from headrace.gpu.sim.device import Context as Context
 from headrace.gpu.sim.device import ContextOptions as ContextOptions
 from headrace.gpu.sim.device import Device as Device
@@ -20,7 +20,7 @@ from headrace.gpu.sim.kernel import LaunchConfig as LaunchConfig
 from headrace.gpu.sim.kernel import ObjectCode as ObjectCode
 from headrace.gpu.sim.kernel import Program as Program
 from headrace.gpu.sim.kernel import ProgramOptions as ProgramOptions
-from headrace.gpu.sim.launches import launch as launch
+from headrace.gpu.sim.kernel import launch as launch
 from headrace.gpu.sim.memory import Buffer as Buffer
 from headrace.gpu.sim.memory import DeviceMemoryResource as DeviceMemoryResource
 from headrace.gpu.sim.memory import DeviceMemoryResourceOptions as DeviceMemoryResourceOptions

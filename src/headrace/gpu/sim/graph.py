@@ -12,11 +12,10 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from headrace.gpu.sim.capture import MODES, Capture, RecordedNode
-from headrace.gpu.sim.graph_nodes import GraphDefinition, GraphNode, MemcpyNode
-from headrace.gpu.sim.memory import Buffer, recorded_copy
+from headrace.gpu.sim.graph_nodes import GraphDefinition
 from headrace.gpu.sim.objects import CUDAError, MadeByDriver, capture_error, options_of
 from headrace.gpu.sim.operations import Fence, Operation, StreamQueue, WaitForFence
 from headrace.gpu.sim.stream import Stream
@@ -223,34 +222,10 @@ class Graph(metaclass=MadeByDriver):
             queue.submit(RunGraph(self, plan, operations, device))
             self._last_launch = queue.submit_fence()
 
-    def __getitem__(self, node: GraphNode) -> ExecutableMemcpyNode:
-        """Return a copy of this graph, to change what later launches copy; other nodes cannot be changed here."""
-        plan = self._open()
-        if node._record.handle not in plan.numbers:
-            raise ValueError(f"{node!r} is not a node of the definition that this graph was made from")
-        if node._record.kind is not MemcpyNode:
-            raise NotImplementedError("of simulated graphs only copies can be changed")
-        return ExecutableMemcpyNode._create(self, node._record.handle)
-
     def upload(self, stream: Stream | GraphBuilder) -> None:
         """Upload the graph to the device, so that the first launch is not slower; simulated launches never are."""
         self._open()
         stream._queue.context.device.machine.check()
-
-    def update(self, source: GraphBuilder | GraphDefinition) -> None:
-        """Take the parameters of the nodes of another graph, which must have the same structure.
-
-        Launches that were submitted before are not affected.
-        """
-        plan = self._open()
-        definition = _definition_of(source)
-        new = Plan(definition._records)
-        if new.structure() != plan.structure():
-            raise CUDAError(
-                "Graph update failed (CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED): the graphs differ in their "
-                "nodes or in the order between them"
-            )
-        self._plan = new
 
     def close(self) -> None:
         """Close the graph; a launch in progress still ends."""
@@ -265,44 +240,13 @@ class Graph(metaclass=MadeByDriver):
         return self._plan
 
 
-def _definition_of(source: object) -> GraphDefinition:
-    if isinstance(source, GraphDefinition):
-        return source
-    if not isinstance(source, GraphBuilder):
-        raise TypeError(
-            f"a graph is updated from a GraphBuilder or a GraphDefinition, got {type(source).__name__}"
-        )
-    if source._definition is None:
-        raise ValueError("the builder has not finished building")
-    return source._definition
-
-
-@dataclass(slots=True)
-class ExecutableMemcpyNode(metaclass=MadeByDriver):
-    """A copy of an executable graph."""
-
-    _made_by: ClassVar = "graph[node]"
-    _graph: Graph
-    _handle: int
-
-    def update(self, *, dst: Buffer | int, src: Buffer | int, size: int) -> None:
-        """Copy other memory in later launches; those that were submitted before are not affected."""
-        plan = self._graph._open()
-        number = plan.numbers[self._handle]
-        node = plan.nodes[number]
-        target, source = (one if isinstance(one, int) else one.handle for one in (dst, src))
-        with node.context.device.machine.timeline.lock:
-            plan.nodes[number] = recorded_copy(node, target, source, size)
-
-
 class Plan:
     """The nodes of an executable graph by number, and which of them depend on which."""
 
-    __slots__ = ("nodes", "numbers", "pred_counts", "succ")
+    __slots__ = ("nodes", "pred_counts", "succ")
 
     def __init__(self, nodes: list[RecordedNode]) -> None:
         self.nodes = list(nodes)
-        self.numbers = {node.handle: number for number, node in enumerate(nodes)}
         self.pred_counts = [len(node.pred) for node in nodes]
         self.succ: list[list[int]] = [[] for _ in nodes]
         numbers = {node: number for number, node in enumerate(nodes)}
@@ -315,10 +259,6 @@ class Plan:
         for node in self.nodes:
             node.check_memory()
         return [node.operation.for_replay() for node in self.nodes]
-
-    def structure(self) -> list[tuple[object, ...]]:
-        """Return the kinds of the nodes, and the numbers of the nodes that depend on each."""
-        return [(node.kind, *later) for node, later in zip(self.nodes, self.succ, strict=True)]
 
 
 class RunGraph(Operation):

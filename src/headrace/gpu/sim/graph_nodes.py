@@ -1,24 +1,19 @@
 """The definition of a graph, as a program sees it: what was recorded, and in which order.
 
-The classes have the names and properties of cuda.core's. A simulated definition and its nodes cannot be changed.
+The classes have the names of cuda.core's. A simulated definition and its nodes cannot be changed, and a node tells
+its kind and its place in the order, but not its parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from headrace.gpu.sim.capture import RecordedNode
-from headrace.gpu.sim.kernel import Kernel, LaunchConfig
 from headrace.gpu.sim.objects import MadeByDriver
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.graph import Graph, GraphCompleteOptions
     from headrace.gpu.sim.machine import Machine
-    from headrace.gpu.sim.stream import Event
-
-T = TypeVar("T")
 
 
 class GraphDefinition(metaclass=MadeByDriver):
@@ -55,42 +50,10 @@ class GraphDefinition(metaclass=MadeByDriver):
         return f"<GraphDefinition handle={self.handle:#x}>"
 
 
-class CUgraphNodeType(IntEnum):
-    """The kinds of nodes, named and numbered as by the driver."""
-
-    CU_GRAPH_NODE_TYPE_KERNEL = 0
-    CU_GRAPH_NODE_TYPE_MEMCPY = 1
-    CU_GRAPH_NODE_TYPE_MEMSET = 2
-    CU_GRAPH_NODE_TYPE_HOST = 3
-    CU_GRAPH_NODE_TYPE_EMPTY = 5
-    CU_GRAPH_NODE_TYPE_WAIT_EVENT = 6
-    CU_GRAPH_NODE_TYPE_EVENT_RECORD = 7
-
-
-class Shown(Generic[T]):
-    """A property of a node that shows one of the details that were recorded, or something that follows from it."""
-
-    def __init__(self, detail: str, show: Callable[[Any], T] = lambda detail: detail) -> None:
-        self._detail = detail
-        self._show = show
-
-    def __get__(self, node: GraphNode, kind: type) -> T:
-        return self._show(node._record.details[self._detail])
-
-
-def _address(memory: Any) -> int:
-    return int(memory.ctypes.data)
-
-
-def _size(memory: Any) -> int:
-    return int(memory.nbytes)
-
-
 class GraphNode(metaclass=MadeByDriver):
     """A node of a graph."""
 
     _made_by = "GraphDefinition.nodes"
-    type: CUgraphNodeType
     is_valid = True
 
     def __init__(self, graph: GraphDefinition, record: RecordedNode) -> None:
@@ -125,65 +88,26 @@ class GraphNode(metaclass=MadeByDriver):
 class KernelNode(GraphNode):
     """The launch of a kernel."""
 
-    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
-    kernel: Shown[Kernel[...]] = Shown("kernel")
-    grid: Shown[tuple[int, int, int]] = Shown("config", lambda config: config._grid_in_blocks)
-    block: Shown[tuple[int, int, int]] = Shown("config", lambda config: config.block)
-    shmem_size: Shown[int] = Shown("config", lambda config: config.shmem_size)
-
-    @property
-    def config(self) -> LaunchConfig:
-        """The configuration of the launch, without clusters."""
-        return LaunchConfig(grid=self.grid, block=self.block, shmem_size=self.shmem_size)
-
 
 class MemcpyNode(GraphNode):
     """A copy."""
 
-    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMCPY
-    dst: Shown[int] = Shown("dst", _address)
-    src: Shown[int] = Shown("src", _address)
-    size: Shown[int] = Shown("src", _size)
-
 
 class MemsetNode(GraphNode):
-    """The filling of memory with a pattern, in one row."""
-
-    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMSET
-    dptr: Shown[int] = Shown("dst", _address)
-    value: Shown[int] = Shown("pattern", lambda pattern: int.from_bytes(pattern, "little"))
-    element_size: Shown[int] = Shown("pattern", len)
-    height = 1
-    pitch = 0  # unused, since there is one row
-
-    @property
-    def width(self) -> int:
-        """The number of patterns in a row."""
-        return _size(self._record.details["dst"]) // self.element_size
+    """The filling of memory with a pattern."""
 
 
 class HostCallbackNode(GraphNode):
     """The call of a function on the host."""
 
-    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_HOST
-    callback: Shown[Callable[[], object]] = Shown("callback")
-
 
 class EmptyNode(GraphNode):
     """A node without work, which joins others."""
-
-    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_EMPTY
 
 
 class EventRecordNode(GraphNode):
     """The record of an event by every launch of the graph (:func:`headrace.gpu.record_external`)."""
 
-    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_EVENT_RECORD
-    event: Shown[Event] = Shown("event")
-
 
 class EventWaitNode(GraphNode):
     """A wait for an event from outside the graph (:func:`headrace.gpu.wait_external`)."""
-
-    type = CUgraphNodeType.CU_GRAPH_NODE_TYPE_WAIT_EVENT
-    event: Shown[Event] = Shown("event")

@@ -288,7 +288,7 @@ class Buffer(metaclass=MadeByDriver):
         whole = target.reshape(-1, pattern.size)
         engine = stream._queue.context.device.within_device
         effect = partial(np.copyto, whole, pattern)
-        _transfer(stream, engine, effect, MemsetNode, dst=target, pattern=pattern.tobytes())
+        _transfer(stream, engine, effect, MemsetNode, target)
 
     def close(self, stream: AnyStream | None = None) -> None:
         """Free the memory in stream order (by default of the stream it was allocated on)."""
@@ -421,9 +421,7 @@ def copy_memory(
         if from_device not in (None, to_device):
             engine = device.from_peer
     effect: Callable[[], object] = partial(np.copyto, target, source)
-    _transfer(
-        stream, engine, effect if around is None else around(effect), MemcpyNode, dst=target, src=source
-    )
+    _transfer(stream, engine, effect if around is None else around(effect), MemcpyNode, target, source)
 
 
 def copy_between(stream: Stream, target: int | Bytes, source: int | Bytes, size: int) -> None:
@@ -464,7 +462,6 @@ def recorded_copy(node: RecordedNode, target: int, source: int, size: int) -> Re
     written, read = (span.memory for span in changed.spans)
     engine = device.within_device
     changed.operation = Transfer(engine, size, partial(np.copyto, written, read))
-    changed.details = {"dst": written, "src": read}
     return changed
 
 
@@ -473,16 +470,15 @@ def _transfer(
     engine: CopyEngine,
     effect: Callable[[], object],
     kind: type[GraphNode],
-    *,
-    dst: np.ndarray[Any, Any],
-    **details: Any,
+    target: np.ndarray[Any, Any],
+    source: np.ndarray[Any, Any] | None = None,
 ) -> None:
     queue = stream._queue
     device = queue.context.device
     device.machine.check()
-    operation = Transfer(engine, dst.nbytes, effect, overhead=device.launch_overhead)
+    operation = Transfer(engine, target.nbytes, effect, overhead=device.launch_overhead)
     with queue.timeline.lock:
-        queue.add(kind, operation, (dst, details.get("src")), dst=dst, **details)
+        queue.add(kind, operation, (target, source))
 
 
 def _checked(size: int) -> int:

@@ -212,12 +212,12 @@ class StreamQueue:
         """Whether everything submitted has ended."""
         return not self._operations
 
-    def add(self, kind: Any, operation: Operation, memory: Any = (), **details: object) -> None:
-        """Submit an operation; in a capture record it, as a node of that kind that uses that memory."""
+    def add(self, kind: Any, operation: Operation, memory: Any = (), name: str = "") -> None:
+        """Submit an operation; in a capture record it, as a node of that kind and name that uses that memory."""
         if self.capture is None:
             self.submit(operation)
         else:
-            self.capture.add(self, kind, operation, memory, **details)
+            self.capture.add(self, kind, operation, memory, name)
 
     def submit(self, operation: Operation) -> None:
         """Append an operation, ordered with the default stream where CUDA orders it."""

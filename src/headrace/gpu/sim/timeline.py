@@ -39,8 +39,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headrace import waits
+from headrace.gpu.callbacks import report_uncaught
 from headrace.gpu.sim.objects import CUDAError
-from headrace.gpu.uncaught import report_uncaught
 
 # The virtual time that a poll ("is it done?") takes, so that a program that polls in a loop makes progress.
 POLL_NS = 1_000

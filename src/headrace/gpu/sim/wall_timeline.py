@@ -33,8 +33,8 @@ import time
 from collections.abc import Callable
 
 from headrace import waits
+from headrace.gpu.callbacks import report_uncaught
 from headrace.gpu.sim.timeline import POLLS_TOLERATED, Timeline, _Wait
-from headrace.gpu.uncaught import report_uncaught
 
 # How long a thread may go without using the device before it is assumed to wait for something else.
 AWAY_NS = 1_000_000

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import notebook
 from headrace.core.values import Duration, nanoseconds
-from headrace.observe.dashboard.run_page import RunPage
+from headrace.observe.dashboard.run_page import WINDOW, RunPage
 from headrace.observe.events.watchers import Watcher
+from headrace.observe.figures.run_figures import ShowsFigures
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
-    from headrace.observe.events.records import Computes, Flows, RunInfo
+    from headrace.observe.events.records import Computes, RunInfo
 
 _WATCHED_PERIOD = 0.5  # seconds after which what has happened is known while somebody looks
 
 
-class Dashboard(Watcher):
+class Dashboard(ShowsFigures):
     """A live page of a fragment's runs: the graph with its figures, the device, a time line, parameters, the log.
 
     The page can also pause, step and stop a run, and change the parameters that operators declare as live. Whoever
@@ -45,6 +46,8 @@ class Dashboard(Watcher):
         Called with the address when a run begins; by default it is printed to the standard error stream.
     """
 
+    period = Watcher.period
+    window = WINDOW
     wants_threads = True
     _page: RunPage | None = None
 
@@ -94,7 +97,7 @@ class Dashboard(Watcher):
     def begin(self, run: RunInfo) -> None:
         """Serve the page of a run."""
         assert self.observation is not None
-        page = self._page = RunPage(self.observation, run, **self._options)
+        page = self._page = RunPage(self.observation, run, self.figures, **self._options)
         self._options |= {"port": page.port, "token": page.token}
         try:
             self._announce(page.url)
@@ -108,14 +111,9 @@ class Dashboard(Watcher):
             self._page.change_graph()
 
     def computed(self, computes: Computes) -> None:
-        """Add computes."""
+        """Add computes to the time line."""
         if self._page is not None:
-            self._page.add_computes(computes)
-
-    def flowed(self, flows: list[Flows]) -> None:
-        """Add messages that reached the end of their paths."""
-        if self._page is not None:
-            self._page.add_flows(flows)
+            self._page.time_line.add(computes)
 
     def end(self, outcome: Outcome | None) -> None:
         """Show the last figures, and end the server."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from importlib import resources
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -23,24 +23,24 @@ from headrace._web.live_server import Client, LiveServer
 from headrace._web.messages import Fields, MalformedMessage, choice, read_value, whole
 from headrace.brief import brief
 from headrace.core.errors import GraphError, ParameterError
-from headrace.core.outcome import GoalOutcome
 from headrace.observe.dashboard.device_slices import DeviceSlices
 from headrace.observe.dashboard.log_lines import LogLines
+from headrace.observe.dashboard.time_line import TimeLine
 from headrace.observe.figures.goals import GoalsWatcher
 from headrace.observe.figures.prometheus import StatisticsCollector
-from headrace.observe.figures.recent_figures import RecentFigures
 from headrace.observe.figures.statistics import OperatorStatistics
-from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
 if TYPE_CHECKING:
     from headrace.core.operator import Operator
     from headrace.core.parameters import Parameter
     from headrace.observe.events.observation import Observation
-    from headrace.observe.events.records import Computes, Flows, RunInfo
+    from headrace.observe.events.records import RunInfo
     from headrace.observe.figures.distribution import Summary
     from headrace.observe.figures.goals import Goal
+    from headrace.observe.figures.run_figures import RunFigures
     from headrace.observe.figures.statistics import Statistics
 
+WINDOW = 5_000_000_000  # nanoseconds of rates, percentiles and shares; those of the run would hide what happens now
 _MOST_STEPS = 10_000  # that a page may ask for at once
 _PROMPT = 0.05  # seconds after a request in which the page is told what came of it
 _SIMPLE = {float: "float", int: "int", bool: "bool", str: "str"}
@@ -50,14 +50,10 @@ _log = logging.getLogger("headrace.observe")
 class RunPage(LiveServer):
     """The page of a run; `options` are those of its server."""
 
-    def __init__(self, observation: Observation, run: RunInfo, **options: Any) -> None:
-        self._observation, self.run = observation, run
+    def __init__(self, observation: Observation, run: RunInfo, figures: RunFigures, **options: Any) -> None:
+        self._observation, self.run, self._figures = observation, run, figures
         self._control = observation.fragment._headrace.run_control
-        # Not attached to the run themselves: they are shown what the dashboard is shown.
-        self._statistics, self._figures = StatisticsWatcher(), RecentFigures()
-        self._statistics.begin(run)
-        self._statistics.observation = observation  # for the goals
-        self._figures.begin(run)
+        self.time_line = TimeLine(run.started)
         self._slices = DeviceSlices(observation.fragment, run)
         self._parameters = self._find_parameters()
         self._log_lines = LogLines()
@@ -81,8 +77,6 @@ class RunPage(LiveServer):
 
     def change_graph(self) -> None:
         """Show the graph as it is now."""
-        self._statistics.changed(self.run)
-        self._figures.changed(self.run)
         self._slices = DeviceSlices(self._observation.fragment, self.run)
         self._parameters = self._find_parameters()
         self._call(self._show_graph)
@@ -90,16 +84,6 @@ class RunPage(LiveServer):
     def _show_graph(self) -> None:
         for client in self.clients:
             self.on_connect(client)
-
-    def add_computes(self, computes: Computes) -> None:
-        """Add finished computes to the figures."""
-        self._statistics.computed(computes)
-        self._figures.computed(computes)
-
-    def add_flows(self, flows: list[Flows]) -> None:
-        """Add messages that reached the end of their paths to the figures."""
-        self._statistics.flowed(flows)
-        self._figures.flowed(flows)
 
     def close(self) -> None:
         """Show the last figures, and end the server."""
@@ -149,8 +133,8 @@ class RunPage(LiveServer):
         """Return the figures of this moment."""
         run, now, known = self.run, self._observation.now(), self._observation.known_until
         state = "ended" if self._is_over else "paused" if self._control.pause_wanted else "running"
-        self._figures.forget(now)
-        recent = self._figures.snapshot(known)
+        self.time_line.forget(now)
+        recent = self._figures.snapshot(WINDOW, known)
         return {
             "type": "figures",
             "now": (now - run.started) // 1000,
@@ -167,6 +151,9 @@ class RunPage(LiveServer):
                     "gpu_is_bound": each.gpu.is_bound,
                     "gpu_busy": round(each.gpu_busy, 3),
                     "is_saturated": each.is_saturated,
+                    "waiting": {what: round(share, 3) for what, share in each.waiting.items()},
+                    "waits": each.waits,
+                    "interpreter": each.interpreter,
                     "held": operator.frames_kept,
                     "faults": _faults_of(each),
                     "latest": round(each.latest / 1e3, 1),
@@ -193,7 +180,7 @@ class RunPage(LiveServer):
                 }
                 for each in recent.paths
             ],
-            "workers": [round(busy, 3) for busy in self._figures.workers(known)],
+            "workers": [round(busy, 3) for busy in self._figures.threads(WINDOW, known).values()],
             "saturated": list(recent.saturated),
             "gpus": self._slices.devices({each.key: round(each.busy, 3) for each in recent.slices}),
             "segments": [asdict(segment) for segment in recent.segments],
@@ -208,7 +195,7 @@ class RunPage(LiveServer):
 
     def metrics(self) -> bytes:
         """Return the figures of the whole run for Prometheus."""
-        return StatisticsCollector(lambda: [self._statistics.snapshot()]).text()
+        return StatisticsCollector(lambda: [self._figures.snapshot()]).text()
 
     def last_item(self, client: Client) -> str:
         """Return the last figures."""
@@ -231,7 +218,7 @@ class RunPage(LiveServer):
     def _complete(self, figures: Fields, client: Client) -> str:
         """Return figures with the intervals and the lines of the log that a client has not seen, as JSON."""
         seen = client.seen
-        seen["piece"], line = self._figures.pieces_after(seen.get("piece", 0))
+        seen["piece"], line = self.time_line.pieces_after(seen.get("piece", 0))
         seen["log"], log = self._log_lines.after(seen.get("log", 0))
         # Whoever knows the address of a page may change the run there.
         pages = self.run.pages if client.may_change else {}
@@ -331,7 +318,7 @@ def _faults_of(operator: OperatorStatistics) -> Fields:
 def _judged(goal: Goal) -> Fields:
     return {
         "path": " → ".join(goal.names),
-        **_attributes(goal, *(field.name for field in fields(GoalOutcome))),
+        **goal.counts,
         "figures": [
             {"name": name, "value": round(goal.figure(name) / 1e3, 1), "bound": bound / 1e3}
             for name, bound in goal.bounds.items()

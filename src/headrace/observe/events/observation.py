@@ -37,6 +37,7 @@ from headrace.observe.events.records import (
     WorkersInfo,
 )
 from headrace.observe.events.replays import ReplayWatch
+from headrace.observe.figures.run_figures import with_figures
 
 if TYPE_CHECKING:
     from headrace._runtime import Engine, ManagedStream, Node
@@ -71,7 +72,7 @@ class Observation:
     ) -> None:
         self.fragment = fragment
         self._left_out = frozenset(left_out)
-        self.watchers = list(watchers)
+        self.watchers = with_figures(watchers)
         self.gpu_times = gpu_times and any(watcher.wants_gpu_times for watcher in watchers)
         self.sees_messages = any(watcher.wants_data for watcher in watchers)
         self.run: RunInfo
@@ -111,6 +112,7 @@ class Observation:
 
     def attach(self, engine: Engine) -> None:
         """Put feeds and recorders in place, and show the graph to the watchers."""
+        self._engine = engine
         operators = [self._recorder_of(node).info for node in engine.operator_nodes]
         self._is_serial = engine.scheduler.workers <= 1 and not self.fragment._headrace.thread_pools
         started = self._now()
@@ -151,12 +153,13 @@ class Observation:
         )
         self._reader.start()
 
-    def follow(self, engine: Engine) -> None:
+    def follow(self, changed: Collection[Node]) -> None:
         """Record what flows through a graph that has changed; nothing computes meanwhile.
 
         The reader's thread learns of it later (`Reader.changes`). It is not waited for: a watcher may be called
         there, and ask the run for something.
         """
+        engine = self._engine
         joined = engine.operator_nodes[self._node_count :]
         for index, node in enumerate(joined, self._node_count):
             self._recorder_of(node).info.index = index

@@ -1,4 +1,4 @@
-"""CriticalPath: where the time of each message went, from its origin to the end of its path; for traces and goals.
+"""Where the time of each message went, from its origin to the end of its path; for traces and goals.
 
 The time between the origin of a message and the moment its last work was complete is divided without gaps. The
 division goes backwards from the end, always to what had to end last:
@@ -23,22 +23,19 @@ for it.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.observe.figures.recent_rows import RecentRows
+from headrace.observe.events.records import NO_TIMESTAMP
+from headrace.observe.figures.recent_computes import Column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from headrace.observe.events.records import Computes, Flows, OperatorInfo, Times
-
-_UNKNOWN = -(1 << 62)
-_COLUMNS = 8
+    from headrace.observe.events.records import Flows, Times
+    from headrace.observe.figures.recent_computes import RecentComputes
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,73 +126,34 @@ class Division:
         return Breakdown(tuple(Part(*place, duration) for place, duration in durations if duration))
 
 
-class CriticalPath:
-    """Divides the times of messages.
+def divide(flows: Flows, computes: RecentComputes) -> Division:
+    """Divide the times of messages that reached the end of a path.
 
-    It has to see every batch of computes (`add`) before the messages that end with them (`divide`). It remembers
-    a limited number of computes: what a message did longer ago counts as time on the host.
+    Of a compute that is not known any more, what a message did counts as time on the host, and its wait as time in
+    the queue.
     """
-
-    def __init__(self) -> None:
-        # By operator: end of the compute; begin and end of its work on the device, the time the device worked, the
-        # begin of the last piece of work, and by how much the host may have delayed that; when the last of its
-        # messages had come; the end of the compute before.
-        self._computes: defaultdict[OperatorInfo, RecentRows] = defaultdict(partial(RecentRows, _COLUMNS))
-        self._ended: dict[OperatorInfo, int] = {}
-
-    def add(self, batch: Computes) -> None:
-        """Note computes."""
-        count = len(batch.started)
-        began = np.full(count, -_UNKNOWN)
-        ended = np.full(count, _UNKNOWN)
-        for work in batch.gpu:
-            places = work.compute - batch.first
-            np.minimum.at(began, places, work.certain)
-            np.maximum.at(ended, places, work.ended)
-        began[ended == _UNKNOWN] = _UNKNOWN
-        last = began.copy()
-        delay = np.zeros(count, np.int64)
-        for work in batch.gpu:
-            places = work.compute - batch.first
-            is_last = work.ended == ended[places]
-            np.maximum.at(last, places[is_last], work.certain[is_last])
-            np.maximum.at(delay, places[is_last], (work.certain - work.started)[is_last])
-        came = np.full(count, _UNKNOWN)
-        for arrivals in batch.arrivals:
-            np.maximum.at(came, arrivals.compute - batch.first, arrivals.emitted)
-        before = np.concatenate(([self._ended.get(batch.operator, _UNKNOWN)], batch.ended[:-1]))
-        self._ended[batch.operator] = int(batch.ended[-1])
-        self._computes[batch.operator].extend(
-            np.column_stack((batch.ended, began, ended, batch.certain_gpu_time, last, delay, came, before))
-        )
-
-    def divide(self, flows: Flows) -> Division:
-        """Divide the times of messages that reached the end of a path."""
-        operators = flows.path.operators
-        tables = []
-        for position, operator in enumerate(operators):
-            rows, is_known = self._computes[operator].find(flows.computes[:, position])
-            # Of a compute that is forgotten, all of the wait counts as time in the queue.
-            forgotten = np.full(_COLUMNS, _UNKNOWN)
-            forgotten[-1] = -_UNKNOWN
-            tables.append(np.where(is_known[:, None], rows, forgotten))
-        places = []
-        for position, operator in enumerate(operators):
-            queue = ("queue", flows.queues[position - 1].name, "")
-            places += [
-                queue if position else ("before", operator.name, ""),
-                ("message", operator.name, ""),
-                (operator.waits_for, operator.name, ""),
-                ("link" if operator.is_link else "host", operator.name, ""),
-                ("device", operator.name, operator.slice),
-                ("gpu", operator.name, operator.slice),
-            ]
-        return Division(
-            places,
-            _Walk(flows, tables).parts.T,
-            np.column_stack([table[:, 1] for table in tables]),
-            np.column_stack([table[:, 2] for table in tables]),
-        )
+    operators = flows.path.operators
+    forgotten = np.full(len(Column), NO_TIMESTAMP)
+    forgotten[Column.BEFORE] = -NO_TIMESTAMP
+    tables, places = [], []
+    for position, operator in enumerate(operators):
+        columns, is_known = computes.find(operator, flows.computes[:, position])
+        tables.append(np.where(is_known, columns, forgotten[:, None]))
+        queue = ("queue", flows.queues[position - 1].name, "")
+        places += [
+            queue if position else ("before", operator.name, ""),
+            ("message", operator.name, ""),
+            (operator.waits_for, operator.name, ""),
+            ("link" if operator.is_link else "host", operator.name, ""),
+            ("device", operator.name, operator.slice),
+            ("gpu", operator.name, operator.slice),
+        ]
+    return Division(
+        places,
+        _Walk(flows, tables).parts.T,
+        np.column_stack([table[Column.GPU_BEGAN] for table in tables]),
+        np.column_stack([table[Column.GPU_ENDED] for table in tables]),
+    )
 
 
 class _Walk:
@@ -216,14 +174,14 @@ class _Walk:
         self._origin = flows.origin
         self._time = flows.done.copy()
         self._at = np.full(count, length - 1)
-        self._on_gpu = tables[-1][:, 2] >= self._time
+        self._on_gpu = tables[-1][Column.GPU_ENDED] >= self._time
         self.parts = np.zeros((_PARTS * length, count), np.int64)
         for position in range(length - 1, -1, -1):
             before, message, turn, host, device, _ = self.parts[_PARTS * position : _PARTS * (position + 1)]
             received = flows.times[:, 2 * position]
             launched = self._through_gpu(position, tables, received)
             here = (self._at == position) & ~self._on_gpu
-            ended = tables[position][:, 0]
+            ended = tables[position][Column.ENDED]
             # The device began later than the compute ended: its stream was busy.
             is_late = launched & (self._time > ended) & (ended >= received)
             self._pass(device, is_late, ended)
@@ -237,7 +195,7 @@ class _Walk:
                 target, waited_for = self._work_before(position, tables)
                 along = here & (waited_for > emitted) & (waited_for <= self._time)
                 begin = np.where(along, waited_for, emitted)
-            came, last_ended = tables[position][:, 6:].T
+            came, last_ended = tables[position][[Column.CAME, Column.BEFORE]]
             self._pass(turn, here, np.maximum(np.maximum(came, last_ended), begin))
             self._pass(message, here, np.maximum(last_ended, begin))
             self._pass(before, here, begin)
@@ -252,7 +210,7 @@ class _Walk:
         here: NDArray[np.bool_] = (self._at == position) & self._on_gpu
         if not here.any():
             return here
-        _, began, ended, worked, last, delay = tables[position][:, :6].T
+        began, ended, worked, last, delay = tables[position][Column.GPU_BEGAN : Column.CAME]
         host, device, gpu = self.parts[_PARTS * position + 3 : _PARTS * (position + 1)]
         self._pass(gpu, here, last)
         target, waited_for = self._work_before(position, tables)
@@ -274,11 +232,11 @@ class _Walk:
         A message carries its work through the others.
         """
         target = np.full(len(self._time), -1)
-        ended = np.full(len(self._time), _UNKNOWN)
+        ended = np.full(len(self._time), NO_TIMESTAMP)
         for earlier in range(position):
-            done = tables[earlier][:, 2]
-            target = np.where(done != _UNKNOWN, earlier, target)
-            ended = np.where(done != _UNKNOWN, done, ended)
+            done = tables[earlier][Column.GPU_ENDED]
+            target = np.where(done != NO_TIMESTAMP, earlier, target)
+            ended = np.where(done != NO_TIMESTAMP, done, ended)
         return target, ended
 
     def _pass(self, part: Times, chosen: NDArray[np.bool_], back_to: Times) -> None:

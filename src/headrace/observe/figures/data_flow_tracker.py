@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
@@ -17,8 +18,8 @@ import numpy as np
 
 from headrace.core.errors import choices
 from headrace.core.values import whole_number
+from headrace.observe.figures.run_figures import ShowsFigures
 from headrace.observe.figures.statistics import Statistics
-from headrace.observe.figures.statistics_watcher import StatisticsWatcher
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,7 +47,7 @@ class DataFlowMetric(IntEnum):
     """The number of messages that reached the end of the path and count."""
 
 
-class DataFlowTracker(StatisticsWatcher):
+class DataFlowTracker(ShowsFigures):
     """Tracks the messages of a fragment's runs; made by `Fragment.track`.
 
     In a ``with`` block, it tracks the runs that begin in the block. Its figures are then those of the last of them,
@@ -79,8 +80,8 @@ class DataFlowTracker(StatisticsWatcher):
         *,
         kernels: bool = False,
     ) -> None:
-        super().__init__()
         self.wants_kernels = kernels
+        self._lock = threading.RLock()  # reentrant, as that of the figures
         self._skip = whole_number(num_start_messages_to_skip, "num_start_messages_to_skip", 0)
         self._discard = whole_number(num_last_messages_to_discard, "num_last_messages_to_discard", 0)
         self._threshold = float(latency_threshold)
@@ -108,8 +109,7 @@ class DataFlowTracker(StatisticsWatcher):
 
     def begin(self, run: RunInfo) -> None:
         """Begin anew."""
-        super().begin(run)
-        self._counts = {}
+        self._counts, self._epoch = {}, run.epoch
         for name in self._probes:
             try:
                 run.operator(name).is_probe = True
@@ -119,7 +119,6 @@ class DataFlowTracker(StatisticsWatcher):
 
     def flowed(self, flows: list[Flows]) -> None:
         """Count messages that reached the end of their paths."""
-        super().flowed(flows)
         with self._lock:
             for each in flows:
                 name = self._name(each.path)
@@ -128,7 +127,7 @@ class DataFlowTracker(StatisticsWatcher):
                 latencies = (each.done - each.times[:, 0]) / 1e6
                 self._counts[name].add(np.where(each.is_timed, latencies, np.nan))
                 if self._flow_log is not None:
-                    self._flow_log.add(each, self._run.epoch)
+                    self._flow_log.add(each, self._epoch)
 
     def resolved(self, is_last: bool = False) -> None:
         """Write to the log file what is complete."""
@@ -138,7 +137,6 @@ class DataFlowTracker(StatisticsWatcher):
 
     def end(self, outcome: Outcome | None) -> None:
         """End; the figures stay."""
-        super().end(outcome)
         self.resolved(is_last=True)
 
     def _name(self, path: Path) -> str:

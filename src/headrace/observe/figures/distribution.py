@@ -1,4 +1,4 @@
-"""Durations in bounded memory: their distribution in the whole run, or in its last seconds.
+"""Durations in bounded memory: their distribution in the whole run, and in its last seconds.
 
 The first few thousand values of a distribution are kept, and percentiles of them are exact. If there are more, only
 a histogram is kept, whose buckets are at most 0.8 % wide; percentiles are then off by at most half of that.
@@ -39,22 +39,50 @@ class Summary:
     """The number of durations that are at most each of `BOUNDS`."""
 
 
-class Distribution:
+class Occurrences:
     """Counts durations, in nanoseconds; values below 0 count as 0.
 
     Attributes
     ----------
+    total
+        The sum of the durations.
     load
         The sum of the durations, with those for which others stand.
     first, first_ended, last
         When the first one began and ended, and when the last one ended.
     """
 
-    __slots__ = ("_buckets", "_kept", "count", "first", "first_ended", "last", "load", "max", "min", "total")
+    __slots__ = ("count", "first", "first_ended", "last", "load", "total")
 
     def __init__(self) -> None:
-        self.count = self.total = self.min = self.max = self.first = self.first_ended = self.last = 0
+        self.count = self.total = self.first = self.first_ended = self.last = 0
         self.load = 0.0
+
+    def add(self, values: Times, ended: Times, weight: float = 1.0) -> None:
+        """Add durations that ended at these times, each of which stands for so many."""
+        if not len(values):
+            return
+        total = int(values.sum())
+        if not self.count:
+            self.first, self.first_ended = int(ended[0] - values[0]), int(ended[0])
+        self.last = int(ended[-1])
+        self.count += len(values)
+        self.total += total
+        self.load += total * weight
+
+    def summary(self, is_bound: bool = False) -> Summary:
+        """Return what is known of them in a few figures."""
+        return Summary(self.count, self.total / self.count if self.count else 0.0, is_bound=is_bound)
+
+
+class Distribution(Occurrences):
+    """Counts durations, and knows how they are distributed."""
+
+    __slots__ = ("_buckets", "_kept", "max", "min")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.min = self.max = 0
         self._kept: list[Times] = []
         self._buckets: NDArray[np.int64] | None = None
 
@@ -65,14 +93,9 @@ class Distribution:
         least = int(values.min())
         if least < 0:
             values, least = np.maximum(values, 0), 0
-        total = int(values.sum())
-        if not self.count:
-            self.min, self.first, self.first_ended = least, int(ended[0] - values[0]), int(ended[0])
-        self.min, self.max = min(self.min, least), max(self.max, int(values.max()))
-        self.last = int(ended[-1])
-        self.count += len(values)
-        self.total += total
-        self.load += total * weight
+        self.min = min(self.min, least) if self.count else least
+        self.max = max(self.max, int(values.max()))
+        super().add(values, ended, weight)
         if self._buckets is None:
             self._kept.append(values)
             if self.count <= _KEPT:
@@ -81,10 +104,6 @@ class Distribution:
             self._kept.clear()
             self._buckets = np.zeros((64 - _SPLIT + 1) << _SPLIT, np.int64)
         np.add.at(self._buckets, _bucket_of(values), 1)
-
-    def between(self, since: int, until: int) -> Distribution:
-        """Return the distribution of the whole run, whatever the times."""
-        return self
 
     def percentile(self, percent: float) -> int:
         """Return the least value that `percent` of the values do not exceed; 0 if there is none."""
@@ -118,52 +137,43 @@ class Distribution:
         return tuple(found.tolist())
 
 
-class Occurrences(Distribution):
-    """Counts durations, and when they began and ended, without their distribution."""
-
-    __slots__ = ()
-
-    def add(self, values: Times, ended: Times, weight: float = 1.0) -> None:
-        """Count durations that ended at these times."""
-        if not self.count:
-            self.first, self.first_ended = int(ended[0] - values[0]), int(ended[0])
-        self.count += len(values)
-        self.last = int(ended[-1])
-
-
-class RecentDurations:
-    """Durations of the last nanoseconds, as many as the window has.
+class Durations:
+    """Durations of one kind: those of the whole run, and the last of them one by one, until they are forgotten.
 
     Attributes
     ----------
-    count
-        The number of all that were added.
+    whole
+        Those of the whole run.
     """
 
-    __slots__ = ("_batches", "_window", "count")
+    __slots__ = ("_keeps", "_recent", "whole")
 
-    def __init__(self, window: int) -> None:
-        self._window = window
-        self.count = 0
+    def __init__(self, whole: Occurrences, keeps: bool) -> None:
+        self.whole = whole
+        self._keeps = keeps
         # In rows: when each ended, the durations, and the durations with those for which they stand.
-        self._batches: deque[NDArray[np.int64]] = deque()
+        self._recent: deque[NDArray[np.int64]] = deque()
 
     def add(self, values: Times, ended: Times, weight: float = 1.0) -> None:
-        """Add durations, and forget the old ones."""
-        self.count += len(values)
-        if len(values):
-            self._batches.append(np.stack((ended, values, (values * weight).astype(np.int64))))
-        while self._batches and self._batches[0][0, -1] < self._batches[-1][0, -1] - self._window:
-            self._batches.popleft()
+        """Add durations that ended at these times, each of which stands for so many."""
+        self.whole.add(values, ended, weight)
+        if self._keeps and len(values):
+            self._recent.append(np.stack((ended, values, (values * weight).astype(np.int64))))
 
-    def between(self, since: int, until: int) -> Distribution:
-        """Return the distribution of those that ended after a time, and not after another one."""
-        found = Distribution()
-        if self._batches:
-            batch = self._batches[0] if len(self._batches) == 1 else np.concatenate(self._batches, axis=1)
+    def forget(self, before: int) -> None:
+        """Forget what ended before a time, as far as it is not known together with something later."""
+        while self._recent and self._recent[0][0, -1] < before:
+            self._recent.popleft()
+
+    def between(self, since: int, until: int) -> Occurrences:
+        """Return those that ended after a time, and not after another one; only what lies between is their load."""
+        found = type(self.whole)()
+        if self._recent:
+            batch = self._recent[0] if len(self._recent) == 1 else np.concatenate(self._recent, axis=1)
             ended, values, loads = batch[:, (batch[0] > since) & (batch[0] <= until)]
             found.add(values, ended)
-            found.load = float(loads.sum())
+            inside = np.minimum(ended - since, values) / np.maximum(values, 1)
+            found.load = float((loads * inside).sum())
         return found
 
 

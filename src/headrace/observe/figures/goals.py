@@ -16,15 +16,17 @@ from headrace.core.errors import GraphError, choices
 from headrace.core.outcome import GoalOutcome
 from headrace.core.values import Duration, nanoseconds
 from headrace.observe.events.watchers import Watcher
-from headrace.observe.figures.critical_path import Breakdown, CriticalPath, Part
+from headrace.observe.figures.critical_path import Breakdown, Part, divide
 from headrace.observe.figures.distribution import Distribution
 from headrace.observe.figures.frames import Fate, FrameTable
+from headrace.observe.figures.run_figures import ShowsFigures
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import Computes, Drops, Flows, OperatorInfo, RunInfo
     from headrace.observe.figures.frames import Frames
+    from headrace.observe.figures.recent_computes import RecentComputes
 
 _log = logging.getLogger("headrace.observe")
 _FIGURES = ("mean", "p50", "p95", "p99", "max")
@@ -176,6 +178,11 @@ class Goal:
         """The number of frames that arrived so far, in time or late."""
         return self.arrived + self.late
 
+    @property
+    def counts(self) -> dict[str, Any]:
+        """The counts so far, and whether it is met, by the names that they have in the outcome."""
+        return {each.name: getattr(self, each.name) for each in fields(GoalOutcome)}
+
     def figure(self, name: str) -> float:
         """Return one of the figures of the frames that have arrived so far, in nanoseconds."""
         with self._lock:
@@ -302,7 +309,7 @@ class Goal:
 
     def end(self, now: int) -> None:
         """Count what was under way at the end of the run."""
-        self._tell_late([], None)
+        self.tell_late([], None)
         if self._frames is None:
             return
         left, self._unknown = self._frames.finish()
@@ -313,7 +320,7 @@ class Goal:
 
     def add(self, computes: Computes) -> None:
         """Count the frames that ended with some computes."""
-        self._tell_late([], None)
+        self.tell_late([], None)
         if self._frames is not None:
             self._to_tell = self._frames.add(computes)
             self._count()
@@ -361,11 +368,8 @@ class Goal:
 
     # Misses.
 
-    def explain(self, flows: list[Flows], critical: CriticalPath) -> None:
+    def tell_late(self, flows: list[Flows], computes: RecentComputes | None) -> None:
         """Tell where the time of the frames went that were late with the last computes."""
-        self._tell_late(flows, critical)
-
-    def _tell_late(self, flows: list[Flows], critical: CriticalPath | None) -> None:
         late, self._to_tell = self._to_tell, None
         if late is None:
             return
@@ -380,10 +384,10 @@ class Goal:
                     & (way.times[:, 1] == late.emitted[place])
                     & (way.done == late.done[place])
                 )
-                if len(rows) and critical is not None:
+                if len(rows) and computes is not None:
                     way = way.part(rows[:1])
                     way.origin = late.origin[place : place + 1]
-                    path, breakdown = way.path.name, critical.divide(way).breakdown(0)
+                    path, breakdown = way.path.name, divide(way, computes).breakdown(0)
                     break
             self._tell(Miss(path, int(late.number[place]) + 1, took, self.bound, breakdown))
         self._log_misses(before, self._told)
@@ -414,22 +418,21 @@ class Goal:
             _log.warning("goal %s: %d missed so far; %s", self.path, now, self.recent[-1])
 
 
-class GoalsWatcher(Watcher):
+class GoalsWatcher(ShowsFigures):
     """Counts the frames of a fragment's goals."""
 
+    period = Watcher.period
+    wants_statistics = wants_cpu_times = False
     wants_emissions = True
     wants_every_gpu_time = True  # a goal is not met by frames of which nobody knows how long they took
     spans_parts = True
 
     def __init__(self) -> None:
         self.goals: list[Goal] = []
-        self._critical: CriticalPath
-        self._newest = 0
 
     def begin(self, run: RunInfo) -> None:
         """Begin anew."""
-        self._critical = CriticalPath()
-        self._newest, self._has_own_time = run.started, run.is_virtual
+        self._has_own_time = run.is_virtual
         for goal in self.goals:
             goal.begin(run)
 
@@ -439,9 +442,7 @@ class GoalsWatcher(Watcher):
             goal.follow(run)
 
     def computed(self, computes: Computes) -> None:
-        """Count frames, and remember computes, to tell where the time of a frame went."""
-        self._newest = max(self._newest, int(computes.ended[-1]))
-        self._critical.add(computes)
+        """Count frames."""
         self._tell_each(lambda goal: goal.add(computes))
 
     def messages_dropped(self, drops: list[Drops]) -> None:
@@ -450,7 +451,7 @@ class GoalsWatcher(Watcher):
 
     def flowed(self, flows: list[Flows]) -> None:
         """Tell where the time of late frames went."""
-        self._tell_each(lambda goal: goal.explain(flows, self._critical))
+        self._tell_each(lambda goal: goal.tell_late(flows, self.figures.computes))
 
     def _tell_each(self, tell: Callable[[Goal], None]) -> None:
         """Tell each goal something; if that raises, nobody is told any more, and no goal is said to be met."""
@@ -464,19 +465,16 @@ class GoalsWatcher(Watcher):
 
     def end(self, outcome: Outcome | None) -> None:
         """Log which goals were met, with a warning if one was not or is not known, and add to the outcome."""
-        now = self._newest
+        now = self.figures.newest
         if self.observation is not None and not self._has_own_time:
             now = max(now, self.observation.now())
         for goal in self.goals:
             goal.end(now)
             if outcome is not None:
-                outcome.goals[goal.name] = outcome_of(goal)
+                outcome.goals[goal.name] = GoalOutcome(
+                    **{each.name: getattr(goal, each.name) for each in fields(GoalOutcome)}
+                )
             _log.log(logging.INFO if goal.is_met else logging.WARNING, "%s", goal)
-
-
-def outcome_of(goal: Goal) -> GoalOutcome:
-    """Return the counts of a goal, and whether it is met."""
-    return GoalOutcome(**{field.name: getattr(goal, field.name) for field in fields(GoalOutcome)})
 
 
 def expect(

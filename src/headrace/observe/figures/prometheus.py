@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.lazy import import_or_explain
 from headrace.observe.figures.distribution import BOUNDS
-from headrace.observe.figures.statistics_watcher import StatisticsWatcher
+from headrace.observe.figures.run_figures import ShowsFigures
 from headrace.observe.figures.tables import label_of
 
 if TYPE_CHECKING:
@@ -47,6 +47,13 @@ _METRICS = (
         "gauge",
         "operator_interpreter_ratio",
         "Share of compute, at most, in which it waited for the lock of the interpreter.",
+    ),
+    (
+        "operators",
+        "waiting",
+        "gauge",
+        "operator_waiting_ratio",
+        "Share of the time between computes, by what it waited for.",
     ),
     ("queues", "busy", "gauge", "queue_busy_ratio", "Share of the places that were taken, on average."),
     ("workers", "busy", "gauge", "threads_busy_ratio", "Share of the time in which worker threads computed."),
@@ -140,6 +147,9 @@ def _add(metric: Any, labels: dict[str, str], value: Any) -> None:
     """Add the samples of one figure to a metric."""
     if metric.type == "counter":
         metric.add_sample(f"{metric.name}_total", labels, value)
+    elif isinstance(value, dict):
+        for what, share in value.items():
+            metric.add_sample(metric.name, {**labels, "for": what}, share)
     elif isinstance(value, str):
         metric.add_sample(metric.name, {**labels, "state": value}, 1)
     elif metric.type == "gauge":
@@ -159,7 +169,7 @@ def prometheus_collector(fragment: Composition) -> StatisticsCollector:
     ``prometheus_client.REGISTRY.register(prometheus_collector(app))`` adds them to the figures of a program that
     serves its own.
     """
-    watcher = StatisticsWatcher()
+    watcher = ShowsFigures()
     collector = StatisticsCollector(lambda: [watcher.snapshot()])
     fragment._headrace.watchers.append(watcher)
     return collector

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.observe.figures.distribution import Distribution
+    from headrace.observe.figures.distribution import Occurrences
 
 
 def per_second(count: float, nanoseconds: float) -> float:
@@ -13,12 +13,12 @@ def per_second(count: float, nanoseconds: float) -> float:
     return max(count, 0) * 1e9 / nanoseconds if nanoseconds > 0 else 0.0
 
 
-def rate_between(events: Distribution) -> float:
+def rate_between(events: Occurrences) -> float:
     """Return the rate from the first event to the last: n events have n - 1 intervals, and one has none."""
     return per_second(events.count - 1, events.last - events.first_ended)
 
 
-def rate_until(events: Distribution, since: int, until: int, least: int) -> float:
+def rate_until(events: Occurrences, since: int, until: int, least: int) -> float:
     """Return the rate of what happened in a window, which decreases when the next event is overdue.
 
     Until that is due, it is the rate between the first event and the last. After that, it is the number of events

@@ -1,6 +1,6 @@
 """Statistics of a run: what each operator, queue and path did, and how long it took.
 
-They are made of the whole run, of its last seconds (`statistics_watcher`), or of a trace file (`trace_shares`), and
+They are made of the whole run, of its last seconds (`run_figures`), or of a trace file (`trace_shares`), and
 shown as tables, as JSON and to Prometheus.
 """
 
@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from headrace.core.outcome import GoalOutcome
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.observe.figures.distribution import Summary
+
+if TYPE_CHECKING:
+    from headrace.observe.figures.goals import Goal
 
 SATURATED = 0.9
 """The share of the time from which on something is called saturated."""
@@ -64,6 +68,11 @@ class OperatorStatistics:
         process had a processor meanwhile. A bound; the rest is a wait of its own, as for a device or a file.
     is_parallel
         Whether it computes beside others (`Operator.parallel`).
+    waiting
+        The shares of the time in which it waited between its computes, from the first of them on: for a
+        ``"message"``, for its ``"clock"``, for the ``"gpu"`` to complete what a `CudaStreamCondition` waits for,
+        and then for a ``"worker"``; or, as bounds, for ``"memory"`` or a worker, or ``"held"`` by another
+        condition, a retry or a full queue.
     lateness
         How long after they were due the ticks of its `PeriodicCondition` began, the first not counted.
     late_ticks, skipped_ticks
@@ -92,6 +101,7 @@ class OperatorStatistics:
     waits: float | None = None
     interpreter: float | None = None
     is_parallel: bool = False
+    waiting: dict[str, float] = field(default_factory=dict)
 
     @property
     def latest(self) -> int:
@@ -239,25 +249,15 @@ class SegmentStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class GoalStatistics:
-    """How a goal was kept (:class:`Goal`).
+class GoalStatistics(GoalOutcome):
+    """How a goal was kept so far, with what it is about: its path, and its bounds if another has the same path."""
 
-    Attributes
-    ----------
-    name
-        The path of the goal; with its bounds, if another goal is about the same path.
-    sent, arrived, late, failed, dropped, lost, is_met
-        As in :class:`Goal`.
-    """
+    name: str = ""
 
-    name: str
-    sent: int = 0
-    arrived: int = 0
-    late: int = 0
-    failed: int = 0
-    dropped: int = 0
-    lost: int = 0
-    is_met: bool | None = None
+    @classmethod
+    def of(cls, goal: Goal) -> GoalStatistics:
+        """Return the counts of a goal, and whether it is met."""
+        return cls(**goal.counts, name=goal.name)
 
 
 @dataclass(frozen=True, slots=True)

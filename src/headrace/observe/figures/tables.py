@@ -44,6 +44,14 @@ _TITLES = {
 }
 
 
+_WAITED_FOR = {
+    "message": "messages",
+    "clock": "its clock",
+    "gpu": "the GPU",
+    "worker": "a worker",
+    "memory": "≤ memory",
+    "held": "≤ anything else",
+}
 _SHOWN = 0.005  # a share that is shown as more than 0%
 
 
@@ -91,6 +99,23 @@ def _statistics_tables(statistics: Statistics) -> Iterator[tuple[Sequence[str], 
                     columns += _columns(name, values)
             head, *rows = zip(*columns, strict=True)
             yield head, list(rows)
+        if group == "operators":
+            yield from _waiting_table(statistics)
+
+
+def _waiting_table(statistics: Statistics) -> Iterator[tuple[Sequence[str], list[Sequence[str]]]]:
+    """Yield the shares of the time in which operators computed, and waited between their computes."""
+    shown = [
+        kind
+        for kind in _WAITED_FOR
+        if any(each.waiting.get(kind, 0) >= _SHOWN for each in statistics.operators)
+    ]
+    if shown:
+        rows: list[Sequence[str]] = [
+            [each.name, f"{each.busy:.0%}", *(f"{each.waiting.get(kind, 0):.0%}" for kind in shown)]
+            for each in statistics.operators
+        ]
+        yield ["waits for", "(computes)", *(_WAITED_FOR[kind] for kind in shown)], rows
 
 
 def label_of(group: str) -> str:

@@ -5,7 +5,8 @@ A logger is called for every message that is emitted or received, with the id of
 the ports.
 
 `DataLoggerResource` is called on the thread that computes, with the message itself. `AsyncDataLoggerResource` is
-called on a thread of its own, with a copy of the message (`snapshots`); the pipeline goes on meanwhile.
+called on a thread of its own, with a copy of the message (`snapshots`), in the order of the messages; the pipeline
+goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -19,17 +20,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, dataclass_transform
 
-import numpy as np
-
 from headrace._runtime import Envelope
 from headrace.core.construction import constructor
 from headrace.core.errors import QueueFullError
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
+from headrace.core.values import whole_number
+from headrace.observe.recordings.carriers import Port, PortWatcher, describe, ports_of
 from headrace.observe.recordings.delivery import Delivery
-from headrace.observe.recordings.ports import Port, PortWatcher, describe, ports_of
 from headrace.observe.recordings.snapshots import Snapshot, TensorCopy, TensorMapCopy
-from headrace.tensor import Tensor, TensorError, TensorMap, as_tensor
+from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.conversion import is_array
 
 if TYPE_CHECKING:
@@ -51,15 +51,8 @@ class AsyncQueuePolicy(Enum):
     """Drop it and count it."""
     RAISE = 1
     """Raise a :class:`headrace.core.QueueFullError` in the operator."""
-
-
-class DataLoggerQueueType(Enum):
-    """In which order an asynchronous logger is called."""
-
-    LOCK_FREE = 0
-    """A message is logged when its copy is complete, and may overtake one that still comes from the device."""
-    ORDERED = 1
-    """In the order in which messages were emitted and received."""
+    WAIT = 2
+    """Let the operator wait until there is room."""
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
@@ -258,119 +251,66 @@ class AsyncDataLoggerResource(DataLoggerResource):
     queue_policy
         What happens to a message when so many wait. Dropped messages are counted in `dropped`, and reported at the
         end of the run.
-    enable_large_data_queue
-        Whether messages with contents of tensors have a queue and a thread of their own.
-    large_data_max_queue_size, large_data_queue_policy
-        The same, for that queue.
     shutdown_wait_period_ms
         For how long the end of a run waits for what is not logged yet; -1: until everything is.
-    queue_type
-        The order of messages.
-    worker_sleep_time, large_data_worker_sleep_time
-        Accepted for compatibility: the threads sleep until there is something to do.
     **options
         The parameters of :class:`DataLoggerResource`.
 
     Attributes
     ----------
-    dropped, large_data_dropped
+    dropped
         The number of messages of the last run that were not logged.
     """
 
-    max_queue_size: int = 50_000
-    worker_sleep_time: int = 50_000
+    max_queue_size: int = 1_000
     queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT
-    large_data_max_queue_size: int = 1_000
-    large_data_worker_sleep_time: int = 50_000
-    large_data_queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT
-    enable_large_data_queue: bool = True
     shutdown_wait_period_ms: int = -1
-    queue_type: DataLoggerQueueType = DataLoggerQueueType.LOCK_FREE
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for what in ("max_queue_size", "large_data_max_queue_size"):
-            if getattr(self, what) < 1:
-                raise ValueError(f"{self.name!r}: {what} must be at least 1, not {getattr(self, what)}")
-        self.dropped = self.large_data_dropped = 0
-        self._queues: list[Delivery] = []
+        whole_number(self.max_queue_size, f"{self.name!r}: max_queue_size", 1)
+        self.dropped = 0
         self._count_lock = threading.Lock()
 
     def _begin(self, clock: Clock | None) -> None:
-        """Start the threads, before the first message."""
+        """Start the thread, before the first message."""
         super()._begin(clock)
-        self.dropped = self.large_data_dropped = 0
-        in_order = self.queue_type is DataLoggerQueueType.ORDERED
-        count = 2 if self.enable_large_data_queue else 1
-        self._queues = [Delivery(self._deliver, self.name, in_order) for _ in range(count)]
+        self.dropped = 0
+        self._queue = Delivery(lambda snapshot, entry: self._log(entry, snapshot.data), self.name)
 
     def _end(self) -> None:
         """Log what waits, report what was dropped, and end."""
+        period = self.shutdown_wait_period_ms
         try:
-            self._finish()
+            self.dropped += self._queue.close(None if period < 0 else period / 1000)
+            if self._queue.error is not None:
+                _log.error("%r failed, and logged no more", self.name, exc_info=self._queue.error)
+            if self.dropped:
+                _log.warning(
+                    "%r dropped %d messages: it is slower than the pipeline", self.name, self.dropped
+                )
         finally:
             super()._end()
 
-    def _finish(self) -> None:
-        period = self.shutdown_wait_period_ms
-        queues, self._queues = self._queues, []
-        lost, *large = [queue.close(None if period < 0 else period / 1000) for queue in queues]
-        self.dropped += lost
-        self.large_data_dropped += sum(large)
-        for queue in queues:
-            if queue.error is not None:
-                _log.error("%r failed, and logged no more", self.name, exc_info=queue.error)
-        count = self.dropped + self.large_data_dropped
-        if count:
-            _log.warning(
-                "%r dropped %d messages, %d of them with contents of tensors: it is slower than the pipeline",
-                self.name,
-                count,
-                self.large_data_dropped,
-            )
-
     def _take(self, entry: _Entry, item: Any) -> None:
-        data = item.data if type(item) is Envelope else item
-        has_contents = has_arrays(data)
-        if self.enable_large_data_queue and has_contents:
-            queue, limit, policy = (
-                self._queues[1],
-                self.large_data_max_queue_size,
-                self.large_data_queue_policy,
-            )
-        else:
-            queue, limit, policy = self._queues[0], self.max_queue_size, self.queue_policy
-        if len(queue) >= limit or queue.error is not None:
-            self._drop(entry, queue, limit, policy)
+        queue = self._queue
+        if self.queue_policy is AsyncQueuePolicy.WAIT:
+            queue.wait_until(lambda: len(queue) < self.max_queue_size)
+        if len(queue) >= self.max_queue_size or queue.error is not None:
+            with self._count_lock:
+                self.dropped += 1
+            if self.queue_policy is AsyncQueuePolicy.RAISE:
+                raise QueueFullError(
+                    f"logger {self.name!r} has {self.max_queue_size} messages to log, and another comes from "
+                    f"{entry.unique_id!r}; raise max_queue_size, or let it drop messages with "
+                    "AsyncQueuePolicy.REJECT"
+                )
             return
+        data = item.data if type(item) is Envelope else item
         snapshot = Snapshot(data, metadata=entry.metadata)
-        if self.log_tensor_data_content or not has_contents:
+        if self.log_tensor_data_content or not has_arrays(data):
             snapshot = queue.snapshots.take(entry.operator, item, entry.io_type is _OUTPUT)
         queue.put(snapshot, entry._replace(metadata=snapshot.metadata))
-
-    def _drop(self, entry: _Entry, queue: Delivery, limit: int, policy: AsyncQueuePolicy) -> None:
-        kind = "" if queue is self._queues[0] else "large_data_"
-        with self._count_lock:
-            setattr(self, f"{kind}dropped", getattr(self, f"{kind}dropped") + 1)
-        if policy is AsyncQueuePolicy.RAISE:
-            raise QueueFullError(
-                f"logger {self.name!r} has {limit} messages to log, and another comes from {entry.unique_id!r}; "
-                f"raise {kind}max_queue_size, or let it drop messages with AsyncQueuePolicy.REJECT"
-            )
-
-    def _deliver(self, snapshot: Snapshot, entry: _Entry) -> None:
-        self._log(entry, snapshot.data)
-
-
-def describe_array(value: Any) -> Any:
-    """Return an array on a device as a tensor, which is shown without its contents; other values unchanged."""
-    if hasattr(value, "dl_dtype") or isinstance(value, np.ndarray) or not is_array(value):
-        return value
-    try:
-        tensor = as_tensor(value)
-    except TensorError:
-        return value
-    return tensor if tensor.device.is_cuda else value
 
 
 def has_arrays(data: Any) -> bool:

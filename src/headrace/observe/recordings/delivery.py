@@ -1,4 +1,4 @@
-"""Delivery: copies messages, and hands each copy to a function when it is complete, on a thread of its own."""
+"""Delivery: copies messages, and hands each copy to a function when it is complete, in order, on its own thread."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ class Delivery:
         Called with each snapshot and its companion. An exception ends the delivery and is kept in `error`.
     name
         The name of the thread.
-    in_order
-        Whether a snapshot waits for earlier ones that are not ready yet.
     check
         As :class:`Snapshots` takes it.
 
@@ -37,11 +35,9 @@ class Delivery:
         self,
         deliver: Callable[[Any, Any], object],
         name: str,
-        in_order: bool = True,
         check: Check | None = None,
     ) -> None:
         self._deliver = deliver
-        self._in_order = in_order
         self._waiting: deque[tuple[Snapshot, Any]] = deque()
         self._changed = threading.Condition()
         self._is_closing = self._is_busy = False
@@ -54,12 +50,6 @@ class Delivery:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether everything was delivered."""
-        with self._changed:
-            return not self._waiting and not self._is_busy
-
     def put(self, snapshot: Snapshot, companion: Any) -> None:
         """Add a snapshot."""
         with self._changed:
@@ -67,16 +57,12 @@ class Delivery:
             self.nbytes += snapshot.nbytes
             self._changed.notify_all()
 
-    def make_room(self, nbytes: int) -> None:
-        """Wait until no more than so many bytes wait."""
-        self._wait_until(lambda: self.nbytes <= nbytes)
-
     def close(self, seconds: float | None = None) -> int:
         """Deliver what waits, for at most so many seconds; return how many were not delivered.
 
         The run is over, so the device has finished its work.
         """
-        self._wait_until(lambda: self.is_idle, seconds)
+        self.wait_until(lambda: not self._waiting and not self._is_busy, seconds)
         with self._changed:
             self._is_closing = True
             lost = len(self._waiting)
@@ -88,7 +74,7 @@ class Delivery:
         self.snapshots.close()
         return lost
 
-    def _wait_until(self, is_so: Callable[[], bool], seconds: float | None = None) -> None:
+    def wait_until(self, is_so: Callable[[], bool], seconds: float | None = None) -> None:
         """Wait until something is so, or an error has ended the delivery; for the device, too, if it is behind."""
 
         def is_over() -> bool:
@@ -108,12 +94,10 @@ class Delivery:
     def _work(self) -> None:
         while self.error is None:
             with self._changed:
-                waits.wait_for(self._changed, lambda: self._is_closing or self._position() is not None)
-                position = self._position()
-                if position is None:
+                waits.wait_for(self._changed, lambda: self._is_closing or self._has_ready())
+                if not self._has_ready():
                     return
-                snapshot, companion = self._waiting[position]
-                del self._waiting[position]
+                snapshot, companion = self._waiting.popleft()
                 self._is_busy = True
             error: BaseException | None = None
             try:
@@ -130,11 +114,6 @@ class Delivery:
                 self._changed.notify_all()
             del snapshot, companion
 
-    def _position(self) -> int | None:
-        """Return the position of the snapshot to deliver next, or None."""
-        for position, (snapshot, _) in enumerate(self._waiting):
-            if snapshot.is_ready:
-                return position
-            if self._in_order:
-                break
-        return None
+    def _has_ready(self) -> bool:
+        """Return whether the next snapshot can be delivered; a later one waits for it."""
+        return bool(self._waiting) and self._waiting[0][0].is_ready

@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.errors import PortError
 from headrace.core.run_files import numbered, path_of_start
 from headrace.observe.events.records import OutputInfo
-from headrace.observe.recordings.carriers import Carrier, RecordedMessage, RecordedPort, RecordedRun
+from headrace.observe.recordings.carriers import (
+    Carrier,
+    Port,
+    PortWatcher,
+    RecordedMessage,
+    RecordedPort,
+    RecordedRun,
+    describe,
+    matches,
+    ports_of,
+)
 from headrace.observe.recordings.delivery import Delivery
 from headrace.observe.recordings.payloads import PayloadError, check_leaf
-from headrace.observe.recordings.ports import Port, PortWatcher, describe, matches, ports_of
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
@@ -124,7 +133,7 @@ class PortRecorder(PortWatcher):
         self._counts[recorded] = sequence + 1
         delivery.put(snapshot, (recorded, sequence, port.operator.node.computes, time))
         if delivery.nbytes > self._max_pending:
-            delivery.make_room(self._max_pending)
+            delivery.wait_until(lambda: delivery.nbytes <= self._max_pending)
 
     def _carry(self, snapshot: Snapshot, companion: tuple[RecordedPort, int, int, int]) -> None:
         assert self._carrier is not None

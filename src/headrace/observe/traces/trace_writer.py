@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice, repeat
@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace._runtime import Envelope
+from headrace.core.run_files import numbered
 from headrace.observe.events.records import QueueInfo
-from headrace.observe.figures.critical_path import CriticalPath
-from headrace.observe.figures.recent_rows import RecentRows
+from headrace.observe.figures.critical_path import divide
+from headrace.observe.figures.recent_computes import RecentRows
+from headrace.observe.figures.run_figures import ShowsFigures
 from headrace.observe.figures.statistics import saturated
-from headrace.observe.figures.statistics_watcher import StatisticsWatcher
-from headrace.observe.traces.levels import END, Level
 from headrace.observe.traces.trace_file import Group, TraceFile, Tracks, json_text, place
 from headrace.observe.traces.trace_reader import FORMAT, HOPS
 
@@ -51,8 +51,42 @@ if TYPE_CHECKING:
         Times,
     )
 
+END = 1 << 62
+"""A time after everything."""
+_MOST = 20_000  # changes that wait at most: of a queue, if its consumer computes for very long
 
-class TraceWriter(StatisticsWatcher):
+
+class Level:
+    """A number that changes by known amounts at known times."""
+
+    __slots__ = ("_amounts", "_horizon", "_times", "_value")
+
+    def __init__(self) -> None:
+        self._value = 0
+        self._times: Times = np.zeros(0, np.int64)
+        self._amounts = self._times
+        self._horizon = -END
+
+    def change(self, times: Sequence[int] | Times, amount: int) -> None:
+        """Note a change by an amount at each of some times; at the last time that was told, if that is later."""
+        self._times = np.concatenate((self._times, np.maximum(times, self._horizon)))
+        self._amounts = np.concatenate((self._amounts, np.full(len(times), amount)))
+
+    def tell(self, horizon: int) -> list[tuple[int, int]]:
+        """Return times up to the horizon, or later if too many wait, and the number from each on."""
+        order = np.argsort(self._times, kind="stable")
+        times, amounts = self._times[order], self._amounts[order]
+        count = max(int(times.searchsorted(horizon, "right")), len(times) - _MOST)
+        values = self._value + np.cumsum(amounts[:count])
+        # The last one of several changes at a time counts.
+        is_last = np.diff(times[:count], append=END) > 0
+        self._times, self._amounts = times[count:], amounts[count:]
+        if count:
+            self._value, self._horizon = int(values[-1]), int(times[count - 1])
+        return list(zip(times[:count][is_last].tolist(), values[is_last].tolist(), strict=True))
+
+
+class TraceWriter(ShowsFigures):
     """Writes every run that it watches to a trace file.
 
     Parameters
@@ -73,7 +107,6 @@ class TraceWriter(StatisticsWatcher):
     spans_parts = True
 
     def __init__(self, path: str | os.PathLike[str], *, metadata: bool = False, kernels: bool = True) -> None:
-        super().__init__()
         self.path = Path(path)
         self.wants_data = metadata
         self.wants_kernels = kernels
@@ -81,14 +114,13 @@ class TraceWriter(StatisticsWatcher):
 
     def begin(self, run: RunInfo) -> None:
         """Open the file, and name what is known of the run."""
-        super().begin(run)
+        self._run = run
         self._runs += 1
         self._file = TraceFile(numbered(self.path, self._runs))
         # For each queue, the metadata of the messages that were received and not written yet, in order.
         self._metadata: dict[QueueInfo, deque[str]] = defaultdict(deque)
         self._write_header()
         self._tracks = Tracks(self._file, run)
-        self._critical = CriticalPath()
         self._names: list[str] = []
         self._depths: dict[QueueInfo, Level] = {}
         self._in_use: dict[OperatorInfo, Level] = {}
@@ -114,7 +146,6 @@ class TraceWriter(StatisticsWatcher):
 
     def changed(self, run: RunInfo) -> None:
         """Name the operators that are new."""
-        super().changed(run)
         self._note_graph(run)
 
     def _note_graph(self, run: RunInfo) -> None:
@@ -180,8 +211,6 @@ class TraceWriter(StatisticsWatcher):
 
     def computed(self, computes: Computes) -> None:
         """Write computes, their work on the device, and the arrows between them."""
-        super().computed(computes)
-        self._critical.add(computes)
         columns = computes.started, computes.ended, computes.threads
         started, ended, threads = (column.tolist() for column in columns)
         tracks = {thread: self._tracks.thread(thread) for thread in set(threads)}
@@ -222,9 +251,9 @@ class TraceWriter(StatisticsWatcher):
                 rows = np.flatnonzero(arrivals.output == position)[::-1]
                 known, is_known = self._frames[output.operator].find(arrivals.producer[rows])
                 found = np.full(count, -1, np.int64)
-                found[arrivals.compute[rows] - batch.first] = np.where(is_known, known[:, 0], -1)
+                found[arrivals.compute[rows] - batch.first] = np.where(is_known, known[0], -1)
                 frames = np.where(frames < 0, found, frames)
-        self._frames[operator].extend(frames[:, None])
+        self._frames[operator].extend(frames[None])
         return frames
 
     def _frame_names(self, frames: Times) -> list[tuple[str, str]]:
@@ -337,9 +366,9 @@ class TraceWriter(StatisticsWatcher):
     def _add_flows(self, flows: Flows) -> None:
         if not flows.is_timed.all():  # of a very fast operator, only some computes are timed on the device
             flows = flows.part(np.flatnonzero(flows.is_timed))
-        division, zero = self._critical.divide(flows), self._run.started
+        division, zero = divide(flows, self.figures.computes), self._run.started
         name = json_text(" → ".join(operator.name for operator in flows.path.operators))
-        sources = self._frames[flows.path.operators[0]].find(flows.computes[:, 0])[0][:, 0]
+        sources = self._frames[flows.path.operators[0]].find(flows.computes[:, 0])[0][0]
         frames = self._frame_names(np.where(flows.computes[:, 0] < 0, -1, sources))
         paths = place(Group.PATHS, Group.PATHS)
         keys = [json_text(part) for part in division.names]
@@ -403,16 +432,16 @@ class TraceWriter(StatisticsWatcher):
             # How many frames are kept because a stream may still read them. Simulated time is over when it is read.
             if operator.streams and not self._run.is_virtual:
                 name = f"{operator.name}: frames kept"
-                self._add_counter(Group.IN_FLIGHT, name, [(self.newest, operator.frames_kept)])
+                self._add_counter(Group.IN_FLIGHT, name, [(self.figures.newest, operator.frames_kept)])
         # Now and then, for the summary of a trace whose end is missing.
-        if is_last or self.newest - self._shared_at > _SHARED:
-            self._shared_at = self.newest
+        if is_last or self.figures.newest - self._shared_at > _SHARED:
+            self._shared_at = self.figures.newest
             self._add_metadata("busy", self._shares())
         self._file.write()
 
     def _shares(self) -> dict[str, Any]:
         """Return how busy everything has been so far, as in `Shares`."""
-        found, threads = self.snapshot(), self.threads()
+        found, threads = self.snapshot(), self.figures.threads()
         return {
             "operators": {each.name: each.busy for each in found.operators},
             "gpu": {each.name: each.gpu_busy for each in found.operators if each.gpu_busy},
@@ -425,7 +454,6 @@ class TraceWriter(StatisticsWatcher):
     def end(self, outcome: Outcome | None) -> None:
         """Write the rest and close the file."""
         run = self._run
-        super().end(outcome)
         try:
             self.resolved(is_last=True)
             for operator, level in self._in_use.items():
@@ -452,12 +480,6 @@ class TraceWriter(StatisticsWatcher):
             )
         finally:
             self._file.close()
-
-
-def numbered(path: Path, number: int) -> Path:
-    """Return the file of a run: the first has the name that was asked for, the second has ``-2`` in its name."""
-    stem, dot, rest = path.name.partition(".")
-    return path if number == 1 else path.with_name(f"{stem}-{number}{dot}{rest}")
 
 
 def _clocks(run: RunInfo) -> dict[str, Any]:

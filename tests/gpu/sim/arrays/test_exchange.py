@@ -72,6 +72,41 @@ def test_memory_of_the_host_is_copied(machine: sim.Machine) -> None:
         xp.from_dlpack(values, copy=False)
 
 
+@pytest.mark.parametrize("version", [None, (1, 0), (2, 0)])
+def test_a_capsule_names_the_device_and_keeps_the_memory(
+    machine: sim.Machine, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int] | None
+) -> None:
+    def description(copy: bool | None) -> Any:
+        array = xp.reshape(xp.arange(6, dtype=xp.float32), (2, 3))[:, ::2]
+        return array, as_tensor(array.__dlpack__(max_version=version, copy=copy))
+
+    array, tensor = description(None)
+    assert (tensor.data, tensor.shape, tensor.strides) == (array._address, (2, 2), (12, 8))
+    assert (str(tensor.device), tensor.dl_dtype.name) == ("cuda:0", "float32")
+    del array
+    assert xp.zeros(6, dtype=xp.float32)._address != tensor.data  # or it would be a block that came back
+    array, copied = description(True)
+    assert copied.data != array._address
+    assert np.from_dlpack(xp.zeros(3), device="cpu").tolist() == [0, 0, 0]
+    with pytest.raises(BufferError, match="only a copy"):
+        array.__dlpack__(dl_device=(1, 0), copy=False)
+    with pytest.raises(BufferError, match="stream 0"):
+        array.__dlpack__(stream=0)
+    monkeypatch.setattr("os.path.exists", lambda path: path == "/proc/driver/nvidia")
+    with pytest.raises(BufferError, match="no library of the GPU"):
+        array.__dlpack__()
+
+
+def test_a_capsule_orders_the_stream_of_its_consumer(machine: sim.Machine) -> None:
+    consumer = sim.Device(0).create_stream()
+    with gpu.use_stream(sim.Device(0).create_stream()):
+        slowly()
+        xp.ones(3).__dlpack__(stream=-1)
+        assert consumer.record().is_done
+        xp.ones(3).__dlpack__(stream=int(consumer.handle))
+        assert not consumer.record().is_done
+
+
 def test_a_kernel_of_the_program_takes_an_array(machine: sim.Machine) -> None:
     array = xp.zeros(4, dtype=xp.int32)
     seven = sim.Kernel("seven", 1e-3, lambda out: out.view(np.int32).fill(7))

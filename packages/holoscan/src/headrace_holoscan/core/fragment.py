@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace.application import Fragment as _Fragment
 from headrace.core import GraphError, OperatorStatus
 from headrace.vocabulary import Inner, are_ends, is_optional
+from headrace_holoscan import logger, variables  # noqa: F401 (it reads the variables of a run)
 from headrace_holoscan.core.composing import ComposedFragment, InnerComposedFragment, connect
 from headrace_holoscan.core.configuration import Config
 from headrace_holoscan.core.errors import as_runtime_error, fail, raises_runtime_errors
@@ -107,6 +108,7 @@ class InnerFragment(InnerComposedFragment):
 
     def begin_graph(self) -> None:
         """Begin with what compose declares."""
+        logger.follow_environment()
         super().begin_graph()
         self.fragment.graph.rebuild(*self.outside)
 

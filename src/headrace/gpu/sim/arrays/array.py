@@ -8,12 +8,14 @@ a kernel on the current stream. The host waits where it needs a value: ``float(a
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from headrace.gpu.dlpack import CPU, CUDA, relabel
 from headrace.gpu.sim.arrays import work
 from headrace.gpu.sim.arrays.compute import Stored, compute, elementwise
 from headrace.gpu.sim.arrays.indexing import get_item, set_item
@@ -23,8 +25,8 @@ from headrace.gpu.sim.device import Device
 from headrace.gpu.sim.machine import current_machine
 from headrace.gpu.sim.memory import find_memory
 from headrace.gpu.sim.objects import CUDAError
+from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 
-_CUDA, _CPU = 2, 1  # DLPack's device types
 _SCALARS = (bool, int, float, complex, np.generic)
 
 _Binary = Callable[[Any, Any], Any]
@@ -189,7 +191,7 @@ class Array(Stored):
             return compute(np.copy, self)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (_CUDA, self._device_id)
+        return (CUDA, self._device_id)
 
     def __dlpack__(
         self,
@@ -199,13 +201,25 @@ class Array(Stored):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Return a capsule of a copy on the host; no other library could read simulated memory itself."""
-        if dl_device is None or dl_device[0] != _CPU or copy is False:
+        """Return a capsule of its memory, or of a copy on the host, which other libraries can read.
+
+        A capsule of simulated memory says that it is a device's. Where there is a GPU, a library would take its
+        address for one of the GPU, so there is none then.
+        """
+        own = self.__dlpack_device__()
+        if dl_device is not None and dl_device[0] == CPU and copy is not False:
+            return self.get().__dlpack__(max_version=max_version)
+        if dl_device not in (None, own):
+            raise BufferError(f"only a copy of the array can be on {dl_device}, and only on the host")
+        if os.path.exists("/proc/driver/nvidia"):
             raise BufferError(
-                "no library can read the memory of a simulated device: ask for the host (device='cpu'), or use "
-                "headrace.as_tensor(array), array.__cuda_array_interface__ or array.get()"
+                "no library of the GPU can read the memory of a simulated device: ask for the host (device='cpu'), "
+                "or use headrace.as_tensor(array), array.__cuda_array_interface__ or array.get()"
             )
-        return self.get().__dlpack__(max_version=max_version)
+        array = compute(np.copy, self) if copy else self
+        if stream != -1:
+            work.order(LEGACY_DEFAULT_HANDLE if stream is None else stream)
+        return relabel(np.asarray(_Exported(array)).__dlpack__(max_version=max_version), own)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -260,6 +274,16 @@ class Array(Stored):
 
     def __rmatmul__(self, other: Any) -> Any:
         return NotImplemented
+
+
+class _Exported:
+    """An array as NumPy sees it, which keeps its memory."""
+
+    __slots__ = ("__array_interface__", "_memory")
+
+    def __init__(self, array: Array) -> None:
+        self.__array_interface__ = array._view.__array_interface__
+        self._memory = array._memory
 
 
 def array_at(interface: dict[str, Any], owner: Any) -> Any:

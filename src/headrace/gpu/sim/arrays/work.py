@@ -22,10 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.gpu.ambient import current_stream, use_stream
+from headrace.gpu.current import current_stream, use_stream
 from headrace.gpu.sim.device import Device
-from headrace.gpu.sim.kernel import Kernel, LaunchConfig
-from headrace.gpu.sim.launches import launch
+from headrace.gpu.sim.kernel import Kernel, LaunchConfig, launch
 from headrace.gpu.sim.machine import current_machine
 from headrace.gpu.sim.memory import copy_memory
 from headrace.gpu.sim.order import Order
@@ -146,6 +145,15 @@ def wait_for(handle: int) -> None:
     stream, other = array_stream(), Stream.from_handle(handle)
     if other.handle != stream.handle:
         stream.wait(other.record())
+
+
+def order(handle: int) -> None:
+    """Order another stream, given by its handle, after the work of the current one."""
+    if handle == 0:
+        raise BufferError("stream 0 is not valid in DLPack: 1 is the default stream")
+    stream, other = array_stream(), Stream.from_handle(handle)
+    if other.handle != stream.handle:
+        other.wait(stream.record())
 
 
 def views_in(values: Iterable[Any]) -> list[View]:

@@ -1,0 +1,158 @@
+"""RecentComputes: the last computes of each operator, and what it waited for before each of them.
+
+What follows from the times of computes alone is worked out once, when they come: when the device worked for each,
+when its messages had come, when the compute before had ended. The division of a message's time
+(`critical_path`) and the waiting of each operator both read it here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headrace.observe.events.records import NO_TIMESTAMP
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from headrace.observe.events.records import Arrivals, Computes, OperatorInfo, Times
+
+_MOST = 1 << 14
+
+
+class Column(IntEnum):
+    """What is known of a compute: a time, a duration, or `NO_TIMESTAMP`."""
+
+    ENDED = 0
+    GPU_BEGAN = 1
+    GPU_ENDED = 2
+    GPU_TIME = 3
+    """How long the device certainly worked for it."""
+    LAST_BEGAN = 4
+    """When the last piece of its work on the device began."""
+    DELAY = 5
+    """By how much the host may have delayed that."""
+    CAME = 6
+    """When the last of its messages had come."""
+    BEFORE = 7
+    """When the compute before had ended."""
+    WORK = 8
+    """When the work on the device was complete that it launched, or else that its messages carried."""
+
+
+class RecentComputes:
+    """The last computes of each operator; what happened longer ago is not known any more."""
+
+    def __init__(self) -> None:
+        self._rows: defaultdict[OperatorInfo, RecentRows] = defaultdict(lambda: RecentRows(len(Column)))
+        self._ended: dict[OperatorInfo, int] = {}
+        self._has_work = False
+
+    def find(self, operator: OperatorInfo, numbers: Times) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the columns of some computes of an operator, and which of the computes are known."""
+        return self._rows[operator].find(numbers)
+
+    def add(self, batch: Computes) -> dict[str, tuple[Times, Times]]:
+        """Add computes, and return what their operator waited for before each: for how long, and until when.
+
+        The keys are those of `OperatorStatistics.waiting`, with ``"turn"`` for all that is left when its messages,
+        its clock, and the work that a `CudaStreamCondition` waits for, were there (`OperatorInfo.waits_for`).
+        """
+        columns = np.full((len(Column), len(batch.started)), NO_TIMESTAMP)
+        columns[Column.ENDED], columns[Column.BEFORE, 1:] = batch.ended, batch.ended[:-1]
+        columns[Column.BEFORE, 0] = self._ended.get(batch.operator, NO_TIMESTAMP)
+        columns[Column.GPU_TIME] = columns[Column.DELAY] = 0
+        self._has_work |= bool(batch.gpu)
+        for arrivals in batch.arrivals:
+            np.maximum.at(columns[Column.CAME], arrivals.compute - batch.first, arrivals.emitted)
+            if self._has_work:
+                self._carry_work(arrivals, batch.first, columns[Column.WORK])
+        found = {} if batch.operator.is_link else _waiting(batch, columns)
+        if batch.gpu:
+            _add_work(batch, columns)
+        self._ended[batch.operator] = int(batch.ended[-1])
+        self._rows[batch.operator].extend(columns)
+        return found
+
+    def _carry_work(self, arrivals: Arrivals, first: int, work: Times) -> None:
+        """Note when the work was complete that messages carried to the computes that received them."""
+        for position, output in enumerate(arrivals.queue.outputs):
+            chosen = arrivals.output == position
+            columns, is_known = self.find(output.operator, arrivals.producer[chosen])
+            ended = np.where(is_known, columns[Column.WORK], NO_TIMESTAMP)
+            np.maximum.at(work, arrivals.compute[chosen] - first, ended)
+
+
+def _add_work(batch: Computes, columns: NDArray[np.int64]) -> None:
+    """Note the work of computes on the device."""
+    began, ended = np.full(len(batch.started), -NO_TIMESTAMP), columns[Column.GPU_ENDED]
+    for work in batch.gpu:
+        places = work.compute - batch.first
+        np.minimum.at(began, places, work.certain)
+        np.maximum.at(ended, places, work.ended)
+    has_work = ended != NO_TIMESTAMP
+    for column, times in ((Column.GPU_BEGAN, began), (Column.LAST_BEGAN, began), (Column.WORK, ended)):
+        columns[column, has_work] = times[has_work]
+    columns[Column.GPU_TIME] = batch.certain_gpu_time
+    for work in batch.gpu:
+        is_last = work.ended == ended[work.compute - batch.first]
+        places, certain = work.compute[is_last] - batch.first, work.certain[is_last]
+        np.maximum.at(columns[Column.LAST_BEGAN], places, certain)
+        np.maximum.at(columns[Column.DELAY], places, certain - work.started[is_last])
+
+
+def _waiting(batch: Computes, columns: NDArray[np.int64]) -> dict[str, tuple[Times, Times]]:
+    """Return what the operator waited for between its computes, each thing from when the one before was there."""
+    time = np.minimum(columns[Column.BEFORE], batch.started)
+    if columns[Column.BEFORE, 0] == NO_TIMESTAMP:  # nobody knows since when it waited for the first
+        time[0] = batch.started[0]
+    there = {"message": columns[Column.CAME]} if batch.arrivals else {}
+    if batch.ticks.any():
+        there["clock"] = batch.due
+    if batch.operator.waits_for_work:
+        there["gpu"] = columns[Column.WORK]
+    found = {}
+    for what, since in there.items():
+        until = np.minimum(np.maximum(since, time), batch.started)
+        found[what] = until - time, until
+        time = until
+    found["turn"] = batch.started - time, batch.started
+    return found
+
+
+class RecentRows:
+    """Rows of ints, numbered from 0, of which at least the last 16,384 are kept, and all that were added last.
+
+    They are given and returned as columns, which are copied as they lie.
+    """
+
+    __slots__ = ("_columns", "_count")
+
+    def __init__(self, columns: int) -> None:
+        # A ring: the row of a number is at its remainder. It grows until it is as long as it may be.
+        self._columns: NDArray[np.int64] = np.zeros((columns, 64), np.int64)
+        self._count = 0
+
+    def extend(self, columns: NDArray[np.int64]) -> None:
+        """Add rows, and forget the oldest."""
+        added = columns.shape[1]
+        needed = max(added, min(self._count + added, _MOST))
+        if needed > self._columns.shape[1]:
+            known, self._columns = self._columns, np.zeros((len(columns), 2 * needed), np.int64)
+            kept = np.arange(max(self._count - known.shape[1], 0), self._count)
+            self._columns[:, kept % (2 * needed)] = known[:, kept % known.shape[1]]
+        size = self._columns.shape[1]
+        at = self._count % size
+        to_end = min(added, size - at)
+        self._columns[:, at : at + to_end] = columns[:, :to_end]
+        self._columns[:, : added - to_end] = columns[:, to_end:]
+        self._count += added
+
+    def find(self, numbers: Times) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the columns of the rows of some numbers, and which of these rows are known."""
+        size = self._columns.shape[1]
+        is_known = (numbers >= max(self._count - size, 0)) & (numbers < self._count)
+        return self._columns[:, numbers % size], is_known

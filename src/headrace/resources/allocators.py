@@ -1,0 +1,225 @@
+"""Allocators: as much memory as is asked for, blocks of one size, and any size up to a limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.core.values import Size, byte_size, size_text, whole_number
+from headrace.resources.allocator import Allocator
+from headrace.resources.memory_sources import DeviceMemory, MemorySource
+from headrace.resources.memory_storage_type import MemoryStorageType, StorageType
+
+if TYPE_CHECKING:
+    from headrace.core.composition import Composition
+
+
+class UnboundedAllocator(Allocator):
+    """Memory of every kind, as much as is asked for.
+
+    Memory that comes back is used again for requests of the same size, so frames of one size cost no calls of the
+    driver after the first ones. No more is kept idle than was in use at once.
+
+    Parameters
+    ----------
+    fragment
+        The fragment it belongs to.
+    dev_id
+        The device.
+    """
+
+    _keep = None
+
+    def __init__(
+        self, fragment: Composition | None = None, *, dev_id: int = 0, name: str = "unbounded_allocator"
+    ) -> None:
+        super().__init__(fragment, dev_id=dev_id, name=name)
+
+
+# More than any pipeline has messages. Every block has an entry in a list of the host.
+_MOST_BLOCKS = 1 << 20
+
+
+class BlockMemoryPool(Allocator):
+    """A fixed number of blocks of one size and one kind of memory, made when they are first needed.
+
+    Each allocation takes one block, however little of it is used. An operator that takes memory from a pool waits
+    for a block with a :class:`headrace.conditions.MemoryAvailableCondition`. Without that, an exhausted pool is an
+    error.
+
+    Parameters
+    ----------
+    fragment
+        The fragment it belongs to.
+    storage_type
+        The kind of memory.
+    block_size
+        The size of a block: a number of bytes, or text such as ``"8MB"``.
+    num_blocks
+        The number of blocks. A pool needs one for each message that may wait in a queue, one for each operator
+        that works on one or keeps one, and one that is being filled.
+    dev_id
+        The device.
+    """
+
+    def __init__(
+        self,
+        fragment: Composition | None = None,
+        storage_type: StorageType = MemoryStorageType.DEVICE,
+        block_size: Size = 0,
+        num_blocks: int = 0,
+        dev_id: int = 0,
+        *,
+        name: str = "block_memory_pool",
+    ) -> None:
+        super().__init__(fragment, dev_id=dev_id, name=name)
+        self.storage_type = self.default_storage = MemoryStorageType.of(
+            storage_type, f"{name!r}: storage_type"
+        )
+        self._block_size = byte_size(block_size, f"{name!r}: block_size", 1)
+        self.num_blocks = whole_number(num_blocks, f"{name!r}: num_blocks", 1, _MOST_BLOCKS)
+
+    @property
+    def block_size(self) -> int:
+        """The size of a block, in bytes."""
+        return self._block_size
+
+    @property
+    def free_blocks(self) -> int:
+        """The number of blocks that nobody uses."""
+        return self.num_blocks - self._store(self.storage_type).in_use[1]
+
+    def shortage(self, storage_type: StorageType | None = None) -> str:
+        """Return how many blocks are in use and free, for people to read."""
+        return f"{self.free_blocks} of {self.num_blocks} blocks of {size_text(self.block_size)} free"
+
+    def _serves(self) -> tuple[MemoryStorageType, ...]:
+        return (self.storage_type,)
+
+    def _limit(self, storage: MemoryStorageType) -> int:
+        return self.num_blocks * self.block_size
+
+    def _prepare(self) -> None:
+        try:
+            self._store(self.storage_type).prepare(self.block_size, self.num_blocks)
+        except Exception as error:
+            blocks = f"{self.num_blocks} blocks of {size_text(self.block_size)}"
+            self._explain(error, f"{self.name!r}: {blocks}", self.storage_type)
+            raise
+
+    def _block_for(self, size: int, storage: MemoryStorageType) -> int:
+        return self._block_size
+
+    def _why_never(self, size: int, storage: MemoryStorageType) -> str:
+        if size <= self._block_size:
+            return ""
+        return f"{self.shortage()}, and an allocation is one block; raise block_size to at least {size}"
+
+    def _why_not_now(self, size: int, storage: MemoryStorageType) -> str:
+        return (
+            f"{self.shortage()}; give the operator MemoryAvailableCondition(fragment, allocator, min_blocks=1), "
+            "which lets it wait until a block comes back, or raise num_blocks: a pool needs one for each message "
+            "that may wait in a queue, for each operator that works on one or keeps one, and for the next one"
+        )
+
+
+_KINDS = {MemoryStorageType.DEVICE: "device", MemoryStorageType.HOST: "host"}  # as arguments name them
+
+
+class CudaAllocator(Allocator):
+    """The base of allocators that serve requests of any size, up to a limit in bytes.
+
+    Sizes are rounded up to 512 bytes. Memory that comes back is used again for requests of the same size; where a
+    request of another size needs the room, the memory that has been idle longest is given up for it.
+    """
+
+    _sizes: dict[MemoryStorageType, tuple[int, int]]
+
+    def _read_sizes(self, storage: MemoryStorageType, initial: Size, most: Size) -> tuple[int, int]:
+        """Return the size with which a pool begins and its limit, in bytes."""
+        prefix = f"{self.name!r}: {_KINDS[storage]}_memory"
+        sizes = byte_size(initial, f"{prefix}_initial_size"), byte_size(most, f"{prefix}_max_size", 1)
+        if sizes[0] > sizes[1]:
+            raise ValueError(
+                f"{prefix}_initial_size ({size_text(sizes[0])}) is more than {_KINDS[storage]}_memory_max_size "
+                f"({size_text(sizes[1])})"
+            )
+        self._sizes = {**getattr(self, "_sizes", {}), storage: sizes}
+        return sizes
+
+    def _limit(self, storage: MemoryStorageType) -> int:
+        return self._sizes[storage][1]
+
+    def pool_size(self, storage_type: StorageType = MemoryStorageType.DEVICE) -> int:
+        """Return the bytes of memory that it has, in use and idle."""
+        return self._store(self._storage(storage_type)).size
+
+    def _warm(self, storage: MemoryStorageType) -> None:
+        """Make a pool hold memory from the start."""
+        size = self._sizes[storage][0]
+        try:
+            self._store(storage).warm(size)
+        except Exception as error:
+            self._explain(error, f"{self.name!r}: an initial size of {size_text(size)}", storage)
+            raise
+
+    def _limit_name(self, storage: MemoryStorageType) -> str:
+        """Return the name of the argument that limits a kind of memory."""
+        return f"{_KINDS[storage]}_memory_max_size"
+
+    def _why_never(self, size: int, storage: MemoryStorageType) -> str:
+        store = self._store(storage)
+        if self._block_for(size, storage) <= store.limit:
+            return ""
+        return (
+            f"{self._limit_name(storage)} is {size_text(store.limit)}, and {self.shortage(storage)}; raise it to "
+            f"at least {self._block_for(size, storage)} bytes for each such allocation in use at once"
+        )
+
+    def _why_not_now(self, size: int, storage: MemoryStorageType) -> str:
+        return (
+            f"{self.shortage(storage)}; give the operator MemoryAvailableCondition(fragment, allocator, "
+            f"min_bytes={size}), which lets it wait until memory comes back, or raise {self._limit_name(storage)}"
+        )
+
+
+class StreamOrderedAllocator(CudaAllocator):
+    """Device memory of any size from a pool of its own, which the driver manages in the order of streams.
+
+    Parameters
+    ----------
+    fragment
+        The fragment it belongs to.
+    device_memory_initial_size
+        The memory that the pool has from the start of a run, as ``"8MB"`` or a number of bytes.
+    device_memory_max_size
+        The most that may be in use at once.
+    release_threshold
+        The memory that the pool keeps when nobody uses it; what is more goes back to the device.
+    dev_id
+        The device.
+    """
+
+    served = (MemoryStorageType.DEVICE,)
+
+    def __init__(
+        self,
+        fragment: Composition | None = None,
+        device_memory_initial_size: Size = "8MB",
+        device_memory_max_size: Size = "16MB",
+        release_threshold: Size = "4MB",
+        dev_id: int = 0,
+        *,
+        name: str = "stream_ordered_allocator",
+    ) -> None:
+        super().__init__(fragment, dev_id=dev_id, name=name)
+        self.device_memory_initial_size, self.device_memory_max_size = self._read_sizes(
+            MemoryStorageType.DEVICE, device_memory_initial_size, device_memory_max_size
+        )
+        self.release_threshold = self._keep = byte_size(release_threshold, f"{name!r}: release_threshold")
+
+    def _make_source(self, storage: MemoryStorageType) -> MemorySource:
+        super()._make_source(storage)  # raises where there is no such device
+        return DeviceMemory(self.dev_id, keep=max(self.release_threshold, self.device_memory_initial_size))
+
+    def _prepare(self) -> None:
+        self._warm(MemoryStorageType.DEVICE)
