@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.video import BayerSensor, Scene
-from headrace.video.bayer_sensor import BAYER_PATTERNS
+from headrace.video.scene import BAYER_PATTERNS
 
 
 def test_a_scene_is_a_function_of_its_seed_and_of_time() -> None:
