@@ -34,17 +34,6 @@ DTYPES = [
 ]
 
 
-def test_a_model_tells_what_it_takes_and_returns(tmp_path: Path) -> None:
-    model = load_model(models.convolution(tmp_path))
-    assert model.name == "convolution"
-    assert model.runtime == "ONNX Runtime (CPUExecutionProvider)"
-    assert model.device_id is None
-    assert model.inputs == (TensorSpec("x", np.dtype("float32"), ("batch", 3, "height", "width")),)
-    assert model.outputs == (TensorSpec("y", np.dtype("float32"), ("batch", 8, "height", "width")),)
-    assert model.output_shapes([(2, 3, 5, 7)]) == [(2, 8, 5, 7)]
-    assert "ONNX Runtime" in repr(model)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_a_model_computes_what_onnx_says(tmp_path: Path, seed: int) -> None:
     path = models.convolution(tmp_path)

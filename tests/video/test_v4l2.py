@@ -225,15 +225,6 @@ def test_a_camera_without_controls_says_so_if_one_is_needed() -> None:
         camera.set_gain(3)
 
 
-def test_a_control_that_is_disabled_is_none() -> None:
-    def queryctrl(self: Any, it: Any) -> None:
-        FakeDriver.queryctrl(self, it)
-        it.flags = v4l2.CTRL_FLAG_DISABLED
-
-    with pytest.raises(CameraError, match="has no control for gain.*disabled"):
-        Camera(queryctrl=queryctrl).camera.set_gain(3)
-
-
 def test_a_rate_that_the_driver_changes_is_an_error() -> None:
     def s_parm(self: Any, it: Any) -> None:
         self.interval = (1, 25)
