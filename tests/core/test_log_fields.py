@@ -196,15 +196,6 @@ def test_a_record_with_an_array_or_wrong_arguments_is_written(monkeypatch: pytes
     assert third["message"].startswith("%d frames [('many',): %d format: ")
 
 
-def test_a_line_of_text_with_wrong_arguments_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = stderr(monkeypatch)
-    show_log("info")
-    logging.getLogger("headrace.program").warning("%d of %d", 3)
-    assert written.getvalue().endswith(
-        " WARNING headrace.program: %d of %d [(3,): not enough arguments for format string]\n"
-    )
-
-
 def test_the_environment_asks_for_json(monkeypatch: pytest.MonkeyPatch) -> None:
     written = stderr(monkeypatch)
     monkeypatch.setenv("HEADRACE_LOG_FORMAT", "json")
@@ -214,13 +205,3 @@ def test_the_environment_asks_for_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_LOG_FORMAT", "xml")
     with pytest.raises(ValueError, match="HEADRACE_LOG_FORMAT=xml: must be one of text, json"):
         Program().run()
-
-
-def test_handlers_of_the_program_show_the_log_in_place_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = stderr(monkeypatch)
-    show_log("info", "json")
-    own = Kept()
-    logging.getLogger().addHandler(own)
-    Program().run()
-    assert written.getvalue() == ""
-    assert [record.name for record in own.records][-1] == "headrace.run"

@@ -38,17 +38,6 @@ def test_metadata_travels_through_operators_that_do_not_know_of_it(scheduler: Ma
     assert seen == [{"frame": 1}, {"frame": 2}, {"frame": 3}]
 
 
-def test_metadata_does_not_travel_where_it_is_disabled() -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        app.enable_metadata(False)
-        chain(app, seen)
-
-    run(compose)
-    assert seen == [{}]
-
-
 def test_one_operator_can_leave_it_out() -> None:
     seen: list[Any] = []
 
@@ -58,24 +47,6 @@ def test_one_operator_can_leave_it_out() -> None:
 
     run(compose)
     assert seen == [{}]
-
-
-def test_what_is_set_and_not_emitted_is_gone_at_the_next_compute() -> None:
-    def body(op: Step, i: Any, o: Any) -> None:
-        op.metadata.set("key", op.ticks)
-
-    run(lambda app: app.add_operator(Step(app, CountCondition(app, 3), body=body)))
-
-
-@pytest.mark.parametrize(
-    ("policy", "kept"),
-    [(MetadataPolicy.UPDATE, 2), (MetadataPolicy.INPLACE_UPDATE, 2), (MetadataPolicy.REJECT, 1)],
-)
-def test_a_policy_says_which_value_is_kept(policy: MetadataPolicy, kept: int) -> None:
-    metadata = MetadataDictionary(policy)
-    metadata.set("key", 1)
-    metadata["key"] = 2
-    assert metadata["key"] == kept
 
 
 @pytest.mark.parametrize("policy", [MetadataPolicy.RAISE, MetadataPolicy.DEFAULT])
@@ -93,17 +64,6 @@ def test_the_policy_of_the_fragment_is_the_default_of_its_operators() -> None:
     app.metadata_policy = MetadataPolicy.REJECT
     operator = Step(app)
     assert operator.metadata_policy is operator.metadata.policy is MetadataPolicy.REJECT
-
-
-def test_the_dictionary_has_the_reference_methods() -> None:
-    metadata = MetadataDictionary()
-    metadata.insert({"a": 1, "b": 2})
-    assert metadata.has_key("a")
-    assert metadata.size() == 2
-    assert metadata.erase("a")
-    assert not metadata.erase("a")
-    assert metadata.get("a", 5) == 5
-    assert metadata.pop("b") == 2
 
 
 def test_entries_are_inserted_merged_and_swapped() -> None:
@@ -344,25 +304,6 @@ def test_a_union_follows_the_policy_of_its_left_side() -> None:
     assert MetadataDictionary.fromkeys(["a", "b", "a"], 0) == {"a": 0, "b": 0}
     with pytest.raises(TypeError):
         metadata | 3
-
-
-def test_metadata_that_was_taken_out_again_does_not_travel() -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        def send(op: Step, i: Any, o: Any) -> None:
-            op.metadata["key"] = 1
-            assert op.metadata.pop("key") == 1
-            o.emit("data")
-
-        def take(op: Step, i: Any, o: Any) -> None:
-            seen.append((i.receive(), dict(op.metadata)))
-
-        a = Step(app, CountCondition(app, 1), outputs=["out"], body=send, name="a")
-        app.add_flow(a, Step(app, inputs=["in"], body=take, name="b"))
-
-    run(compose)
-    assert seen == [("data", {})]
 
 
 @pytest.mark.parametrize("size", [3, IOSpec.ANY_SIZE, 1])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import Application, Condition, CountCondition, GreedyScheduler, Operator, op
+from headrace import Application, CountCondition, GreedyScheduler, Operator, op
 from headrace.conditions import BooleanCondition
 from headrace.core import GraphError, ParameterError, PortError
 from headrace.resources import RealtimeClock, ThreadPool
@@ -317,14 +317,6 @@ def test_methods_may_be_written_freely() -> None:
     run(lambda app: app.add_operator(Free(app, CountCondition(app, 2))))
 
 
-def test_operators_made_outside_compose_may_be_left_out() -> None:
-    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1))))
-    show(app)
-    app.run()
-    show(app)
-    app.run()
-
-
 @pytest.mark.parametrize(
     ("make", "text"),
     [
@@ -355,12 +347,6 @@ def test_what_cannot_be_an_operator_is_refused_where_it_is_decorated(code: str, 
         exec(code, {"op": op})
 
 
-@pytest.mark.parametrize("outputs", ["", ("a", ""), ("a", "a"), (3,)])
-def test_the_names_of_outputs_are_checked_where_they_are_written(outputs: Any) -> None:
-    with pytest.raises(ValueError, match="outputs=.* the names of outputs must be non-empty strs"):
-        op(outputs=outputs)(lambda: None)
-
-
 def test_an_empty_name_means_the_only_port_as_it_does_in_receive_and_emit() -> None:
     taken: list[int] = []
     run(lambda app: app.add_flow(numbers(app), sink(app, taken), {("", "in")}))
@@ -368,21 +354,6 @@ def test_an_empty_name_means_the_only_port_as_it_does_in_receive_and_emit() -> N
     assert taken == [0, 1, 2] * 2
     with pytest.raises(GraphError, match="several inputs"):
         run(lambda app: app.add_flow(numbers(app), add(app), {("out", "")}))
-
-
-@pytest.mark.parametrize(
-    "body", ["return value if value % 2 else None", "return value", "return\n    yield", "raise ValueError"]
-)
-def test_a_function_that_may_return_a_value_is_not_taken_for_one_that_does_not(body: str) -> None:
-    scope: dict[str, Any] = {"op": op}
-    exec(f"@op\ndef maybe(value):\n    {body}", scope)
-
-    def compose(app: App) -> None:
-        step = scope["maybe"](app)
-        app.add_flow(numbers(app), step)
-        app.add_flow(step, show(app))
-
-    App(compose).compose_graph()
 
 
 def test_a_keyword_of_an_operator_wins_over_its_section_whatever_the_order() -> None:
@@ -398,14 +369,6 @@ def test_a_keyword_of_an_operator_wins_over_its_section_whatever_the_order() -> 
     operator.add_arg(window=3)
     operator.add_arg(section)
     assert (operator.window, operator.path) == (3, "file")
-
-
-def test_a_condition_of_the_program_without_its_fragment_is_refused() -> None:
-    class Never(Condition):
-        pass
-
-    with pytest.raises(TypeError, match=r"inside compose: Never\(self, 3\)"):
-        Never(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", ["no", "False", "", b"0", 2, None, object])

@@ -33,21 +33,10 @@ def app() -> Application:
     return Application([])
 
 
-def test_parameters_become_attributes_with_their_defaults(app: Application) -> None:
-    scale: Any = Scale(app, factor=3.5)
-    assert (scale.factor, scale.label, scale.limit) == (3.5, "none", None)
-
-
 def test_an_int_is_taken_for_a_float_and_a_numpy_scalar_for_a_number(app: Application) -> None:
     assert Scale(app, factor=3).factor == 3.0
     assert isinstance(Scale(app, factor=3).factor, float)
     assert Scale(app, factor=np.float32(0.5)).factor == 0.5
-
-
-@pytest.mark.parametrize("wrong", ["3", None, True, [3.0]])
-def test_a_parameter_of_the_wrong_type_is_refused_where_it_is_given(app: Application, wrong: Any) -> None:
-    with pytest.raises(ParameterError, match=r"parameter 'factor' of Scale 'gain' must be a float"):
-        Scale(app, factor=wrong, name="gain")
 
 
 class Drawable(Protocol):
@@ -70,16 +59,6 @@ def test_an_annotation_that_values_cannot_be_checked_against_allows_all(app: App
             spec.param("value", 1)
 
     assert Open(app, value="other").value == "other"  # type: ignore[attr-defined]
-
-
-def test_an_unknown_parameter_lists_the_known_ones(app: Application) -> None:
-    with pytest.raises(ParameterError, match=r"has no parameter 'factr'; it has 'factor', 'label', 'limit'"):
-        Scale(app, factr=1.0)
-
-
-def test_a_required_parameter_that_is_missing_is_found_at_compose_time() -> None:
-    with pytest.raises(ParameterError, match=r"operator 'needy' \(Needy\) needs a value for 'path'"):
-        App(lambda app: app.add_operator(Needy(app))).compose_graph()
 
 
 def test_a_required_parameter_can_be_added_afterwards() -> None:

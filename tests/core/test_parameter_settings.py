@@ -65,10 +65,6 @@ def test_the_environment_sets_parameters_of_a_program_without_a_configuration(
     assert run() == [((60, 1.0), 1, 0)]
 
 
-def test_a_key_of_the_configuration_is_set_there() -> None:
-    assert run(*setting("camera.gain=4"), config={"camera": {"gain": 5.0}}) == [((30, 4.0), 1, 0)]
-
-
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
@@ -207,15 +203,3 @@ def test_parameters_of_a_subgraph_can_be_set_and_win_over_the_program() -> None:
         "left.camera.step": 5,
         "right.camera.step": 2,
     }
-
-
-@pytest.mark.parametrize(
-    ("pair", "text"),
-    [
-        ("left.frames=many", "--set left.frames=many: parameter 'frames' of subgraph 'left' must be an int"),
-        ("left.framse=5", "--set left.framse=5: subgraph 'left' has no parameter 'framse'; it has 'frames'"),
-    ],
-)
-def test_a_wrong_setting_of_a_subgraph_names_it(pair: str, text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        computes_of_eyes(pair)

@@ -189,27 +189,6 @@ def test_sighup_reloads_and_the_log_says_what_came_of_it(
     assert vars(first)["fragment"] == "Program"
 
 
-def test_sighup_with_a_broken_file_logs_an_error(
-    file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEADRACE_RELOAD", "1")
-    before = signal.getsignal(signal.SIGHUP)
-
-    def hang_up(app: Application) -> None:
-        file.write_text("camera: [")
-        os.kill(os.getpid(), signal.SIGHUP)
-        wait_until(lambda: len(caplog.records) == 1, "the log of the reload")
-
-    try:
-        app = Program(file, hang_up)
-        app.run()
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert caplog.records[0].getMessage().startswith("'Program' keeps its configuration: configuration file")
-    assert caplog.records[0].exc_info
-    assert app.seen == [(25, 1.0, 1)] * 3
-
-
 @pytest.mark.parametrize("on", ["threads", "processes"])
 def test_live_parameters_of_replicas_follow_the_file(file: Path, on: str) -> None:
     came: list[Reloaded] = []

@@ -211,25 +211,6 @@ def test_frames_in_flight_keep_their_values(of_this_process: Bench) -> None:
     check(app, list(range(frames)), [n << 8 for n in range(frames)])
 
 
-def test_replays_and_ordinary_runs_alternate_while_values_change(scheduler: MakeScheduler) -> None:
-    """Frames of the third size are never recorded, and run between replays of the others."""
-
-    def before(context: Any, n: int) -> None:
-        stage(context, 0).set_knob("gain", n)
-        stage(context, 0).set_knob("offset", -n)
-
-    frames = 90
-    app = Knobs(
-        before,
-        frames=frames,
-        scheduler=scheduler,
-        sizes=[COUNT, COUNT // 2, COUNT // 4],
-        capture={"warmup": 1, "check_every": None, "shapes": 2},
-    )
-    check(app, list(range(frames)), [-n for n in range(frames)], recordings=2)
-    assert 50 < app.segment.replayed < 60
-
-
 @pytest.mark.parametrize(
     ("scheduler", "mode"),
     pairs(SCHEDULERS, ["", "verify"]) if THOROUGH else [(greedy, "verify"), (event_based, "")],
@@ -385,35 +366,6 @@ def test_another_live_parameter_is_part_of_the_recording() -> None:
     frames = 40
     app = Knobs(before, Gained, frames=frames, capture={"check_every": 0.002})
     check(app, list(range(frames)), [0] * frames, recordings=2)
-
-
-def test_a_knob_that_a_recording_asks_for_first_is_written_before_its_replay() -> None:
-    """Ordinary computes of small frames have no knob, as a branch; that of the recording has."""
-
-    class Later(Scale):
-        capturable = True
-
-        has_knobs = False
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            if self.has_knobs:
-                super().compute(op_input, op_output, context)
-                return
-            op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            out = self.allocator.allocate_tensor((COUNT,), np.int32, stream=stream)
-            memory_of(out).fill(0, stream=stream.stream)
-            op_output.emit(out, "out")
-
-    def before(context: Any, n: int) -> None:
-        stage(context).has_knobs = n >= 12
-
-    app = Knobs(before, Later, frames=30, sizes=[COUNT], capture={"warmup": 12, "check_every": None})
-    app.compose_graph()
-    app.stages[0].set_knob("gain", 3)
-    app.run()
-    assert app.sink.seen == [0] * 12 + [3 * sent(n) for n in range(12, 30)]
-    assert (app.segment.recordings, app.segment.replayed) == (1, 18)
 
 
 def test_a_knob_that_a_later_recording_asks_for_first_is_written_before_its_replay() -> None:

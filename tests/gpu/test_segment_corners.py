@@ -21,7 +21,6 @@ from tests.gpu.segment_programs import (
     is_captured,
     launch,
     run_with,
-    slowly,
 )
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
@@ -103,28 +102,6 @@ def test_metadata_and_timestamps_of_some_frames_alone(every: int) -> None:
         app.capture(stage, other, blends)
 
     assert is_captured(both(compose), 20)
-
-
-def test_an_operator_that_emits_from_another_of_its_streams() -> None:
-    """The next operator is ordered after that stream in the recording, too."""
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        other = context.allocate_cuda_stream("other")
-        context.synchronize_streams([stream], other)
-        op_output.set_cuda_stream(other, "out")
-        result = self.new(other)
-        launch(stream, affine, self.new(stream), frame, COUNT, 1, 0)
-        launch(other, slowly, result, frame, COUNT)
-        op_output.emit(result, "out")
-
-    def compose(app: Any) -> None:
-        member, last = Work(app, body=body, name="member"), Stage(app, name="last")
-        chain(app, Source(app, name="source"), member, last, Sink(app, name="sink"))
-        app.capture(member, last)
-
-    assert is_captured(both(compose))
 
 
 def test_a_part_waits_for_room_in_the_part_behind_it() -> None:

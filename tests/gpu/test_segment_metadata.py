@@ -40,24 +40,6 @@ def test_metadata_and_timestamps_are_carried_past() -> None:
     ]
 
 
-def test_an_output_has_the_metadata_of_the_inputs_that_lead_to_it() -> None:
-    def compose(app: Any) -> None:
-        one, two = Stage(app, times=5, name="one"), Stage(app, times=7, name="two")
-        blend = Blend(app, name="blend")
-        chain(app, Source(app, details=True, name="left"), one)
-        chain(app, Source(app, details=True, name="right"), two)
-        app.add_flow(one, blend, {("out", "one")})
-        app.add_flow(two, blend, {("out", "two")})
-        for operator, sink in ((one, "a"), (two, "b"), (blend, "c")):
-            chain(app, operator, Sink(app, name=sink))
-        app.capture(one, two, blend)
-
-    ran = both(compose)
-    assert is_captured(ran)
-    assert ran.seen["a"][-1].metadata == {"from left": FRAMES - 1}
-    assert ran.seen["c"][-1].metadata == {"from left": FRAMES - 1, "from right": FRAMES - 1}
-
-
 def test_metadata_is_merged_as_each_operator_says() -> None:
     def compose(app: Any) -> None:
         def label(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -121,36 +103,6 @@ def test_an_entry_that_two_inputs_have_is_the_same_error_in_a_replay() -> None:
             run_with(compose, mode)
         texts.append(str(raised.value))
     assert texts[0] == texts[1]
-
-
-def test_messages_of_several_outputs_leave_in_the_order_in_which_they_were_emitted() -> None:
-    def compose(app: Any) -> None:
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            frame = op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            for port in ("c", "a", "b"):
-                result = self.new(stream)
-                launch(stream, affine, result, frame, frame.shape[0], 1, ord(port))
-                op_output.emit(result, port)
-
-        def merge(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            for frame in op_input.receive("in"):
-                op_output.emit(frame, "out")
-
-        member = Work(app, body=body, outputs=("a", "b", "c"), name="member")
-        merged = Work(
-            app,
-            body=merge,
-            inputs=(("in", {"size": 3}),),
-            outputs=(("out", {"size": 3}),),
-            name="merged",
-        )
-        chain(app, Source(app, name="source"), member)
-        app.add_flow(member, merged, {("a", "in"), ("b", "in"), ("c", "in")})
-        app.add_flow(merged, Sink(app, name="sink"), size=3)
-        app.capture(member)
-
-    assert is_captured(both(compose))
 
 
 def test_an_output_that_has_the_name_of_an_input_leaves_when_it_is_emitted() -> None:

@@ -25,7 +25,6 @@ from tests.gpu.segment_programs import (
     Stage,
     Work,
     affine,
-    blend,
     both,
     chain,
     count_up,
@@ -101,29 +100,6 @@ def test_a_stream_that_joins_the_recording_and_does_not_come_back() -> None:
 # Work in unusual places.
 
 
-def test_a_stream_of_its_own_that_joins_and_comes_back_is_recorded() -> None:
-    def begin_with_stream(self: Any) -> None:
-        self.other = gpu.StreamHandle(gpu.Device().create_stream())
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        self.other.stream.wait(stream.stream.record())
-        result = self.new(stream)
-        launch(self.other, affine, result, frame, COUNT, 5, 1)
-        stream.stream.wait(self.other.stream.record())
-        launch(stream, affine, result, result, COUNT, 1, 1)
-        op_output.emit(result, "out")
-
-    def compose(app: Any) -> None:
-        first, last = Stage(app, name="first"), Stage(app, name="last")
-        middle = Work(app, body=body, begin=begin_with_stream, name="middle")
-        chain(app, Source(app, name="source"), first, middle, last, Sink(app, name="sink"))
-        app.capture(first, middle, last)
-
-    assert is_captured(both(compose))
-
-
 def test_an_operator_that_uses_another_thread_in_compute() -> None:
     """The thread launches on the operator's stream; the recording belongs to the stream, not to the thread."""
 
@@ -182,66 +158,6 @@ def test_streams_of_a_pool_that_has_none_left() -> None:
     ran = run_with(compose)
     expected = run_with(compose, "off")
     assert ran.seen == expected.seen
-
-
-def change_one_and_read_the_other(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-    one, two = op_input.receive("in")
-    stream = op_input.receive_cuda_stream("in")
-    launch(stream, affine, one, one, COUNT, 2, 3)
-    result = self.new(stream)
-    launch(stream, affine, result, two, COUNT, 1, 0)
-    op_output.emit(result, "out")
-
-
-def sharing_from(number: int) -> Any:
-    """Return a program whose frames are two arrays, which are the same from a frame on."""
-
-    def compose(app: Any) -> None:
-        def double(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            frame = op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            other = self.new(stream)
-            launch(stream, affine, other, frame, COUNT, 1, 50)
-            self.number += 1
-            op_output.emit((frame, frame if self.number > number else other), "out")
-
-        doubles = Work(app, body=double, begin=begin, name="double")
-        member = Work(app, body=change_one_and_read_the_other, name="member")
-        chain(app, Source(app, name="source"), doubles, member, Sink(app, name="sink"))
-        app.capture(member)
-
-    return compose
-
-
-def test_two_arrays_of_one_message_that_share_memory() -> None:
-    """They do so in the recording, too."""
-    ran = both(sharing_from(0))
-    assert (ran.segment.state, ran.segment.reason, ran.segment.recordings) == ("captured", "", 1)
-
-
-def test_two_arrays_that_begin_to_share_memory_after_the_recording() -> None:
-    ran = both(sharing_from(8))
-    assert (ran.segment.state, ran.segment.reason, ran.segment.recordings) == ("captured", "", 2)
-
-
-def test_two_arrays_that_stop_sharing_memory() -> None:
-    """Reading both is right in either case."""
-
-    def compose(app: Any) -> None:
-        sharing_from(7)(app)
-        member = next(one for one in app.graph if one.name == "member")
-
-        def read_both(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            one, two = op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            result = self.new(stream)
-            launch(stream, blend, result, one, two, COUNT)
-            op_output.emit(result, "out")
-
-        member._body = read_both
-
-    ran = both(compose)
-    assert (ran.segment.state, ran.segment.recordings, ran.segment.replayed) == ("captured", 2, FRAMES - 2)
 
 
 # Memory.
@@ -304,7 +220,6 @@ def test_attributes_that_change_between_frames_of_a_ring(slots: int) -> None:
 @pytest.mark.parametrize(
     ("port", "reason"),
     [
-        (("in", {"size": 2}), "port 'in' does not carry one message at a time"),
         (("in", {"size": IOSpec.ANY_SIZE}), "port 'in' does not carry one message at a time"),
     ],
 )
@@ -432,34 +347,6 @@ def test_a_graph_that_cannot_be_made_executable(bench: Bench, monkeypatch: pytes
 
     with pytest.warns(CaptureRefused, match="no memory for a graph"):
         assert both(compose).segment.state == "eager"
-
-
-def test_buffers_that_are_closed_and_allocated_again() -> None:
-    """They are at the same addresses."""
-
-    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        stream = context.allocate_cuda_stream("mine")
-        op_output.set_cuda_stream(stream, "out")
-        stream.device.sync()  # nobody reads them any more
-        if self.number in (0, 40):
-            for buffer in self.kept:
-                buffer.close(stream.stream)
-            self.kept = [gpu.Device().allocate(4 * COUNT, stream=stream.stream) for _ in range(2)]
-        launch(stream, count_up, self.kept[self.number % 2], COUNT, 100 * self.number)
-        op_output.emit(self.kept[self.number % 2], "out")
-        self.number += 1
-
-    def prepare(self: Any) -> None:
-        self.number, self.kept = 0, []
-
-    def compose(app: Any) -> None:
-        source = Work(app, CountCondition(app, 60), body=emit, begin=prepare, inputs=(), name="source")
-        stage = Work(app, body=twice, name="stage")
-        chain(app, source, stage, Sink(app, name="sink"))
-        app.capture(stage)
-
-    ran = both(compose)
-    assert (ran.segment.state, ran.segment.reason, ran.segment.recordings) == ("captured", "", 1)
 
 
 @pytest.mark.parametrize("closed", [0, 1])

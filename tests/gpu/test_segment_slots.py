@@ -78,18 +78,6 @@ def test_a_slot_is_not_written_while_a_slow_kernel_still_reads_it(how: str, slot
 
 
 @pytest.mark.parametrize("hows", [("slowly", "at once"), ("at once", "slowly")])
-def test_a_slot_is_not_written_while_any_of_its_readers_reads_it(hows: tuple[str, str]) -> None:
-    def compose(app: Any) -> None:
-        stage = Stage(app, name="stage")
-        chain(app, Source(app, frames=20, name="source"), stage)
-        for name, how in zip(("first", "second"), hows, strict=True):
-            add_reader(app, stage, "out", name, how)
-        app.capture(stage, outputs="ring", slots=1)
-
-    assert is_captured(both(compose), 20, 5)
-
-
-@pytest.mark.parametrize("hows", [("slowly", "at once"), ("at once", "slowly")])
 def test_a_slot_is_not_written_while_any_of_its_arrays_is_read(hows: tuple[str, str]) -> None:
     def compose(app: Any) -> None:
         stage = Work(app, body=emit_two, outputs=("one", "two"), name="stage")

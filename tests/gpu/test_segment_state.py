@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from headrace import gpu, op
+from headrace import op
 from headrace.capture import CaptureRefused
 from headrace.tensor import Tensor
 from tests.gpu.segment_programs import (
@@ -108,14 +107,6 @@ def add_up(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["", "verify"])
-def test_each_frame_is_added_once_to_a_sum_on_the_device(mode: str) -> None:
-    ran = both(single(add_up), mode)
-    assert is_captured(ran)
-    last = ran.seen["sink"][-1].numbers[1]
-    assert last[0] == 2 * sum(100 * number for number in range(FRAMES)) + 1
-
-
-@pytest.mark.parametrize("mode", ["", "verify"])
 def test_a_sum_goes_on_between_frames_of_different_shapes(mode: str) -> None:
     """Ordinary and replayed frames alternate, and both add to the same array."""
     counts = [16, 16, 16, 16, 16, 16, 16, 32, 16, 32, 16, 48, 64, 16, 80, 96, 16, 32, 32, 16, 32, 16, 96, 16]
@@ -124,30 +115,6 @@ def test_a_sum_goes_on_between_frames_of_different_shapes(mode: str) -> None:
     assert (segment.state, segment.frames) == ("captured", 40)
     assert 2 <= segment.recordings <= 4
     assert 15 <= segment.replayed <= 38
-
-
-def test_an_array_in_a_container_of_an_object_is_state_too() -> None:
-    class Filter:
-        def __init__(self, total: Any) -> None:
-            self.arrays = {"total": [total]}
-
-        def apply(self, stream: Any, frame: Any) -> Any:
-            launch(stream, gather, self.arrays["total"][0], frame, COUNT)
-            return self.arrays["total"][0]
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame, stream = received(self, op_input)
-        if self.filter is None:
-            self.filter = Filter(self.total)
-        result = self.new(stream)
-        launch(stream, affine, result, self.filter.apply(stream, frame), COUNT, 1, 0)
-        op_output.emit(result, "out")
-
-    def compose(app: Any) -> None:
-        single(body)(app)
-        app.member.filter = None
-
-    assert is_captured(both(compose))
 
 
 @dataclass
@@ -189,62 +156,6 @@ def test_an_array_in_a_container_is_put_back_before_a_comparison(wrap: Any, get:
         app.member._begin = begin_wrapped
 
     assert is_captured(both(compose))
-
-
-def test_the_previous_frame_kept_by_a_copy_on_the_device() -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame, stream = received(self, op_input)
-        result = self.new(stream)
-        launch(stream, blend, result, frame, self.total, COUNT)
-        launch(stream, affine, self.total, frame, COUNT, 1, 0)
-        op_output.emit(result, "out")
-
-    assert is_captured(both(single(body)))
-
-
-def test_a_frame_that_is_changed_in_place_and_passed_on() -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame, stream = received(self, op_input)
-        launch(stream, affine, frame, frame, COUNT, 3, 1)
-        op_output.emit(frame, "out")
-
-    assert is_captured(both(single(body)), unreplayed=6)
-
-
-@pytest.mark.parametrize("buffers", [1, 2, 3])
-def test_frames_of_a_few_buffers_that_are_changed_in_place(buffers: int) -> None:
-    """What comes in few buffers is read where it is, but a frame must not be changed twice."""
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame, stream = received(self, op_input)
-        launch(stream, affine, frame, frame, COUNT, 3, 1)
-        result = self.new(stream)
-        launch(stream, affine, result, frame, COUNT, 1, 0)
-        op_output.emit(result, "out")
-
-    def compose(app: Any) -> None:
-        from headrace import CountCondition
-        from tests.gpu.segment_programs import count_up
-
-        def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("mine")
-            op_output.set_cuda_stream(stream, "out")
-            while len(self.history) < buffers:
-                self.history.append(gpu.Device().allocate(4 * COUNT, stream=stream.stream))
-            frame = self.history[self.number % buffers]
-            stream.device.sync()  # nobody reads it any more
-            launch(stream, count_up, frame, COUNT, 100 * self.number)
-            op_output.emit(frame, "out")
-            self.number += 1
-
-        source = Work(app, CountCondition(app, 30), body=emit, begin=begin, inputs=(), name="source")
-        member = Work(app, body=body, name="member")
-        chain(app, source, member, Sink(app, name="sink"))
-        app.capture(member)
-
-    ran = both(compose)
-    assert (ran.segment.state, ran.segment.reason) == ("captured", "")
-    assert ran.segment.replayed > 10
 
 
 # What compute assigns.
@@ -342,24 +253,6 @@ def shortened(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     result = self.new(stream)
     launch(stream, affine, result, frame, COUNT, 1, 0)
     op_output.emit(result, "out")
-
-
-def test_assigned_state_goes_on_between_frames_that_are_replayed_and_frames_that_are_not() -> None:
-    """Frames of too many shapes run as without capture in between; the state is as long as the first."""
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame, stream = received(self, op_input)
-        new = self.new(stream)
-        launch(stream, blend, new, frame, self.total, COUNT)
-        self.total = new
-        result = self.new(stream)
-        launch(stream, affine, result, new, COUNT, 1, 1)
-        op_output.emit(result, "out")
-
-    counts = [16] * 5 + [32, 16, 48, 64, 16, 80, 96, 16, 112, 16, 16, 128, 16, 16]
-    ran = both(single(body, ["total"], frames=40, counts=counts))
-    assert ran.segment.state == "captured"
-    assert 15 <= ran.segment.replayed < 40
 
 
 def test_assigned_state_goes_on_between_frames_of_different_shapes() -> None:
@@ -570,26 +463,6 @@ def test_a_value_that_changes_where_nobody_can_see_it_is_found_by_comparison() -
     assert (ran.segment.state, ran.segment.replayed) == ("eager", 2)
 
 
-def test_a_value_in_a_message_that_differs_from_frame_to_frame_is_found_by_comparison() -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame, stream = received(self, op_input)
-        launch(stream, affine, frame, frame, COUNT, 3, 1)
-        op_output.emit((frame, time.perf_counter_ns()), "out")
-
-    def compose(app: Any) -> None:
-        member = Work(app, body=body, name="member")
-
-        def drop(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit(op_input.receive("in")[0], "out")
-
-        chain(
-            app, Source(app, name="source"), member, Work(app, body=drop, name="drop"), Sink(app, name="sink")
-        )
-        app.capture(member)
-
-    refused(compose, "member.out: ", " in the compute, ", " in the replay")
-
-
 # Parameters.
 
 
@@ -630,15 +503,6 @@ def test_frames_with_other_parameters_have_a_graph_of_their_own() -> None:
     assert ran.segment.replayed == 80 - 1 - 3 * 8
 
 
-def test_a_parameter_that_goes_back_and_forth_has_a_graph_for_each_value() -> None:
-    def flip(app: Any) -> None:
-        app.member.gain = 3 - app.member.gain
-
-    ran = both(changing(dict.fromkeys(range(80), flip)))
-    assert (ran.segment.state, ran.segment.recordings) == ("captured", 2)
-    assert ran.segment.replayed >= 60
-
-
 def test_a_parameter_that_keeps_changing_makes_it_eager_with_a_word_about_knobs_until_it_stays() -> None:
     def set_gain(app: Any) -> None:
         app.member.gain += 1
@@ -658,28 +522,6 @@ def test_a_parameter_that_is_set_to_the_same_value_is_not_recorded_again() -> No
 
     ran = both(changing(dict.fromkeys(range(80), set_gain)))
     assert (ran.segment.recordings, ran.segment.replayed) == (1, 79)
-
-
-def test_a_value_that_one_mode_uses_is_passed_on_by_another() -> None:
-    class Switching(Source):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            self.fragment.member.gain = 3 if 10 <= self.number < 30 else 2
-            super().compute(op_input, op_output, context)
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame, number = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        result = self.new(stream)
-        launch(stream, affine, result, frame, COUNT, self.gain, number if self.gain == 3 else 0)
-        op_output.emit((result, number), "out")
-
-    def compose(app: Any) -> None:
-        app.member = Gain(app, body=body, begin=begin, name="member")
-        source = Switching(app, frames=60, make=lambda frame, number: (frame, number), name="source")
-        chain(app, source, app.member, Sink(app, name="sink"))
-        app.capture(app.member)
-
-    assert is_captured(both(compose), 60, unreplayed=22)
 
 
 def test_a_parameter_that_is_changed_in_place_is_named() -> None:
@@ -704,19 +546,6 @@ def test_a_parameter_that_is_changed_in_place_is_named() -> None:
         "parameter 'settings' of operator 'member' was changed in place; assign a new object",
         mode="verify",
     )
-
-
-def test_a_parameter_that_compute_changes_in_place_is_named() -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        self.settings["plus"] += 1
-        work(self, op_input, op_output, self.settings["plus"])
-
-    def compose(app: Any) -> None:
-        member = Gain(app, body=body, begin=begin, settings={"plus": 1}, name="member")
-        chain(app, Source(app, name="source"), member, Sink(app, name="sink"))
-        app.capture(member)
-
-    refused(compose, "'member' changes `self.settings`")
 
 
 def test_a_parameter_that_compute_sets_to_the_same_value_is_no_change() -> None:

@@ -12,7 +12,6 @@ from headrace import CountCondition
 from headrace._runtime.compiled import is_compiled
 from headrace._runtime.scheduling import engine, unreceived
 from headrace.capture.replay import Replay
-from headrace.capture.slots import SlotAvailable
 from headrace.conditions import PeriodicCondition
 from tests.gpu.segment_programs import (
     COUNT,
@@ -171,33 +170,6 @@ def test_metadata_and_timestamps_come_and_go(options: dict[str, Any], details: A
     both(compose)
 
 
-def test_a_replay_that_differs_is_still_found(options: dict[str, Any]) -> None:
-    times = [2]
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        made = self.new(stream)
-        launch(stream, affine, made, frame, COUNT, times[0], 1)
-        op_output.emit(as_array(made), "out")
-
-    def compose(app: Any) -> None:
-        times[0] = 2
-        stage = Work(app, body=body, name="stage")
-
-        def make(frame: Any, number: int) -> Any:
-            times[0] = 2 if number < 40 else 3
-            return as_array(frame)
-
-        source = Source(app, frames=FRAMES, make=make, name="source")
-        chain(app, source, stage, Reads(app, name="reader"), Sink(app, name="sink"))
-        app.capture(stage, check_every=0, **options)
-
-    with pytest.warns(UserWarning, match="a replay differs from a compute"):
-        ran = both(compose)
-    assert ran.segment.state == "eager"
-
-
 def test_several_receivers_and_several_workers(options: dict[str, Any]) -> None:
     def compose(app: Any) -> None:
         stage = Scales(app, name="stage")
@@ -265,18 +237,3 @@ def compose_holding(app: Any, options: dict[str, Any], details: Any, begins: int
 def test_a_frame_waits_for_a_slot_and_is_replayed(options: dict[str, Any], details: Any, begins: int) -> None:
     ran = run_with(lambda app: compose_holding(app, options, details, begins, FRAMES))
     assert (ran.segment.frames, ran.segment.replayed) == (FRAMES, FRAMES - 1)
-
-
-@pytest.mark.skipif(is_compiled(), reason="compiled classes cannot be patched")
-def test_slots_are_asked_for_only_while_there_is_none(options: dict[str, Any]) -> None:
-    asked: list[int] = []
-    is_there = SlotAvailable.is_there
-
-    def noting(self: SlotAvailable) -> bool:
-        asked.append(1)
-        return is_there(self)
-
-    with mock.patch.object(SlotAvailable, "is_there", noting):
-        ran = run_with(lambda app: compose_holding(app, options, False, 20, 24))
-    assert ran.segment.replayed == FRAMES - 1
-    assert len(asked) < 5

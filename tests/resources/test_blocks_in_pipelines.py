@@ -10,9 +10,8 @@ import pytest
 
 from headrace.conditions import CountCondition
 from headrace.gpu import sim
-from headrace.resources import UnboundedAllocator
 from tests.harness import MS, Step, launch, read_frame, run, write, write_frame
-from tests.resources.pools import FRAME, Camera, Doubler, Reader, pool, workers
+from tests.resources.pools import FRAME, Camera, Reader, pool, workers
 
 pytestmark = pytest.mark.usefixtures("machine")
 each_number_of_workers = pytest.mark.parametrize("count", [0, 1, 2, 3])
@@ -84,18 +83,6 @@ def test_a_frame_that_is_kept_returns_when_it_is_dropped(count: int) -> None:
 
 
 @each_number_of_workers
-def test_a_chain_works_from_two_pools(count: int) -> None:
-    def compose(app: Any) -> None:
-        memories = pool(app, 2, name="first"), pool(app, 2, name="second")
-        app.reader = Reader(app, name="reader")
-        doubler = Doubler(app, memories[1], name="doubler")
-        app.add_flow(Camera(app, memories[0], 30, name="camera"), doubler)
-        app.add_flow(doubler, app.reader)
-
-    assert run(compose, workers(count)).reader.seen == [2 * number for number in range(30)]
-
-
-@each_number_of_workers
 def test_operators_that_share_a_pool_never_run_for_the_same_block(count: int) -> None:
     """Each finds a block free. What one has found must still be there when it runs."""
 
@@ -109,31 +96,6 @@ def test_operators_that_share_a_pool_never_run_for_the_same_block(count: int) ->
 
     for reader in run(compose, workers(count)).readers:
         assert reader.seen == list(range(20))
-
-
-@each_number_of_workers
-def test_frames_of_an_unbounded_allocator_are_all_right(count: int) -> None:
-    def compose(app: Any) -> None:
-        app.memory = UnboundedAllocator(app)
-
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("mine")
-            op_output.set_cuda_stream(stream, "out")
-            data = app.memory.allocate_tensor(8, "int64", stream=stream)
-            write_frame(stream, MS / 20, data, self.ticks)
-            op_output.emit({"frame": data}, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")["frame"]
-            read_frame(op_input.receive_cuda_stream("in"), 2 * MS, data, app.seen)
-
-        app.seen = []
-        source = Step(app, CountCondition(app, 50), outputs=["out"], body=send, name="send")
-        app.add_flow(source, Step(app, app.memory, inputs=["in"], body=take, name="take"))
-
-    app = run(compose, workers(count))
-    assert app.seen == list(range(1, 51))
-    assert app.memory.shortage() == "0 B in 0 blocks in use"
 
 
 WRAPPINGS = {

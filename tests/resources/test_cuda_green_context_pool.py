@@ -10,15 +10,11 @@ import pytest
 from headrace import CountCondition, gpu
 from headrace.gpu import sim
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
-from tests.harness import MS, App, Consumer, MakeScheduler, Producer, Step, launch, run
+from tests.harness import MS, App, MakeScheduler, Step, launch, run
 from tests.harness.devices import use_device
 from tests.resources.green_contexts import NAMED, composed, green_pool, sms_of
 
 pytestmark = pytest.mark.usefixtures("machine")
-
-
-def test_an_operator_without_a_pool_may_use_every_sm(scheduler: MakeScheduler) -> None:
-    assert sms_of(scheduler=scheduler) == 132
 
 
 @pytest.mark.parametrize(("index", "sms"), [(0, 16), (1, 40), (2, 76), (-1, 76)])
@@ -70,10 +66,6 @@ def test_equal_shares() -> None:
     assert pool.sm_counts == [40, 40, 40, 12]
     assert CudaGreenContext(None, pool, 1).sm_count == 40
     assert CudaGreenContext(None, pool).sm_count == 12
-
-
-def test_the_real_counts_can_be_asked_for() -> None:
-    assert CudaGreenContextPool(None, sms_per_partition=[30]).sm_counts == [32, 100]
 
 
 @pytest.mark.parametrize(
@@ -155,31 +147,6 @@ def test_impossible_slices_of_the_fragment_are_found_too() -> None:
         App(compose).compose_graph()
 
 
-def test_impossible_slices_of_a_pool_given_by_parameter_are_found_too() -> None:
-    def compose(app: Any) -> None:
-        pool = CudaStreamPool(app, cuda_green_context=CudaGreenContext(app, green_pool(app, name="p"), 5))
-        app.add_operator(
-            Step(
-                app,
-                body=lambda *_: None,
-                setup=lambda spec: spec.param("cuda_stream_pool", None),
-                name="step",
-                cuda_stream_pool=pool,
-            )
-        )
-
-    with pytest.raises(gpu.PartitionError, match="operator 'step': 'p' has 3 partitions"):
-        App(compose).compose_graph()
-
-
-def test_slices_that_are_possible_are_composed_without_making_anything(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for call in ("create_context", "create_stream", "set_current"):
-        monkeypatch.setattr(sim.Device, call, lambda *_: pytest.fail("composing makes nothing on a device"))
-    composed(lambda app: CudaStreamPool(app, cuda_green_context=CudaGreenContext(app, green_pool(app), 2)))
-
-
 def test_where_there_is_no_device_none_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     use_device(monkeypatch, "none")
     monkeypatch.setattr(gpu, "Device", lambda *_: pytest.fail("there is no device"))
@@ -230,14 +197,6 @@ def test_the_default_slice_may_be_chosen_by_name() -> None:
     assert sms_of(prepare=prepare) == 16
 
 
-def test_named_slices_are_still_in_order() -> None:
-    pool = green_pool(None, sms_per_partition=NAMED, num_partitions=2)
-    assert pool.names == ["control", "vision"]
-    assert pool.sms_per_partition == [16, 40]
-    assert pool.sm_counts == [16, 40, 76]
-    assert CudaGreenContext(None, pool, 1).sm_count == 40
-
-
 def test_slices_can_be_described_in_a_configuration(tmp_path: Path) -> None:
     (tmp_path / "app.yaml").write_text(
         """
@@ -285,17 +244,6 @@ def test_a_slice_is_chosen_by_position_or_name_and_by_nothing_else() -> None:
     for index in (1.5, True):
         with pytest.raises(TypeError, match="'p': a partition must be given by position or by name, not"):
             _ = CudaGreenContext(None, green_pool(None, name="p"), index).sm_count  # type: ignore[arg-type]
-
-
-def test_partitions_are_closed_after_their_streams_and_can_be_made_again(scheduler: MakeScheduler) -> None:
-    def compose(app: Any) -> None:
-        slices = green_pool(app)
-        pools = [CudaStreamPool(app, cuda_green_context=CudaGreenContext(app, slices, n)) for n in (0, 1)]
-        app.consumer = Consumer(app, pools[1], name="consumer")
-        app.add_flow(Producer(app, CountCondition(app, 10), pools[0], name="producer"), app.consumer)
-
-    for _ in range(2):
-        assert run(compose, scheduler).consumer.seen == list(range(10))
 
 
 def test_two_branches_on_their_own_slices_overlap(machine: sim.Machine, scheduler: MakeScheduler) -> None:

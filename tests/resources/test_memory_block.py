@@ -49,37 +49,6 @@ def test_default_streams_of_two_devices_are_two_streams() -> None:
         assert done_at(machine, second) >= MS
 
 
-def test_the_same_stream_does_not_wait_for_itself(machine: sim.Machine) -> None:
-    made, use, other = block(), user(), user()
-    busy(use)
-    made.record([use])
-    waits: list[Any] = []
-    for each in (use, other):
-        each.managed.wait = waits.append
-    made.order(use.managed)
-    assert waits == []
-    made.record([use])
-    made.order(other.managed)
-    assert len(waits) == 1
-
-
-def test_a_block_whose_next_user_could_not_be_ordered_has_all_its_waits_still(machine: sim.Machine) -> None:
-    made, refuses, later = block(), user(), user()
-    users = [user(), user()]
-    for use in users:
-        busy(use)
-    made.record(users)
-
-    def refuse(event: Any) -> None:
-        raise sim.CUDAError("CUDA_ERROR_LAUNCH_FAILED")
-
-    refuses.managed.wait = refuse
-    with pytest.raises(sim.CUDAError, match="LAUNCH_FAILED"):
-        made.order(refuses.managed)
-    made.order(later.managed)
-    assert done_at(machine, later) >= MS
-
-
 @pytest.mark.parametrize("moment", ["an event is made", "the host waits"])
 def test_a_stream_that_another_thread_closes_while_a_block_comes_back_is_done(
     machine: sim.Machine, moment: str, monkeypatch: pytest.MonkeyPatch

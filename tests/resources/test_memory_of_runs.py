@@ -129,19 +129,6 @@ def test_a_run_that_fails_returns_everything() -> None:
     assert app.memory._store(MemoryStorageType.DEVICE).size == 0
 
 
-def test_an_exhausted_pool_without_a_condition_is_an_error_that_names_it() -> None:
-    def compose(app: Any) -> None:
-        memory = pool(app, 1, name="frames")
-        app.reader = Reader(app, name="reader")
-        app.reader.keeps = 5
-        app.add_flow(Camera(app, memory, 10, waits=False, name="camera"), app.reader)
-
-    with pytest.raises(
-        MemoryError, match=r"operator 'camera': 'frames' has too little .*0 of 1 blocks.*Condition"
-    ):
-        run(compose)
-
-
 def test_resources_are_made_from_a_file(tmp_path: Any) -> None:
     class FromFile(Application):
         def compose(self) -> None:

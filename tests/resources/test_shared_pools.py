@@ -11,7 +11,6 @@ from headrace import CountCondition, gpu
 from headrace.core.errors import StreamError
 from headrace.gpu import sim
 from headrace.resources import CudaGreenContext, CudaStreamPool
-from headrace.schedulers import EventBasedScheduler
 from tests.harness import MS, App, Step, launch, run
 from tests.resources.green_contexts import green_pool
 
@@ -32,32 +31,6 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> list[gpu.Partitions]:
 
     monkeypatch.setattr(gpu, "partition", partition)
     return made
-
-
-def test_a_device_is_divided_once_whoever_asks_first(divided: list[gpu.Partitions]) -> None:
-    def compose(app: Any) -> None:
-        app.scheduler(EventBasedScheduler(app, worker_thread_number=5))
-        slices = green_pool(app)
-        for n in range(5):
-            context = CudaGreenContext(app, slices, n % 3, name=f"context{n}")
-            app.add_operator(
-                Step(
-                    app,
-                    CountCondition(app, 5),
-                    context,
-                    body=lambda self, i, o, c: c.allocate_cuda_stream("s"),
-                    name=f"step{n}",
-                )
-            )
-
-    class Chosen(App):
-        def compose(self) -> None:
-            compose(self)
-
-    for times in range(1, 6):
-        Chosen(compose).run()
-        assert len(divided) == times
-        assert len(divided[-1]) == 0  # closed
 
 
 def test_a_device_is_divided_once_for_runs_that_start_at_once(divided: list[gpu.Partitions]) -> None:
@@ -169,30 +142,6 @@ def test_a_pool_that_another_run_has_emptied_is_an_error_and_is_there_again_afte
     assert other.streams == []
     other.run()
     assert len(other.streams) == 1
-
-
-def test_runs_that_start_and_end_at_any_time_share_a_pool() -> None:
-    slices = green_pool(None)
-    pool = CudaStreamPool(None, cuda_green_context=CudaGreenContext(None, slices, 0))
-    failures: list[BaseException] = []
-
-    def work(given: Any) -> None:
-        try:
-            for _ in range(15):
-                app = sharing(given, 2)
-                app.run()
-                assert app.done == 2
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(given,)) for given in (pool, pool, slices, slices)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    with pytest.raises(RuntimeError, match="only while a run uses it"):
-        slices.partition(0)
 
 
 def test_a_run_that_fails_to_open_a_pool_leaves_nothing_behind(

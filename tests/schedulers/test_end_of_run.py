@@ -16,20 +16,11 @@ from tests.harness import (
     MakeScheduler,
     Step,
     run,
-    sink,
-    source,
     through,
     wait_until,
 )
 
 pytestmark = pytest.mark.turns()  # every test under every scheduler
-
-
-def test_a_run_ends_when_nothing_is_ready_running_or_pending(scheduler: MakeScheduler) -> None:
-    app = run(
-        lambda app: app.add_flow(source(app, range(3)), sink(app, [], CountCondition(app, 1))), scheduler
-    )
-    assert app.undelivered() == {"sink.in": 1}
 
 
 def test_a_deadlock_is_waited_out_in_the_clocks_time(scheduler: MakeScheduler) -> None:
@@ -106,10 +97,6 @@ def test_without_stop_on_deadlock_a_run_waits_until_it_is_stopped(scheduler: Mak
     future.result(timeout=PATIENCE)
 
 
-def test_a_negative_deadlock_timeout_means_never_to_stop(scheduler: MakeScheduler) -> None:
-    assert not scheduler(App(lambda app: None), stop_on_deadlock_timeout=-1).stop_on_deadlock
-
-
 def test_a_run_ends_at_its_longest_duration(scheduler: MakeScheduler) -> None:
     times: list[int] = []
 
@@ -141,11 +128,3 @@ def test_time_does_not_jump_to_the_longest_duration_while_an_event_is_outstandin
 
     run(compose, scheduler, max_duration_ms=1)
     assert ticks == [1, 2, 3]
-
-
-def test_a_longest_duration_does_not_delay_the_end(scheduler: MakeScheduler) -> None:
-    app = App(
-        lambda app: app.add_operator(Step(app, CountCondition(app, 1))), scheduler, max_duration_ms=60_000
-    )
-    app.run()
-    assert app.now == 0

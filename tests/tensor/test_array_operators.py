@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import Tensor, as_tensor
+from headrace import as_tensor
 from headrace.tensor import libraries
 from tests.harness.libraries import fresh_registry
 from tests.harness.producers import CUDA, Interface, Library
@@ -181,10 +181,3 @@ def test_without_a_library_for_the_gpu_the_error_says_what_to_install(
     libraries.computing_library.cache_clear()
     with pytest.raises(ImportError, match=r"pip install cupy-cuda12x.*PyTorch with CUDA"):
         libraries.computing_library()
-
-
-def test_type_checkers_know_the_operators() -> None:
-    def louder(frame: Tensor) -> Any:
-        return frame[0] * 2 + len(frame)
-
-    assert louder(as_tensor(values())).tolist() == [4, 6, 8]

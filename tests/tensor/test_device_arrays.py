@@ -110,34 +110,6 @@ def test_private_memory_is_a_new_pool_of_each_library_in_use(monkeypatch: pytest
         assert not used
 
 
-def test_a_library_that_has_no_pool_left_leaves_the_others_as_they_were(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    used: list[Any] = []
-
-    @contextmanager
-    def using(pool: Any) -> Any:
-        used.append(pool)
-        try:
-            yield
-        finally:
-            used.remove(pool)
-
-    def fail(*_: Any) -> Any:
-        raise RuntimeError("no more pools")
-
-    stand_in(
-        monkeypatch,
-        "cupy",
-        cuda=SimpleNamespace(get_current_stream=None, using_allocator=using, MemoryPool=Pool),
-    )
-    torch = SimpleNamespace(current_stream=None, is_available=lambda: True, use_mem_pool=fail, MemPool=Pool)
-    stand_in(monkeypatch, "torch", cuda=torch)
-    with pytest.raises(RuntimeError, match="no more pools"), PrivateMemory(0, runs_cuda=True):
-        pass
-    assert not used
-
-
 class Pool:
     """A pool of a library."""
 

@@ -16,7 +16,7 @@ import pytest
 
 from headrace import TensorMap, as_tensor
 from headrace.tensor import TensorError, as_message
-from tests.harness.producers import Interface, Made
+from tests.harness.producers import Interface
 from tests.limits import THOROUGH
 from tests.tensor.layouts import aligned
 
@@ -116,19 +116,6 @@ def test_a_round_trip_leaves_nothing(way: str) -> None:
     owner, turn = TURNS[way]
     rounds = ROUNDS // 2 if "refused" in way else ROUNDS
     check_nothing_is_left(owner, turn, rounds)
-
-
-def test_a_used_capsule_that_is_refused_leaves_nothing() -> None:
-    capsule = array.__dlpack__()
-    tensor = as_tensor(capsule)
-    check_nothing_is_left(capsule, fallible(lambda: as_tensor(capsule), TensorError), ROUNDS // 5)
-    assert np.asarray(tensor).sum() == array.sum()
-
-
-def test_a_refused_capsule_leaves_nothing() -> None:
-    made = Made(version=(2, 0))
-    check_nothing_is_left(made.capsule, fallible(lambda: as_tensor(made.capsule), TensorError), ROUNDS // 5)
-    assert made.freed == []
 
 
 def test_pytorch_leaves_nothing() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -13,7 +12,7 @@ import pytest
 from headrace import as_tensor
 from headrace.tensor import DLDataType, TensorError
 from tests.harness.processes import run_python
-from tests.harness.producers import CPU, CUDA, CUDA_HOST, F32, Interface, Library, Made, name_of
+from tests.harness.producers import CPU, CUDA, CUDA_HOST, Interface, Library, Made, name_of
 
 HOST_KIND, CUDA_KIND = "__array_interface__", "__cuda_array_interface__"
 both_kinds = pytest.mark.parametrize("kind", [HOST_KIND, CUDA_KIND])
@@ -25,44 +24,26 @@ SOME = (4096, False)
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"shape": ...}, "it has no 'shape'; 'shape', 'typestr', 'data' and 'version' are needed"),
-    ({"typestr": ...}, "it has no 'typestr'; 'shape', 'typestr', 'data' and 'version' are needed"),
-    ({"version": ...}, "it has no 'version'; 'shape', 'typestr', 'data' and 'version' are needed"),
     ({"shape": (-1, 3)}, "its shape is (-1, 3); an extent is 0 or more"),
     ({"shape": (2.0, 3)}, "its shape is (2.0, 3); it should be a tuple of ints"),
-    ({"shape": 6}, "its shape is 6; it should be a tuple of ints"),
-    ({"shape": None}, "its shape is None; it should be a tuple of ints"),
-    ({"shape": "23"}, "its shape is '23'; it should be a tuple of ints"),
-    ({"shape": ("2", "3")}, "its shape is ('2', '3'); it should be a tuple of ints"),
     ({"shape": (1 << 40, 1 << 40)}, "which is larger than any memory"),
-    ({"shape": (0, 1 << 40, 1 << 40)}, "which is larger than any memory"),
     ({"shape": (1,) * 65}, "it has 65 dimensions; a tensor has at most 64"),
     ({"strides": (4,)}, "it has 2 dimensions and 1 strides; each dimension needs one"),
-    ({"strides": (24, 8, 4)}, "it has 2 dimensions and 3 strides; each dimension needs one"),
     ({"strides": (12.5, 4)}, "its strides is (12.5, 4); it should be a tuple of ints"),
-    ({"strides": "ab"}, "its strides is 'ab'; it should be a tuple of ints"),
-    ({"strides": 4}, "its strides is 4; it should be a tuple of ints"),
     ({"strides": (1 << 62, 1 << 62)}, "with the shape (2, 3) they reach beyond any memory"),
     ({"data": (0, False)}, "its address is 0, but it has elements; only an empty array may have no address"),
-    ({"data": (-8, False)}, "where there is no memory"),
     ({"data": ((1 << 63) - 8, False)}, "where there is no memory"),
     (
         {"data": SOME, "strides": (-4096, 4)},
         "its elements would lie from 0x0 to 0x100c, where there is no memory",
     ),
     ({"data": (4096.0, False)}, "its address is 4096.0; it should be an int"),
-    ({"data": ("4096", False)}, "its address is '4096'; it should be an int"),
     ({"data": (4096, "no")}, "its read-only flag is 'no'; it should be a bool"),
-    ({"data": (4096, None)}, "its read-only flag is None; it should be a bool"),
     ({"typestr": 4}, "its typestr is 4; it should be a string such as '<f4'"),
-    ({"typestr": ["<f4"]}, "its typestr is ['<f4']; it should be a string such as '<f4'"),
     ({"typestr": "<f3"}, "unsupported dtype '<f3'"),
-    ({"typestr": "<i²"}, "unsupported dtype '<i²'"),
     ({"typestr": "<i" + "9" * 5000}, "unsupported dtype '<i999"),
-    ({"typestr": "f4,(2"}, "unsupported dtype 'f4,(2'"),
     ({"typestr": ">f4"}, "unsupported dtype '>f4': a tensor holds booleans, integers, floats or complex"),
     ({"version": 4}, "its version is 4; it should be 3 (0 to 2 are also supported)"),
-    ({"version": -1}, "its version is -1; it should be 3"),
-    ({"version": "3"}, "its version is '3'; it should be an int"),
     (
         {"mask": np.zeros(6, bool)},
         "it has a mask, which a tensor cannot have: fill the masked elements, or use data and",
@@ -187,11 +168,6 @@ def test_elements_outside_a_buffer_are_refused(entries: dict[str, Any]) -> None:
         as_tensor(Interface(HOST_KIND, data=bytes(24), **entries))
 
 
-def test_the_offset_into_a_buffer_is_an_int() -> None:
-    with pytest.raises(TensorError, match=r"its offset is 1\.5; it should be an int"):
-        as_tensor(Interface(HOST_KIND, data=bytes(24), offset=1.5))
-
-
 # -- masked arrays -----------------------------------------------------------------------------------
 
 
@@ -206,14 +182,6 @@ def test_a_masked_array_is_refused_with_what_to_do(mask: Any) -> None:
     )
     assert as_tensor(masked.filled(0)).shape == as_tensor(np.ma.getmaskarray(masked)).shape == (3,)
     assert as_tensor(masked.data).data == masked.ctypes.data
-
-
-def test_a_subclass_of_a_masked_array_is_one() -> None:
-    class Mine(np.ma.MaskedArray):  # type: ignore[type-arg]
-        pass
-
-    with pytest.raises(TensorError, match="it is a masked array"):
-        as_tensor(np.zeros(3).view(Mine))
 
 
 # -- capsules ----------------------------------------------------------------------------------------
@@ -231,16 +199,11 @@ def wrong(version: Any, **fields: Any) -> Made:
 
 WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"shape": (2, 3), "ndim": -1}, "the capsule has -1 dimensions; a tensor has 0 to 64"),
-    ({"shape": (2, 3), "ndim": 65}, "the capsule has 65 dimensions; a tensor has 0 to 64"),
-    ({"shape": (2, 3), "ndim": 2**31 - 1}, "the capsule has 2147483647 dimensions"),
     ({"shape": (2, -3)}, r"its shape is \(2, -3\); an extent is 0 or more"),
     ({"shape": (1 << 40, 1 << 40)}, "which is larger than any memory"),
-    ({"shape": (0, 1 << 40, 1 << 40)}, "which is larger than any memory"),
     ({"strides": (1 << 62, 1 << 62)}, "they reach beyond any memory"),
-    ({"strides": (-(1 << 62), 1)}, "they reach beyond any memory"),
     ({"shape": (2, 3), "data": None}, "its address is 0, but it has elements"),
     ({"byte_offset": 1 << 63}, "where there is no memory"),
-    ({"byte_offset": (1 << 64) - 1}, "where there is no memory"),
     (
         {"dtype": DLDataType(2, 0)},
         "unsupported dtype: the capsule has elements of 0 bits and 1 lanes",
@@ -297,19 +260,6 @@ def test_no_dimensions_need_no_shape_and_no_elements_no_address(version: Any) ->
     tensor = as_tensor(empty.capsule)
     assert (tensor.data, tensor.shape, tensor.strides) == (0, (0, 3), (12, 4))
     assert np.asarray(tensor).shape == (0, 3)
-
-
-def test_the_most_dimensions_are_64() -> None:
-    made = Made((1,) * 64)
-    assert np.asarray(as_tensor(made.capsule)).ndim == 64
-
-
-@pytest.mark.parametrize("device", [CPU, CUDA])
-def test_what_an_array_exports_is_checked_too(device: Any) -> None:
-    with pytest.raises(
-        TensorError, match=r"producers\.Library cannot be a tensor \(__dlpack__: its shape is \(-2,\)"
-    ):
-        as_tensor(Library(device, shape=(-2,)))
 
 
 # -- objects that break the rules --------------------------------------------------------------------
@@ -390,19 +340,6 @@ def test_an_array_that_asks_for_a_tensor_of_itself_is_refused() -> None:
     assert as_tensor(one).shape == (3,)  # nothing of it is left behind
 
 
-def test_an_array_that_asks_for_ever_new_arrays_is_refused() -> None:
-    made: list[Any] = []
-
-    class Endless(Library):
-        def __dlpack__(self, **asked: Any) -> Any:
-            made.append(self)
-            return as_tensor(Endless(CPU)).__dlpack__(**asked)
-
-    with pytest.raises(TensorError, match="it asks as_tensor for itself, directly or through others"):
-        as_tensor(Endless(CPU))
-    assert len(made) < 20
-
-
 @pytest.mark.parametrize("name", ["__dlpack_device__", CUDA_KIND, HOST_KIND])
 def test_any_protocol_that_asks_for_a_tensor_of_its_array_is_refused(name: str) -> None:
     def ask(self: Any) -> Any:
@@ -413,18 +350,6 @@ def test_any_protocol_that_asks_for_a_tensor_of_its_array_is_refused(name: str) 
         as_tensor(kind())
 
 
-def test_an_array_may_give_itself_dlpack_through_its_array_interface() -> None:
-    class Ours(Interface):
-        def __dlpack_device__(self) -> Any:
-            return CPU
-
-        def __dlpack__(self, **asked: Any) -> Any:
-            return as_tensor(self).__dlpack__(**asked)
-
-    array = Ours(HOST_KIND)
-    assert np.from_dlpack(array).ctypes.data == as_tensor(array).data == array.address
-
-
 def test_an_error_that_cannot_be_told_is_told_by_its_type() -> None:
     class Silent(Library):
         def __dlpack__(self, **asked: Any) -> Any:
@@ -432,26 +357,3 @@ def test_an_error_that_cannot_be_told_is_told_by_its_type() -> None:
 
     with pytest.raises(TensorError, match="__dlpack__: Mute;"):
         as_tensor(Silent())
-
-
-def test_a_type_without_a_module_is_no_reason_to_fail() -> None:
-    kind = type("Odd", (Library,), {"__module__": 7})
-    assert as_tensor(kind(CPU)).shape == (2, 3)
-
-
-def test_something_else_that_is_called_a_capsule_is_refused() -> None:
-    with pytest.raises(TensorError, match="cannot be read: a DLPack capsule"):
-        as_tensor(type("PyCapsule", (), {})())
-
-
-def test_a_capsule_that_fails_when_it_is_taken_is_a_tensor_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.tensor import conversion
-
-    def fail(*_: Any) -> Any:
-        raise ValueError("no view of it")
-
-    monkeypatch.setattr(conversion, "exporter_of", fail)
-    made = Made(dtype=F32)
-    with pytest.raises(TensorError, match=r"builtins\.PyCapsule cannot be a tensor: no view of it"):
-        as_tensor(made.capsule)
-    assert made.freed == [ctypes.addressof(made.managed)]  # it was taken, and is freed

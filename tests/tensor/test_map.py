@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,12 +38,6 @@ def test_whatever_way_arrays_come_in_they_are_tensors() -> None:
     assert owners(TensorMap.fromkeys("ab", a)) == {"a": a, "b": a}
 
 
-def test_a_tensor_goes_in_as_it_is() -> None:
-    tensor = as_tensor(a)
-    assert TensorMap(x=tensor)["x"] is tensor
-    assert TensorMap(x=tensor).copy()["x"] is tensor
-
-
 def test_what_is_no_array_does_not_go_in() -> None:
     tensors = TensorMap(a=a)
     for put in (
@@ -77,11 +70,6 @@ def test_the_only_tensor_needs_no_name() -> None:
     assert TensorMap(x=a, y=b).get("z", 5) == 5
     unnamed = TensorMap({"": a, "x": b})
     assert unnamed.get().owner is a
-
-
-def test_its_text() -> None:
-    assert repr(TensorMap(x=a)) == f"TensorMap({{'x': {as_tensor(a)!r}}})"
-    assert repr(TensorMap()) == "TensorMap({})"
 
 
 # -- as_message --------------------------------------------------------------------------------------
@@ -209,16 +197,3 @@ def test_a_map_is_sent_as_another_so_that_the_senders_may_change() -> None:
     assert message is not tensors
     assert message["a"] is tensors["a"]
     assert type(as_message(TensorMap())) is TensorMap
-
-
-def test_a_map_in_host_memory_is_pickled_by_value() -> None:
-    tensors = TensorMap(b=np.arange(4.0).reshape(2, 2).T, c=c)
-    copied = pickle.loads(pickle.dumps(tensors))
-    assert type(copied) is TensorMap
-    assert {name: np.asarray(tensor).tolist() for name, tensor in copied.items()} == {
-        "b": [[0.0, 2.0], [1.0, 3.0]],
-        "c": [0, 1, 2],
-    }
-    on_device = TensorMap(a=Library(CUDA))
-    with pytest.raises(TypeError, match="copy it to the host first"):
-        pickle.dumps(on_device)

@@ -84,19 +84,6 @@ def test_what_cannot_be_exported_is_named_where_it_is_received(stream: bool) -> 
     )
 
 
-@pytest.mark.parametrize("library", ["torch", "jax"])
-def test_a_library_that_takes_it_passes_the_error_on(library: str) -> None:
-    pytest.importorskip(library)
-    module = __import__(library)
-    take = module.from_dlpack if library == "torch" else module.numpy.from_dlpack
-
-    def convert(message: dict[str, Tensor]) -> None:
-        with pytest.raises(BufferError, match=r"^operator 'camera', output 'video': 'flipped': Tensor\("):
-            take(message["flipped"])
-
-    sending(TensorMap(flipped=np.arange(4, dtype=np.float32)[::-1]), convert)
-
-
 def test_the_last_that_sent_it_is_named_and_the_first_ones_message_is_left_alone() -> None:
     array = np.arange(4.0)[::-1]
     tensor = as_tensor(array)
@@ -113,28 +100,6 @@ def test_the_last_that_sent_it_is_named_and_the_first_ones_message_is_left_alone
         tensor.__dlpack__()
     with pytest.raises(BufferError, match="^Tensor"):
         as_tensor(array).__dlpack__()
-
-
-def test_each_of_several_receivers_is_told_who_sent_it() -> None:
-    heard: list[str] = []
-
-    def compose(app: Any) -> None:
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.set_cuda_stream(context.allocate_cuda_stream("mine"), "out")
-            flipped = as_tensor(Library(CUDA, shape=(3,), strides=(-1,), byte_offset=64))
-            op_output.emit({"flipped": flipped}, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            with pytest.raises(BufferError) as caught:
-                op_input.receive("in")["flipped"].__dlpack__(stream=-1)
-            heard.append(str(caught.value).partition(": Tensor")[0])
-
-        source = Step(app, CountCondition(app, 1), outputs=("out",), body=send, name="camera")
-        for n in range(2):
-            app.add_flow(source, Step(app, inputs=("in",), body=take, name=f"take{n}"))
-
-    run(compose)
-    assert heard == 2 * ["operator 'camera', output 'out': 'flipped'"]
 
 
 def test_an_error_of_the_owner_is_noted() -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import as_tensor
-from headrace.tensor import Tensor
 from tests.tensor.layouts import Array, arrays, check_described, check_same, few, many
 
 
@@ -68,21 +67,3 @@ def test_the_cuda_array_interface_says_what_it_was_told(array: Array) -> None:
     interface = tensor.__cuda_array_interface__
     again = as_tensor(type("Again", (), {"__cuda_array_interface__": interface, "kept": tensor})())
     check_described(again, array)
-
-
-@few
-@given(arrays())
-def test_a_copy_is_another_array_of_the_same(array: Array) -> None:
-    copied = np.from_dlpack(as_tensor(array), copy=True)
-    assert copied.shape == array.shape
-    assert np.array_equal(copied, array)
-    assert not np.shares_memory(copied, array)
-
-
-@few
-@given(arrays())
-def test_its_text_can_always_be_had(array: Array) -> None:
-    tensor: Tensor = as_tensor(array)
-    assert repr(tensor).startswith(f"Tensor(shape={array.shape}, dtype={array.dtype.name}, device=cpu")
-    assert ("strides=" in repr(tensor)) == (not array.flags.c_contiguous)
-    assert ("read-only" in repr(tensor)) == (not array.flags.writeable)

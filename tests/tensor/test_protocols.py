@@ -69,11 +69,6 @@ def test_an_rmm_buffer_is_bytes() -> None:
     assert (tensor.stream, tensor.is_readonly, tensor.is_contiguous()) == (None, False, True)
 
 
-def test_an_empty_rmm_buffer_has_no_address() -> None:
-    tensor = as_tensor(Gives(data=(0, False), shape=(0,), strides=None, typestr="|u1", version=0))
-    assert (tensor.size, tensor.data) == (0, 0)
-
-
 def test_a_cudf_column_is_a_vector_that_may_begin_anywhere() -> None:
     tensor = as_tensor(cudf_column(offset=3))
     assert (tensor.shape, tensor.data - HOST.ctypes.data) == ((21,), 12)
@@ -115,17 +110,6 @@ def test_what_is_no_number_of_this_machine_stays_refused(typestr: str) -> None:
         as_tensor(dali_tensor(typestr))
 
 
-def test_a_pycuda_array_is_taken() -> None:
-    tensor = as_tensor(pycuda_array())
-    assert (tensor.shape, tensor.strides, tensor.dtype) == ((4, 6), (24, 4), np.float32)
-
-
-def test_a_shape_may_be_a_list() -> None:
-    given = Gives(shape=[4, 6], strides=[48, 8], typestr="<f4", data=(HOST.ctypes.data, False), version=2)
-    tensor = as_tensor(given)
-    assert (tensor.shape, tensor.strides) == ((4, 6), (48, 8))
-
-
 # cuda.core, which finds out where the memory is, reads version 3 alone; it must never see another.
 
 
@@ -161,21 +145,6 @@ def ours() -> Any:
     return as_tensor(pycuda_array())
 
 
-def test_rmm_reads_a_vector(ours: Any) -> None:
-    interface = as_tensor(cudf_column()).__cuda_array_interface__  # DeviceBuffer.copy_from_device
-    assert len(interface["shape"]) == 1
-    assert interface.get("strides") in (None, (np.dtype(interface["typestr"]).itemsize,))
-    assert interface["data"][0] == HOST.ctypes.data
-
-
-def test_cudf_reads_an_array(ours: Any) -> None:
-    interface = ours.__cuda_array_interface__  # Column.from_cuda_array_interface
-    assert np.dtype(interface["typestr"]) == np.float32
-    assert interface["strides"] is None  # it asks for the key, present or not
-    assert interface.get("mask") is None
-    assert interface["data"] == (HOST.ctypes.data, False)
-
-
 def test_dali_reads_an_array_and_a_stream(ours: Any) -> None:
     interface = ours.__cuda_array_interface__  # fn.external_source
     assert interface["shape"] == (4, 6)
@@ -189,38 +158,7 @@ def test_dali_reads_an_array_and_a_stream(ours: Any) -> None:
         assert handle.__cuda_stream__()[1] == int(handle)
 
 
-def test_pycuda_and_arrayviews_read_an_array(ours: Any) -> None:
-    interface = ours.__cuda_array_interface__
-    assert {"shape", "typestr", "data", "version", "strides", "stream"} == set(interface)
-    assert all(type(extent) is int for extent in interface["shape"])
-    assert type(interface["data"][0]) is int
-
-
-def test_a_view_says_its_strides() -> None:
-    given = Gives(shape=(3, 2), strides=(24, 8), typestr="<f4", data=(HOST.ctypes.data, True), version=2)
-    interface = as_tensor(given).__cuda_array_interface__
-    assert interface["strides"] == (24, 8)
-    assert interface["data"] == (HOST.ctypes.data, True)
-
-
 # Libraries that are here.
-
-
-def test_mpi_sends_and_receives_tensors() -> None:
-    mpi4py = pytest.importorskip("mpi4py")
-    assert mpi4py
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        pytest.skip(f"no MPI library: {error}")
-    sent, received = as_tensor(np.arange(6.0)), as_tensor(np.zeros(6))
-    request = MPI.COMM_SELF.Irecv(received, source=0)
-    MPI.COMM_SELF.Send(sent, dest=0)
-    request.Wait()
-    assert (np.asarray(received) == np.arange(6.0)).all()
-    total = np.zeros(6)
-    MPI.COMM_SELF.Allreduce(sent, total)
-    assert (total == np.arange(6.0)).all()
 
 
 def test_an_arrow_array_is_a_tensor_without_a_copy() -> None:
@@ -252,22 +190,6 @@ def test_arrow_takes_a_tensor_on_the_host() -> None:
     tensor = as_tensor(np.arange(4, dtype=np.float32))
     assert pyarrow.array(np.asarray(tensor)).buffers()[1].address == tensor.data
     assert pyarrow.py_buffer(np.asarray(tensor)).address == tensor.data
-
-
-def test_arrow_reads_an_array_of_the_gpu(ours: Any) -> None:
-    # pyarrow.cuda, which the packages on PyPI leave out, reads these in Context.buffer_from_object.
-    interface = ours.__cuda_array_interface__
-    assert interface["data"][0]
-    assert interface["strides"] is None
-    assert (interface["typestr"], interface["shape"]) == ("<f4", (4, 6))
-
-
-def test_numba_reads_an_array(ours: Any) -> None:
-    # numba.cuda.from_cuda_array_interface looks for a mask from version 1 on, and for a stream from version 3 on.
-    interface = ours.__cuda_array_interface__
-    assert interface["version"] == 3
-    assert interface.get("mask") is None
-    assert interface["stream"] is None
 
 
 def test_numpy_refuses_what_it_cannot_read(ours: Any) -> None:

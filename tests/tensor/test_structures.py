@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import enum
 import inspect
-import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.gpu import sim
 from headrace.tensor import tree
-from headrace.tensor.device_arrays import Unsupported, kind_of, span_of
+from headrace.tensor.device_arrays import Unsupported
 from headrace.tensor.structures import Same, key_of_object, key_of_value, layouts_of, rebuild, take_apart
 
 pytestmark = pytest.mark.usefixtures("machine")
@@ -135,22 +133,6 @@ def test_levels_are_counted_instead_of_walked_to_the_interpreters_limit(leaf: Ca
         sys.setrecursionlimit(limit)
 
 
-def test_nan_is_the_same_as_itself() -> None:
-    assert key_of_value((math.nan, 1 + 0j)) == key_of_value((float("nan"), 1 + 0j))
-
-
-def test_the_span_of_an_array() -> None:
-    array = buffer(24)
-    begin, end = span_of(array)
-    assert (begin, end - begin) == (int(array.handle), 24)
-
-
-def test_kinds_are_found_by_type() -> None:
-    assert kind_of(buffer()) is kind_of(buffer())
-    assert kind_of(3) is None
-    assert kind_of("text") is None
-
-
 @pytest.mark.parametrize("data", [{1, 2}, np.zeros(3), np.float32(1), object(), bytearray(b"x")])
 def test_objects_are_values_that_cannot_be_compared(data: Any) -> None:
     values: list[Any] = []
@@ -165,19 +147,6 @@ def test_what_may_be_tested_by_identity_belongs_to_the_structure() -> None:
     assert len({structure((array, value)) for value in (None, True, False, Mode.FAST)}) == 4
     assert structure((array, 1)) == structure((array, 2)) != structure((array, "1"))
     assert structure((array, [1])) == structure((array, [1, 2]))
-
-
-def test_a_dataclass_is_rebuilt() -> None:
-    @dataclass(frozen=True)
-    class Shot:
-        frame: Any
-        number: int
-
-    shot = Shot(buffer(), 3)
-    arrays: list[Any] = []
-    values: list[Any] = []
-    found = take_apart(shot, arrays, values)
-    assert rebuild(found, iter(arrays), iter([4])) == Shot(shot.frame, 4)
 
 
 @pytest.mark.parametrize("value", [np.zeros(3), np.float32(1.5)])

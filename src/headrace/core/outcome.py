@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, Self, TypeVar, overload
+
+T = TypeVar("T")
 
 
 class EndedBy(StrEnum):
@@ -180,6 +182,36 @@ class GoalOutcome:
     """The number of those that arrived whose work on the device was not timed to its end."""
 
 
+class _OfOperators(Generic[T]):
+    """A figure of a run, made from the figures of the same name of its operators."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, outcome: None, kind: type) -> Self: ...
+    @overload
+    def __get__(self, outcome: Outcome, kind: type) -> T: ...
+    def __get__(self, outcome: Outcome | None, kind: type) -> Any:
+        """Return the figure of an outcome, or this itself for its class."""
+        if outcome is None:
+            return self
+        return self._made({name: getattr(each, self._name) for name, each in outcome.operators.items()})
+
+    def _made(self, figures: dict[str, Any]) -> T:
+        raise NotImplementedError
+
+
+class _Total(_OfOperators[int]):
+    def _made(self, figures: dict[str, int]) -> int:
+        return sum(figures.values())
+
+
+class _ByPort(_OfOperators[dict[str, T]]):
+    def _made(self, figures: dict[str, dict[str, T]]) -> dict[str, T]:
+        return {f"{name}.{port}": count for name, ports in figures.items() for port, count in ports.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a run ended.
@@ -200,135 +232,75 @@ class Outcome:
     goals: dict[str, GoalOutcome] = field(default_factory=dict)
     """How the goals of `Fragment.expect` were kept, by their paths."""
 
-    @property
-    def computes(self) -> int:
-        """The number of computes."""
-        return sum(operator.computes for operator in self.operators.values())
-
-    @property
-    def skipped(self) -> int:
-        """The number of errors that were skipped."""
-        return sum(operator.skipped for operator in self.operators.values())
-
-    @property
-    def cut_off(self) -> int:
-        """The number of errors whose messages the end of the run kept from being tried again."""
-        return sum(operator.cut_off for operator in self.operators.values())
-
-    @property
-    def restarts(self) -> int:
-        """The number of restarts."""
-        return sum(operator.restarts for operator in self.operators.values())
-
-    @property
-    def retries(self) -> int:
-        """The number of retries."""
-        return sum(operator.retries for operator in self.operators.values())
-
-    @property
-    def dead_letters(self) -> int:
-        """The number of failed computes whose messages were sent to an output for them."""
-        return sum(operator.dead_letters for operator in self.operators.values())
-
-    @property
-    def stuck(self) -> int:
-        """The number of computes that took longer than the deadline of their operator."""
-        return sum(operator.stuck for operator in self.operators.values())
-
-    @property
-    def dropped(self) -> dict[str, int]:
-        """The number of messages dropped at each port, by ``"operator.port"``."""
-        return self._by_port("dropped")
-
-    @property
-    def drop_reasons(self) -> dict[str, dict[str, int]]:
-        """How many messages a join dropped at each input, by reason, by ``"operator.port"``."""
-        return self._by_port("drop_reasons")
-
-    @property
-    def discarded(self) -> dict[str, int]:
-        """The number of messages skipped with a failed compute at each input, by ``"operator.port"``."""
-        return self._by_port("discarded")
-
-    @property
-    def undelivered(self) -> dict[str, int]:
-        """The number of messages still waiting at each input, by ``"operator.port"``."""
-        return self._by_port("undelivered")
-
-    @property
-    def lost(self) -> dict[str, int]:
-        """The number of messages that were lost with a process, by the ``"operator.port"`` they were sent to."""
-        return self._by_port("lost")
-
-    @property
-    def repeated(self) -> dict[str, int]:
-        """The number of messages that were sent again to a restarted process, by ``"operator.port"``."""
-        return self._by_port("repeated")
-
-    def _by_port(self, what: str) -> dict[str, Any]:
-        return {
-            f"{name}.{port}": count
-            for name, operator in self.operators.items()
-            for port, count in getattr(operator, what).items()
-        }
+    computes = _Total()
+    """The number of computes."""
+    skipped = _Total()
+    """The number of errors that were skipped."""
+    cut_off = _Total()
+    """The number of errors whose messages the end of the run kept from being tried again."""
+    restarts = _Total()
+    """The number of restarts."""
+    retries = _Total()
+    """The number of retries."""
+    dead_letters = _Total()
+    """The number of failed computes whose messages were sent to an output for them."""
+    stuck = _Total()
+    """The number of computes that took longer than the deadline of their operator."""
+    dropped = _ByPort[int]()
+    """The number of messages dropped at each port, by ``"operator.port"``."""
+    drop_reasons = _ByPort[dict[str, int]]()
+    """How many messages a join dropped at each input, by reason, by ``"operator.port"``."""
+    discarded = _ByPort[int]()
+    """The number of messages skipped with a failed compute at each input, by ``"operator.port"``."""
+    undelivered = _ByPort[int]()
+    """The number of messages still waiting at each input, by ``"operator.port"``."""
+    lost = _ByPort[int]()
+    """The number of messages that were lost with a process, by the ``"operator.port"`` they were sent to."""
+    repeated = _ByPort[int]()
+    """The number of messages that were sent again to a restarted process, by ``"operator.port"``."""
 
     def __str__(self) -> str:
         ended = "reached its duration" if self.ended_by is EndedBy.DURATION else str(self.ended_by)
+        at_ports = ((sum(getattr(self, what).values()), what) for what in _AT_PORTS)
+        of_errors = ((getattr(self, what), what, noun) for what, (noun, _) in _OF_ERRORS.items())
         counts = [
             _count(self.computes, "compute"),
+            *(f"{_count(number, 'message')} {what}" for number, what in at_ports if number),
             *(
-                f"{_count(n, 'message')} {what}"
-                for what in ("dropped", "discarded", "undelivered", "lost", "repeated")
-                if (n := sum(self._by_port(what).values()))
-            ),
-            *([f"{_count(self.skipped, 'error')} skipped"] if self.skipped else []),
-            *(
-                _count(number, noun)
-                for number, noun in (
-                    (self.restarts, "restart"),
-                    (self.retries, "retry"),
-                    (self.cut_off, "cut-off retry"),
-                    (self.dead_letters, "dead letter"),
-                    (self.stuck, "stuck compute"),
-                )
+                _count(number, noun) + (" skipped" if what == "skipped" else "")
+                for number, what, noun in of_errors
                 if number
             ),
-            *([self._captured()] if self.segments else []),
         ]
+        if self.segments:
+            captured = sum(segment.state == "captured" for segment in self.segments)
+            counts.append(f"{captured} of {_count(len(self.segments), 'segment')} captured")
         text = f"{self.application!r} {ended} after {self.seconds:.3f} s: {', '.join(counts)}"
-        details = self.starved or self.errors
-        return "; ".join([text, *map(str, details)])
+        return "; ".join([text, *map(str, self.starved or self.errors)])
 
     def _repr_html_(self) -> str:
-        counts = {
-            "computes": {name: operator.computes for name, operator in self.operators.items()},
-            **{
-                what: {name: sum(getattr(each, what).values()) for name, each in self.operators.items()}
-                for what in ("dropped", "discarded", "undelivered", "lost", "repeated")
-            },
-            "errors skipped": {name: operator.skipped for name, operator in self.operators.items()},
-            **{
-                title: {name: getattr(operator, what) for name, operator in self.operators.items()}
-                for title, what in (
-                    ("restarts", "restarts"),
-                    ("retries", "retries"),
-                    ("retries cut off", "cut_off"),
-                    ("dead letters", "dead_letters"),
-                    ("stuck", "stuck"),
-                )
-            },
-        }
-        shown = {
-            what: by_name for what, by_name in counts.items() if what == "computes" or any(by_name.values())
-        }
-        rows = [[name, *(by_name[name] for by_name in shown.values())] for name in self.operators]
         from headrace import notebook
 
+        columns: dict[str, list[int]] = {"computes": [each.computes for each in self.operators.values()]}
+        for what in _AT_PORTS:
+            columns[what] = [sum(getattr(each, what).values()) for each in self.operators.values()]
+        for what, (_, title) in _OF_ERRORS.items():
+            columns[title] = [getattr(each, what) for each in self.operators.values()]
+        shown = {title: column for title, column in columns.items() if title == "computes" or any(column)}
+        rows = [[name, *numbers] for name, *numbers in zip(self.operators, *shown.values(), strict=True)]
         return notebook.paragraph(str(self)) + notebook.table(["operator", *shown], rows)
 
-    def _captured(self) -> str:
-        captured = [segment for segment in self.segments if segment.state == "captured"]
-        return f"{len(captured)} of {_count(len(self.segments), 'segment')} captured"
+
+# The counts of messages by port, and those of errors, each with its noun in a text and its title in a table.
+_AT_PORTS = ("dropped", "discarded", "undelivered", "lost", "repeated")
+_OF_ERRORS = {
+    "skipped": ("error", "errors skipped"),
+    "restarts": ("restart", "restarts"),
+    "retries": ("retry", "retries"),
+    "cut_off": ("cut-off retry", "retries cut off"),
+    "dead_letters": ("dead letter", "dead letters"),
+    "stuck": ("stuck compute", "stuck"),
+}
 
 
 def _count(number: int, noun: str) -> str:

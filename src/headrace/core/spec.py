@@ -113,8 +113,7 @@ class ComponentSpec:
             for base in reversed(type(component).__mro__):
                 annotations.update(inspect.get_annotations(base))
         for name, parameter in self.params.items():
-            annotation, parameter.may_be_none = _without_none(annotations.get(name))
-            parameter.expected = _expected(annotation, parameter.default)
+            parameter.expected, parameter.may_be_none = _type_of(annotations.get(name), parameter.default)
 
     def give(self, component: Any, owner: str, name: str, value: Any) -> None:
         """Set one parameter of `component`."""
@@ -135,40 +134,36 @@ class ComponentSpec:
 
 _SIMPLE = {"int": int, "float": float, "str": str, "bool": bool, "dict": dict, "list": list, "tuple": tuple}
 # Annotations that allow every value.
-_ANYTHING = ("Any", "typing.Any", "object")
-# A union, unless it is an argument of another type.
-_UNION = re.compile(r"^[^\[]*\||\|[^\]]*$|^(typing\.)?(Optional|Union)\[")
+_ANYTHING = ("Any", "object")
 
 
-# A union of one type and None.
-_OPTIONAL = re.compile(r"^(?:([\w.]+) \| None|None \| ([\w.]+)|(?:typing\.)?Optional\[([\w.]+)\])$")
+def _alternatives(annotation: Any) -> list[Any]:
+    """Return the types of a union, or the only type."""
+    if not isinstance(annotation, str):
+        is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+        return list(typing.get_args(annotation)) if is_union else [annotation]
+    text = annotation.replace("typing.", "")
+    if text.startswith("Optional["):
+        return [text[len("Optional[") : -1], "None"]
+    if text.startswith("Union["):
+        return text[len("Union[") : -1].split(",")
+    return [each.strip() for each in re.split(r"\|(?![^\[]*\])", text)]  # not inside of brackets
 
 
-def _without_none(annotation: Any) -> tuple[Any, bool]:
-    """Return the type that an annotation names besides None, and whether it allows None."""
-    if isinstance(annotation, str):
-        match = _OPTIONAL.match(annotation)
-        return (annotation, False) if match is None else (next(filter(None, match.groups())), True)
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        others = [each for each in typing.get_args(annotation) if each is not types.NoneType]
-        if len(others) == 1:
-            return others[0], True
-    return annotation, False
-
-
-def _expected(annotation: Any, default: Any) -> type | None:
-    if isinstance(annotation, str):
-        if annotation in _ANYTHING or _UNION.search(annotation):
-            return None
+def _type_of(annotation: Any, default: Any) -> tuple[type | None, bool]:
+    """Return the class that values must be of, None for any, and whether None is allowed besides."""
+    alternatives = _alternatives(annotation)
+    others = [each for each in alternatives if each not in (None, types.NoneType, "None")]
+    may_be_none = len(others) < len(alternatives)
+    if len(others) > 1 or others in ([each] for each in _ANYTHING):
+        return None, may_be_none
+    found = others[0] if others else None
+    if isinstance(found, str):
         # Of annotations kept as text, use only plain names: evaluating others could import modules or fail.
-        annotation = _SIMPLE.get(annotation)
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return None
-    if isinstance(annotation, type):
-        return annotation if _can_be_checked(annotation) else None
-    if default is REQUIRED or default is None:
-        return None
-    return type(default) if type(default) in _SIMPLE.values() else None
+        found = _SIMPLE.get(found)
+    if isinstance(found, type):
+        return (found if _can_be_checked(found) else None), may_be_none
+    return (type(default) if type(default) in _SIMPLE.values() else None), may_be_none
 
 
 def _can_be_checked(annotation: type) -> bool:

@@ -175,23 +175,6 @@ def test_an_interrupt_that_was_held_back_comes_out_of_run_and_the_next_one_is_ra
     assert app.outcome.ended_by == "interrupted"
 
 
-def test_a_run_ends_after_the_compute_in_which_an_interrupt_was_held_back() -> None:
-    computes: list[int] = []
-
-    @waits.shielded
-    def interrupted() -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    def body(op: Step, i: Any, o: Any) -> None:
-        interrupted()
-        computes.append(1)
-
-    app = App(lambda app: app.add_operator(Step(app, body=body, name="step")), greedy)
-    with pytest.raises(KeyboardInterrupt):
-        app.run()
-    assert computes == [1]
-
-
 def test_a_run_inside_a_compute_ends_as_well() -> None:
     """The handler of the inner run calls that of the outer one, which leaves it to the inner one to hold back."""
     computes: list[str] = []
