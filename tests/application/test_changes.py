@@ -14,7 +14,6 @@ from headrace import Condition, ConditionType, CountCondition, IOSpec, op, retry
 from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
-    MessageAvailableCondition,
     PeriodicCondition,
 )
 from headrace.core.errors import GraphError
@@ -122,24 +121,6 @@ def test_a_flow_is_moved_to_another_operator_at_once(scheduler: MakeScheduler) -
     assert app.dropped() == {}
     assert left == [1, 2, 3, 4, 9, 10, 11, 12]
     assert right == [5, 6, 7, 8]
-
-
-def test_an_input_of_any_size_follows_its_flows(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def add(app: Any) -> None:
-        app.add_flow(counting(app, 3, {}, name="more"), app.joined)
-
-    def compose(app: Any) -> None:
-        app.numbers = counting(app, 3, {1: add})
-        inputs = [("in", {"size": IOSpec.ANY_SIZE})]
-        app.joined = Step(
-            app, inputs=inputs, body=lambda s, i, o: taken.append(i.receive("in")), name="joined"
-        )
-        app.add_flow(app.numbers, app.joined)
-
-    run(compose, scheduler)
-    assert taken == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_another_thread_changes_a_run_that_waits(scheduler: MakeScheduler) -> None:
@@ -328,22 +309,6 @@ def test_a_change_waits_for_the_operators_of_the_next_one(scheduler: MakeSchedul
     assert app.outcome.ended_by == "finished"
     assert first == list(range(10 - len(first), 10))
     assert second == list(range(10 - len(second), 10))
-
-
-def test_a_chain_is_connected_as_a_whole_or_not_at_all(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    def change(app: Any) -> None:
-        through = Step(app, inputs=["in"], outputs=["out"], name="through")
-        with pytest.raises(GraphError, match="two operators are named 'sink'"):
-            app.add_flow(app.numbers, through, sink(app, taken, name="sink"))
-
-    def compose(app: Any) -> None:
-        app.numbers = counting(app, 6, {3: change})
-        app.add_flow(app.numbers, sink(app, taken, name="sink"))
-
-    run(compose, scheduler)
-    assert taken == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("is_tracked", [False, True])
@@ -601,25 +566,6 @@ def test_a_limit_of_messages_counts_for_a_new_source_too(scheduler: MakeSchedule
     app = App(lambda app: app.add_operator(counting(app, 5, {2: add})), scheduler)
     app.run(max_messages=4)
     assert taken == [0, 1, 2, 3]
-
-
-def test_an_operator_whose_conditions_are_wrong_joins_no_run_and_changes_nothing(
-    scheduler: MakeScheduler,
-) -> None:
-    taken: list[int] = []
-
-    def add(app: Any) -> None:
-        wrong = sink(app, [], MessageAvailableCondition(app, receiver="inn"), name="wrong")
-        with pytest.raises(GraphError, match="condition .* of operator 'wrong' names a port 'inn'"):
-            app.add_flow(app.numbers, wrong)
-        assert wrong not in app.graph
-
-    def compose(app: Any) -> None:
-        app.numbers = counting(app, 5, {2: add})
-        app.add_flow(app.numbers, sink(app, taken))
-
-    run(compose, scheduler)
-    assert taken == [1, 2, 3, 4, 5]
 
 
 def test_a_change_waits_for_an_operator_that_computes_beside_the_others() -> None:

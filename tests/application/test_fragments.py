@@ -270,18 +270,6 @@ def test_an_error_in_the_compose_of_a_fragment_names_it() -> None:
     assert "raised in compose of fragment 'edge' (Broken)" in raised.value.__notes__
 
 
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda app: Fragment("edge"), r"a name is given by keyword: Fragment\(name='edge'\)"),
-        (lambda app: Fragment(app, "a.b"), "has no '.', not 'a.b'"),
-    ],
-)
-def test_a_fragment_says_what_it_takes(make: Any, text: str) -> None:
-    with pytest.raises(TypeError, match=text):
-        make(Both())
-
-
 def test_a_part_is_run_by_its_application() -> None:
     app = Both()
     app.run()

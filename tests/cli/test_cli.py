@@ -54,11 +54,6 @@ def test_partition_says_what_is_wrong(capsys: pytest.CaptureFixture[str], counts
     assert text in captured.err
 
 
-def test_partition_of_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["partition", "16", "--device", "3"]) == 1
-    assert "device_id must be within [0, 1)" in capsys.readouterr().err
-
-
 def test_info_tells_the_device_its_partitions_the_libraries_and_what_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,19 +100,6 @@ def test_info_lists_the_libraries_of_every_extra(
         )
 
 
-@pytest.mark.parametrize("choice", ["sim", "none"])
-def test_info_does_not_look_at_cuda_where_it_is_not_wanted(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, choice: Any
-) -> None:
-    def look(backend: object) -> Never:
-        raise AssertionError("looked at CUDA")
-
-    monkeypatch.setenv("HEADRACE_DEVICE", choice)
-    monkeypatch.setattr("headrace.gpu.cuda.backend.CudaBackend.why_not", look)
-    assert main(["info"]) == 0
-    assert "a real device" not in capsys.readouterr().out
-
-
 def test_info_tells_why_auto_simulates(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,12 +109,6 @@ def test_info_tells_why_auto_simulates(
     told = capsys.readouterr().out
     assert "simulated (there is no GPU)" in told
     assert "a real device: there is no GPU" in told
-
-
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--version"])
-    assert capsys.readouterr().out.startswith("headrace 0.")
 
 
 @pytest.mark.parametrize(
@@ -229,16 +205,6 @@ def test_help_fits_on_a_screen_and_has_examples_and_statuses(capsys: pytest.Capt
     assert max(map(len, told.splitlines())) <= 100
     for words in (*COMMANDS, "examples:", "exit status:"):
         assert words in told
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command_has_examples(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main([command, "--help"])
-    told = capsys.readouterr().out
-    assert told.startswith(f"usage: headrace {command}")
-    assert "\nexamples:\n  " in told
-    assert f"headrace {command}" in told.partition("examples:")[2]
 
 
 def test_help_imports_nothing_heavy() -> None:

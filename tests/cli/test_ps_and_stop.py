@@ -126,13 +126,6 @@ with listed("Gone", "1"):
             os.killpg(process.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "nonsense", "[1]"])
-def test_a_file_that_is_none_of_a_run_is_left_out(folder: Path, content: str) -> None:
-    with listed("Mine", "1"):
-        (folder / "1-abc").write_text(content)
-        assert [each.name for each in listed_runs()] == ["Mine"]
-
-
 def test_a_folder_that_others_may_enter_is_not_used(folder: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o755)

@@ -35,19 +35,6 @@ def test_a_file_runs_as_the_main_program(folder: Path, capsys: pytest.CaptureFix
     assert err == ""
 
 
-def test_what_the_program_saw_is_restored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = list(sys.argv), list(sys.path), sys.modules["__main__"], dict(os.environ)
-    app = write(folder, "Shows().run()\nos.environ['MADE_BY'] = 'app'")
-    assert main(["run", app, "--count", "1", "--device", "none"]) == 0
-    assert (list(sys.argv), list(sys.path), sys.modules["__main__"], dict(os.environ)) == before
-
-
-def test_a_program_is_compiled_by_its_own_rules(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "app.py").write_text("def f(x: int): ...\n\n\nprint(f.__annotations__)\n")
-    assert main(["run", "app.py"]) == 0
-    assert said(capsys)[0] == ["{'x': <class 'int'>}"]
-
-
 def test_a_program_finds_its_own_module_while_it_runs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,13 +226,6 @@ def test_wrong_usage_ends_with_2_and_says_what_would_be_right(
     assert out == []
 
 
-def test_a_configuration_that_nobody_reads_is_reported(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", write(folder, ""), "--count", "1", "--config", "app.yaml"]) == 0
-    assert "--config had no effect" in said(capsys)[1]
-
-
 def test_a_setting_of_no_operator_is_an_error_that_lists_them(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -324,26 +304,6 @@ def test_with_debug_there_is_a_traceback_that_begins_in_the_program(
     trace = err[err.index("Traceback") :].splitlines()
     assert trace[1].strip().startswith('File "app.py", line')
     assert "raised in compute of operator 'inverse' (FunctionOperator)" in trace
-
-
-def test_an_error_that_is_skipped_is_one_line_of_the_log(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    app = write(folder, FAILS.replace("@op\ndef inverse", "@op(on_error='skip')\ndef inverse"))
-    assert main(["run", app]) == 0
-    out, err = said(capsys)
-    assert out == ["6.0"]
-    assert len(err.splitlines()) == 1
-    assert err.endswith(
-        "WARNING headrace.errors: skipped an error in compute of operator 'inverse': "
-        "ZeroDivisionError: division by zero\n"
-    )
-
-
-def test_a_syntax_error_names_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "broken.py").write_text("x = 1\ny = = 2\n")
-    assert main(["run", "broken.py"]) == 1
-    assert "SyntaxError: invalid syntax (broken.py, line 2); broken.py:2" in said(capsys)[1]
 
 
 def test_the_place_of_an_error_is_in_the_program_and_not_in_headrace(

@@ -15,7 +15,6 @@ import pytest
 
 from headrace.cli import main
 from headrace.topics import Publication, TopicFolder
-from headrace.topics.figures import described, size_of
 from tests.harness import PATIENCE, wait_until
 
 
@@ -71,17 +70,6 @@ def test_a_topic_is_shown_with_its_rate_its_size_its_delay_and_a_message(
     assert re.search(r"delay    \S+ ms median, \S+ ms at most\n", out)
     assert "  image: uint8 (48, 64, 3), a picture of 64 x 48, RGB\n  count: 3\n" in out
     assert "  metadata: {'camera': 'left'}\n" in out
-
-
-def test_the_size_and_the_words_of_a_message() -> None:
-    data = {"mask": np.zeros((10, 20), np.uint8), "text": "ä", "more": {"raw": b"12"}, "number": 5}
-    assert size_of(data) == 200 + 2 + 2
-    assert described(data) == [
-        "mask: uint8 (10, 20), a picture of 20 x 10, grey",
-        "text: 'ä'",
-        "more: raw: b'12'",
-        "number: 5",
-    ]
 
 
 @pytest.mark.parametrize("words", [["show"], ["list", "a"], ["show", "a", "--count", "0"], ["show", "a b"]])

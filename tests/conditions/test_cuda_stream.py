@@ -68,16 +68,6 @@ def test_the_condition_looks_at_every_message_that_would_be_taken(
     assert all(found)
 
 
-def test_the_condition_may_look_at_the_oldest_message_alone(scheduler: MakeScheduler) -> None:
-    found = done_when_run(
-        lambda app: CudaStreamCondition(app, "in", check_all_messages=False),
-        inputs=(("in", {"size": 3}),),
-        scheduler=scheduler,
-    )
-    # A message is received as soon as its own work is done, and does not wait for the two after it.
-    assert len(found) > 4
-
-
 def test_a_condition_on_a_port_that_is_not_there_says_so() -> None:
     def compose(app: Any) -> None:
         condition = CudaStreamCondition(app, receiver="inn")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import numpy
 import pytest
 
 from headrace import (
@@ -146,23 +145,6 @@ def test_what_the_operator_itself_holds_back_is_not_late(scheduler: MakeSchedule
     assert app.progress().drop_reasons == {}
 
 
-def test_a_message_that_was_not_held_back_is_late_although_the_operator_is_busy(
-    scheduler: MakeScheduler,
-) -> None:
-    taken: list[Any] = []
-    app = joined(
-        {"left": [0, 1, 2, 3], "right": [0, 1, 2, 3]},
-        aligned(wait=5),
-        scheduler,
-        taken,
-        flow={"size": 10},
-        periods={"left": 10, "right": 16},
-        parts=lambda app: (PeriodicCondition(app, 100),),
-    )
-    assert taken == [{"left": 0, "right": 0}]
-    assert app.progress().drop_reasons == {"sink.left": {"unmatched": 3}, "sink.right": {"late": 3}}
-
-
 def test_a_wait_for_a_message_to_use_again_begins_when_the_operator_would_run(
     scheduler: MakeScheduler,
 ) -> None:
@@ -178,25 +160,6 @@ def test_a_wait_for_a_message_to_use_again_begins_when_the_operator_would_run(
     )
     assert taken == [{"value": 0}, {"value": "none"}, {"value": 1}]
     assert app.times == [0, 121, 200]  # type: ignore[attr-defined]
-
-
-def test_windows_are_lists_or_stacked_arrays(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    @op
-    def arrays():
-        for number in range(6):
-            yield numpy.full(2, number)
-
-    @op(join=window(4, step=2, stack=True))
-    def stacked(frames):
-        taken.append(frames)
-
-    def compose(app: App) -> None:
-        app.add_flow(arrays(app), stacked(app))
-
-    run(compose, scheduler)
-    assert [each[:, 0].tolist() for each in taken] == [[0, 1, 2, 3], [2, 3, 4, 5]]
 
 
 def test_the_metadata_of_joined_inputs_is_kept_apart(scheduler: MakeScheduler) -> None:

@@ -159,21 +159,6 @@ def test_an_operator_that_another_run_was_faster_than_waits_on(monkeypatch: pyte
     assert (app.taken, app.maker.ticks) == (1, 3)
 
 
-def test_what_a_compute_does_not_allocate_is_for_the_others() -> None:
-    def compose(app: Any) -> None:
-        app.memory = pool(app, 1)
-        waits = MemoryAvailableCondition(app, app.memory, min_blocks=1)
-        app.idle = Step(app, CountCondition(app, 5), waits, name="idle")
-        app.add_operator(app.idle)
-        app.add_flow(
-            maker(app, app.memory, 5), Step(app, inputs=["in"], body=lambda s, i, o: i.receive("in"))
-        )
-
-    app = run(compose)
-    assert app.idle.ticks == 5
-    assert app.memory.is_available(64)
-
-
 class TestMistakes:
     def test_neither_or_both_needs(self) -> None:
         for needs in ({}, {"min_bytes": 1, "min_blocks": 1}):

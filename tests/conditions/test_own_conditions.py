@@ -121,29 +121,6 @@ def test_an_event_that_a_condition_waits_for_after_compute_is_not_a_deadlock(
     future.result(timeout=PATIENCE)
 
 
-def test_a_users_condition_that_says_wait_is_asked_again_as_long_as_others_run(
-    scheduler: MakeScheduler,
-) -> None:
-    """Nothing announces this change: the condition looks at what another operator counts."""
-    log: list[str] = []
-
-    def compose(app: App) -> None:
-        other = Step(app, CountCondition(app, 6), name="other")
-        condition = Scripted(app, lambda condition, timestamp: (READY if other.ticks >= 5 else WAIT, None))
-        app.add_operator(other)
-        app.add_operator(
-            Step(
-                app,
-                condition,
-                CountCondition(app, 1),
-                body=lambda op, i, o: log.append(f"{other.ticks >= 5}"),
-            )
-        )
-
-    run(compose, scheduler)
-    assert log == ["True"]
-
-
 @pytest.mark.parametrize("other", [(WAIT_TIME, 3_600_000_000_000), (WAIT_EVENT, None)], ids=["time", "event"])
 def test_a_term_that_says_wait_is_polled_while_another_waits_for_a_time_or_an_event(
     other: Any, scheduler: MakeScheduler
@@ -188,15 +165,6 @@ def test_an_exception_in_a_check_comes_out_with_the_condition_and_the_operator_n
 def test_a_time_to_wait_for_that_is_none_is_refused(time: Any) -> None:
     with pytest.raises(TypeError, match=f"must return WAIT_TIME with a time in nanoseconds, .* not {time!r}"):
         run(lambda app: app.add_operator(Step(app, Scripted(app, lambda c, t: (WAIT_TIME, time)))))
-
-
-def test_a_time_to_wait_for_may_be_a_float(scheduler: MakeScheduler) -> None:
-    def compose(app: App) -> None:
-        once = Scripted(app, lambda c, t: (READY, None) if t else (WAIT_TIME, t + 1.5e9))
-        app.add_operator(Step(app, once, CountCondition(app, 1)))
-
-    now = run(compose, scheduler).now
-    assert (now, type(now)) == (1_500_000_000, int)
 
 
 @pytest.mark.parametrize("answer", [None, SchedulingStatusType.READY, ("READY", None), "READY", (1, 2, 3)])

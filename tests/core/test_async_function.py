@@ -42,20 +42,6 @@ def test_an_async_generator_yields_several_values_for_a_message(scheduler: MakeS
     assert taken == [(2, 0), (2, 1), (1, 0)]
 
 
-def test_each_compute_of_an_async_source_emits_one_value(scheduler: MakeScheduler) -> None:
-    @op
-    async def five() -> int:
-        return 5
-
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        app.add_flow(five(app, CountCondition(app, 3)), sink(app, taken))
-
-    run(compose, scheduler)
-    assert taken == [5, 5, 5]
-
-
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_a_count_counts_calls(scheduler: MakeScheduler, count: int) -> None:
     begun: list[int] = []

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from headrace import Application, Operator, OperatorSpec
-from headrace.core import ParameterError
 from headrace.core.errors import ConfigError
 from tests.harness import App
 
@@ -27,11 +26,6 @@ def app(tmp_path: Path) -> Application:
     return app
 
 
-def test_a_section_becomes_keyword_arguments(app: Application) -> None:
-    scale: Any = Scale(app, **app.kwargs("scale"))
-    assert (scale.factor, scale.label) == (2.5, "fast")
-
-
 def test_a_section_becomes_a_positional_argument(app: Application) -> None:
     scale: Any = Scale(app, app.from_config("scale"))
     assert (scale.factor, scale.label) == (2.5, "fast")
@@ -40,14 +34,6 @@ def test_a_section_becomes_a_positional_argument(app: Application) -> None:
 def test_an_unknown_key_lists_the_keys_beside_it(app: Application) -> None:
     with pytest.raises(KeyError, match=r"has no key 'speed' under 'scale'; it has 'factor', 'label'"):
         app.from_config("scale.speed")
-
-
-def test_a_value_of_the_wrong_type_is_refused(app: Application, tmp_path: Path) -> None:
-    file = tmp_path / "wrong.yaml"
-    file.write_text("scale:\n  factor: fast\n")
-    app.config(file)
-    with pytest.raises(ParameterError, match="parameter 'factor'"):
-        Scale(app, app.from_config("scale"))
 
 
 def test_a_file_that_holds_no_sections_is_refused(tmp_path: Path) -> None:
@@ -196,14 +182,6 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         Application([]).config(file)
 
 
-def test_the_nearest_key_is_suggested(app: Application) -> None:
-    with pytest.raises(KeyError) as caught:
-        app.from_config("scale.factr")
-    assert str(caught.value).endswith(
-        "has no key 'factr' under 'scale'; it has 'factor', 'label'; did you mean 'factor'?"
-    )
-
-
 # -- a dict ---------------------------------------------------------------------------------------------
 
 
@@ -259,13 +237,6 @@ def test_what_is_set_has_the_type_it_would_have_in_a_file(text: str, value: Any)
     assert configured("--set", f"camera.fps={text}").from_config("camera.fps") == value
 
 
-def test_the_command_line_is_looked_at_only_where_the_program_says_so() -> None:
-    words = ["--set", "camera.fps=60", "--config", "other.yaml"]
-    app = configured(*words, argv=False)
-    assert app.from_config("camera.fps") == 30
-    assert app.argv == ["camera.py", *words]
-
-
 def test_the_programs_own_arguments_are_left_to_it() -> None:
     app = configured("--frames", "5", "--set", "camera.fps=60", "in.mp4", "--settle", "--", "--set", "x")
     assert app.argv == ["camera.py", "--frames", "5", "in.mp4", "--settle", "--", "--set", "x"]
@@ -275,15 +246,6 @@ def test_what_was_taken_from_the_command_line_counts_for_the_next_configuration_
     app = configured("--set", "camera.fps=60")
     app.config({"camera": {"fps": 25}}, argv=True)
     assert app.from_config("camera.fps") == 60
-
-
-def test_sys_argv_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["camera.py", "--set", "camera.fps=60"]
-    monkeypatch.setattr("sys.argv", words)
-    app = Application()
-    app.config(CAMERA, argv=True)
-    assert app.from_config("camera.fps") == 60
-    assert words == ["camera.py", "--set", "camera.fps=60"]
 
 
 @pytest.mark.parametrize(
@@ -325,13 +287,6 @@ def test_another_file_takes_the_place_of_the_programs(
     assert chosen("--config", str(tmp_path / "line.yaml")) == "line"
     assert chosen(f"--config={tmp_path}/line.yaml", "--set", "camera.name=set") == "set"
     assert chosen("--config", f"{tmp_path}/program.yaml", f"--config={tmp_path}/line.yaml") == "line"
-
-
-def test_the_file_of_the_environment_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "e.yaml").write_text("camera:\n  fps: 25\n")
-    monkeypatch.setenv("HEADRACE_CONFIG", str(tmp_path / "e.yaml"))
-    monkeypatch.setenv("HEADRACE_SET_camera__fps", "50")
-    assert Application([]).from_config("camera.fps") == 50
 
 
 def test_a_file_that_is_not_there_is_told_with_who_named_it(monkeypatch: pytest.MonkeyPatch) -> None:

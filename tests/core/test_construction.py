@@ -71,17 +71,6 @@ def test_what_a_program_subclasses_is_checked_too(app: Application) -> None:
         Above(app, 3, name="above")  # type: ignore[call-arg]
 
 
-def test_a_class_of_the_program_may_have_other_arguments() -> None:
-    class Counter(Resource):
-        def __init__(self, start: int, **options: Any) -> None:
-            self.start = start + options.pop("more", 0)
-            super().__init__(None, **options)
-
-    assert Counter(3, more=4).start == 7
-    with pytest.raises(ParameterError, match="Counter does not take 'moore'"):
-        Counter(3, moore=4)
-
-
 @pytest.mark.parametrize("base", [Condition, Resource])
 def test_a_class_of_the_program_declares_parameters(app: Application, base: Any) -> None:
     class Tuned(base):  # type: ignore[misc]
@@ -108,15 +97,6 @@ def test_a_class_of_the_program_declares_parameters(app: Application, base: Any)
 def test_an_unknown_keyword_is_refused_with_the_known_ones(app: Application, kind: Any) -> None:
     with pytest.raises(ParameterError, match=rf"{kind.__name__} does not take 'nonsense'; it takes .*'name'"):
         kind(app, nonsense=1)
-
-
-def test_an_unknown_parameter_of_a_condition_of_the_program_lists_its_parameters(app: Application) -> None:
-    class Above(Condition):
-        def setup(self, spec: Any) -> None:
-            spec.param("threshold", 0.5)
-
-    with pytest.raises(ParameterError, match=r"Above does not take 'treshold'; it takes 'name', 'threshold'"):
-        Above(app, treshold=0.7)
 
 
 def test_an_argument_too_many_is_answered_with_the_right_call(app: Application) -> None:

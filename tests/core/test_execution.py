@@ -114,20 +114,6 @@ def test_functions_and_subgraphs_can_come_after_others() -> None:
     assert app.outcome.operators["inner.last"].computes == 1
 
 
-def test_the_end_travels_along_the_order(scheduler: MakeScheduler) -> None:
-    ended: list[str] = []
-
-    class Last(Step):
-        def end(self, op_input: Any, op_output: Any, context: Any) -> None:
-            ended.append(self.name)
-
-    def compose(app: App) -> None:
-        Step(app, CountCondition(app, 2), name="a").then(Last(app, name="b")).then(Last(app, name="c"))
-
-    assert run(compose, scheduler).outcome.operators["c"].computes == 2
-    assert ended == ["b", "c"]
-
-
 def test_a_compute_that_failed_is_not_told_of_and_one_that_is_tried_again_is_told_of_once() -> None:
     log: list[str] = []
 
@@ -279,13 +265,6 @@ def test_a_flow_can_be_chosen_in_many_forms(choose: Any) -> None:
     assert routed(choose, 2)[:2] == ([1, 2], [])
 
 
-def test_messages_without_a_flow_are_dropped_and_counted(scheduler: MakeScheduler) -> None:
-    left, right, app = routed(lambda app, operator: None, scheduler=scheduler)
-    assert (left, right) == ([], [])
-    assert app.outcome.operators["numbers"].dropped == {"out": 4}
-    assert app.outcome.operators["numbers"].sent == {"out": 4}
-
-
 def test_what_an_end_emits_is_routed_too() -> None:
     taken: list[Any] = []
 
@@ -383,34 +362,6 @@ def test_a_flow_that_is_added_in_a_compute_is_chosen_from_the_next_one_on(is_in_
 
     run(compose)
     assert (left, late) == ([1, 2, 3, 4], [3, 4])
-
-
-def test_what_is_sent_besides_chosen_flows_is_counted() -> None:
-    def body(self: Any, op_input: Any, op_output: Any) -> None:
-        if op_input.receive("in") == 2:
-            raise ValueError("two")
-        op_output.emit(1, "out")
-
-    def compose(app: App) -> None:
-        routing = Step(
-            app,
-            inputs=["in"],
-            outputs=["out"],
-            body=body,
-            name="routing",
-            on_error={"dead_letter": "failed"},
-        )
-        app.add_flow(source(app, [1, 2, 3]), routing)
-        app.add_flow(routing["out"], sink(app, []))
-        app.add_flow(routing["failed"], sink(app, [], name="failures"))
-        routing.then(Step(app, name="after"))
-        app.set_dynamic_flows(routing, lambda s: s.add_dynamic_flow(app.graph.find("after")))
-
-    app = App(compose)
-    app.count_messages = True
-    app.run()
-    assert app.outcome.operators["routing"].sent == {"out": 2, "failed": 1, OUT: 2}
-    assert app.outcome.operators["routing"].dropped == {"out": 2}
 
 
 def test_a_flow_to_replicas_is_chosen_by_the_operator_that_has_them(scheduler: MakeScheduler) -> None:

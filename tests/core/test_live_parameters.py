@@ -75,23 +75,6 @@ def test_a_change_in_a_compute_takes_effect_with_the_next(scheduler: MakeSchedul
     assert app.gain.gain == 8.0, "the last change is there after the run"
 
 
-def test_of_several_changes_the_last_counts(scheduler: MakeScheduler) -> None:
-    taken: list[float] = []
-
-    def change(app: Any) -> None:
-        compose(app, taken)
-
-        def several() -> None:
-            for value in (5, 6, 7.5):
-                app.gain.set_live("gain", value)
-
-        start = app.gain.start
-        app.gain.start = lambda: (start(), setattr(app.gain, "in_compute", several))
-
-    run(change, scheduler)
-    assert taken == [1.0, 7.5, 7.5]
-
-
 def test_changes_from_other_threads_are_seen_by_whole_computes() -> None:
     taken: list[float] = []
     app = App(lambda app: compose(app, taken, count=400), multi_thread)
@@ -169,11 +152,6 @@ def test_what_a_check_raises_is_in_the_error() -> None:
         Picky(App(lambda app: None), name="picky").set_live("it", "then")
 
 
-def test_bounds_hold_when_the_operator_is_created() -> None:
-    with pytest.raises(ParameterError, match="must be at most 8.0, not 9.0"):
-        Gain(App(lambda app: None), gain=9)
-
-
 def test_a_change_before_a_run_or_between_runs_stays(scheduler: MakeScheduler) -> None:
     taken: list[float] = []
     app = App(lambda app: compose(app, taken), scheduler)
@@ -206,25 +184,6 @@ def test_a_change_in_a_run_is_over_with_the_run(scheduler: MakeScheduler) -> Non
     app.run()
     app.run()
     assert taken == [1.0, 2.0, 2.0, 1.0, 1.0, 1.0]
-
-
-def test_a_change_that_no_compute_saw_is_there_after_the_run() -> None:
-    def body(step: Any, op_input: Any, op_output: Any) -> None:
-        step.set_live("it", 5)
-        assert step.it == 1
-
-    app = run(
-        lambda app: app.add_operator(
-            Step(
-                app,
-                CountCondition(app, 1),
-                setup=lambda spec: spec.param("it", 1, live=True),
-                body=body,
-                name="it",
-            )
-        )
-    )
-    assert app.graph.find("it").it == 5
 
 
 @pytest.mark.usefixtures("no_device_yet")

@@ -4,7 +4,6 @@ import copy
 import pickle
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,27 +75,6 @@ def test_entries_are_inserted_merged_and_swapped() -> None:
     metadata.swap(other)
     assert (dict(metadata), dict(other)) == ({"b": 3}, {"a": 1, "b": 2, "c": 4})
     assert filled(a=1, b="x").type_dict() == {"a": "int", "b": "str"}
-
-
-@pytest.mark.parametrize(
-    ("value", "dtype", "stored"),
-    [
-        (5, "bool", True),
-        (5, "uint8", 5),
-        (5, "float32", 5.0),
-        (5, "complex64", 5 + 0j),
-        ((1, 2), None, [1, 2]),
-        (range(2), None, [0, 1]),
-        (np.array([1, 2], np.int32), None, [1, 2]),
-        ((("a", "b"), ["c"]), None, [["a", "b"], ["c"]]),
-        ("text", None, "text"),
-    ],
-)
-def test_a_value_can_be_stored_as_plain_objects(value: Any, dtype: Any, stored: Any) -> None:
-    metadata = MetadataDictionary()
-    metadata.set("x", value, dtype and np.dtype(dtype), cast_to_cpp=True)
-    assert metadata["x"] == stored
-    assert type(metadata["x"]) is type(stored)
 
 
 def test_a_dictionary_begins_empty() -> None:

@@ -84,20 +84,10 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         GraphError,
         "<op numbers() -> out> is not an operator; create one first: numbers(self, name=...)",
     ),
-    "a class that is not an operator yet": (
-        lambda app: app.add_flow(numbers(app), Average),  # type: ignore[arg-type]
-        GraphError,
-        "is not an operator; create one first: Average(self, name=...)",
-    ),
     "no self": (
         lambda app: Average(window=2),  # type: ignore[call-arg]
         TypeError,
         "and none was given; inside compose: Average(self, window=2)",
-    ),
-    "something else in the place of self": (
-        lambda app: Average(3, path="x"),  # type: ignore[arg-type]
-        TypeError,
-        "not 3; inside compose: Average(self, 3, path='x')",
     ),
     "a fragment that is not passed on": (
         lambda app: Handed(app, 3),
@@ -113,11 +103,6 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         lambda app: Average(app, windw=2),
         ParameterError,
         "Average 'average' has no parameter 'windw'; it has 'window', 'path'; did you mean 'window'?",
-    ),
-    "a parameter that is not declared": (
-        lambda app: Plain(app, window=2),
-        ParameterError,
-        "has no parameter 'window'; it has none; setup declares one by spec.param('window')",
     ),
     "a parameter of the wrong type": (
         lambda app: Average(app, window="2"),
@@ -179,14 +164,6 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
             "{('frame', 'left')} or by add['left']"
         ),
     ),
-    "an ambiguous output": (
-        lambda app: app.add_flow(Step(app, outputs=["low", "high"], name="split"), show(app)),
-        GraphError,
-        (
-            "operator 'split' has several outputs ('low', 'high'), so name one, by "
-            "{('low', 'value')} or by split['low']"
-        ),
-    ),
     "an input that is not connected": (
         lambda app: app.add_flow(numbers(app), add(app), {("out", "left")}),
         GraphError,
@@ -206,49 +183,20 @@ MISTAKES: dict[str, tuple[Callable[[App], Any], type[Exception], str]] = {
         GraphError,
         "such as {('out', 'value')}, or a dict such as {'out': 'value'}; not ('out', 'value')",
     ),
-    "one name for a port map": (
-        lambda app: app.add_flow(numbers(app), show(app), "out"),  # type: ignore[arg-type]
-        GraphError,
-        (
-            "a port map is a set of (output, input) pairs such as {('out', 'in')}, or a dict such as {'out': 'in'}"
-            "; not 'out'"
-        ),
-    ),
     "neither a port map nor an operator": (
         lambda app: app.add_flow(numbers(app), show(app), 3),  # type: ignore[call-overload]
         GraphError,
         "the third argument is a port map such as {('out', 'in')}, or the next operator of a chain, not 3",
-    ),
-    "a misspelled output in a flow": (
-        lambda app: app.add_flow(
-            Step(app, outputs=["low", "high"], name="split"), show(app), {("hihg", "value")}
-        ),
-        GraphError,
-        "operator 'split' has no output 'hihg'; it has 'low', 'high'; did you mean 'high'?",
     ),
     "a misspelled port in compute": (
         misspelled_port,
         PortError,
         "operator 'join' has no input 'fram'; it has 'frame', 'mask'; did you mean 'frame'?",
     ),
-    "an operator of another application": (
-        lambda app: app.add_flow(numbers(Application([], name="other")), show(app)),
-        GraphError,
-        (
-            "belongs to 'other' and cannot be added to 'App', which is another fragment; "
-            "create it in this compose(), with "
-            "self"
-        ),
-    ),
     "a run inside compose": (
         lambda app: app.run(),
         RuntimeError,
         "end it by stop_execution(), from outside of its compose and its operators",
-    ),
-    "the same name twice": (
-        lambda app: app.add_flow(numbers(app, name="x"), show(app, name="x")),
-        GraphError,
-        "two operators are named 'x'",
     ),
 }
 

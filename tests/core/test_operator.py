@@ -90,16 +90,6 @@ def test_the_same_condition_twice_is_refused(app: Application) -> None:
         Scale(app, count, count)
 
 
-def test_a_condition_of_two_operators_is_refused() -> None:
-    def compose(app: App) -> None:
-        count = CountCondition(app, 3)
-        app.add_operator(Step(app, count, name="a"))
-        app.add_operator(Step(app, count, name="b"))
-
-    with pytest.raises(GraphError, match="was passed to the operators 'a' and 'b'"):
-        run(compose)
-
-
 def test_a_positional_argument_that_is_no_part_says_what_is_taken(app: Application) -> None:
     with pytest.raises(ParameterError, match="takes conditions, resources and Arg values"):
         Scale(app, 3.0)
@@ -110,13 +100,6 @@ def test_an_operator_without_a_fragment_says_what_comes_first() -> None:
         Scale(None)  # type: ignore[arg-type]
 
 
-def test_operators_without_a_name_are_named_after_their_class_and_numbered(app: Application) -> None:
-    class PingTxOp(Operator):
-        pass
-
-    assert [PingTxOp(app).name for _ in range(3)] == ["ping_tx", "ping_tx_2", "ping_tx_3"]
-
-
 def test_an_exception_in_setup_names_the_operator(app: Application) -> None:
     class Broken(Operator):
         def setup(self, spec: OperatorSpec) -> None:
@@ -125,15 +108,6 @@ def test_an_exception_in_setup_names_the_operator(app: Application) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         Broken(app, name="bad")
     assert caught.value.__notes__ == ["raised in setup of operator 'bad' (Broken)"]
-
-
-def test_forgetting_to_call_super_init_is_told() -> None:
-    class Forgetful(Operator):
-        def __init__(self, fragment: Any) -> None:
-            pass
-
-    with pytest.raises(GraphError, match=r"Forgetful.__init__ must call super"):
-        run(lambda app: app.add_operator(Forgetful(app)))
 
 
 def test_a_parameter_of_the_receivers_kind_is_an_input(app: Application) -> None:

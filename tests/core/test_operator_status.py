@@ -8,7 +8,7 @@ import pytest
 
 from headrace import CountCondition, Operator, OperatorSpec, PeriodicCondition
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState
-from headrace.core import GraphError, PortError
+from headrace.core import PortError
 from tests.harness import App, MakeScheduler, Step, run, sink, source, through
 
 WAITING, DONE = AsynchronousEventState.EVENT_WAITING, AsynchronousEventState.EVENT_DONE
@@ -63,17 +63,6 @@ def test_the_status_follows_the_life_of_an_operator(scheduler: MakeScheduler) ->
         ("stop", "STOP_PENDING", "NOT_STARTED"),
     ]
     assert app.watches.execution_context is None
-
-
-def test_an_unknown_operator_has_no_status() -> None:
-    def compose(app: App) -> None:
-        def body(op: Step, i: Any, o: Any, context: Any) -> None:
-            context.get_operator_status("sources")
-
-        app.add_operator(Step(app, body=body, name="source"))
-
-    with pytest.raises(GraphError, match="there is no operator 'sources'; there are 'source'"):
-        run(compose)
 
 
 def test_the_queues_of_a_running_operator_can_be_seen() -> None:
@@ -139,15 +128,6 @@ def test_a_condition_that_was_asked_for_before_the_run_counts(scheduler: MakeSch
     app = run(compose, scheduler)
     assert taken == []
     assert isinstance(app.middle.async_condition, AsynchronousCondition)
-
-
-def test_an_operator_that_nobody_asks_has_no_condition_to_check() -> None:
-    def compose(app: App) -> None:
-        app.first = source(app, [1])
-        app.add_flow(app.first, sink(app, []))
-
-    app = run(compose)
-    assert app.first._headrace.node.evaluated is None  # type: ignore[attr-defined]
 
 
 def test_a_hold_survives_a_change_of_the_graph(scheduler: MakeScheduler) -> None:

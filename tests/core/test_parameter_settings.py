@@ -141,32 +141,6 @@ def test_parameters_of_conditions_resources_and_schedulers_can_be_set() -> None:
     assert (stopped.ended_by, stopped.operators["step"].computes) == ("duration", 2)
 
 
-@pytest.mark.parametrize(
-    ("pair", "message"),
-    [
-        (
-            "tick.period=1",
-            r"--set tick.period=1: 'tick' has no parameter 'period'; it has 'recess_period', 'policy'",
-        ),
-        ("tick.name=other", r"^--set tick.name=other: 'tick' has no parameter 'name'"),
-        ("tick.recess_period=soon", r"^--set tick.recess_period=soon: .*soon"),
-        ("every.n=many", r"^--set every.n=many: parameter 'n' of Every 'every' must be an int"),
-        ("count_condition.count=1", r"several are called 'count_condition'; give each a name of its own"),
-    ],
-)
-def test_a_part_that_cannot_be_set_so_is_an_error(pair: str, message: str) -> None:
-    class Twins(Parts):
-        def compose(self) -> None:
-            super().compose()
-            for _ in range(2):
-                CountCondition(self, 1)
-
-    app = Twins(["program.py", *setting(pair)])
-    app.config({}, argv=True)
-    with pytest.raises(ConfigError, match=message):
-        app.run()
-
-
 class Eyes(Application):
     def compose(self) -> None:
         class Inner(Subgraph):

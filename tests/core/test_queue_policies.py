@@ -123,16 +123,6 @@ def test_what_a_flow_cannot_take_is_said(said: dict[str, Any], match: str) -> No
         App(lambda app: app.add_flow(source(app, [1]), sink(app, []), **said)).compose_graph()
 
 
-def test_two_ports_are_connected_once_whatever_is_said_of_the_flow() -> None:
-    def compose(app: App) -> None:
-        a, b = source(app, [1]), sink(app, [])
-        app.add_flow(a, b)
-        app.add_flow(a, b, policy=POP, size=2)
-
-    with pytest.raises(GraphError, match="source.out -> sink.in is connected already"):
-        App(compose).compose_graph()
-
-
 def test_sizes_of_flows_that_cannot_be_are_said() -> None:
     def short(app: App) -> None:
         app.add_flow(source(app, [1]), Step(app, inputs=[("in", {"size": 3})], name="b"), size=2)

@@ -94,31 +94,6 @@ def test_live_parameters_follow_the_file_and_the_rest_is_named(file: Path, sched
     assert app.seen[3:] == [(50, 2.5, 3)] * 3
 
 
-def test_a_reload_while_operators_start_is_for_this_run_and_the_file_decides_in_the_next(file: Path) -> None:
-    class Starting(Program):
-        reloads = True
-
-        def compose(self) -> None:
-            super().compose()
-            self.graph.find("scale").start = self.start_scale  # type: ignore[method-assign]
-
-        def start_scale(self) -> None:
-            stage: Any = self.graph.find("scale")
-            if self.reloads:
-                file.write_text(AFTER)
-                self.reload_config()
-            type(stage).start(stage)
-
-    app = Starting(file, lambda app: None)
-    app.run()
-    assert app.seen == [(25, 2.5, 3)] * 3
-    app.reloads = False
-    file.write_text(BEFORE)
-    app.config(file)
-    app.run()
-    assert app.seen[3:] == [(25, 1.0, 1)] * 3
-
-
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -158,11 +133,6 @@ def test_a_value_that_the_program_gave_stays(file: Path, given: float) -> None:
     app = Fixed(file, reload)
     app.run()
     assert [seen[1] for seen in app.seen] == [given] * 3
-
-
-def test_a_program_without_a_file_has_nothing_to_read_again() -> None:
-    with pytest.raises(RuntimeError, match="has no configuration file to read again"):
-        Application([]).reload_config()
 
 
 def test_sighup_reloads_and_the_log_says_what_came_of_it(

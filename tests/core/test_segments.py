@@ -152,32 +152,6 @@ def test_operators_that_cannot_form_a_segment(compose: Any, match: str) -> None:
         composed(compose)
 
 
-def test_two_segments_of_one_name() -> None:
-    def compose(app: Any) -> None:
-        a, b = steps(app, "ab")
-        chain(app, First(app, name="first"), a, b, Last(app, name="last"))
-        app.capture(a, name="same")
-        app.capture(b, name="same")
-
-    with pytest.raises(GraphError, match="two segments are named 'same'"):
-        composed(compose)
-
-
-def test_a_run_makes_segments_anew() -> None:
-    def compose(app: Any) -> None:
-        (a,) = steps(app, "a")
-        chain(app, First(app, name="first"), a, Last(app, name="last"))
-        app.capture(a, name="one")
-
-    app = App(compose)
-    app.compose_graph()
-    (first,) = app.segments
-    app.compose_graph()
-    (second,) = app.segments
-    assert first is not second
-    assert first.operators[0] is not second.operators[0]
-
-
 def test_the_report_of_a_segment() -> None:
     segment = Segment("three", [], SegmentOptions())
     segment.state, segment.reason = "eager", "'a' waits for the device"

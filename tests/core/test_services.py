@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from headrace import Application, CountCondition, Operator, Resource
-from headrace.core.errors import GraphError
 from tests.harness import App, MakeScheduler, Step, run
 
 
@@ -103,17 +102,6 @@ def test_services_of_compose_end_with_their_run_and_others_stay() -> None:
         found = app.service(Calibration, "composed")
         assert (found and found.scale) == expected
         assert app.service(Calibration, "before") is not None
-
-
-def test_a_service_that_is_registered_in_a_run_is_no_resource() -> None:
-    def body(op: Step, i: Any, o: Any) -> None:
-        op.fragment.register_service(Calibration(4))
-        assert op.service(Calibration) is not None
-        with pytest.raises(GraphError, match="which is running: a resource is initialized with the run"):
-            op.fragment.register_service(Table(op.fragment, name="late"))
-
-    app = run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body, name="step")))
-    assert app.service(Calibration).scale == 4
 
 
 @pytest.mark.parametrize(

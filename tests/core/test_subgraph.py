@@ -165,29 +165,6 @@ def test_the_sections_of_a_subgraph_have_its_name() -> None:
     )
 
 
-def test_a_subgraph_may_have_a_file_of_its_own() -> None:
-    found: list[int] = []
-
-    class Own(Subgraph):
-        def compose(self) -> None:
-            self.config({"camera": {"last": 2}})
-            self.add_output("out", count(self, name="camera", **self.kwargs("camera")))
-
-    run(lambda app: Own(app) >> collect(app, into=found))
-    assert found == [1, 2]
-
-
-def test_a_missing_section_is_named_in_full() -> None:
-    def compose(app: Application) -> None:
-        app.config({"left": {"gain": 1, "camra": {}}})
-        Eye(app, name="left", gain=1)
-
-    with pytest.raises(
-        KeyError, match=r"has no key 'camera' under 'left'; it has 'camra', 'gain'; did you mean 'camra'"
-    ):
-        run(compose)
-
-
 @pytest.mark.parametrize(
     ("compose", "message"),
     [
@@ -222,18 +199,6 @@ def test_a_missing_section_is_named_in_full() -> None:
 )
 def test_a_mistake_names_the_subgraph_and_what_would_be_right(compose: Any, message: str) -> None:
     assert message in failing(compose, (KeyError, ValueError, TypeError))  # type: ignore[arg-type]
-
-
-def test_a_flow_into_a_subgraph_goes_through_its_ports() -> None:
-    def compose(app: Application) -> None:
-        Scaled(app, name="left")
-        count(app) >> app.graph.find("left.first")
-
-    assert failing(compose) == (
-        "operator 'left.first' was created in subgraph 'left' and cannot be connected in 'App': a flow into a "
-        "subgraph or out of it goes through a port of the subgraph, which its compose declares by "
-        "add_input('name', operator['port']) or add_output('name', operator['port'])"
-    )
 
 
 def test_a_subgraph_declares_each_port_once_and_of_its_own_operators() -> None:

@@ -156,12 +156,3 @@ def test_a_mistake_in_a_flow_says_what_would_be_right(compose: Any, message: str
     with pytest.raises((GraphError, PortError, TypeError)) as error:
         flows(compose)
     assert message in str(error.value)
-
-
-def test_a_flow_that_is_wrong_at_one_end_adds_nothing() -> None:
-    def compose(app: Application) -> None:
-        with pytest.raises(GraphError):
-            app.add_flow(one(app), add(app), {("out", "left"), ("out", "right"), ("out", "wrong")})
-        assert not len(app.graph)
-
-    assert flows(compose) == []

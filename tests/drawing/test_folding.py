@@ -82,16 +82,6 @@ def test_every_style_folds_and_unfolds() -> None:
     assert " [1]" in texts  # the queue behind the port
 
 
-def test_an_input_that_several_operators_read_is_one_line() -> None:
-    class Both(Subgraph):
-        def compose(self) -> None:
-            a, b = sink(self, [], name="a"), sink(self, [], name="b")
-            self.add_input("value", a, b)
-
-    drawn = App(lambda app: source(app, [1], name="camera") >> Both(app, name="both")).draw()
-    assert drawn.count("out -> both.value") == 1
-
-
 def test_a_segment_in_a_subgraph_is_folded_with_it_and_one_across_is_a_frame() -> None:
     class Chain(Subgraph):
         def compose(self) -> None:

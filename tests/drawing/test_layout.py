@@ -15,17 +15,6 @@ def layer_of(layout: Layout) -> dict[int, int]:
     return {vertex: number for number, layer in enumerate(layout.layers) for vertex in layer}
 
 
-def test_an_edge_over_a_layer_gets_a_bend_there() -> None:
-    layout = lay_out(3, [(0, 1), (1, 2), (0, 2)])
-    assert layout.paths[2] == [0, 3, 2]
-    assert sorted(layout.layers[1]) == [1, 3]
-
-
-def test_a_source_is_right_before_its_first_target() -> None:
-    layout = lay_out(4, [(0, 1), (1, 2), (3, 2)])
-    assert layer_of(layout)[3] == 1
-
-
 def test_edges_that_close_a_circle_are_left_out() -> None:
     layout = lay_out(3, [(0, 1), (1, 2), (2, 1), (1, 1)])
     assert layout.layers == [[0], [1], [2]]

@@ -43,18 +43,6 @@ def test_a_frame_is_drawn_around_the_boxes() -> None:
     ]
 
 
-def test_two_segments_in_a_row_have_a_frame_each() -> None:
-    def compose(app: Any) -> None:
-        chain(app)
-        app._headrace.segments.clear()
-        app.capture(*app.stages[:2], name="front")
-        app.capture(app.stages[2], name="back")
-
-    drawn = App(compose).draw("boxes")
-    assert "┌─ front ─┼" in drawn
-    assert "┌─ back ─┼" in drawn
-
-
 def test_every_style_shows_the_state_after_a_run(machine: object) -> None:
     app = App(chain)
     for style in ("text", "boxes", "svg", "mermaid", "dot"):

@@ -9,11 +9,9 @@ import pytest
 
 from headrace import (
     ConditionType,
-    CountCondition,
     EventBasedScheduler,
     IOSpec,
     Operator,
-    PeriodicCondition,
     gpu,
     op,
 )
@@ -147,11 +145,6 @@ def test_time_is_virtual_and_messages_come_when_they_are_sent() -> None:
     ]
 
 
-def test_conditions_are_given_by_a_function_of_the_application() -> None:
-    outcome = run_operator(lambda app: Tick(app, PeriodicCondition(app, "40ms"), CountCondition(app, 3)))
-    assert outcome == {"out": [0, 40, 80]}
-
-
 def test_a_batch_that_is_never_complete_comes_when_its_time_is_up() -> None:
     class Batch(Operator):
         def setup(self, spec: Any) -> None:
@@ -270,19 +263,6 @@ def test_an_operator_that_belongs_elsewhere_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"takes the class, .* run_operator\(Average, \.\.\.\)"):
         run_operator(Average(Application([])))  # type: ignore[arg-type]
-
-
-def test_several_inputs_must_be_told_apart() -> None:
-    @op
-    def add(left: int, right: int) -> int:
-        return left + right
-
-    with pytest.raises(
-        GraphError, match=r"2 inputs: give a list for each, inputs=\{'left': \[...\], 'right'"
-    ):
-        run_operator(add, inputs=[1, 2])
-    with pytest.raises(GraphError, match=r"would wait for its input 'right' forever"):
-        run_operator(add, inputs={"left": [1]})
 
 
 def test_an_operator_that_forgets_to_receive_does_not_run_for_ever() -> None:
