@@ -316,7 +316,8 @@ class _Model:
             yield f"a source computed {turns} of {stage.count} times"
             return
         # With several queues, it ends when one can receive no more, and the others may.
-        takes_rest = stage.timeout or (stage.ends and len(stage.ports) == 1 and stage.ports[0].size)
+        has_one = len(stage.ports) == 1 and stage.ports[0].size and not stage.after
+        takes_rest = stage.timeout or (stage.ends and has_one)
         if takes_rest and self.ended_by == "finished" and self._is_free(stage):
             left = sum(self._left(stage, port) for port in stage.ports)
             if left:
