@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, ConditionType, CountCondition, IOSpec, PeriodicCondition
+from headrace import Application, CountCondition, IOSpec, PeriodicCondition
 from headrace.gpu import sim
-from headrace.resources import ManualClock, SyntheticClock
+from headrace.resources import ManualClock
 from headrace.schedulers import DefaultScheduler
 from tests.harness import App, Step, run, sink, source, through
 
@@ -78,37 +78,6 @@ def test_in_virtual_time_one_thread_runs_all_so_that_every_run_is_the_same(virtu
         assert app.scheduler().workers == 0
 
 
-def test_paced_time_and_a_clock_that_the_program_moves_pass_in_a_compute() -> None:
-    def compose(app: App) -> None:
-        app.add_flow(source(app, range(3)), sink(app, []), policy=POP)
-
-    with sim.Machine(time="paced"):
-        assert run(compose, default).scheduler().workers == 2
-    assert run(compose, default, clock=SyntheticClock()).scheduler().workers == 2
-
-
-def test_only_a_queue_between_two_operators_needs_a_second_thread() -> None:
-    """An operator does not run beside itself, and nothing is dropped where nothing is connected."""
-
-    def compose(app: App) -> None:
-        loop = Step(
-            app,
-            CountCondition(app, 3),
-            inputs=[("in", {"policy": POP})],
-            outputs=["out"],
-            body=lambda op, i, o: o.emit(i.receive("in"), "out"),
-        )
-        loop.spec.inputs["in"].condition(ConditionType.NONE)
-        app.add_flow(loop, loop)
-        alone = Step(
-            app, CountCondition(app, 1), inputs=[("in", {"policy": POP})], body=lambda op, i, o: None
-        )
-        alone.spec.inputs["in"].condition(ConditionType.NONE)
-        app.add_operator(alone)
-
-    assert run(compose, default).scheduler().workers == 0
-
-
 def test_there_are_as_many_workers_as_operators_up_to_a_bound() -> None:
     def many(count: int) -> int:
         def compose(app: App) -> None:
@@ -140,17 +109,6 @@ def test_a_thread_pool_has_its_threads_without_another_scheduler() -> None:
     assert threading.current_thread().name not in threads.values()
 
 
-def test_an_error_of_a_worker_is_raised() -> None:
-    def compose(app: App) -> None:
-        def fail(op: Step, i: Any, o: Any) -> None:
-            raise ZeroDivisionError("on purpose")
-
-        app.add_flow(source(app, [1]), Step(app, inputs=["in"], body=fail), policy=POP)
-
-    with pytest.raises(ZeroDivisionError, match="on purpose"):
-        run(compose, default)
-
-
 def test_the_environment_chooses_workers_by_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of operators, which the default scheduler would use, says nothing about them."""
     monkeypatch.setenv("HEADRACE_SCHEDULER", "event")
@@ -167,17 +125,3 @@ def test_the_environment_chooses_workers_by_the_machine(monkeypatch: pytest.Monk
 
     run(compose, default)
     assert counts == [3]
-
-
-def test_the_environment_chooses_greedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_SCHEDULER", "greedy")
-    threads: set[int] = set()
-
-    def compose(app: App) -> None:
-        last = Step(
-            app, inputs=["in"], body=lambda op, i, o: threads.add(threading.get_ident()) or i.receive()
-        )
-        app.add_flow(source(app, range(5)), last, policy=POP)
-
-    run(compose, default)
-    assert threads == {threading.get_ident()}

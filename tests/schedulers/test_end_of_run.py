@@ -97,10 +97,6 @@ def test_without_stop_on_deadlock_a_run_waits_until_it_is_stopped(scheduler: Mak
     future.result(timeout=PATIENCE)
 
 
-def test_a_negative_deadlock_timeout_means_never_to_stop(scheduler: MakeScheduler) -> None:
-    assert not scheduler(App(lambda app: None), stop_on_deadlock_timeout=-1).stop_on_deadlock
-
-
 def test_a_run_ends_at_its_longest_duration(scheduler: MakeScheduler) -> None:
     times: list[int] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import ConditionType, PeriodicCondition
+from headrace import ConditionType
 from headrace._runtime import is_compiled
 from tests.harness import (
     App,
@@ -20,19 +20,6 @@ from tests.harness import (
 )
 
 pytestmark = pytest.mark.turns()  # every test under every scheduler
-
-
-def test_a_slow_branch_holds_the_source_and_not_the_other_way_round(scheduler: MakeScheduler) -> None:
-    fast: list[int] = []
-    slow: list[int] = []
-
-    def compose(app: App) -> None:
-        numbers = source(app, range(10))
-        app.add_flow(numbers, sink(app, fast, name="fast"))
-        app.add_flow(numbers, sink(app, slow, PeriodicCondition(app, 1_000), name="slow"))
-
-    run(compose, scheduler)
-    assert fast == slow == list(range(10))
 
 
 def chain(app: App, length: int, taken: list[int]) -> None:

@@ -120,15 +120,6 @@ def test_a_step_is_one_compute_of_any_operator(scheduler: MakeScheduler, running
     assert one.app.is_paused
 
 
-def test_a_step_goes_on_to_the_time_of_the_next_compute(scheduler: MakeScheduler, running: Any) -> None:
-    one = running(scheduler)
-    one.wait()
-    while one.computes.count("source") == 3:
-        one.app.step()
-        one.wait()
-    assert one.app.now == 30 * MS
-
-
 def test_a_step_of_a_named_operator_is_its_own(scheduler: MakeScheduler, running: Any) -> None:
     one = running(scheduler, at=1)
     one.wait()
@@ -141,25 +132,6 @@ def test_a_step_of_a_named_operator_is_its_own(scheduler: MakeScheduler, running
     one.app.step(1, "middle")
     one.wait()
     assert one.computes == [*before, "middle"]
-
-
-def test_a_step_of_an_operator_without_messages_waits_for_them(
-    scheduler: MakeScheduler, running: Any
-) -> None:
-    one = running(scheduler)
-    one.wait()
-    while one.computes.count("sink") < one.computes.count("source"):
-        one.app.step()
-        one.wait()
-    before = list(one.computes)
-    one.app.step(1, "sink")
-    wait_until(lambda: not one.app._headrace.engine.gate.requests, "the step is asked for")
-    assert not one.app.wait_until_paused(0), "the step is still to come"
-    assert one.computes == before
-    one.app.step(1, "source")
-    one.app.step(1, "middle")
-    one.wait()
-    assert one.computes == [*before, "source", "middle", "sink"]
 
 
 def test_a_step_does_not_go_on_with_the_message_that_it_sends(scheduler: MakeScheduler) -> None:
@@ -184,15 +156,6 @@ def test_a_step_does_not_go_on_with_the_message_that_it_sends(scheduler: MakeSch
     app.resume()
     future.result(SECONDS)
     assert taken == [1, 2, 3]
-
-
-def test_a_paused_run_can_be_stopped(scheduler: MakeScheduler, running: Any) -> None:
-    one = running(scheduler)
-    one.wait()
-    ran = len(one.computes)
-    one.app.stop_execution()
-    assert one.end().ended_by.value == "stopped"
-    assert len(one.computes) == ran
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -248,16 +211,6 @@ def test_a_pause_before_the_first_compute_holds_everything(scheduler: MakeSchedu
     app.resume()
     future.result(SECONDS)
     assert started[0].ticks == 1
-
-
-def test_without_a_run_there_is_nothing_to_pause() -> None:
-    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1), name="it")))
-    app.pause()
-    app.resume()
-    app.step()
-    assert not app.is_paused
-    assert not app.wait_until_paused(0)
-    assert app.run().ended_by.value == "finished"
 
 
 @pytest.mark.parametrize("moment", ["compose", "start"])
