@@ -19,9 +19,9 @@ MODULES = [module for module in NAMES if module not in PENDING]
 PAGE = Path(__file__).parents[3] / "docs" / "holoscan-names.md"
 _HEAD = """# Names of the Holoscan SDK
 
-These are the public names of the modules of the Holoscan SDK 4.6.0, as
-[headrace-holoscan](from-holoscan.md) has them. A name that is not here can be imported, and using it raises an error
-that gives the reason of these tables. `python -m packages.holoscan.tests.names_table` writes this page.
+These are the public names of the modules of the Holoscan SDK 4.6.0, as [headrace-holoscan](from-holoscan.md) has
+them. A name that is not here can be imported, and using it raises an error that gives the reason of these tables.
+`python -m packages.holoscan.tests.names_table` writes this page.
 """
 
 
