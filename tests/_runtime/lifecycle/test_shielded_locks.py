@@ -22,7 +22,7 @@ from headrace.conditions import PeriodicCondition
 from headrace.gpu import sim
 from headrace.gpu.sim.memory_pool import MemoryPool
 from headrace.link.loop import _Watch
-from headrace.link.terms import Sample
+from headrace.link.protocol import Sample
 from headrace.observe import progress_line
 from headrace.observe.events.gpu_timing import Timer
 from headrace.parts.control import Beat
@@ -78,8 +78,9 @@ def computing() -> Iterator[list[str]]:
 
 def offer_a_beat(lock: Any) -> None:
     channel, theirs = channel_and_socket()
-    channel._sending = lock
-    assert channel.offer(Beat())
+    channel._lock = lock
+    channel.offer(Beat())
+    assert theirs.recv(100)
     channel.close()
     theirs.close()
 
