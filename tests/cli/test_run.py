@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from headrace.cli import main
+from headrace.cli import main, make_parser
 from headrace.cli.run import prepare
 from tests.cli.programs import write
-from tests.harness.processes import run_python
+from tests.harness.processes import ROOT, run_python
 
 GUARD = 'if __name__ == "__main__":\n    '
 
@@ -173,6 +174,14 @@ def test_every_option_sets_its_variable_for_the_program_alone(
         "HEADRACE_VIEW=out.mp4",
     ]
     assert "HEADRACE_COUNT" not in os.environ
+
+
+def test_the_page_of_the_command_names_every_option() -> None:
+    parser = make_parser("run").get_default("commands")["run"]
+    options = {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    assert options - {"--help"} == {flag for flag in re.findall(r"`(--[a-z-]+)", page) if flag in options}
+    assert {"--cluster", "--plan", "--no-progress"} <= options
 
 
 @pytest.mark.parametrize(
