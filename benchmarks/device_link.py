@@ -28,10 +28,10 @@ from benchmarks.common import machine, table
 from headrace import gpu
 from headrace.gpu.backend import active
 from headrace.link import device as link_device
+from headrace.link.carrier import UnixCarrier
+from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Sample, Terms
-from headrace.link.unix import UnixCarrier
 from headrace.resources.memory_block import StreamUse
 from headrace.tensor.pending_work import StreamWork
 from headrace.tensor.tensor import Tensor

@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import machine, table
+from headrace.link.carrier import UnixCarrier
+from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Sample, Terms
-from headrace.link.unix import UnixCarrier
 from headrace.resources import RingAllocator
 
 SLOTS = 4

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,13 @@ import numpy as np
 from benchmarks import report
 from benchmarks.common import machine
 from headrace.core.errors import PeerLost
+from headrace.link.carrier import Carrier
 from headrace.link.connect import connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.link.listener import Listener, listen
+from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Sample, Terms
 from headrace.link.tls import ServerIdentity
 
 PURPOSE = Purpose("link", "edge.camera.out -> server.detector.frame")
@@ -52,11 +54,12 @@ def tell(**said: Any) -> None:
 
 def run_receiver(told: dict[str, Any]) -> None:
     identity = ServerIdentity.make() if told["tls"] else None
-    listener = Listener(listen(RECEIVER), token=told["token"].encode(), identity=identity)
-    expected = listener.expect(PURPOSE)
+    connections: SimpleQueue[Carrier] = SimpleQueue()
+    take = {PURPOSE: connections.put}.get
+    listener = Listener(listen(RECEIVER), token=told["token"].encode(), identity=identity, find_taker=take)
     tell(port=listener.address[1])
     event = threading.Event()
-    receiver = Receiver(expected.result(), TERMS, event.set)
+    receiver = Receiver(connections.get(), TERMS, event.set)
     listener.close()
     wrong = 0
     while not receiver.has_ended and receiver.failure is None:

@@ -24,10 +24,10 @@ from benchmarks import report
 from benchmarks.common import machine
 from benchmarks.link import SIZES, SLOTS, cpu, now, paced, peer
 from headrace.link.carrier import Carrier
+from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
-from headrace.link.terms import Sample, Terms
 from headrace.link.tls import ServerIdentity, TlsCarrier, client_context
 
 _NOTE = struct.Struct("<Q")

@@ -36,7 +36,7 @@ LAYERS = {
     "schedulers": {"core"},
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "link", "conditions"},
     "topics": {"lazy", "waits", "tensor", "core", "_runtime", "link", "conditions"},
-    "video": {"lazy", "waits", "extras"},
+    "video": {"lazy", "waits"},
     "inference": {"brief", "lazy", "extras", "gpu", "tensor", "core"},
     "_web": {"lazy", "waits"},
     "viewer": {"brief", "lazy", "waits", "video", "_web"},

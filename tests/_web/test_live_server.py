@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import gc
-import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace._web import live_server
-from headrace._web.connections import DEADLINE, files_left
 from headrace._web.live_server import Client, LiveServer
-from tests._web.clients import ask, connect, get, stranger, token, until, until_the_end
+from tests._web.clients import ask, connect, get, token, until, until_the_end
 
 
 def begin(kind: type[LiveServer] = LiveServer, **settings: Any) -> Any:
@@ -132,75 +128,6 @@ def test_a_request_whose_body_never_came_is_ended_with_the_server(
     del server
     gc.collect()
     assert not caplog.records
-
-
-def test_unfinished_requests_of_a_stranger_leave_room_for_clients(server: LiveServer) -> None:
-    async def action(session: Any, base: str) -> int:
-        async with connect(session, base, server) as page:
-            with stranger(server, 100):
-                async with session.get(server.url) as answer:
-                    assert answer.status == 200
-                async with connect(session, base, server) as other:
-                    await until(lambda: len(server._clients) == 2)
-                    await other.close()
-                count = server._connections.count
-                await until(lambda: len(server._clients) == 1)
-            assert not page.closed, "the first client stays connected"
-            return count
-
-    assert ask(server, action) <= 2 + live_server._MOST_STRANGERS
-
-
-def test_unfinished_requests_leave_the_pipeline_its_files(server: LiveServer, tmp_path: Path) -> None:
-    left = files_left()
-    assert left is not None
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = before[0] - left
-    with ExitStack() as files:
-        # The pipeline has opened all but a few files more than the reserve.
-        limit = 4 * (used + 16)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
-        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
-        reserve = min(64, limit // 4)
-        while (files_left() or 0) > reserve + 8:
-            files.enter_context(open(tmp_path / "file", "w"))
-        with stranger(server, 100):
-            while (files_left() or 0) > 0:  # which the reserve is for
-                files.enter_context(open(tmp_path / "file", "w"))
-                reserve -= 1
-        assert reserve <= 1  # the server may look how many are left at this moment, which takes one
-
-
-def test_a_request_that_is_not_finished_by_its_deadline_ends_and_a_client_stays(
-    server: LiveServer,
-) -> None:
-    server._interval = 0.001  # after which it looks at the time
-    times = [0.0]
-    server._connections._now = lambda: times[0]
-
-    async def action(session: Any, base: str) -> None:
-        async with connect(session, base, server) as page:
-            await until(lambda: server._clients)
-            with socket.create_connection(("127.0.0.1", server.port)) as half:
-                half.sendall(b"GET / HTTP/1.1\r\n")
-                await until(lambda: server._connections.count == 2)
-                times[0] = 10 * DEADLINE
-                await until(lambda: server._connections.count == 1)
-            server.send("figures", True)
-            assert (await page.receive()).data == "figures"
-
-    ask(server, action)
-
-
-def test_the_connection_of_a_client_that_has_ended_has_a_deadline(server: LiveServer) -> None:
-    async def action(session: Any, base: str) -> None:
-        async with connect(session, base, server) as page:
-            await until(lambda: server._clients)
-            assert [*server._connections._open.values()] == [None]
-            await page.close()
-        await until(lambda: [*server._connections._open.values()] != [None])
-
-    ask(server, action)
 
 
 def test_a_client_that_reads_nothing_does_not_keep_the_server_from_ending(

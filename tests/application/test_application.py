@@ -5,22 +5,9 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, CountCondition, Fragment
+from headrace import CountCondition, Fragment
 from headrace.core import GraphError
-from headrace.schedulers import DefaultScheduler
-from tests.harness import PATIENCE, App, Step, run, sink, source, through
-
-
-def test_messages_flow_from_the_source_to_the_sink_in_order() -> None:
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        double = through(app, name="double", change=lambda value: value * 2)
-        app.add_flow(source(app, range(5)), double)
-        app.add_flow(double, sink(app, taken))
-
-    run(compose)
-    assert taken == [0, 2, 4, 6, 8]
+from tests.harness import PATIENCE, App, Step, run, sink, source
 
 
 def test_an_application_can_be_run_again_and_composes_again() -> None:
@@ -42,17 +29,6 @@ def test_a_fragment_runs_like_an_application() -> None:
 
     Small().run()
     assert ticks == [1, 2]
-
-
-def test_an_application_has_a_scheduler_by_default() -> None:
-    assert isinstance(Application([]).scheduler(), DefaultScheduler)
-
-
-def test_run_async_gives_a_future_that_ends_with_the_run() -> None:
-    taken: list[int] = []
-    future = App(lambda app: app.add_flow(source(app, range(3)), sink(app, taken))).run_async()
-    assert future.result(timeout=PATIENCE).ended_by == "finished"
-    assert taken == [0, 1, 2]
 
 
 def test_run_async_gives_the_exception_of_an_operator() -> None:

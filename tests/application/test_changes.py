@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
 from contextlib import nullcontext
 from threading import Event
 from typing import Any
 
 import pytest
 
-from headrace import Condition, ConditionType, CountCondition, IOSpec, aligned, op, retry
+from headrace import Condition, ConditionType, CountCondition, IOSpec, op, retry
 from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
-    MessageAvailableCondition,
     PeriodicCondition,
 )
 from headrace.core.errors import GraphError
@@ -64,19 +62,6 @@ def test_a_new_operator_receives_what_is_sent_from_then_on(scheduler: MakeSchedu
     assert app.outcome is not None
     assert app.outcome.ended_by == "finished"
     assert app.outcome.operators["late"].computes == 5
-
-
-def test_a_removed_flow_delivers_what_was_sent_before(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    def compose(app: Any) -> None:
-        app.numbers = counting(app, 9, {5: lambda app: app.remove_flow(app.numbers, app.taking)})
-        app.taking = sink(app, taken)
-        app.add_flow(app.numbers, app.taking, size=20)
-
-    app = run(compose, scheduler)
-    assert taken == [1, 2, 3, 4, 5]
-    assert app.dropped() == {"numbers.out": 4}
 
 
 @pytest.mark.parametrize("is_tracked", [False, True])
@@ -138,54 +123,6 @@ def test_a_flow_is_moved_to_another_operator_at_once(scheduler: MakeScheduler) -
     assert right == [5, 6, 7, 8]
 
 
-def test_what_went_nowhere_is_counted_when_there_is_a_flow_again(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    def compose(app: Any) -> None:
-        app.taking = sink(app, taken)
-        changes = {3: lambda app: app.remove_flow(app.numbers, app.taking)}
-        app.numbers = counting(app, 9, {**changes, 6: lambda app: app.add_flow(app.numbers, app.taking)})
-        app.add_flow(app.numbers, app.taking)
-
-    app = run(compose, scheduler)
-    assert taken == [1, 2, 3, 7, 8, 9]
-    assert app.dropped() == {"numbers.out": 3}
-
-
-def test_producers_of_one_queue_lose_nothing(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    def add(app: Any) -> None:
-        app.add_flow(counting(app, 20, {}, name="more"), app.taking)
-
-    def compose(app: Any) -> None:
-        app.numbers = counting(app, 20, {5: add, 15: lambda app: app.remove_flow(app.numbers, app.taking)})
-        app.taking = sink(app, taken)
-        app.add_flow(app.numbers, app.taking)
-
-    app = run(compose, scheduler)
-    assert sorted(taken) == sorted([*range(1, 16), *range(1, 21)])
-    assert app.dropped() == {"numbers.out": 5}
-
-
-def test_an_input_of_any_size_follows_its_flows(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def add(app: Any) -> None:
-        app.add_flow(counting(app, 3, {}, name="more"), app.joined)
-
-    def compose(app: Any) -> None:
-        app.numbers = counting(app, 3, {1: add})
-        inputs = [("in", {"size": IOSpec.ANY_SIZE})]
-        app.joined = Step(
-            app, inputs=inputs, body=lambda s, i, o: taken.append(i.receive("in")), name="joined"
-        )
-        app.add_flow(app.numbers, app.joined)
-
-    run(compose, scheduler)
-    assert taken == [(1, 1), (2, 2), (3, 3)]
-
-
 def test_another_thread_changes_a_run_that_waits(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
     got = threading.Event()
@@ -222,25 +159,6 @@ def test_another_thread_changes_a_run_that_waits(scheduler: MakeScheduler) -> No
 @op
 def letters(number: int) -> Any:
     yield from "ab"[:number]
-
-
-def test_a_function_in_the_middle_of_its_values_goes_on(scheduler: MakeScheduler) -> None:
-    taken: list[str] = []
-    more: list[str] = []
-
-    def take(self: Any, op_input: Any, op_output: Any) -> None:
-        taken.append(op_input.receive("in"))
-        if len(taken) == 1:
-            self.fragment.add_flow(self.fragment.letters, sink(self.fragment, more, name="more"))
-
-    def compose(app: Any) -> None:
-        app.letters = letters(app)
-        app.add_flow(source(app, [2, 2, 2]), app.letters)
-        app.add_flow(app.letters, Step(app, inputs=["in"], body=take, name="last"))
-
-    run(compose, scheduler)
-    assert taken == list("ababab")
-    assert "".join(more) in ("babab", "abab")
 
 
 def test_replicas_are_connected_by_the_name_of_their_operator(scheduler: MakeScheduler) -> None:
@@ -393,112 +311,6 @@ def test_a_change_waits_for_the_operators_of_the_next_one(scheduler: MakeSchedul
     assert second == list(range(10 - len(second), 10))
 
 
-def test_a_chain_is_connected_as_a_whole_or_not_at_all(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    def change(app: Any) -> None:
-        through = Step(app, inputs=["in"], outputs=["out"], name="through")
-        with pytest.raises(GraphError, match="two operators are named 'sink'"):
-            app.add_flow(app.numbers, through, sink(app, taken, name="sink"))
-
-    def compose(app: Any) -> None:
-        app.numbers = counting(app, 6, {3: change})
-        app.add_flow(app.numbers, sink(app, taken, name="sink"))
-
-    run(compose, scheduler)
-    assert taken == [1, 2, 3, 4, 5, 6]
-
-
-def test_messages_are_counted_through_a_change(scheduler: MakeScheduler) -> None:
-    def change(app: Any) -> None:
-        app.add_flow(app.numbers, sink(app, [], name="more"))
-
-    def compose(app: Any) -> None:
-        app.count_messages = True
-        app.numbers = counting(app, 9, {5: change})
-        app.add_flow(app.numbers, sink(app, [], name="sink"))
-
-    app = run(compose, scheduler)
-    assert app.outcome is not None
-    assert app.outcome.operators["sink"].received == {"in": 9}
-    assert app.outcome.operators["numbers"].sent == {"out": 9}
-
-
-@pytest.mark.parametrize("is_tracked", [False, True])
-def test_a_join_keeps_its_messages_when_the_graph_changes(scheduler: MakeScheduler, is_tracked: bool) -> None:
-    """One side of the join is ahead, so that messages wait in the join at each change."""
-    pairs: list[Any] = []
-    held: list[int] = []
-
-    def change(app: Any) -> None:
-        held.append(sum(queue.held for queue in app.graph.find("both")._headrace.node.inputs))
-        app.add_flow(app.slow, sink(app, [], name=f"sink {len(held)}"))
-
-    def joining(app: Any, seen: list[Any], name: str) -> Step:
-        def body(self: Any, op_input: Any, op_output: Any) -> None:
-            seen.append((op_input.receive("left"), op_input.receive("right")))
-
-        step = Step(app, inputs=[("left", {}), ("right", {})], body=body, name=name)
-        step.join(aligned(0, key=lambda message: message))
-        return step
-
-    def compose(app: Any) -> None:
-        app.fast = counting(app, 12, {}, PeriodicCondition(app, "1ms"), name="fast")
-        changes = {3: change, 5: change}
-        app.slow = counting(app, 12, changes, PeriodicCondition(app, "5ms"), name="slow")
-        both = joining(app, pairs, "both")
-        app.add_flow(app.fast, both, {("out", "left")})
-        app.add_flow(app.slow, both, {("out", "right")})
-
-    app = App(compose, scheduler)
-    with Tracker(app) if is_tracked else nullcontext():
-        app.run()
-    assert pairs == [(number, number) for number in range(1, 13)]
-    assert all(held)
-
-
-def test_a_new_operator_may_join_its_inputs(scheduler: MakeScheduler) -> None:
-    pairs: list[Any] = []
-
-    def add(app: Any) -> None:
-        def body(self: Any, op_input: Any, op_output: Any) -> None:
-            pairs.append((op_input.receive("left"), op_input.receive("right")))
-
-        both = Step(app, inputs=[("left", {}), ("right", {})], body=body, name="both")
-        both.join(aligned(0, key=lambda message: message))
-        app.add_flow(app.one, both, {("out", "left")})
-        app.add_flow(app.other, both, {("out", "right")})
-
-    def compose(app: Any) -> None:
-        app.one = counting(app, 9, {4: add}, PeriodicCondition(app, "1ms"), name="one")
-        app.other = counting(app, 9, {}, PeriodicCondition(app, "1ms"), name="other")
-        app.add_flow(app.one, sink(app, []))
-        app.add_operator(app.other)
-
-    run(compose, scheduler)
-    assert pairs[-4:] == [(number, number) for number in range(6, 10)]
-
-
-def test_an_input_of_a_join_that_has_ended_is_not_connected_again(scheduler: MakeScheduler) -> None:
-    refused: list[Exception] = []
-
-    def add(app: Any) -> None:
-        try:
-            app.add_flow(app.slow, app.both, {("out", "left")})
-        except GraphError as error:
-            refused.append(error)
-
-    def compose(app: Any) -> None:
-        app.both = Step(app, inputs=[("left", {}), ("right", {})], body=lambda s, i, o: None, name="both")
-        app.both.join(aligned(0, key=lambda message: message))
-        app.slow = counting(app, 5, {4: add}, PeriodicCondition(app, "5ms"), name="slow")
-        app.add_flow(counting(app, 2, {}, name="fast"), app.both, {("out", "left")})
-        app.add_flow(app.slow, app.both, {("out", "right")})
-
-    run(compose, scheduler)
-    assert "no more messages come at 'left', which has ended" in str(refused[0])
-
-
 @pytest.mark.parametrize("is_tracked", [False, True])
 @pytest.mark.parametrize(("at", "backoff"), [(4, ""), (7, "1ms")])
 def test_retries_go_on_when_the_graph_changes(
@@ -529,34 +341,6 @@ def test_retries_go_on_when_the_graph_changes(
     assert taken == list(range(1, 8))
     assert late == list(range(at, 8))
     assert app.outcome.operators["middle"].retries == 7
-
-
-@pytest.mark.parametrize("backoff", ["0ms", "1ms"])
-def test_a_function_that_yields_is_retried_when_the_graph_changes(
-    scheduler: MakeScheduler, backoff: str
-) -> None:
-    received: list[int] = []
-    taken: list[int] = []
-    late: list[int] = []
-
-    @op
-    def twice(number: int, *, app: Any) -> Iterator[int]:
-        received.append(number)
-        yield number
-        if received == [1, 2]:
-            app.add_flow(app.twice, sink(app, late, name="late"))
-            raise ValueError(number)
-        yield -number
-
-    def compose(app: Any) -> None:
-        app.twice = twice(app, app=app, on_error=retry(times=1, backoff=backoff))
-        app.add_flow(source(app, (1, 2, 3)), app.twice)
-        app.add_flow(app.twice, sink(app, taken))
-
-    run(compose, scheduler)
-    assert received == [1, 2, 2, 3]  # and none that is not there
-    assert taken == [1, -1, 2, 2, -2, 3, -3]
-    assert late == [2, -2, 3, -3]
 
 
 def test_after_a_change_an_input_still_waits_for_flows_that_were_not_declared(
@@ -691,24 +475,6 @@ def test_the_default_scheduler_refuses_a_queue_that_drops_in_a_run_on_one_thread
         App(compose, lambda app, clock=None: DefaultScheduler(app)).run()
 
 
-def test_a_queue_keeps_its_policy_in_a_run(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    def change(app: Any) -> None:
-        app.remove_flow(app.numbers, app.taking)
-        with pytest.raises(GraphError, match=r"input 'in' of operator 'sink' from FAULT to POP"):
-            app.add_flow(app.numbers, app.taking, policy=IOSpec.QueuePolicy.POP)
-        app.add_flow(app.numbers, app.taking)
-
-    def compose(app: Any) -> None:
-        app.taking = sink(app, taken)
-        app.numbers = counting(app, 5, {3: change})
-        app.add_flow(app.numbers, app.taking)
-
-    run(compose, scheduler)
-    assert taken == [1, 2, 3, 4, 5]
-
-
 def test_a_function_of_any_number_of_flows_is_not_called_without_any(scheduler: MakeScheduler) -> None:
     calls: list[Any] = []
 
@@ -802,46 +568,6 @@ def test_a_limit_of_messages_counts_for_a_new_source_too(scheduler: MakeSchedule
     assert taken == [0, 1, 2, 3]
 
 
-def test_a_limit_of_messages_is_none_for_an_operator_that_is_added_and_then_connected() -> None:
-    taken: list[int] = []
-
-    def add(app: Any) -> None:
-        late = sink(app, taken, name="late")
-        app.add_operator(late)
-        app.add_flow(app.twice, late, size=4)
-
-    def compose(app: Any) -> None:
-        app.twice = Step(app, inputs=["in"], outputs=[("out", {"size": 2})], body=twice, name="twice")
-        app.add_flow(counting(app, 9, {1: add}), app.twice)
-
-    def twice(op: Step, i: Any, o: Any) -> None:
-        value = i.receive("in")
-        o.emit(value, "out")
-        o.emit(value, "out")
-
-    App(compose).run(max_messages=4)
-    assert taken == [1, 1, 2, 2, 3, 3, 4, 4]
-
-
-def test_an_operator_whose_conditions_are_wrong_joins_no_run_and_changes_nothing(
-    scheduler: MakeScheduler,
-) -> None:
-    taken: list[int] = []
-
-    def add(app: Any) -> None:
-        wrong = sink(app, [], MessageAvailableCondition(app, receiver="inn"), name="wrong")
-        with pytest.raises(GraphError, match="condition .* of operator 'wrong' names a port 'inn'"):
-            app.add_flow(app.numbers, wrong)
-        assert wrong not in app.graph
-
-    def compose(app: Any) -> None:
-        app.numbers = counting(app, 5, {2: add})
-        app.add_flow(app.numbers, sink(app, taken))
-
-    run(compose, scheduler)
-    assert taken == [1, 2, 3, 4, 5]
-
-
 def test_a_change_waits_for_an_operator_that_computes_beside_the_others() -> None:
     begun, received = Event(), []
 
@@ -870,36 +596,6 @@ def test_a_change_waits_for_an_operator_that_computes_beside_the_others() -> Non
 
     app: Any = App(compose, event_based, workers=3)
     assert app.run().ended_by == "finished"
-
-
-@pytest.mark.parametrize("is_removed", [False, True])
-def test_an_operator_that_retries_is_tracked_through_a_change(is_removed: bool) -> None:
-    received: list[int] = []
-
-    def change(op: Step, i: Any, o: Any) -> None:
-        app = op.fragment
-        if op.ticks == 2:
-            app.remove_flow(app.numbers, app.behind)
-            if not is_removed:
-                app.add_flow(app.numbers, app.behind)
-
-    def compose(app: Any) -> None:
-        app.numbers = source(
-            app, range(5), PeriodicCondition(app, 10), on_error=retry(times=1), name="numbers"
-        )
-        app.behind = sink(app, received)
-        app.add_flow(app.numbers, app.behind)
-        app.add_operator(
-            Step(app, CountCondition(app, 2), PeriodicCondition(app, 15), body=change, name="changes")
-        )
-
-    app: Any = App(compose)
-    with Tracker(app):
-        outcome = app.run()
-    sent = outcome.operators["numbers"].sent
-    assert sent == {"out": 5}
-    assert received == ([0, 1] if is_removed else [0, 1, 2, 3, 4])
-    assert outcome.dropped == ({"numbers.out": 3} if is_removed else {})
 
 
 def test_producers_share_the_room_of_an_operator_that_has_ended_after_a_change() -> None:

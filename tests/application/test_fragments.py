@@ -15,13 +15,11 @@ from headrace import (
     Operator,
     OperatorSpec,
     Resource,
-    Subgraph,
     op,
 )
 from headrace.capture import CaptureRefused
 from headrace.core import GraphError
 from headrace.core.errors import ConfigError
-from headrace.resources import ThreadPool
 from headrace.schedulers import GreedyScheduler
 from tests.harness import MakeScheduler
 
@@ -118,29 +116,6 @@ def test_a_fragment_is_used_by_the_names_of_its_own_operators() -> None:
     assert found == [["source.looks", "source.looks", "sink.keep"], ("source", True)]
 
 
-def test_a_flow_leads_into_a_subgraph_of_a_fragment() -> None:
-    kept: list[int] = []
-
-    class Twice(Subgraph):
-        def compose(self) -> None:
-            first, last = double(self, name="first"), keep(self, into=kept, name="last")
-            first >> last
-            self.add_input("value", first)
-
-    class Inner(Sink):
-        def compose(self) -> None:
-            Twice(self, name="twice")
-
-    class Program(Both):
-        def make(self) -> tuple[Fragment, Sink]:
-            return Source(self, "source"), Inner(self, "sink")
-
-    app = Program({("numbers", "twice.value")})
-    app.run()
-    assert kept == [0, 2, 4]
-    assert app.graph.find("sink.twice.first").fragment is app.sink
-
-
 def test_a_fragment_can_be_stopped_alone() -> None:
     class Stops(Operator):
         def setup(self, spec: OperatorSpec) -> None:
@@ -161,34 +136,6 @@ def test_a_fragment_can_be_stopped_alone() -> None:
     app = Program({("stops", "double")})
     assert str(app.run().ended_by) == "finished"
     assert app.sink.kept == [2]
-
-
-def test_a_fragment_keeps_what_it_declares() -> None:
-    class Own(Sink):
-        def compose(self) -> None:
-            pool = ThreadPool(self, 1, name="pool")
-            super().compose()
-            pool.add(self.graph.find("sink.keep"))
-            self.enable_metadata(False)
-
-    class Program(Both):
-        def make(self) -> tuple[Fragment, Sink]:
-            self.config({"numbers": {"count": 2}})
-            source, sink = Configured(self, "source"), Own(self, "sink")
-            sink.config({"other": {"x": 1}})
-            return source, sink
-
-    class Configured(Fragment):
-        def compose(self) -> None:
-            self.add_operator(numbers(self, self.from_config("numbers"), name="numbers"))
-
-    app = Program()
-    app.run()
-    assert app.sink.kept == [0, 2]
-    assert app.sink.config_keys() == {"other", "other.x"}
-    assert [pool.name for pool in app._headrace.thread_pools] == ["pool"]
-    assert app.source.is_metadata_enabled
-    assert not app.sink.is_metadata_enabled
 
 
 def test_two_fragments_have_segments_and_operators_of_the_same_names() -> None:
@@ -321,18 +268,6 @@ def test_an_error_in_the_compose_of_a_fragment_names_it() -> None:
     with pytest.raises(OSError, match="no camera") as raised:
         _compose(lambda app: app.add_fragment(Broken(app, "edge"))).run()
     assert "raised in compose of fragment 'edge' (Broken)" in raised.value.__notes__
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda app: Fragment("edge"), r"a name is given by keyword: Fragment\(name='edge'\)"),
-        (lambda app: Fragment(app, "a.b"), "has no '.', not 'a.b'"),
-    ],
-)
-def test_a_fragment_says_what_it_takes(make: Any, text: str) -> None:
-    with pytest.raises(TypeError, match=text):
-        make(Both())
 
 
 def test_a_part_is_run_by_its_application() -> None:

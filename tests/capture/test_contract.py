@@ -271,12 +271,6 @@ def test_every_frame_is_right_if_every_frame_is_compared(tmp_path: Path) -> None
     assert app.segment.replayed == CHANGE
 
 
-def test_nothing_is_found_where_nothing_is_compared(tmp_path: Path) -> None:
-    app = run(READS["a dict of the module"], tmp_path / "level.txt", check_every=None)
-    assert app.segment.state == "captured"
-    assert app.sink.seen[-1] == FRAMES - 1 + 1
-
-
 def test_a_second_is_the_longest_time_by_default(tmp_path: Path) -> None:
     with pytest.warns(CaptureRefused):
         app = run(READS["a file"], tmp_path / "level.txt")
@@ -331,19 +325,6 @@ class Careful(Member):
         op_output.emit(frame, "out")
 
 
-class Keeping(Member):
-    """Keeps numbers in objects, which only look like the state that start makes."""
-
-    capturable = True
-
-    def start(self) -> None:
-        self.plain, self.slotted, self.table = SimpleNamespace(level=1), Slotted(), np.ones(4)
-
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        self.plain.level += 1
-        fill(op_input.receive_cuda_stream("in"), op_input.receive("in"), self.slotted.level + self.table.size)
-
-
 def findings(kind: type[Member]) -> list[tuple[str, str]]:
     app = App(lambda app: None)
     operator = kind(app, read=plain, memory=None, name="member")
@@ -364,14 +345,6 @@ def test_the_lint_names_what_is_not_declared_and_its_line() -> None:
         "compute reads `settings`, a variable outside of it",
         "level = int(gain + settings.level)",
     ) in found
-
-
-def test_the_lint_names_numbers_in_objects_and_slots() -> None:
-    found = [what for what, _ in findings(Keeping)]
-    assert found == [
-        "compute assigns `self.plain.level`, an effect on the host",
-        "compute reads `self.slotted.level`, which is not declared (spec.param)",
-    ]
 
 
 def test_the_lint_finds_nothing_in_an_operator_that_declares_what_it_uses() -> None:

@@ -61,17 +61,6 @@ def test_a_step_of_an_operator_steps_its_segment() -> None:
     assert len(app.sink.seen) == 20  # type: ignore[attr-defined]
 
 
-def test_steps_of_any_operator_count_a_segment_as_one() -> None:
-    app = App(lambda app: calling(app, 20, lambda number: app.pause() if number == 10 else None))
-    future = app.run_async()
-    assert app.wait_until_paused(10)
-    app.step(3)  # the source, the segment, the sink
-    assert app.wait_until_paused(10)
-    assert set(app.progress().computes.values()) == {12}
-    app.resume()
-    future.result(timeout=PATIENCE)
-
-
 @pytest.mark.parametrize("name", ["one", "two", "three"])
 def test_a_stop_of_an_operator_stops_its_segment(name: str) -> None:
     app = App(lambda app: calling(app, 20, lambda number: app.stop_execution(name) if number == 9 else None))
@@ -92,14 +81,3 @@ def test_a_stop_of_the_run_ends_a_segment_in_every_state() -> None:
         assert outcome.ended_by is EndedBy.STOPPED
         assert outcome.segments[0].state == state
         assert len(app.sink.seen) == at + 1  # type: ignore[attr-defined]
-
-
-def test_operators_of_a_segment_have_its_status() -> None:
-    found: list[set[Any]] = []
-
-    def look(number: int) -> None:
-        found.append({stage._headrace.node.status() for stage in app.stages})  # type: ignore[attr-defined]
-
-    app = App(lambda app: calling(app, 6, look))
-    app.run()
-    assert all(len(each) == 1 for each in found)

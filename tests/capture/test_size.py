@@ -16,7 +16,6 @@ from tests.harness import App
 from tests.harness.segments import chain
 
 PACKAGE = Path(headrace.__file__).parent
-DOCS = Path(__file__).parents[2] / "docs"
 # From the messages of a frame to the launch of its graph; CONTRIBUTING describes it.
 WALK = (
     "capture/segment.py",
@@ -29,10 +28,6 @@ WALK = (
 def test_capture_has_at_most_3300_lines() -> None:
     files = (PACKAGE / "capture").rglob("*.py")  # with the lint and direct computes
     assert sum(len(file.read_text().splitlines()) for file in files) <= 3_300
-
-
-def test_the_page_for_users_has_at_most_1500_words() -> None:
-    assert len((DOCS / "captured-segments.md").read_text().split()) <= 1_500
 
 
 @pytest.mark.skipif(is_compiled(), reason="calls between compiled files are not seen")

@@ -88,15 +88,6 @@ def test_what_fails_says_how_and_the_others_go_on() -> None:
     assert found[0].skipped.startswith("failed: [Errno 2]")
 
 
-def test_a_peer_that_is_better_is_named() -> None:
-    ours, hand = Measured("headrace", [2.0, 4.0, 3.0]), Measured("by hand", [1.5, 1.5, 1.5])
-    assert report.verdict(shown(ours, hand)) == "headrace loses here to by hand (2.0 times)."
-    assert report.verdict(shown(ours, hand, more_is_better=True)) == ""
-    assert report.verdict(shown(ours, Measured("by hand", [2.95]))) == "", "as good as the same"
-    faster = Measured("headrace, compiled", [1.0])
-    assert report.verdict(shown(ours, faster, hand)) == "", "the best of ours counts"
-
-
 def test_the_page_is_made_of_the_json_and_says_where_headrace_loses(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     about = dict.fromkeys(("date", "machine", "device", "commit", "versions"), "x")
@@ -111,11 +102,3 @@ def test_the_page_is_made_of_the_json_and_says_where_headrace_loses(tmp_path: Pa
     assert "Some work" in (tmp_path / "docs" / "bench" / "work.svg").read_text()
     again = json.loads((tmp_path / "results" / "bench.json").read_text())
     assert report.page(again, ["work.svg"]) == page
-
-
-def test_each_way_names_a_function_that_is_there() -> None:
-    for scenario in SCENARIOS:
-        for way in scenario.ways:
-            module, _, name = way.function.partition(":")
-            text = (bundled("benchmarks") / "sides" / f"{module}.py").read_text()
-            assert f"\ndef {name}(" in text, way

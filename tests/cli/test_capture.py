@@ -47,11 +47,6 @@ def test_what_became_of_the_segments_is_printed_if_capture_is_asked_for(
     assert line.startswith("segment 'middle' (one, two, three): captured; 11 of 12 frames replayed")
 
 
-def test_otherwise_a_run_that_ends_well_prints_nothing(app: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", app]) == 0
-    assert said(capsys) == []
-
-
 def test_capture_auto_finds_chains_by_itself(
     folder: Path, app: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,13 +75,6 @@ def test_a_refusal_is_an_error_if_capture_is_strict(
     assert "CaptureError: segment 'middle' is not captured" in said(capsys)[0]
 
 
-def test_an_unknown_mode_is_wrong_usage(app: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(["run", app, "--capture", "always"])
-    assert exit_.value.code == 2
-    assert "auto" in said(capsys)[-1]
-
-
 def test_the_last_lines_on_a_terminal_have_the_segments_once(
     app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,27 +93,3 @@ def test_the_last_lines_on_a_terminal_have_the_segments_once(
 def test_the_log_has_the_segments_once(app: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", app, "--capture", "strict", "--log-level", "info"]) == 0
     assert sum("segment 'middle'" in line for line in said(capsys)) == 1
-
-
-def test_a_program_with_segments_is_recorded_and_replayed(
-    app: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEADRACE_CAPTURE", "strict")
-    assert main(["record", app, "-o", "frames.mcap"]) == 0
-    assert said(capsys) == []
-    assert main(["replay", "frames.mcap", "--list"]) == 0
-    listed = [line.split()[:3] for line in capsys.readouterr().out.splitlines()[3:]]
-    assert listed == [["source.out", "output", "12"], ["three.out", "output", "12"]]
-    assert main(["replay", app, "frames.mcap", "--fast", "--ports", "source.out"]) == 0
-    assert said(capsys) == []
-
-
-def test_a_trace_of_a_program_with_segments_is_summarized(
-    app: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", app, "--trace", "out.json"]) == 0
-    assert said(capsys) == []
-    assert main(["trace", "summary", "out.json"]) == 0
-    out = capsys.readouterr().out
-    assert "source → one → two → three → sink" in out
-    assert "12 messages" in out

@@ -35,13 +35,6 @@ def test_partition_draws_what_the_device_would_give(capsys: pytest.CaptureFixtur
         assert words in drawn
 
 
-def test_partition_takes_names(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["partition", "control=16,vision=30"]) == 0
-    drawn = capsys.readouterr().out
-    assert "control" in drawn
-    assert "(30 requested)" in drawn
-
-
 @pytest.mark.parametrize(
     ("counts", "text"),
     [
@@ -59,16 +52,6 @@ def test_partition_says_what_is_wrong(capsys: pytest.CaptureFixture[str], counts
     captured = capsys.readouterr()
     assert captured.out == ""
     assert text in captured.err
-
-
-def test_partition_exact_refuses_to_round(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["partition", "30", "--exact"]) == 1
-    assert "exactly" in capsys.readouterr().err
-
-
-def test_partition_of_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["partition", "16", "--device", "3"]) == 1
-    assert "device_id must be within [0, 1)" in capsys.readouterr().err
 
 
 def test_info_tells_the_device_its_partitions_the_libraries_and_what_is_missing(
@@ -117,30 +100,6 @@ def test_info_lists_the_libraries_of_every_extra(
         )
 
 
-@pytest.mark.parametrize(
-    ("choice", "text"), [("none", "none (HEADRACE_DEVICE=none)"), ("gpu", "must be one of auto")]
-)
-def test_info_works_without_a_device(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, choice: Any, text: str
-) -> None:
-    monkeypatch.setenv("HEADRACE_DEVICE", choice)
-    assert main(["info"]) == 0
-    assert text in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("choice", ["sim", "none"])
-def test_info_does_not_look_at_cuda_where_it_is_not_wanted(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, choice: Any
-) -> None:
-    def look(backend: object) -> Never:
-        raise AssertionError("looked at CUDA")
-
-    monkeypatch.setenv("HEADRACE_DEVICE", choice)
-    monkeypatch.setattr("headrace.gpu.cuda.backend.CudaBackend.why_not", look)
-    assert main(["info"]) == 0
-    assert "a real device" not in capsys.readouterr().out
-
-
 def test_info_tells_why_auto_simulates(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,34 +109,6 @@ def test_info_tells_why_auto_simulates(
     told = capsys.readouterr().out
     assert "simulated (there is no GPU)" in told
     assert "a real device: there is no GPU" in told
-
-
-@pytest.mark.parametrize(("file", "words"), [("engine.py", "pure Python"), ("engine.so", "compiled")])
-def test_info_tells_whether_the_hot_path_is_compiled(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, file: Any, words: Any
-) -> None:
-    monkeypatch.setattr(
-        "headrace._runtime.scheduling.engine.__file__", f"/lib/headrace/_runtime/scheduling/{file}"
-    )
-    assert main(["info"]) == 0
-    assert f"Hot path   {words}\n" in capsys.readouterr().out
-
-
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--version"])
-    assert capsys.readouterr().out.startswith("headrace 0.")
-
-
-def test_info_tells_which_time_figures_are_in(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEADRACE_DEVICE", "sim")
-    for kind, words in (("virtual", "the wall clock shows less"), ("paced", "shows no less")):
-        with sim.Machine("h200", time=kind):
-            assert main(["info"]) == 0
-        assert f"Time     {kind}: figures are the simulation's; " in (told := capsys.readouterr().out)
-        assert words in told
 
 
 @pytest.mark.parametrize(
@@ -266,17 +197,6 @@ def test_output_that_cannot_be_written_is_an_error_of_one_line() -> None:
     assert (result.returncode, result.stderr) == (1, told)
 
 
-def test_a_program_may_close_its_output(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text("import sys\nsys.stdout.close()\nsys.exit(4)\n")
-    result = subprocess.run(
-        [sys.executable, "-m", "headrace.cli", "run", str(tmp_path / "app.py")],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert (result.returncode, result.stdout, result.stderr) == (4, "", "")
-
-
 def test_help_fits_on_a_screen_and_has_examples_and_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
@@ -285,16 +205,6 @@ def test_help_fits_on_a_screen_and_has_examples_and_statuses(capsys: pytest.Capt
     assert max(map(len, told.splitlines())) <= 100
     for words in (*COMMANDS, "examples:", "exit status:"):
         assert words in told
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command_has_examples(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main([command, "--help"])
-    told = capsys.readouterr().out
-    assert told.startswith(f"usage: headrace {command}")
-    assert "\nexamples:\n  " in told
-    assert f"headrace {command}" in told.partition("examples:")[2]
 
 
 def test_help_imports_nothing_heavy() -> None:

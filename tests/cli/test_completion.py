@@ -79,12 +79,6 @@ def test_the_other_shells_accept_their_scripts(
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_unknown_shell_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["completion", "ksh"])
-    assert "invalid choice: 'ksh'" in capsys.readouterr().err
-
-
 def test_without_shtab_the_command_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -31,25 +30,12 @@ def test_a_program_is_drawn_and_not_run(folder: Path, capsys: pytest.CaptureFixt
     ]
 
 
-@pytest.mark.parametrize("ending", ["Shows().run_async().result()", "", "Shows().run()"])
-def test_it_does_not_matter_how_the_program_would_run(
-    folder: Path, capsys: pytest.CaptureFixture[str], ending: str
-) -> None:
-    assert main(["graph", write(folder, ending), "--format", "dot"]) == 0
-    assert '"numbers" -> "show"' in capsys.readouterr().out
-
-
 def test_no_except_clause_of_the_program_keeps_it_running(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = write(folder, "try:\n    Shows().run()\nexcept Exception:\n    print('kept')\n")
     assert main(["graph", f"{app}", "--format", "mermaid"]) == 0
     assert "kept" not in capsys.readouterr().out
-
-
-def test_a_named_class_is_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["graph", write(folder, LATER) + ":Shows", "--format", "mermaid"]) == 0
-    assert "flowchart LR" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -59,17 +45,6 @@ def test_a_named_class_is_drawn(folder: Path, capsys: pytest.CaptureFixture[str]
 def test_the_name_of_the_file_chooses_the_format(folder: Path, name: str, beginning: str) -> None:
     assert main(["graph", write(folder, ""), "-o", name]) == 0
     assert (folder / name).read_text().startswith(beginning)
-
-
-def test_the_format_wins_over_the_name(folder: Path) -> None:
-    assert main(["graph", write(folder, ""), "--format", "svg", "--output", "a.txt"]) == 0
-    ElementTree.parse(folder / "a.txt")
-
-
-def test_arguments_and_settings_reach_the_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    app = write(folder, "print(sys.argv[1:], os.environ['HEADRACE_SET_numbers__count'])\nShows().run()")
-    assert main(["graph", app, "--set", "numbers.count=3", "--", "--fast"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "['--fast'] 3"
 
 
 @pytest.mark.parametrize(

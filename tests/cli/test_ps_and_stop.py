@@ -79,13 +79,6 @@ def rows(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
     return [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
 
 
-def test_without_a_run_there_is_nothing_to_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ps"]) == 0
-    assert capsys.readouterr().out == "nothing runs\n"
-    assert main(["stop", "Plant"]) == 1
-    assert capsys.readouterr().err == "headrace stop: Plant: no run of that name; nothing runs\n"
-
-
 def test_a_run_is_listed_while_it_lasts(folder: Path) -> None:
     seen: list[Any] = []
 
@@ -133,23 +126,6 @@ with listed("Gone", "1"):
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_forked_child_that_goes_on_ends_nothing(folder: Path) -> None:
-    with listed("Parent", "1"):
-        child = os.fork()
-        if child == 0:
-            with listed("Child", "2"):
-                os._exit(0 if [each.name for each in listed_runs()] == ["Parent", "Child"] else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert [each.name for each in listed_runs()] == ["Parent"]
-
-
-@pytest.mark.parametrize("content", ["", "{}", "nonsense", "[1]"])
-def test_a_file_that_is_none_of_a_run_is_left_out(folder: Path, content: str) -> None:
-    with listed("Mine", "1"):
-        (folder / "1-abc").write_text(content)
-        assert [each.name for each in listed_runs()] == ["Mine"]
-
-
 def test_a_folder_that_others_may_enter_is_not_used(folder: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o755)
@@ -186,13 +162,6 @@ def test_a_run_is_stopped_by_its_name_or_its_process(tmp_path: Path) -> None:
         assert first.wait() == 143
         assert main(["stop", "Plant"]) == 0
         assert second.wait() == 143
-
-
-def test_a_run_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with running(tmp_path) as process:
-        assert main(["stop", "Plant", "--kill"]) == 0
-        assert process.wait() == -signal.SIGKILL
-    assert rows(capsys) == []
 
 
 def test_a_process_that_does_not_end_in_time_is_named(

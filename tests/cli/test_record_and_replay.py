@@ -61,19 +61,6 @@ def test_a_program_is_recorded_and_replayed(
         assert capsys.readouterr().out.splitlines() == ["0", "1", "2"]
 
 
-def test_the_program_is_recorded_and_replayed_with_the_device_and_the_settings_of_the_command(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shows = (
-        "import os\nprint(os.environ.get('HEADRACE_DEVICE'), os.environ.get('HEADRACE_SET_camera__count'))\n"
-    )
-    (folder / "app.py").write_text(shows + PROGRAM)
-    options = ["--device", "none", "--set", "camera.count=2"]
-    for command in (["record", "app.py", "-o", "a.mcap"], ["replay", "app.py", "a.mcap"]):
-        assert main([*command, *options]) == 0
-        assert capsys.readouterr().out.splitlines()[0] == "none 2"
-
-
 def test_every_connected_output_is_recorded_unless_ports_are_named(
     app: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,22 +71,6 @@ def test_every_connected_output_is_recorded_unless_ports_are_named(
     assert capsys.readouterr().out.splitlines() == ["0", "1", "2"]
     assert main(["replay", app, "recording.mcap", "--ports", "blur"]) == 1
     assert "has nothing named blur to play: it has the outputs 'camera.out'" in capsys.readouterr().err
-
-
-def test_an_operator_whose_output_nobody_listens_to_is_not_replaced(
-    app: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["record", app, "--ports", "*", "-o", "a.mcap"]) == 0
-    capsys.readouterr()
-    assert main(["replay", app, "a.mcap"]) == 0
-    assert capsys.readouterr().out.splitlines() == ["0", "1", "2"]
-
-
-def test_an_unknown_port_is_an_error_in_one_line(app: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["record", app, "--ports", "cam.out"]) == 1
-    assert (
-        "no port is named 'cam.out'; 'Shows' has camera.out, show.out, show.value" in capsys.readouterr().err
-    )
 
 
 def test_a_recording_is_listed(app: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ import pytest
 from headrace.cli import main
 from headrace.cli.run import prepare
 from tests.cli.programs import write
-from tests.harness import PATIENCE
 from tests.harness.processes import run_python
 
 GUARD = 'if __name__ == "__main__":\n    '
@@ -36,19 +33,6 @@ def test_a_file_runs_as_the_main_program(folder: Path, capsys: pytest.CaptureFix
     out, err = said(capsys)
     assert out == ["0", "1", f"__main__ app.py ['app.py', '--fast', '--count', '9'] {folder}"]
     assert err == ""
-
-
-def test_what_the_program_saw_is_restored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = list(sys.argv), list(sys.path), sys.modules["__main__"], dict(os.environ)
-    app = write(folder, "Shows().run()\nos.environ['MADE_BY'] = 'app'")
-    assert main(["run", app, "--count", "1", "--device", "none"]) == 0
-    assert (list(sys.argv), list(sys.path), sys.modules["__main__"], dict(os.environ)) == before
-
-
-def test_a_program_is_compiled_by_its_own_rules(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "app.py").write_text("def f(x: int): ...\n\n\nprint(f.__annotations__)\n")
-    assert main(["run", "app.py"]) == 0
-    assert said(capsys)[0] == ["{'x': <class 'int'>}"]
 
 
 def test_a_program_finds_its_own_module_while_it_runs(
@@ -104,12 +88,6 @@ def test_the_only_application_runs_if_the_program_runs_nothing(
 ) -> None:
     assert main(["run", write(folder, ""), "--count", "2"]) == 0
     assert said(capsys)[0] == ["0", "1"]
-
-
-def test_an_application_that_ran_does_not_run_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    app = write(folder, "Shows().run_async().result()\n")
-    assert main(["run", app, "--count", "1"]) == 0
-    assert said(capsys)[0] == ["0"]
 
 
 def test_a_program_that_decides_by_itself_is_not_overruled(
@@ -248,21 +226,6 @@ def test_wrong_usage_ends_with_2_and_says_what_would_be_right(
     assert out == []
 
 
-def test_a_mistake_in_the_environment_is_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEADRACE_LOG_LEVEL", "loud")
-    assert main(["run", write(folder, "")]) == 2
-    assert said(capsys)[1].startswith("headrace run: HEADRACE_LOG_LEVEL=loud: must be one of trace")
-
-
-def test_a_configuration_that_nobody_reads_is_reported(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", write(folder, ""), "--count", "1", "--config", "app.yaml"]) == 0
-    assert "--config had no effect" in said(capsys)[1]
-
-
 def test_a_setting_of_no_operator_is_an_error_that_lists_them(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -280,15 +243,6 @@ def test_settings_that_are_read_take_effect(folder: Path, capsys: pytest.Capture
     )
     assert main(["run", app, "--set", "numbers.count=3"]) == 0
     assert said(capsys) == (["0", "1", "2"], "")
-
-
-def test_a_tracked_program_ends_with_its_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    app = write(folder, "")
-    assert main(["run", "--track", app, "--count", "3"]) == 0
-    assert "numbers → show" in said(capsys)[1]
-    assert main(["run", "--track", "times.json", app, "--count", "3"]) == 0
-    assert said(capsys)[1] == ""
-    assert '"numbers"' in (folder / "times.json").read_text()
 
 
 def test_the_log_of_operators_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -352,34 +306,6 @@ def test_with_debug_there_is_a_traceback_that_begins_in_the_program(
     assert "raised in compute of operator 'inverse' (FunctionOperator)" in trace
 
 
-def test_an_error_that_is_skipped_is_one_line_of_the_log(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    app = write(folder, FAILS.replace("@op\ndef inverse", "@op(on_error='skip')\ndef inverse"))
-    assert main(["run", app]) == 0
-    out, err = said(capsys)
-    assert out == ["6.0"]
-    assert len(err.splitlines()) == 1
-    assert err.endswith(
-        "WARNING headrace.errors: skipped an error in compute of operator 'inverse': "
-        "ZeroDivisionError: division by zero\n"
-    )
-
-
-def test_a_syntax_error_names_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "broken.py").write_text("x = 1\ny = = 2\n")
-    assert main(["run", "broken.py"]) == 1
-    assert "SyntaxError: invalid syntax (broken.py, line 2); broken.py:2" in said(capsys)[1]
-
-
-def test_the_place_of_an_error_is_in_the_program_and_not_in_a_library(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "app.py").write_text("import json\n\njson.loads('[')\n")
-    assert main(["run", "app.py"]) == 1
-    assert said(capsys)[1].splitlines()[0].endswith("; app.py:3")
-
-
 def test_the_place_of_an_error_is_in_the_program_and_not_in_headrace(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -393,14 +319,6 @@ def test_the_place_of_an_error_is_in_the_program_and_not_in_headrace(
     first, _ = said(capsys)[1].splitlines()
     assert "operator 'numbers' has no output 'no'" in first
     assert first.endswith("; helper.py:2")
-
-
-def test_an_application_that_takes_arguments_cannot_be_made(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    app = write(folder, "class Two(Shows):\n    def __init__(self, a, b):\n        super().__init__()\n")
-    assert main(["run", f"{app}:Two"]) == 1
-    assert "TypeError" in said(capsys)[1]
 
 
 @pytest.mark.parametrize(
@@ -442,15 +360,6 @@ def test_a_run_that_starved_ends_with_3_and_says_why(
 ) -> None:
     assert main(["run", write(folder, STARVES.replace("run()", how))]) == 3
     assert "'pair' waits for a message at 'a' from 'pair'" in said(capsys)[1]
-
-
-def test_only_the_last_run_counts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    app = write(
-        folder,
-        STARVES + "class Once(Application):\n    def compose(self):\n"
-        "        self.add_flow(numbers(self, count=1), show(self))\n\n\nOnce().run()\n",
-    )
-    assert main(["run", app]) == 0
 
 
 @pytest.mark.parametrize(
@@ -496,42 +405,3 @@ def test_a_driver_leaves_what_it_has_imported_out_of_the_search_for_garbage(
     words = ["-m", "headrace.cli", "run", app, *([option] if option else [])]
     done = run_python(*words, cwd=tmp_path, HEADRACE_DEVICE="none")
     assert done.stdout.splitlines() == [str(bool(option)), "closed"]
-
-
-def test_a_command_in_another_program_does_not_change_its_search_for_garbage(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = gc.get_freeze_count()
-    (folder / "app.py").write_text("import gc\nprint(gc.get_freeze_count())\n")
-    main(["run", "app.py", "--processes"])
-    assert said(capsys)[0] == [str(before)]
-
-
-def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
-    write(tmp_path, "")
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "headrace.cli", "run", "app.py"],
-            cwd=tmp_path,
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=PATIENCE,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                "HEADRACE_DEVICE": "none",
-            },
-        )
-    finally:
-        os.close(writer)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_broken_pipe_of_the_program_itself_is_an_error(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", write(folder, "raise BrokenPipeError('the camera is gone')")]) == 1
-    assert "BrokenPipeError: the camera is gone; app.py:" in said(capsys)[1]

@@ -76,23 +76,6 @@ def test_info_shows_who_is_on_which_stream_and_where_it_comes_from(
     ]
 
 
-def test_info_shows_branches(app: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", f"{app}:Branches"]) == 0
-    assert [line.split(None, 3)[2:] for line in capsys.readouterr().out.splitlines()[2:]] == [
-        ["branch", "any SM, device 0  numbers, a"],
-        ["branch", "any SM, device 0  b"],
-        ["branch", "any SM, device 0  show"],
-    ]
-
-
-def test_info_needs_no_device_for_a_program(
-    app: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HEADRACE_DEVICE", "none")
-    assert main(["info", f"{app}:Branches"]) == 0
-    assert "numbers, a" in capsys.readouterr().out
-
-
 def test_info_takes_arguments_for_a_program_only(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["info", "--", "more"])

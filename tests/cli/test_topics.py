@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import threading
@@ -15,8 +14,7 @@ import numpy as np
 import pytest
 
 from headrace.cli import main
-from headrace.topics import Message, Publication, Subscription, TopicFolder
-from headrace.topics.figures import TopicFigures, described, size_of
+from headrace.topics import Publication, TopicFolder
 from tests.harness import PATIENCE, wait_until
 
 
@@ -74,48 +72,6 @@ def test_a_topic_is_shown_with_its_rate_its_size_its_delay_and_a_message(
     assert "  metadata: {'camera': 'left'}\n" in out
 
 
-def test_a_topic_is_shown_for_its_time_though_messages_come_faster_than_they_are_read(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    numbers = itertools.count(1)
-
-    def take(subscription: Subscription) -> Message:
-        number = next(numbers)
-        assert number < 1_000_000
-        return Message("data", None, None, number, number)
-
-    monkeypatch.setattr(Subscription, "take", take)
-    assert main(["topics", "show", "a", "--duration", "1ms"]) == 0
-    assert "'data'" in capsys.readouterr().out
-
-
-def test_figures_count_what_the_publisher_sent() -> None:
-    figures = TopicFigures()
-    assert figures.lines() == ["no message has come"]
-    for number, seconds in ((3, 0.0), (5, 1.0), (9, 2.0)):
-        published = int(seconds * 1e9)
-        figures.add(Message(b"abc", None, None, number, published), published + 2_000_000)
-    assert figures.rate == 3.0  # messages that did not arrive are among them
-    assert figures.lines() == [
-        "rate     3 messages a second",
-        "size     3 B",
-        "delay    2 ms median, 2 ms at most",
-        "message 9:",
-        "  b'abc'",
-    ]
-
-
-def test_the_size_and_the_words_of_a_message() -> None:
-    data = {"mask": np.zeros((10, 20), np.uint8), "text": "ä", "more": {"raw": b"12"}, "number": 5}
-    assert size_of(data) == 200 + 2 + 2
-    assert described(data) == [
-        "mask: uint8 (10, 20), a picture of 20 x 10, grey",
-        "text: 'ä'",
-        "more: raw: b'12'",
-        "number: 5",
-    ]
-
-
 @pytest.mark.parametrize("words", [["show"], ["list", "a"], ["show", "a", "--count", "0"], ["show", "a b"]])
 def test_wrong_usage_is_an_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
@@ -124,13 +80,6 @@ def test_wrong_usage_is_an_error(words: list[str], capsys: pytest.CaptureFixture
         status = int(exit_.code or 0)
     assert status in (1, 2)
     assert "headrace topics: " in capsys.readouterr().err
-
-
-def test_a_folder_that_is_not_private_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "topics").mkdir()
-    (tmp_path / "topics").chmod(0o755)
-    assert main(["topics"]) == 1
-    assert "has the mode 0755" in capsys.readouterr().err
 
 
 def test_a_viewer_attaches_to_a_running_program_by_a_topic(

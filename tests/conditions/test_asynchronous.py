@@ -3,39 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from headrace import CountCondition
 from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
 )
-from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
-
-
-def test_an_operator_waits_for_an_event_from_another_thread(scheduler: MakeScheduler) -> None:
-    states: list[str] = []
-    threads: list[threading.Thread] = []
-
-    def compose(app: App) -> None:
-        event = AsynchronousCondition(app)
-
-        def body(op: Step, i: Any, o: Any) -> None:
-            states.append(event.event_state.name)
-            if op.ticks == 3:
-                event.event_state = AsynchronousEventState.EVENT_NEVER
-                return
-            event.event_state = AsynchronousEventState.EVENT_WAITING
-            done = AsynchronousEventState.EVENT_DONE
-            threads.append(threading.Thread(target=lambda: setattr(event, "event_state", done)))
-            threads[-1].start()
-
-        app.add_operator(Step(app, event, body=body))
-
-    run(compose, scheduler)
-    for thread in threads:
-        thread.join()
-    assert states == ["READY", "EVENT_DONE", "EVENT_DONE"]
+from tests.harness import PATIENCE, App, MakeScheduler, Step, sink, source
 
 
 def test_an_event_outstanding_is_not_a_deadlock_even_where_a_message_is_missing_too(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace import CountCondition, PeriodicCondition
 from headrace.conditions import (
     BooleanCondition,
 )
@@ -26,16 +25,3 @@ def test_an_operator_that_is_switched_off_never_runs_again(scheduler: MakeSchedu
 
     run(compose, scheduler)
     assert log == ["a", "a", "a"]
-
-
-def test_an_operator_can_be_switched_off_while_it_waits() -> None:
-    def compose(app: App) -> None:
-        switch = BooleanCondition(app)
-        waiting = Step(app, switch, PeriodicCondition(app, 1_000), name="waiting")
-        app.add_operator(waiting)
-        app.add_operator(
-            Step(app, CountCondition(app, 1), body=lambda op, i, o: switch.disable_tick(), name="other")
-        )
-
-    app = run(compose)
-    assert app.graph.find("waiting").ticks <= 1  # type: ignore[attr-defined]

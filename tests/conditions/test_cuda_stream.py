@@ -17,7 +17,6 @@ from tests.harness import (
     Producer,
     Step,
     run,
-    source,
 )
 from tests.harness.internals import input_queues
 
@@ -46,10 +45,6 @@ def done_when_run(*conditions: Any, scheduler: MakeScheduler, **step: Any) -> li
     return found
 
 
-def test_without_the_condition_the_operator_runs_before_the_work_is_done(scheduler: MakeScheduler) -> None:
-    assert not all(done_when_run(inputs=("in",), scheduler=scheduler))
-
-
 def test_the_condition_holds_an_operator_back_until_the_work_is_done(scheduler: MakeScheduler) -> None:
     found = done_when_run(
         lambda app: CudaStreamCondition(app, receiver="in"), inputs=("in",), scheduler=scheduler
@@ -71,53 +66,6 @@ def test_the_condition_looks_at_every_message_that_would_be_taken(
     )
     assert len(found) == (4 if names == ["in"] else 12)
     assert all(found)
-
-
-def test_the_condition_may_look_at_the_oldest_message_alone(scheduler: MakeScheduler) -> None:
-    found = done_when_run(
-        lambda app: CudaStreamCondition(app, "in", check_all_messages=False),
-        inputs=(("in", {"size": 3}),),
-        scheduler=scheduler,
-    )
-    # A message is received as soon as its own work is done, and does not wait for the two after it.
-    assert len(found) > 4
-
-
-def test_messages_without_a_stream_do_not_hold_it_back() -> None:
-    taken: list[Any] = []
-
-    def compose(app: Any) -> None:
-        ones = source(app, [1] * 3, name="s")
-        condition = CudaStreamCondition(app, receiver="in", name="stream_sync")
-        taker = Step(
-            app, condition, inputs=("in",), body=lambda self, i, o, c: taken.append(i.receive("in")), name="t"
-        )
-        app.add_flow(ones, taker)
-
-    run(compose)
-    assert taken == [1, 1, 1]
-
-
-def test_an_operator_that_skips_errors_receives_a_batch_as_any_other() -> None:
-    taken: list[Any] = []
-
-    def compose(app: Any) -> None:
-        def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit(1, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            taken.append(op_input.receive("in"))
-            raise ValueError("no good")
-
-        source = Step(app, CountCondition(app, 8), outputs=("out",), body=emit, name="source")
-        condition = CudaStreamCondition(app, receiver="in")
-        taker = Step(app, condition, inputs=(("in", {"size": 4}),), body=take, name="taker", on_error="skip")
-        app.add_flow(source, taker)
-
-    app = run(compose)
-    assert taken == [(1, 1, 1, 1), (1, 1, 1, 1)]
-    assert app.outcome is not None
-    assert app.outcome.discarded == {}
 
 
 def test_a_condition_on_a_port_that_is_not_there_says_so() -> None:

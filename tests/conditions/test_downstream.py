@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
+from headrace import ConditionType, CountCondition, PeriodicCondition
 from headrace.conditions import (
     DownstreamMessageAffordableCondition,
 )
@@ -51,21 +51,3 @@ def test_an_input_and_an_output_of_the_same_name_keep_their_own_conditions(sched
 
     run(compose, scheduler)
     assert taken == [(0, 1), (2, 3), (4, 5)]
-
-
-def test_without_a_condition_on_its_output_a_producer_does_not_wait() -> None:
-    def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.output("out").condition(ConditionType.NONE)
-
-        careless = Step(
-            app, CountCondition(app, 5), setup=setup, body=lambda op, i, o: o.emit(op.ticks), name="a"
-        )
-        dead = Step(
-            app, CountCondition(app, 0), inputs=[("in", {"policy": IOSpec.QueuePolicy.POP})], name="b"
-        )
-        app.add_flow(careless, dead)
-
-    app = run(compose)
-    assert app.dropped() == {"b.in": 4}
-    assert app.undelivered() == {"b.in": 1}

@@ -8,12 +8,10 @@ import pytest
 
 from headrace import CountCondition, PeriodicCondition
 from headrace.conditions import (
-    BooleanCondition,
-    DownstreamMessageAffordableCondition,
     MessageAvailableCondition,
     OrConditionCombiner,
 )
-from tests.harness import App, MakeScheduler, Step, run, sink, source
+from tests.harness import App, MakeScheduler, Step, run, source
 
 
 def test_or_combined_ports_run_on_either(scheduler: MakeScheduler) -> None:
@@ -60,19 +58,6 @@ def test_a_combiner_runs_an_operator_by_message_or_by_time(given_twice: bool) ->
     assert [time for time, _ in taken] == sorted(time for time, _ in taken)
     assert [value for _, value in taken if value] == ["x", "y"]
     assert len(taken) == 5
-
-
-def test_room_downstream_can_be_one_of_several_terms(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        room = DownstreamMessageAffordableCondition(app, transmitter="out")
-        switch = BooleanCondition(app, False)
-        either = OrConditionCombiner(app, terms=[room, switch])
-        app.add_flow(source(app, range(5), either), sink(app, taken, PeriodicCondition(app, 100)))
-
-    run(compose, scheduler)
-    assert taken == list(range(5))
 
 
 def test_a_combiner_needs_conditions() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -43,56 +42,6 @@ def test_a_batch_runs_when_it_is_full_or_when_its_first_message_is_old_enough(
     assert taken == [(50, (1, 2)), (110, (3, 4))]
 
 
-def test_a_run_does_not_wait_for_the_time_of_a_batch_that_was_complete_before(
-    scheduler: MakeScheduler,
-) -> None:
-    def compose(app: App) -> None:
-        send = source(app, range(2), PeriodicCondition(app, 30))
-        expiring = ExpiringMessageAvailableCondition(app, 2, 1000, receiver="in")
-        batch = Step(
-            app, expiring, inputs=[("in", {"size": 2})], body=lambda op, i, o: i.receive(), name="in"
-        )
-        app.add_flow(send, batch)
-
-    app = run(compose, scheduler)
-    assert app.graph.find("in").ticks == 1  # type: ignore[attr-defined]
-    assert app.now == 30
-
-
-def test_a_full_batch_does_not_wait_for_its_time() -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            kind = ConditionType.EXPIRING_MESSAGE_AVAILABLE
-            spec.input("in", size=2).condition(kind, max_batch_size=2, max_delay_ns=timedelta(seconds=1))
-
-        app.add_flow(
-            source(app, range(4)),
-            Step(
-                app, setup=setup, body=lambda op, i, o: taken.append((op.fragment.now, i.receive())), name="b"
-            ),
-        )
-
-    run(compose)
-    assert taken == [(0, (0, 1)), (0, (2, 3))]
-
-
-def test_a_batch_that_expires_keeps_the_least_that_its_input_asks_for(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            port = spec.input("in", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=2)
-            port.condition(ConditionType.EXPIRING_MESSAGE_AVAILABLE, max_batch_size=4, max_delay_ns=50)
-
-        b = Step(app, setup=setup, body=lambda op, i, o: taken.append(i.receive()), name="b")
-        app.add_flow(source(app, range(3), PeriodicCondition(app, 100)), b)
-
-    run(compose, scheduler)
-    assert taken == [(0, 1)]
-
-
 def expiring_join(app: App, taken: list[Any], *sources: Step, delay: int = 50, **flow: Any) -> None:
     def setup(spec: Any) -> None:
         spec.input("all", size=IOSpec.ANY_SIZE).condition(
@@ -104,21 +53,6 @@ def expiring_join(app: App, taken: list[Any], *sources: Step, delay: int = 50, *
     )
     for each in sources:
         app.add_flow(each, join, **flow)
-
-
-@pytest.mark.parametrize("same", [False, True])
-def test_messages_of_several_connections_expire(scheduler: MakeScheduler, same: bool) -> None:
-    """Each connection's first message has an age of its own, though the objects may be the same."""
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        a = source(app, ["x" if same else "a"], name="a")
-        b = source(app, ["x" if same else "b"], PeriodicCondition(app, 10), name="b")
-        c = Step(app, CountCondition(app, 0), outputs=["out"], name="c")
-        expiring_join(app, taken, a, b, c)
-
-    run(compose, scheduler)
-    assert taken == [(50, ("x", "x") if same else ("a", "b"))]
 
 
 def test_the_age_of_a_connection_is_not_reset_by_messages_of_another(scheduler: MakeScheduler) -> None:
@@ -191,27 +125,6 @@ def test_a_message_that_arrives_during_a_compute_has_its_own_age(
         app.track()
     app.run()
     assert taken == [(50, ("message",)), (120, (again,))]  # it arrived at 70
-
-
-@pytest.mark.parametrize("policy", [IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT])
-@pytest.mark.parametrize("is_observed", [False, True])
-def test_messages_that_are_dropped_have_no_age(
-    scheduler: MakeScheduler, policy: IOSpec.QueuePolicy, is_observed: bool
-) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        send = source(app, range(4), PeriodicCondition(app, 10))
-        expiring = ExpiringMessageAvailableCondition(app, 3, 35, receiver="in")
-        body = lambda op, i, o: taken.append((app.now, i.receive("in")))  # noqa: E731
-        b = Step(app, expiring, inputs=[("in", {"size": 2, "policy": policy})], body=body, name="b")
-        app.add_flow(send, b)
-
-    app = App(compose, scheduler)
-    if is_observed:
-        app.track()
-    app.run()
-    assert taken == ([(55, (2, 3))] if policy is IOSpec.QueuePolicy.POP else [(35, (0, 1))])
 
 
 def test_a_condition_on_an_expiring_input_must_be_named_where_there_are_several() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import numpy
 import pytest
 
 from headrace import (
@@ -17,8 +16,6 @@ from headrace import (
     at_rate,
     latest_within,
     op,
-    restart,
-    retry,
     reuse_last,
     substitute,
     window,
@@ -27,7 +24,7 @@ from headrace.conditions import CudaStreamCondition
 from headrace.core import GraphError, JoinError, JoinRule, MetadataPolicy
 from headrace.schedulers import EventBasedScheduler
 from tests.conditions.test_joiner import in_order, tightest
-from tests.harness import App, MakeScheduler, Step, greedy, run, source
+from tests.harness import App, MakeScheduler, Step, greedy, run
 
 POP = IOSpec.QueuePolicy.POP
 
@@ -148,43 +145,6 @@ def test_what_the_operator_itself_holds_back_is_not_late(scheduler: MakeSchedule
     assert app.progress().drop_reasons == {}
 
 
-def test_a_message_that_was_not_held_back_is_late_although_the_operator_is_busy(
-    scheduler: MakeScheduler,
-) -> None:
-    taken: list[Any] = []
-    app = joined(
-        {"left": [0, 1, 2, 3], "right": [0, 1, 2, 3]},
-        aligned(wait=5),
-        scheduler,
-        taken,
-        flow={"size": 10},
-        periods={"left": 10, "right": 16},
-        parts=lambda app: (PeriodicCondition(app, 100),),
-    )
-    assert taken == [{"left": 0, "right": 0}]
-    assert app.progress().drop_reasons == {"sink.left": {"unmatched": 3}, "sink.right": {"late": 3}}
-
-
-def test_a_wait_of_an_input_at_a_rate_begins_when_the_time_is_reached(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-    app = joined(
-        {"left": [0, 10, 20, 30], "right": [0, 9, 31]},
-        at_rate(10, key="stamp"),
-        scheduler,
-        taken,
-        periods={"left": 10, "right": 25},
-        left=latest_within(5, key="stamp"),
-        right=latest_within(5, key="stamp", wait=20, missing=substitute("none")),
-    )
-    assert taken == [
-        {"left": 0, "right": 0},
-        {"left": 1, "right": 1},
-        {"left": 2, "right": "none"},
-        {"left": 3, "right": "none"},
-    ]
-    assert app.times == [21, 31, 41, 50]  # type: ignore[attr-defined]
-
-
 def test_a_wait_for_a_message_to_use_again_begins_when_the_operator_would_run(
     scheduler: MakeScheduler,
 ) -> None:
@@ -200,77 +160,6 @@ def test_a_wait_for_a_message_to_use_again_begins_when_the_operator_would_run(
     )
     assert taken == [{"value": 0}, {"value": "none"}, {"value": 1}]
     assert app.times == [0, 121, 200]  # type: ignore[attr-defined]
-
-
-def test_a_wait_for_the_first_message_to_use_again_ends(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        to = sink(app, ("value",), taken, parts=(PeriodicCondition(app, 100),))
-        to.join(value=reuse_last(wait=20, missing=substitute("none")))
-
-        def emit(operator: Step, op_input: Any, op_output: Any) -> None:
-            if operator.ticks > 1:
-                op_output.emit(operator.ticks, "out")
-
-        conditions = CountCondition(app, 3), PeriodicCondition(app, 60)
-        app.add_flow(Step(app, *conditions, outputs=["out"], body=emit, name="values"), to)
-        # It looks again and again meanwhile.
-        app.add_operator(Step(app, CountCondition(app, 50), PeriodicCondition(app, 3), body=lambda *_: None))
-
-    app = run(compose, scheduler)
-    assert taken == [{"value": "none"}, {"value": 3}]
-    assert app.times == [21, 121]
-
-
-def test_a_reference_in_disorder_waits_no_longer_than_its_wait(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-    app = joined(
-        {"left": [100, 90, 300], "right": [100, 300]},
-        aligned(5, reference="left", lateness=50, wait=15, missing=substitute("none")),
-        scheduler,
-        taken,
-        periods={"left": 20, "right": 10},
-    )
-    # The second of `left` came at 20, when the first had waited until 15.
-    assert taken == [{"left": 0, "right": 0}, {"left": 2, "right": 1}]
-    assert app.progress().drop_reasons == {"sink.left": {"late": 1}}
-    assert app.times[0] == 16  # type: ignore[attr-defined]
-
-
-def test_a_rate_is_converted_by_the_clock(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-    joined(
-        {"frames": [0, 1, 2]},
-        None,
-        scheduler,
-        taken,
-        periods={"frames": 25},
-        parts=lambda app: (PeriodicCondition(app, 10), CountCondition(app, 7)),
-        frames=reuse_last(),
-    )
-    assert [each["frames"] for each in taken][:3] == [0, 0, 0]
-    assert [each["frames"] for each in taken][-1] == 2
-    assert len(taken) == 7
-
-
-def test_windows_are_lists_or_stacked_arrays(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    @op
-    def arrays():
-        for number in range(6):
-            yield numpy.full(2, number)
-
-    @op(join=window(4, step=2, stack=True))
-    def stacked(frames):
-        taken.append(frames)
-
-    def compose(app: App) -> None:
-        app.add_flow(arrays(app), stacked(app))
-
-    run(compose, scheduler)
-    assert [each[:, 0].tolist() for each in taken] == [[0, 1, 2, 3], [2, 3, 4, 5]]
 
 
 def test_the_metadata_of_joined_inputs_is_kept_apart(scheduler: MakeScheduler) -> None:
@@ -315,20 +204,6 @@ def test_a_window_has_the_metadata_of_each_message_and_a_policy_merges_them(sche
         {"frames": [{"frame": 0, "stamp": 5}, {"frame": 1, "stamp": 6}]},
         {"frame": 1, "stamp": 6},
     ]
-
-
-@pytest.mark.parametrize("key", ["stamp", lambda number: 10 * number])
-def test_any_number_can_be_the_key(key: Any) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        to = sink(app, ("left", "right"), taken)
-        to.join(aligned(0, key=key))
-        app.add_flow(sensor(app, stamps=[0, 10, 20], name="a"), to, {("out", "left")})
-        app.add_flow(sensor(app, stamps=[0, 10, 20], name="b"), to, {("out", "right")})
-
-    run(compose)
-    assert taken == [{"left": n, "right": n} for n in range(3)]
 
 
 def test_messages_of_a_set_that_are_not_received_are_counted(scheduler: MakeScheduler) -> None:
@@ -478,40 +353,3 @@ def test_an_input_of_several_messages_and_a_stream_condition_are_refused() -> No
 def test_a_rule_that_makes_no_sense_is_refused(make: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         make()
-
-
-def test_a_window_may_be_longer_than_what_a_join_usually_holds(scheduler: MakeScheduler) -> None:
-    sizes: list[int] = []
-
-    @op(join=window(100))
-    def sizes_of(values: list[int]) -> None:
-        sizes.append(len(values))
-
-    def compose(app: Any) -> None:
-        app.add_flow(source(app, list(range(200))), sizes_of(app))
-
-    run(compose, scheduler)
-    assert sizes == [100, 100]
-
-
-@pytest.mark.parametrize(
-    ("declared", "what"),
-    [
-        (
-            {"join": window(2), "on_error": retry(times=1)},
-            "joins its inputs and retries or sends dead letters",
-        ),
-        ({"join": window(2), "concurrency": 2}, "has concurrency= and joins its inputs"),
-        ({"on_error": retry(times=1)}, "is async and retries or sends dead letters"),
-        ({"on_error": restart(times=1), "concurrency": 2}, "has concurrency= and restarts after errors"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(declared: dict[str, Any], what: str) -> None:
-    async def later(value: Any) -> None: ...
-
-    def at_once(value: Any) -> None: ...
-
-    function = at_once if "retries" in what and "join" in declared else later
-    with pytest.raises(GraphError) as info:
-        run(lambda app: app.add_flow(source(app, [1]), op(**declared)(function)(app, name="slow")), greedy)
-    assert str(info.value) == f"operator 'slow' {what}, which is not supported together"

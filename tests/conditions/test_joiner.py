@@ -195,20 +195,6 @@ def test_the_last_message_is_reused_up_to_its_age() -> None:
         assert sets == expected, f"seed {seed}"
 
 
-def test_windows_of_a_count() -> None:
-    for seed in range(examples(40)):
-        chance = random.Random(seed)
-        given = {"left": stream(chance, 75, 5)}
-        length = chance.randint(1, 9)
-        step = chance.randint(1, length)
-        sets, _ = join(given, window(length, step=step), {}, chance)
-        full = [list(range(b, b + length)) for b in range(0, 75 - length + 1, step)]
-        rest = list(range(len(full) * step, 75))
-        if full[-1][-1] < 74:
-            full.append(rest)
-        assert [each["left"] for each in sets] == full, f"seed {seed}"
-
-
 def test_windows_of_time_begin_at_multiples_of_their_step() -> None:
     for seed in range(examples(60)):
         chance = random.Random(seed)
@@ -304,11 +290,3 @@ def test_no_message_of_a_group_waits_longer_than_it_may() -> None:
         assert join(given, rule, {}, chance, ends=False)[0] == stepped, f"seed {seed}"
         patient = join(given, aligned(tolerance, wait=10**9), {}, chance)[0]
         assert patient == join(given, aligned(tolerance), {}, chance)[0]
-
-
-def test_a_wait_ends_beside_one_that_goes_on() -> None:
-    given = {"left": [(10, 0)], "right": [(0, 50), (10, 60)], "imu": [(9, 0), (11, 70)]}
-    rule = aligned(2, reference="left", wait=5, missing=substitute())
-    sets, reasons = join(given, rule, {"imu": latest_within(5)}, random.Random(1))
-    assert sets == [{"left": 0, "right": None, "imu": 0}]
-    assert reasons == {"late": 2, "unmatched": 1}

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Application
-from headrace.conditions import CountCondition, MemoryAvailableCondition, OrConditionCombiner
+from headrace.conditions import CountCondition, MemoryAvailableCondition
 from headrace.core import condition
 from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import AllocationError
@@ -55,20 +54,6 @@ def test_an_operator_waits_for_a_block_under_each_scheduler(scheduler: MakeSched
     assert app.taken == 50
     assert app.memory.free_blocks == 2
     assert app.now < 1e9
-
-
-def test_bytes_can_be_waited_for_in_any_allocator(scheduler: MakeScheduler) -> None:
-    def compose(app: Any) -> None:
-        app.taken = []
-        memory = StreamOrderedAllocator(app, 0, 1024, 0)
-        first = maker(app, memory, 10, min_bytes="64B", name="first")
-        second = maker(app, UnboundedAllocator(app), 10, min_bytes=64, name="second")
-        app.add_flow(
-            first, Step(app, inputs=["in"], body=lambda self, i, o: app.taken.append(i.receive("in").nbytes))
-        )
-        app.add_flow(second, sink(app, []))
-
-    assert run(compose, scheduler).taken == [64] * 10
 
 
 def test_a_block_that_another_thread_holds_wakes_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,24 +120,6 @@ def test_what_a_condition_found_is_reserved_for_the_operator() -> None:
     assert seen == [(1, SchedulingStatusType.WAIT_TIME, False), 1] * 3
 
 
-def test_what_was_allocated_is_reserved_no_more() -> None:
-    seen: list[Any] = []
-
-    def compose(app: Any) -> None:
-        memory = pool(app, 2)
-        other = MemoryAvailableCondition(app, memory, min_blocks=1, name="other")
-
-        def make(self: Any, op_input: Any, op_output: Any) -> None:
-            tensor = memory.allocate_tensor(1, "u1")
-            seen.append((tensor.nbytes, other.check(0)[0]))
-
-        waits = MemoryAvailableCondition(app, memory, min_blocks=1)
-        app.add_operator(Step(app, CountCondition(app, 1), waits, body=make, name="maker"))
-
-    run(compose)
-    assert seen == [(1, SchedulingStatusType.READY)]
-
-
 def test_an_operator_that_another_run_was_faster_than_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pool is shared with a run that takes the block between the look and the reservation."""
 
@@ -192,75 +159,6 @@ def test_an_operator_that_another_run_was_faster_than_waits_on(monkeypatch: pyte
     assert (app.taken, app.maker.ticks) == (1, 3)
 
 
-def test_what_a_compute_does_not_allocate_is_for_the_others() -> None:
-    def compose(app: Any) -> None:
-        app.memory = pool(app, 1)
-        waits = MemoryAvailableCondition(app, app.memory, min_blocks=1)
-        app.idle = Step(app, CountCondition(app, 5), waits, name="idle")
-        app.add_operator(app.idle)
-        app.add_flow(
-            maker(app, app.memory, 5), Step(app, inputs=["in"], body=lambda s, i, o: i.receive("in"))
-        )
-
-    app = run(compose)
-    assert app.idle.ticks == 5
-    assert app.memory.is_available(64)
-
-
-def test_a_failed_compute_returns_its_reservation() -> None:
-    def compose(app: Any) -> None:
-        app.memory = pool(app, 1)
-        waits = MemoryAvailableCondition(app, app.memory, min_blocks=1)
-
-        def fail(self: Any, op_input: Any, op_output: Any) -> None:
-            raise RuntimeError("on purpose")
-
-        app.add_operator(Step(app, CountCondition(app, 5), waits, body=fail, name="fails"))
-
-    app = App(compose)
-    with pytest.raises(RuntimeError, match="on purpose"):
-        app.run()
-    assert app.memory.is_available(64)
-
-
-def test_it_is_combined_with_other_conditions_by_and() -> None:
-    """A reservation is made only when the operator runs: not while it waits for a message."""
-
-    def compose(app: Any) -> None:
-        app.memory, app.taken = pool(app, 1), []
-
-        def copy(self: Any, op_input: Any, op_output: Any) -> None:
-            del_me = op_input.receive("in")
-            assert del_me == 1
-            op_output.emit(app.memory.allocate_tensor(8, "int64", operator="copy").nbytes, "out")
-
-        waits = MemoryAvailableCondition(app, app.memory, min_blocks=1)
-        copier = Step(app, waits, inputs=["in"], outputs=["out"], body=copy, name="copy")
-        first = maker(app, app.memory, 5)
-        drop = Step(
-            app, inputs=["in"], outputs=["out"], body=lambda s, i, o: o.emit(_drop(i), "out"), name="drop"
-        )
-        app.add_flow(first, drop)
-        app.add_flow(drop, copier)
-        app.add_flow(copier, sink(app, app.taken))
-
-    assert run(compose).taken == [64] * 5
-
-
-def test_it_can_be_one_of_several_terms() -> None:
-    def compose(app: Any) -> None:
-        app.memory = pool(app, 1)
-        held = app.memory.allocate_tensor(1, "u1")
-        app.held = held
-        term = MemoryAvailableCondition(app, app.memory, min_blocks=1)
-        other = CountCondition(app, 3, name="other")
-        either = OrConditionCombiner(app, terms=[term, other])
-        app.step = Step(app, either, CountCondition(app, 2), name="step")
-        app.add_operator(app.step)
-
-    assert run(compose).step.ticks == 2
-
-
 class TestMistakes:
     def test_neither_or_both_needs(self) -> None:
         for needs in ({}, {"min_bytes": 1, "min_blocks": 1}):
@@ -295,25 +193,6 @@ class TestMistakes:
             MemoryAvailableCondition(None, pool(), min_bytes="much")
 
 
-def test_it_is_made_from_a_file(tmp_path: Any) -> None:
-    class FromFile(Application):
-        def compose(self) -> None:
-            self.memory = BlockMemoryPool(self, **self.kwargs("memory"))
-            self.waits = MemoryAvailableCondition(self, self.memory, self.from_config("waits"))
-            self.add_operator(Step(self, CountCondition(self, 1), self.waits, name="step"))
-            self.scheduler(GreedyScheduler(self))
-
-    file = tmp_path / "app.yaml"
-    file.write_text(
-        "memory:\n  storage_type: system\n  block_size: 1KB\n  num_blocks: 2\nwaits:\n  min_bytes: 0.5KB\n"
-    )
-    app = FromFile([])
-    app.config(str(file))
-    app.run()
-    assert app.waits.min_bytes == 512
-    assert (app.memory.block_size, app.memory.num_blocks) == (1024, 2)
-
-
 def _on_another_thread(action: Any) -> None:
     errors: list[BaseException] = []
 
@@ -328,11 +207,6 @@ def _on_another_thread(action: Any) -> None:
     thread.join()
     if errors:
         raise errors[0]
-
-
-def _drop(op_input: Any) -> int:
-    op_input.receive("in")
-    return 1
 
 
 def test_memory_is_looked_for_only_when_there_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:

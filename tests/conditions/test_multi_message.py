@@ -8,13 +8,12 @@ import pytest
 
 from headrace import ConditionType, CountCondition, PeriodicCondition
 from headrace.conditions import (
-    MessageAvailableCondition,
     MultiMessageAvailableCondition,
     MultiMessageAvailableTimeoutCondition,
 )
 from headrace.core import GraphError
 from tests.conditions.joins import feed, two_inputs
-from tests.harness import App, MakeScheduler, Step, run, sink, source
+from tests.harness import App, MakeScheduler, Step, run, source
 
 
 def test_the_sum_of_messages_over_inputs(scheduler: MakeScheduler) -> None:
@@ -25,19 +24,6 @@ def test_the_sum_of_messages_over_inputs(scheduler: MakeScheduler) -> None:
 
     run(compose, scheduler)
     assert [len(left) + len(right) for _, left, right in taken] == [4, 4]
-
-
-def test_as_many_messages_of_each_input_as_named() -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        condition = MultiMessageAvailableCondition(
-            app, "PerReceiver", min_sizes=[1, 2], receivers=["left", "right"]
-        )
-        feed(app, two_inputs(app, taken, condition), 4, 4)
-
-    run(compose)
-    assert [(len(left), len(right)) for _, left, right in taken] == [(2, 2), (2, 2)]
 
 
 def test_sampling_modes_say_what_they_take() -> None:
@@ -72,19 +58,6 @@ def test_a_timeout_lets_an_operator_run_with_fewer_messages(scheduler: MakeSched
     assert [len(left) + len(right) for _, left, right in taken] == [3, 0, 0]
 
 
-def test_a_timeout_ends_when_no_message_can_come_any_more(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        timeout = MultiMessageAvailableTimeoutCondition(
-            app, 100, "SumOfAll", min_sum=4, receivers=["left", "right"]
-        )
-        feed(app, two_inputs(app, taken, timeout), 2, 1, period=60)
-
-    assert run(compose, scheduler).outcome.ended_by == "finished"
-    assert [time for time, _, _ in taken] == [100]
-
-
 def test_a_timeout_ends_when_a_compute_leaves_the_last_messages(scheduler: MakeScheduler) -> None:
     computes: list[int] = []
 
@@ -104,30 +77,6 @@ def test_a_timeout_ends_when_a_compute_leaves_the_last_messages(scheduler: MakeS
 def test_a_frequency_that_cannot_be_read_shows_some_that_can() -> None:
     with pytest.raises(ValueError, match="'33ms', '1.5s', '2min', '30Hz'; not 'often'"):
         MultiMessageAvailableTimeoutCondition(None, "often")
-
-
-@pytest.mark.parametrize("order", [(1, 3), (3, 1)])
-@pytest.mark.parametrize("where", ["port", "port and given", "given"])
-def test_of_two_numbers_of_messages_at_one_input_both_hold(
-    scheduler: MakeScheduler, order: Any, where: str
-) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        on_port = {"port": order, "port and given": order[:1], "given": ()}[where]
-
-        def setup(spec: Any) -> None:
-            port = spec.input("in", size=4)
-            for least in on_port:
-                port.condition(ConditionType.MESSAGE_AVAILABLE, min_size=least)
-
-        # Without a name it is about the only input.
-        given = [MessageAvailableCondition(app, least) for least in order[len(on_port) :]]
-        batch = Step(app, *given, setup=setup, body=lambda op, i, o: taken.append(i.receive()), name="b")
-        app.add_flow(source(app, range(7), PeriodicCondition(app, 10)), batch)
-
-    run(compose, scheduler)
-    assert taken == [(0, 1, 2), (3, 4, 5)]
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -154,19 +103,6 @@ def test_a_number_at_one_input_holds_beside_a_number_over_several(
 
     run(compose, scheduler)
     assert [left for left, _ in taken] == [2, 2]
-
-
-def test_one_receiver_may_be_named_without_a_list() -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        from headrace.conditions import MultiMessageAvailableCondition
-
-        condition = MultiMessageAvailableCondition(app, min_sum=1, receivers="in")
-        app.add_flow(source(app, [1, 2]), sink(app, taken, condition))
-
-    run(compose)
-    assert taken == [1, 2]
 
 
 def test_after_the_ends_of_its_sources_it_runs_until_no_message_is_left(scheduler: MakeScheduler) -> None:

@@ -47,20 +47,6 @@ def test_a_condition_belongs_to_one_operator_also_as_a_term(how: str) -> None:
             app.run()
 
 
-@pytest.mark.parametrize("how", ["twice in one", "in two"])
-def test_a_condition_is_a_term_once(how: str) -> None:
-    def compose(app: App) -> None:
-        term = PeriodicCondition(app, 10, name="term")
-        if how == "twice in one":
-            combiners = [OrConditionCombiner(app, terms=[term, term])]
-        else:
-            combiners = [OrConditionCombiner(app, terms=[term, CountCondition(app, 1)]) for _ in range(2)]
-        app.add_operator(Step(app, *combiners, name="a"))
-
-    with pytest.raises(GraphError, match=r"condition 'term' of operator 'a' is a term more than once"):
-        run(compose)
-
-
 @pytest.mark.parametrize("combined", [False, True])
 def test_a_condition_belongs_to_one_running_application(combined: bool) -> None:
     shared = BooleanCondition(name="shared")
@@ -89,16 +75,3 @@ def test_a_condition_belongs_to_one_running_application(combined: bool) -> None:
         done.set()
     future.result(timeout=PATIENCE)
     run(compose)  # one after the other is no mistake
-
-
-def test_a_condition_can_be_used_again_after_a_run_that_failed_to_begin() -> None:
-    shared = BooleanCondition(name="shared")
-
-    def wrong(app: App) -> None:
-        operator = Step(app, OrConditionCombiner(app, terms=[shared]), name="a")
-        operator.max_in_flight = 0
-        app.add_operator(operator)
-
-    with pytest.raises(ValueError, match="max_in_flight"):
-        run(wrong)
-    run(lambda app: app.add_operator(Step(app, shared, CountCondition(app, 1))))

@@ -121,36 +121,6 @@ def test_an_event_that_a_condition_waits_for_after_compute_is_not_a_deadlock(
     future.result(timeout=PATIENCE)
 
 
-def test_a_users_condition_that_says_wait_is_asked_again_as_long_as_others_run(
-    scheduler: MakeScheduler,
-) -> None:
-    """Nothing announces this change: the condition looks at what another operator counts."""
-    log: list[str] = []
-
-    def compose(app: App) -> None:
-        other = Step(app, CountCondition(app, 6), name="other")
-        condition = Scripted(app, lambda condition, timestamp: (READY if other.ticks >= 5 else WAIT, None))
-        app.add_operator(other)
-        app.add_operator(
-            Step(
-                app,
-                condition,
-                CountCondition(app, 1),
-                body=lambda op, i, o: log.append(f"{other.ticks >= 5}"),
-            )
-        )
-
-    run(compose, scheduler)
-    assert log == ["True"]
-
-
-def test_a_users_condition_that_says_wait_for_ever_is_a_deadlock(scheduler: MakeScheduler) -> None:
-    app = run(
-        lambda app: app.add_operator(Step(app, Scripted(app, lambda c, t: (WAIT, None)), name="a")), scheduler
-    )
-    assert app.graph.find("a").ticks == 0  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("other", [(WAIT_TIME, 3_600_000_000_000), (WAIT_EVENT, None)], ids=["time", "event"])
 def test_a_term_that_says_wait_is_polled_while_another_waits_for_a_time_or_an_event(
     other: Any, scheduler: MakeScheduler
@@ -173,45 +143,6 @@ def test_a_term_that_says_wait_is_polled_while_another_waits_for_a_time_or_an_ev
     assert asked[-1] < 3_600_000_000_000
 
 
-def test_never_wins_over_every_other_state() -> None:
-    def compose(app: App) -> None:
-        for n, other in enumerate([(READY, None), (WAIT, None), (WAIT_TIME, 10), (WAIT_EVENT, None)]):
-            app.add_operator(
-                Step(
-                    app,
-                    Scripted(app, lambda c, t, other=other: other, name="other"),
-                    Scripted(app, lambda c, t: (NEVER, None), name="never"),
-                    name=f"a{n}",
-                )
-            )
-
-    app = run(compose)
-    assert all(operator.ticks == 0 for operator in app.graph)  # type: ignore[attr-defined]
-
-
-@pytest.mark.usefixtures("no_device_yet")
-def test_a_users_condition_can_look_at_the_ports() -> None:
-    seen: list[Any] = []
-
-    class Looks(Condition):
-        def check(self, timestamp: int) -> Any:
-            receiver = self.receiver("in")
-            seen.append((receiver.size, receiver.capacity, receiver.peek()))
-            return (READY if receiver.size else WAIT), None
-
-    run(lambda app: app.add_flow(source(app, ["x"]), sink(app, [], Looks(app))))
-    assert (1, 1, "x") in seen
-
-
-def test_a_users_condition_has_parameters() -> None:
-    class Limit(Condition):
-        def setup(self, spec: Any) -> None:
-            spec.param("most", 3)
-
-    assert Limit(None, most=5).most == 5  # type: ignore[attr-defined]
-    assert Limit(None).most == 3  # type: ignore[attr-defined]
-
-
 def test_an_exception_in_a_check_comes_out_with_the_condition_and_the_operator_named(
     scheduler: MakeScheduler,
 ) -> None:
@@ -230,24 +161,10 @@ def test_an_exception_in_a_check_comes_out_with_the_condition_and_the_operator_n
     ]
 
 
-def test_waiting_for_a_time_without_naming_one_is_an_error() -> None:
-    with pytest.raises(ValueError, match="returned WAIT_TIME without a time"):
-        run(lambda app: app.add_operator(Step(app, Scripted(app, lambda c, t: (WAIT_TIME, None)))))
-
-
 @pytest.mark.parametrize("time", ["soon", math.nan, math.inf, True])
 def test_a_time_to_wait_for_that_is_none_is_refused(time: Any) -> None:
     with pytest.raises(TypeError, match=f"must return WAIT_TIME with a time in nanoseconds, .* not {time!r}"):
         run(lambda app: app.add_operator(Step(app, Scripted(app, lambda c, t: (WAIT_TIME, time)))))
-
-
-def test_a_time_to_wait_for_may_be_a_float(scheduler: MakeScheduler) -> None:
-    def compose(app: App) -> None:
-        once = Scripted(app, lambda c, t: (READY, None) if t else (WAIT_TIME, t + 1.5e9))
-        app.add_operator(Step(app, once, CountCondition(app, 1)))
-
-    now = run(compose, scheduler).now
-    assert (now, type(now)) == (1_500_000_000, int)
 
 
 @pytest.mark.parametrize("answer", [None, SchedulingStatusType.READY, ("READY", None), "READY", (1, 2, 3)])

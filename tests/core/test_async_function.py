@@ -12,7 +12,6 @@ from headrace import Application, CountCondition, Input, IOSpec, Operator, op
 from headrace.conditions import PeriodicCondition
 from headrace.core import Stuck
 from headrace.gpu import sim
-from headrace.observe import DataFlowTracker
 from headrace.resources import MachineClock, ManualClock, SyntheticClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source, wait_until
@@ -23,23 +22,6 @@ async def numbers(*, count: int) -> Any:
     for number in range(count):
         await asyncio.sleep(0)
         yield number
-
-
-def test_a_coroutine_is_awaited_for_each_message(scheduler: MakeScheduler) -> None:
-    @op
-    async def double(value: int) -> int:
-        await asyncio.sleep(0)
-        return 2 * value
-
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        middle = double(app)
-        app.add_flow(numbers(app, count=5), middle)
-        app.add_flow(middle, sink(app, taken))
-
-    assert run(compose, scheduler).outcome.ended_by == "finished"
-    assert taken == [0, 2, 4, 6, 8]
 
 
 def test_an_async_generator_yields_several_values_for_a_message(scheduler: MakeScheduler) -> None:
@@ -58,20 +40,6 @@ def test_an_async_generator_yields_several_values_for_a_message(scheduler: MakeS
 
     run(compose, scheduler)
     assert taken == [(2, 0), (2, 1), (1, 0)]
-
-
-def test_each_compute_of_an_async_source_emits_one_value(scheduler: MakeScheduler) -> None:
-    @op
-    async def five() -> int:
-        return 5
-
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        app.add_flow(five(app, CountCondition(app, 3)), sink(app, taken))
-
-    run(compose, scheduler)
-    assert taken == [5, 5, 5]
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
@@ -118,18 +86,6 @@ def test_no_message_is_taken_for_a_call_that_is_not_counted(
     assert taken == [1, 2, 3, 4, 5]
     assert outcome.operators["later"].undelivered == {"value": 1}
     assert outcome.operators["numbers"].computes == 6
-
-
-def test_a_source_makes_no_call_that_is_not_counted(scheduler: MakeScheduler) -> None:
-    calls: list[int] = []
-
-    @op
-    async def five() -> int:
-        calls.append(5)
-        return 5
-
-    run(lambda app: app.add_flow(five(app, CountCondition(app, 3)), sink(app, [])), scheduler)
-    assert calls == [5, 5, 5]
 
 
 def _on_a_clock_of_the_test(app: Any, **settings: Any) -> GreedyScheduler:
@@ -258,39 +214,6 @@ def test_a_call_that_ends_while_its_watch_begins_is_not_watched_any_more() -> No
     assert ends == [1]
 
 
-def test_a_step_to_the_next_value_that_waits_for_the_event_loop_is_reported_with_what_the_loop_does() -> None:
-    found: list[Stuck] = []
-    taken, reported = threading.Event(), threading.Event()
-
-    def block_the_loop(app: Any) -> None:
-        assert taken.wait(PATIENCE)  # the next step was begun before the value was emitted
-        app.scheduler().clock.advance_by("2ms")
-        assert reported.wait(PATIENCE)
-
-    def compose(app: App) -> None:
-        def on_stuck(stuck: Stuck) -> None:
-            found.append(stuck)
-            reported.set()
-
-        @op(deadline="1ms", on_stuck=on_stuck)
-        async def count(value: int) -> Any:
-            asyncio.get_running_loop().call_soon(block_the_loop, app)  # after this step
-            yield value
-
-        @op
-        def take(value: int) -> None:
-            taken.set()
-
-        counting = count(app, name="count")
-        app.add_flow(source(app, [1]), counting)
-        app.add_flow(counting, take(app))
-
-    run(compose, _on_a_clock_of_the_test)
-    (stuck,) = found
-    assert stuck.operator == "count"
-    assert "assert reported.wait(PATIENCE)" in stuck.stack
-
-
 def test_calls_overlap_only_if_asked_for_and_results_stay_in_order(scheduler: MakeScheduler) -> None:
     most = {1: 0, 3: 0}
 
@@ -328,30 +251,6 @@ def test_calls_overlap_only_if_asked_for_and_results_stay_in_order(scheduler: Ma
         run(compose, scheduler)
         assert taken == [(value, value) for value in range(9)]
     assert most == {1: 1, 3: 3}
-
-
-def test_a_worker_computes_others_while_a_coroutine_awaits() -> None:
-    other_ran = threading.Event()
-
-    @op
-    def other(value: int) -> None:
-        other_ran.set()
-
-    @op
-    async def wait(value: int) -> int:
-        await asyncio.to_thread(other_ran.wait, PATIENCE)
-        return value
-
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        waits = wait(app)
-        app.add_flow(source(app, [1], name="first"), waits)
-        app.add_flow(waits, sink(app, taken, name="out"))
-        app.add_flow(source(app, [2], name="second"), other(app))
-
-    run(compose)  # greedy: one thread
-    assert taken == [1]
 
 
 def test_an_error_stops_the_run_and_names_the_operator() -> None:
@@ -430,26 +329,6 @@ def test_a_coroutine_that_cancels_itself_is_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="'gives_up': its function was cancelled"):
         run(compose)
-
-
-def test_messages_of_overlapping_calls_are_tracked_from_their_own_beginning() -> None:
-    @op(concurrency=2)
-    async def pass_on(value: int) -> int:
-        await asyncio.sleep(0)
-        return value
-
-    class Tracked(Application):
-        def compose(self) -> None:
-            middle = pass_on(self)
-            self.add_flow(source(self, range(20)), middle)
-            self.add_flow(middle, sink(self, []))
-
-    app = Tracked()
-    with app.track(0, 0) as tracker:
-        app.run()
-    assert isinstance(tracker, DataFlowTracker)
-    (path,) = tracker.get_path_strings()
-    assert path == "source,pass_on,sink"
 
 
 def test_what_an_async_function_cannot_have_is_refused() -> None:

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace import Application, CountCondition, Fragment, Operator, OperatorSpec
-from headrace.core import ParameterError
+from headrace import Application, Operator, OperatorSpec
 from headrace.core.errors import ConfigError
 from tests.harness import App
 
@@ -28,23 +26,9 @@ def app(tmp_path: Path) -> Application:
     return app
 
 
-def test_a_section_becomes_keyword_arguments(app: Application) -> None:
-    scale: Any = Scale(app, **app.kwargs("scale"))
-    assert (scale.factor, scale.label) == (2.5, "fast")
-
-
 def test_a_section_becomes_a_positional_argument(app: Application) -> None:
     scale: Any = Scale(app, app.from_config("scale"))
     assert (scale.factor, scale.label) == (2.5, "fast")
-
-
-def test_a_single_value_is_itself(app: Application) -> None:
-    assert CountCondition(app, app.from_config("source.count")).count == 3
-    assert app.kwargs("source.count") == {"count": 3}
-
-
-def test_the_keys_can_be_listed(app: Application) -> None:
-    assert app.config_keys() == {"scale", "scale.factor", "scale.label", "source", "source.count", "empty"}
 
 
 def test_an_unknown_key_lists_the_keys_beside_it(app: Application) -> None:
@@ -52,28 +36,10 @@ def test_an_unknown_key_lists_the_keys_beside_it(app: Application) -> None:
         app.from_config("scale.speed")
 
 
-def test_a_value_of_the_wrong_type_is_refused(app: Application, tmp_path: Path) -> None:
-    file = tmp_path / "wrong.yaml"
-    file.write_text("scale:\n  factor: fast\n")
-    app.config(file)
-    with pytest.raises(ParameterError, match="parameter 'factor'"):
-        Scale(app, app.from_config("scale"))
-
-
-def test_a_missing_file_is_told_where_it_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        Application([]).config(tmp_path / "nothing.yaml")
-
-
 def test_a_file_that_holds_no_sections_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("- 1\n")
     with pytest.raises(ValueError, match="mapping of sections"):
         Application([]).config(tmp_path / "list.yaml")
-
-
-def test_asking_without_a_configuration_says_to_give_one() -> None:
-    with pytest.raises(RuntimeError, match=r"call config\('file.yaml'\) first"):
-        Application([]).kwargs("scale")
 
 
 # -- what a file says -----------------------------------------------------------------------------------
@@ -113,12 +79,6 @@ def test_numbers_are_read_as_people_write_them(tmp_path: Path, text: str, value:
     found = app.from_config("part.value")
     assert found == value
     assert type(found) is type(value)
-
-
-def test_a_file_that_is_no_yaml_is_named_with_the_line(tmp_path: Path) -> None:
-    (tmp_path / "broken.yaml").write_text("part:\n  value: [1, 2\n")
-    with pytest.raises(ValueError, match=r"(?s)broken.yaml' is not valid YAML: .*line 3"):
-        Application([]).config(tmp_path / "broken.yaml")
 
 
 @pytest.mark.parametrize(
@@ -178,13 +138,6 @@ def test_a_few_lines_that_stand_for_any_number_of_values_are_refused(
         Application([]).config(file)
 
 
-def test_a_dict_that_contains_itself_is_refused() -> None:
-    section: dict[str, Any] = {}
-    section["inner"] = section
-    with pytest.raises(ValueError, match=r"the configuration: 'camera\.inner' contains itself"):
-        Application([]).config({"camera": section})
-
-
 @pytest.mark.parametrize(
     "text",
     ["camera: {fps: 1}\ncamera: {fps: 2}\n", "camera:\n  fps: 1\n  fps: 2\n"],
@@ -194,14 +147,6 @@ def test_a_key_that_is_there_twice_is_refused(tmp_path: Path, text: str) -> None
     file.write_text(text)
     with pytest.raises(ValueError, match="appears twice"):
         Application([]).config(file)
-
-
-def test_a_key_may_stand_over_one_that_is_merged_in(tmp_path: Path) -> None:
-    file = tmp_path / "app.yaml"
-    file.write_text("a: {b: &b {<<: &base {fps: 1}, fps: 2}}\nc: {<<: *b, fps: 3}\nd: {<<: [*b, *base]}\n")
-    app = Application([])
-    app.config(file)
-    assert [app.from_config(key) for key in ("a.b.fps", "c.fps", "d.fps")] == [2, 3, 2]
 
 
 def test_setting_a_value_of_a_section_that_the_file_repeats_sets_it_there_only(tmp_path: Path) -> None:
@@ -224,13 +169,6 @@ def test_what_is_done_to_a_value_does_not_change_the_configuration(tmp_path: Pat
     assert app.from_config("camera.gains") == [1, 2]
 
 
-def test_a_dict_may_hold_what_cannot_be_copied() -> None:
-    lock = threading.Lock()
-    app = Application([])
-    app.config({"camera": {"lock": lock}})
-    assert app.from_config("camera.lock") is lock
-
-
 def test_a_file_that_cannot_be_read_is_named_with_who_named_it(tmp_path: Path) -> None:
     app = Application(["app.py", "--config", str(tmp_path)])
     with pytest.raises(OSError, match=r"^configuration file '.*' cannot be read: .* \(--config .*\)$"):
@@ -242,21 +180,6 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     file.write_bytes("camera: {name: Bär}".encode("latin-1"))
     with pytest.raises(ValueError, match=r"^configuration file '.*app\.yaml' is not UTF-8 text"):
         Application([]).config(file)
-
-
-def test_the_nearest_key_is_suggested(app: Application) -> None:
-    with pytest.raises(KeyError) as caught:
-        app.from_config("scale.factr")
-    assert str(caught.value).endswith(
-        "has no key 'factr' under 'scale'; it has 'factor', 'label'; did you mean 'factor'?"
-    )
-
-
-def test_a_key_in_the_wrong_case_is_suggested() -> None:
-    app = Application([])
-    app.config({"CAMERA": {"fps": 30}, "scale": {"factor": 1.0}})
-    with pytest.raises(ConfigError, match=r"did you mean 'CAMERA'\?"):
-        app.from_config("camera.fps")
 
 
 # -- a dict ---------------------------------------------------------------------------------------------
@@ -280,13 +203,6 @@ def test_a_dict_is_not_changed_by_what_is_set_over_it(monkeypatch: pytest.Monkey
     app.config(settings)
     assert app.from_config("camera.fps") == 60
     assert settings == {"camera": {"fps": 30}}
-
-
-def test_a_fragment_takes_a_configuration_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_SET_camera__fps", "60")
-    fragment = Fragment(name="f")
-    fragment.config({"camera": {"fps": 30}})
-    assert fragment.from_config("camera.fps") == 60
 
 
 # -- the environment and the command line ------------------------------------------------------------------
@@ -321,22 +237,6 @@ def test_what_is_set_has_the_type_it_would_have_in_a_file(text: str, value: Any)
     assert configured("--set", f"camera.fps={text}").from_config("camera.fps") == value
 
 
-def test_a_section_can_be_set_to_another_as_a_whole() -> None:
-    assert configured("--set", "camera={fps: 5}").kwargs("camera") == {"fps": 5}
-
-
-def test_the_last_of_several_counts() -> None:
-    app = configured("--set", "camera.fps=1", "--set", "camera.fps=2")
-    assert app.from_config("camera.fps") == 2
-
-
-def test_the_command_line_is_looked_at_only_where_the_program_says_so() -> None:
-    words = ["--set", "camera.fps=60", "--config", "other.yaml"]
-    app = configured(*words, argv=False)
-    assert app.from_config("camera.fps") == 30
-    assert app.argv == ["camera.py", *words]
-
-
 def test_the_programs_own_arguments_are_left_to_it() -> None:
     app = configured("--frames", "5", "--set", "camera.fps=60", "in.mp4", "--settle", "--", "--set", "x")
     assert app.argv == ["camera.py", "--frames", "5", "in.mp4", "--settle", "--", "--set", "x"]
@@ -346,15 +246,6 @@ def test_what_was_taken_from_the_command_line_counts_for_the_next_configuration_
     app = configured("--set", "camera.fps=60")
     app.config({"camera": {"fps": 25}}, argv=True)
     assert app.from_config("camera.fps") == 60
-
-
-def test_sys_argv_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["camera.py", "--set", "camera.fps=60"]
-    monkeypatch.setattr("sys.argv", words)
-    app = Application()
-    app.config(CAMERA, argv=True)
-    assert app.from_config("camera.fps") == 60
-    assert words == ["camera.py", "--set", "camera.fps=60"]
 
 
 @pytest.mark.parametrize(
@@ -396,13 +287,6 @@ def test_another_file_takes_the_place_of_the_programs(
     assert chosen("--config", str(tmp_path / "line.yaml")) == "line"
     assert chosen(f"--config={tmp_path}/line.yaml", "--set", "camera.name=set") == "set"
     assert chosen("--config", f"{tmp_path}/program.yaml", f"--config={tmp_path}/line.yaml") == "line"
-
-
-def test_the_file_of_the_environment_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "e.yaml").write_text("camera:\n  fps: 25\n")
-    monkeypatch.setenv("HEADRACE_CONFIG", str(tmp_path / "e.yaml"))
-    monkeypatch.setenv("HEADRACE_SET_camera__fps", "50")
-    assert Application([]).from_config("camera.fps") == 50
 
 
 def test_a_file_that_is_not_there_is_told_with_who_named_it(monkeypatch: pytest.MonkeyPatch) -> None:

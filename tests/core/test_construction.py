@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
 from typing import Any
 
 import pytest
@@ -12,9 +11,9 @@ import headrace.conditions
 import headrace.resources
 import headrace.schedulers
 from headrace import Application, Condition, CountCondition, EventBasedScheduler, GreedyScheduler, Resource
-from headrace.conditions import MultiMessageAvailableCondition, PeriodicCondition
-from headrace.core import Arg, ArgList, ParameterError, Scheduler
-from headrace.resources import ManualClock, ThreadPool
+from headrace.conditions import PeriodicCondition
+from headrace.core import Arg, ParameterError
+from headrace.resources import ThreadPool
 
 CLASSES = sorted(
     {
@@ -59,10 +58,6 @@ def test_a_forgotten_fragment_is_answered_with_the_right_call(call: Any, right: 
     assert str(caught.value).endswith(f"inside compose: {right}")
 
 
-def test_none_stands_for_no_fragment() -> None:
-    assert CountCondition(None, 5).count == CountCondition(fragment=None, count=5).count == 5
-
-
 def test_what_a_program_subclasses_is_checked_too(app: Application) -> None:
     class Above(Condition):
         def __init__(self, fragment: Any, threshold: int) -> None:
@@ -74,17 +69,6 @@ def test_what_a_program_subclasses_is_checked_too(app: Application) -> None:
     assert Above(app, 3).threshold == 3
     with pytest.raises(ParameterError, match=r"Above does not take 'name'; it takes 'threshold'$"):
         Above(app, 3, name="above")  # type: ignore[call-arg]
-
-
-def test_a_class_of_the_program_may_have_other_arguments() -> None:
-    class Counter(Resource):
-        def __init__(self, start: int, **options: Any) -> None:
-            self.start = start + options.pop("more", 0)
-            super().__init__(None, **options)
-
-    assert Counter(3, more=4).start == 7
-    with pytest.raises(ParameterError, match="Counter does not take 'moore'"):
-        Counter(3, moore=4)
 
 
 @pytest.mark.parametrize("base", [Condition, Resource])
@@ -109,53 +93,10 @@ def test_a_class_of_the_program_declares_parameters(app: Application, base: Any)
         Tuned(app, gain="high")
 
 
-def test_a_class_of_the_program_may_be_abstract(app: Application) -> None:
-    class Sensor(Resource, ABC):
-        @abstractmethod
-        def read(self) -> int: ...
-
-    class One(Sensor):
-        def read(self) -> int:
-            return 1
-
-    assert One(app).read() == 1
-
-
 @pytest.mark.parametrize("kind", CLASSES)
 def test_an_unknown_keyword_is_refused_with_the_known_ones(app: Application, kind: Any) -> None:
     with pytest.raises(ParameterError, match=rf"{kind.__name__} does not take 'nonsense'; it takes .*'name'"):
         kind(app, nonsense=1)
-
-
-@pytest.mark.parametrize(
-    ("call", "nearest"),
-    [
-        (lambda app: EventBasedScheduler(app, worker_threads=2), "worker_thread_number"),
-        (lambda app: GreedyScheduler(app, max_duration=2), "max_duration_ms"),
-        (lambda app: CountCondition(app, cuont=2), "count"),
-        (lambda app: MultiMessageAvailableCondition(app, min_sun=2), "min_sum"),
-        (lambda app: ThreadPool(app, initialize_size=2), "initial_size"),
-        (lambda app: GreedyScheduler(app, Clock=2), "clock"),
-    ],
-)
-def test_the_nearest_keyword_is_suggested(app: Application, call: Any, nearest: str) -> None:
-    with pytest.raises(ParameterError, match=rf"did you mean '{nearest}'\?$"):
-        call(app)
-
-
-def test_nothing_is_suggested_that_is_not_alike(app: Application) -> None:
-    with pytest.raises(ParameterError) as caught:
-        GreedyScheduler(app, worker_thread_number=2)
-    assert "did you mean" not in str(caught.value)
-
-
-def test_an_unknown_parameter_of_a_condition_of_the_program_lists_its_parameters(app: Application) -> None:
-    class Above(Condition):
-        def setup(self, spec: Any) -> None:
-            spec.param("threshold", 0.5)
-
-    with pytest.raises(ParameterError, match=r"Above does not take 'treshold'; it takes 'name', 'threshold'"):
-        Above(app, treshold=0.7)
 
 
 def test_an_argument_too_many_is_answered_with_the_right_call(app: Application) -> None:
@@ -185,20 +126,3 @@ def test_a_section_is_taken_as_keywords_and_a_keyword_wins_over_it(
     assert make(app, section) == 3
     assert make(app, section, **{value: 2}) == 2
     assert make(app, Arg(value, 4), **{value: 2}) == 2
-
-
-def test_an_argument_by_position_wins_over_a_section(app: Application) -> None:
-    assert CountCondition(app, 2, ArgList.of({"count": 3, "name": "three"})).count == 2
-    assert CountCondition(app, ArgList.of({"count": 3, "name": "three"})).name == "three"
-    assert CountCondition(app, ArgList.of({})).count == 1
-
-
-def test_a_section_with_a_key_that_is_not_taken_is_refused(app: Application) -> None:
-    with pytest.raises(ParameterError, match="CountCondition does not take 'cuont'"):
-        CountCondition(app, ArgList.of({"cuont": 3}))
-
-
-def test_the_signatures_can_still_be_read() -> None:
-    assert list(inspect.signature(CountCondition).parameters) == ["fragment", "count", "name"]
-    assert list(inspect.signature(Scheduler).parameters)[:2] == ["fragment", "clock"]
-    assert ManualClock(initial_timestamp=7).timestamp() == 7

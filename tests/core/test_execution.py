@@ -9,9 +9,7 @@ import pytest
 from headrace import Subgraph, op
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import EndedBy, GraphError, MetadataPolicy, Operator
-from headrace.observe import Tracker
-from headrace.schedulers import EventBasedScheduler, MultiThreadScheduler
-from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source, through
+from tests.harness import App, MakeScheduler, Step, run, sink, source, through
 
 IN, OUT = Operator.INPUT_EXEC_PORT_NAME, Operator.OUTPUT_EXEC_PORT_NAME
 
@@ -66,19 +64,6 @@ def test_the_start_operator_computes_once_and_is_one(scheduler: MakeScheduler) -
     assert app.outcome.operators["start"].computes == 1
 
 
-def test_data_and_order_stand_side_by_side(scheduler: MakeScheduler) -> None:
-    log: list[Any] = []
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        numbers = source(app, [1, 2])
-        app.add_flow(numbers, sink(app, taken))
-        numbers.then(step(app, log, "after"))
-
-    run(compose, scheduler)
-    assert (taken, log) == ([1, 2], ["after", "after"])
-
-
 def test_an_operator_that_looks_at_its_ports_sees_what_it_declared(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
 
@@ -127,31 +112,6 @@ def test_functions_and_subgraphs_can_come_after_others() -> None:
     app = run(compose)
     assert log == ["note"]
     assert app.outcome.operators["inner.last"].computes == 1
-
-
-def test_the_end_travels_along_the_order(scheduler: MakeScheduler) -> None:
-    ended: list[str] = []
-
-    class Last(Step):
-        def end(self, op_input: Any, op_output: Any, context: Any) -> None:
-            ended.append(self.name)
-
-    def compose(app: App) -> None:
-        Step(app, CountCondition(app, 2), name="a").then(Last(app, name="b")).then(Last(app, name="c"))
-
-    assert run(compose, scheduler).outcome.operators["c"].computes == 2
-    assert ended == ["b", "c"]
-
-
-def test_metadata_travels_along_the_order() -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        first = Step(app, CountCondition(app, 2), body=lambda s, i, o: s.metadata.set("n", s.ticks), name="a")
-        first.then(Step(app, body=lambda s, i, o: seen.append(dict(s.metadata)), name="b"))
-
-    run(compose)
-    assert seen == [{"n": 1}, {"n": 2}]
 
 
 def test_a_compute_that_failed_is_not_told_of_and_one_that_is_tried_again_is_told_of_once() -> None:
@@ -214,14 +174,6 @@ def test_a_loop_runs_as_often_as_its_head_chooses(scheduler: MakeScheduler) -> N
     assert app.graph.find("a").metadata_policy is MetadataPolicy.UPDATE
 
 
-@pytest.mark.parametrize("kind", [MultiThreadScheduler, EventBasedScheduler])
-@pytest.mark.parametrize("workers", [2, 3, 5])
-def test_a_loop_runs_with_any_number_of_workers_in_real_time(kind: Any, workers: int) -> None:
-    log: list[Any] = []
-    run(lambda app: loop(app, log), lambda app: kind(app, worker_thread_number=workers))
-    assert log == LOOP
-
-
 def test_a_duration_that_may_not_come_in_virtual_time_is_told_and_ends_nothing() -> None:
     def turn(self: Any, op_input: Any, op_output: Any) -> None:
         if self.ticks == 66_700:  # an end of its own, which nobody knows before
@@ -247,23 +199,6 @@ def test_a_loop_that_takes_time_ends_with_the_duration(scheduler: MakeScheduler)
     app = App(compose, scheduler)
     assert app.run(duration="95ms").ended_by == EndedBy.DURATION
     assert log.count("head") == 10
-
-
-def test_a_join_inside_of_a_loop_waits_for_all_and_its_head_does_not(scheduler: MakeScheduler) -> None:
-    log: list[Any] = []
-
-    def compose(app: App) -> None:
-        a, b, c, d = (step(app, log, name) for name in "abcd")
-        app.start_op().then(a).then((b, c))
-        b.then(d)
-        c.then(d).then(a)
-        app.set_dynamic_flows(
-            d, lambda operator: operator.add_dynamic_flow(a) if operator.ticks < 3 else None
-        )
-
-    run(compose, scheduler)
-    assert len(log) == 12
-    assert all(sorted(log[turn : turn + 4]) == [*"abcd"] and log[turn + 3] == "d" for turn in (0, 4, 8))
 
 
 def test_each_message_runs_the_head_once_however_many_come_from_outside(scheduler: MakeScheduler) -> None:
@@ -328,39 +263,6 @@ FORMS: list[Any] = [
 @pytest.mark.parametrize("choose", FORMS)
 def test_a_flow_can_be_chosen_in_many_forms(choose: Any) -> None:
     assert routed(choose, 2)[:2] == ([1, 2], [])
-
-
-def test_all_flows_can_be_chosen() -> None:
-    assert routed(lambda app, operator: operator.add_dynamic_flow(operator.next_flows), 2)[:2] == (
-        [1, 2],
-        [1, 2],
-    )
-
-
-def test_messages_without_a_flow_are_dropped_and_counted(scheduler: MakeScheduler) -> None:
-    left, right, app = routed(lambda app, operator: None, scheduler=scheduler)
-    assert (left, right) == ([], [])
-    assert app.outcome.operators["numbers"].dropped == {"out": 4}
-    assert app.outcome.operators["numbers"].sent == {"out": 4}
-
-
-def test_a_tracker_sees_each_message_where_it_went() -> None:
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        numbers = source(app, range(1, 8), name="numbers")
-        app.add_flow(numbers, sink(app, taken, name="left"))
-        numbers.then(Step(app, name="right"))
-        app.set_dynamic_flows(
-            numbers, lambda s: s.add_dynamic_flow(app.graph.find("left" if s.ticks % 2 else "right"))
-        )
-
-    app = App(compose)
-    with Tracker(app) as tracker:
-        app.run()
-    assert taken == [1, 3, 5, 7]
-    assert app.graph.find("right").ticks == 3
-    assert tracker.statistics.queue("left.in").wait.count == 4
 
 
 def test_what_an_end_emits_is_routed_too() -> None:
@@ -434,24 +336,6 @@ def test_replicas_and_segments_refuse_such_operators() -> None:
         run(compose)
 
 
-def test_a_paused_run_steps_through_an_order() -> None:
-    log: list[Any] = []
-
-    def compose(app: App) -> None:
-        step(app, log, "a", CountCondition(app, 2)).then(step(app, log, "b"))
-        app.pause()
-
-    app = App(compose)
-    done = app.run_async()
-    for expected in (["a"], ["a", "b"]):
-        app.step(1)
-        assert app.wait_until_paused(PATIENCE)
-        assert log == expected
-    app.resume()
-    done.result(PATIENCE)
-    assert sorted(log) == ["a", "a", "b", "b"]
-
-
 @pytest.mark.parametrize("is_in_choice", [False, True])
 def test_a_flow_that_is_added_in_a_compute_is_chosen_from_the_next_one_on(is_in_choice: bool) -> None:
     left: list[int] = []
@@ -478,34 +362,6 @@ def test_a_flow_that_is_added_in_a_compute_is_chosen_from_the_next_one_on(is_in_
 
     run(compose)
     assert (left, late) == ([1, 2, 3, 4], [3, 4])
-
-
-def test_what_is_sent_besides_chosen_flows_is_counted() -> None:
-    def body(self: Any, op_input: Any, op_output: Any) -> None:
-        if op_input.receive("in") == 2:
-            raise ValueError("two")
-        op_output.emit(1, "out")
-
-    def compose(app: App) -> None:
-        routing = Step(
-            app,
-            inputs=["in"],
-            outputs=["out"],
-            body=body,
-            name="routing",
-            on_error={"dead_letter": "failed"},
-        )
-        app.add_flow(source(app, [1, 2, 3]), routing)
-        app.add_flow(routing["out"], sink(app, []))
-        app.add_flow(routing["failed"], sink(app, [], name="failures"))
-        routing.then(Step(app, name="after"))
-        app.set_dynamic_flows(routing, lambda s: s.add_dynamic_flow(app.graph.find("after")))
-
-    app = App(compose)
-    app.count_messages = True
-    app.run()
-    assert app.outcome.operators["routing"].sent == {"out": 2, "failed": 1, OUT: 2}
-    assert app.outcome.operators["routing"].dropped == {"out": 2}
 
 
 def test_a_flow_to_replicas_is_chosen_by_the_operator_that_has_them(scheduler: MakeScheduler) -> None:

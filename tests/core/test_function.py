@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import ConditionType, CountCondition, Input, IOSpec, Output, op
@@ -48,17 +47,6 @@ def test_a_source_ends_when_its_generator_does_and_begins_anew_in_the_next_run()
     app.run()
     app.run()
     assert taken == [0, 1, 2, 0, 1, 2]
-
-
-def test_a_source_that_returns_runs_until_a_condition_ends_it() -> None:
-    taken: list[str] = []
-
-    @op
-    def tick() -> str:
-        return "tick"
-
-    run(lambda app: app.add_flow(tick(app, CountCondition(app, 2)), sink(app, taken)))
-    assert taken == ["tick", "tick"]
 
 
 def test_returning_none_emits_nothing() -> None:
@@ -113,24 +101,6 @@ def test_a_result_that_does_not_fit_the_outputs_is_refused(value: Any, message: 
         run(lambda app: app.add_operator(wrong(app)))
 
 
-def test_a_result_where_no_output_was_declared_is_refused() -> None:
-    @op(outputs=())
-    def wrong() -> int:
-        return 1
-
-    with pytest.raises(GraphError, match="declared without outputs"):
-        run(lambda app: app.add_operator(wrong(app)))
-
-
-def test_an_array_that_does_not_fit_the_outputs_is_named_by_its_shape() -> None:
-    @op(outputs=("a", "b"))
-    def wrong() -> Any:
-        return np.zeros((30, 20), np.uint8)
-
-    with pytest.raises(GraphError, match=r"not <numpy\.ndarray of shape \(30, 20\), uint8>\n"):
-        run(lambda app: app.add_operator(wrong(app)))
-
-
 def test_several_arguments_are_several_inputs() -> None:
     taken: list[int] = []
 
@@ -179,22 +149,6 @@ def test_a_star_argument_takes_any_number_of_connections() -> None:
     assert repr(add) == "<op add(first, *others) -> out>"
 
 
-def test_star_keywords_cannot_be_parameters() -> None:
-    with pytest.raises(TypeError, match=r"cannot make parameters of \*\*settings"):
-
-        @op
-        def wrong(**settings: int) -> None: ...
-
-
-def test_a_required_parameter_must_be_given() -> None:
-    @op
-    def power(value: int, *, exponent: int) -> int:
-        return value**exponent
-
-    with pytest.raises(ParameterError, match="needs a value for 'exponent'"):
-        run(lambda app: app.add_flow(source(app, [1]), power(app)))
-
-
 def test_the_generator_of_a_source_is_closed_when_the_run_ends_before_it() -> None:
     log: list[str] = []
 
@@ -215,30 +169,6 @@ def test_the_generator_of_a_source_is_closed_when_the_run_ends_before_it() -> No
 POP = IOSpec.QueuePolicy.POP
 
 
-def burst_of(app: App, *values: Any) -> Any:
-    from tests.harness import Step
-
-    return Step(
-        app,
-        CountCondition(app, 1),
-        outputs=["out"],
-        body=lambda op, i, o: [o.emit(value) for value in values],
-        name="burst",
-    )
-
-
-def test_an_input_of_a_function_takes_a_policy() -> None:
-    taken: list[Any] = []
-
-    @op(inputs={"value": Input(policy=POP)})
-    def newest(value: int) -> None:
-        taken.append(value)
-
-    app = run(lambda app: app.add_flow(burst_of(app, 1, 2, 3), newest(app)))
-    assert taken == [3]
-    assert app.dropped() == {"newest.value": 2}
-
-
 def test_an_input_of_a_function_takes_a_size_and_conditions() -> None:
     taken: list[Any] = []
 
@@ -248,35 +178,6 @@ def test_an_input_of_a_function_takes_a_size_and_conditions() -> None:
 
     run(lambda app: app.add_flow(source(app, range(4)), batch(app, offset=10)))
     assert taken == [(10, 11), (12, 13)]
-
-
-def test_an_input_of_a_function_may_stay_empty() -> None:
-    taken: list[Any] = []
-
-    @op(inputs={"maybe": Input().condition(ConditionType.NONE)})
-    def tick(value: int, maybe: Any) -> None:
-        taken.append((value, maybe))
-
-    run(lambda app: app.add_flow(source(app, [1, 2]), tick(app), {("out", "value")}))
-    assert taken == [(1, None), (2, None)]
-
-
-@pytest.mark.parametrize("size", [None, IOSpec.ANY_SIZE, IOSpec.PRECEDING_COUNT, 2])
-def test_several_messages_of_a_function_take_a_policy_and_a_size(size: Any) -> None:
-    taken: list[Any] = []
-
-    @op(inputs={"values": Input(size=size, policy=POP)})
-    def join(*values: int) -> None:
-        taken.append(values)
-
-    def compose(app: App) -> None:
-        joined = join(app)
-        for name in "ab":
-            app.add_flow(source(app, [name], name=name), joined)
-
-    app = run(compose)
-    assert taken == [("a", "b")]
-    assert app.graph.find("join").spec.inputs["values"].policy is POP
 
 
 def test_an_output_of_a_function_takes_a_size_a_policy_and_conditions() -> None:
@@ -326,15 +227,6 @@ def test_what_is_said_of_a_port_that_is_not_there_lists_the_ports() -> None:
 
         @op(inputs={"frames": Input(size=1)})
         def show(*frames: Any) -> None: ...
-
-
-def test_what_a_port_cannot_take_is_said_where_it_is_written() -> None:
-    with pytest.raises(GraphError, match="policy must be an IOSpec.QueuePolicy"):
-        Input(policy="POP")  # type: ignore[arg-type]
-    with pytest.raises(GraphError, match="size must be a positive int"):
-        Output(size=IOSpec.ANY_SIZE)
-    with pytest.raises(TypeError, match=r"port 'of @op': condition takes a ConditionType, not 'NONE'"):
-        Input().condition("NONE")  # type: ignore[arg-type]
 
 
 def test_the_annotation_of_a_parameter_says_which_values_it_takes() -> None:

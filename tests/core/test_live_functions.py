@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import Application, CountCondition, Live, op
-from headrace.core import GraphError, ParameterError
+from headrace.core import GraphError
 from tests.harness import MakeScheduler
 
 
@@ -69,22 +69,6 @@ def test_a_function_that_yields_keeps_its_values_until_its_next_message() -> Non
 
     seen = program(twice, lambda stage: stage.set_live("gain", 10))
     assert seen == [1, 1, 20, 20, 30, 30]
-
-
-def test_values_are_checked_where_they_are_set() -> None:
-    @op(live={"mode": Live(choices=["fast", "fine"])})
-    def stage(value: int, *, mode: str = "fast", fixed: int = 1) -> int:
-        return value
-
-    operator = stage(Application([]))
-    with pytest.raises(
-        ParameterError, match="'mode' of operator 'stage' must be one of 'fast', 'fine', not 'fin'"
-    ):
-        operator.set_live("mode", "fin")
-    with pytest.raises(
-        ParameterError, match=r"'fixed' of operator 'stage' is not live: declare that by @op\(live="
-    ):
-        operator.set_live("fixed", 2)
 
 
 def test_what_cannot_be_live_is_told() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition
-from headrace.core import Condition, Operator, OperatorSpec, ParameterError
+from headrace.core import Operator, OperatorSpec, ParameterError
 from tests.harness import (
     PATIENCE,
     App,
@@ -73,23 +73,6 @@ def test_a_change_in_a_compute_takes_effect_with_the_next(scheduler: MakeSchedul
     assert taken == [1.0, 2.0, 4.0]
     assert app.gain.seen == [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0)], "never in the middle of a compute"
     assert app.gain.gain == 8.0, "the last change is there after the run"
-
-
-def test_of_several_changes_the_last_counts(scheduler: MakeScheduler) -> None:
-    taken: list[float] = []
-
-    def change(app: Any) -> None:
-        compose(app, taken)
-
-        def several() -> None:
-            for value in (5, 6, 7.5):
-                app.gain.set_live("gain", value)
-
-        start = app.gain.start
-        app.gain.start = lambda: (start(), setattr(app.gain, "in_compute", several))
-
-    run(change, scheduler)
-    assert taken == [1.0, 7.5, 7.5]
 
 
 def test_changes_from_other_threads_are_seen_by_whole_computes() -> None:
@@ -169,17 +152,6 @@ def test_what_a_check_raises_is_in_the_error() -> None:
         Picky(App(lambda app: None), name="picky").set_live("it", "then")
 
 
-def test_bounds_hold_when_the_operator_is_created() -> None:
-    with pytest.raises(ParameterError, match="must be at most 8.0, not 9.0"):
-        Gain(App(lambda app: None), gain=9)
-
-
-def test_an_int_is_a_float_where_one_is_expected() -> None:
-    operator = Gain(App(lambda app: None), name="gain")
-    operator.set_live("gain", 2)
-    assert (operator.gain, type(operator.gain)) == (2.0, float)
-
-
 def test_a_change_before_a_run_or_between_runs_stays(scheduler: MakeScheduler) -> None:
     taken: list[float] = []
     app = App(lambda app: compose(app, taken), scheduler)
@@ -212,58 +184,6 @@ def test_a_change_in_a_run_is_over_with_the_run(scheduler: MakeScheduler) -> Non
     app.run()
     app.run()
     assert taken == [1.0, 2.0, 2.0, 1.0, 1.0, 1.0]
-
-
-def test_a_change_in_compose_is_that_of_the_program() -> None:
-    taken: list[float] = []
-
-    def change(app: Any) -> None:
-        compose(app, taken)
-        app.gain.set_live("gain", app.wanted)
-
-    app = App(change)
-    for app.wanted in (2.0, 3.0):
-        app.run()
-    assert taken == [2.0] * 3 + [3.0] * 3
-
-
-def test_a_change_that_no_compute_saw_is_there_after_the_run() -> None:
-    def body(step: Any, op_input: Any, op_output: Any) -> None:
-        step.set_live("it", 5)
-        assert step.it == 1
-
-    app = run(
-        lambda app: app.add_operator(
-            Step(
-                app,
-                CountCondition(app, 1),
-                setup=lambda spec: spec.param("it", 1, live=True),
-                body=body,
-                name="it",
-            )
-        )
-    )
-    assert app.graph.find("it").it == 5
-
-
-def test_an_operator_that_skips_errors_takes_changes(scheduler: MakeScheduler) -> None:
-    seen: list[int] = []
-
-    def body(step: Any, op_input: Any, op_output: Any) -> None:
-        seen.append(step.it)
-        step.set_live("it", step.it + 1)
-        raise ArithmeticError
-
-    def setup(spec: OperatorSpec) -> None:
-        spec.param("it", 0, live=True)
-
-    run(
-        lambda app: app.add_operator(
-            Step(app, CountCondition(app, 3), setup=setup, body=body, name="it", on_error="skip")
-        ),
-        scheduler,
-    )
-    assert seen == [0, 1, 2]
 
 
 @pytest.mark.usefixtures("no_device_yet")
@@ -324,28 +244,6 @@ def test_a_setter_may_set_another_live_value(scheduler: MakeScheduler) -> None:
     )
     assert linked.seen == [(0, 0), (1, 10), (2, 20)]  # one compute sees both
     assert (linked.left, linked.right) == (3, 30)
-
-
-def test_a_setter_may_set_another_live_value_outside_of_a_run() -> None:
-    linked = Linked(App(lambda app: None), name="linked")
-    linked.setters = {"left": lambda value: linked.set_live("right", 10 * value)}
-    linked.set_live("left", 2)
-    assert (linked.left, linked.right) == (2, 20)
-
-
-def test_values_that_were_set_outside_of_a_run_are_recalled_one_by_one() -> None:
-    def compose(app: Any) -> None:
-        app.linked = Linked(app, CountCondition(app, 1), name="linked")
-        app.linked.setters = {"left": lambda value: app.linked.set_live("right", 10 * value)}
-        app.add_operator(app.linked)
-
-    app: Any = App(compose)
-    app.compose_graph()
-    app.linked.set_live("left", 2)
-    app.linked.set_live("right", 5)  # not what the setter of the other has set
-    for _ in range(2):
-        app.run()
-        assert app.linked.seen == [(2, 5)]
 
 
 def test_setters_that_set_each_other_do_not_keep_a_compute_from_beginning() -> None:
@@ -415,19 +313,3 @@ def test_a_change_by_another_thread_while_the_application_is_composed_is_kept(wh
     app.run()
     app.run()
     assert taken == [1.0] * 3 + [4.0] * 3
-
-
-def test_the_page_finds_what_a_parameter_may_be() -> None:
-    parameters = Gain(App(lambda app: None)).live_parameters
-    assert list(parameters) == ["gain", "mode", "odd"]
-    assert (parameters["gain"].minimum, parameters["gain"].maximum) == (0.0, 8.0)
-    assert parameters["mode"].choices == ("soft", "hard")
-
-
-def test_only_operators_have_live_parameters() -> None:
-    class Mine(Condition):
-        def setup(self, spec: Any) -> None:
-            spec.param("it", 1, live=True)
-
-    with pytest.raises(ParameterError, match="only an operator's parameters can be live"):
-        Mine()

@@ -194,33 +194,3 @@ def test_a_record_with_an_array_or_wrong_arguments_is_written(monkeypatch: pytes
     assert (first["message"], first["pixels"]) == ("frame", "<numpy.ndarray of shape (4, 5), uint8>")
     assert second["message"] == "%d of %d [(3,): not enough arguments for format string]"
     assert third["message"].startswith("%d frames [('many',): %d format: ")
-
-
-def test_a_line_of_text_with_wrong_arguments_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = stderr(monkeypatch)
-    show_log("info")
-    logging.getLogger("headrace.program").warning("%d of %d", 3)
-    assert written.getvalue().endswith(
-        " WARNING headrace.program: %d of %d [(3,): not enough arguments for format string]\n"
-    )
-
-
-def test_the_environment_asks_for_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = stderr(monkeypatch)
-    monkeypatch.setenv("HEADRACE_LOG_FORMAT", "json")
-    Program(name="live").run()
-    (line,) = map(json.loads, written.getvalue().splitlines())
-    assert (line["logger"], line["fragment"]) == ("headrace.run", "live")
-    monkeypatch.setenv("HEADRACE_LOG_FORMAT", "xml")
-    with pytest.raises(ValueError, match="HEADRACE_LOG_FORMAT=xml: must be one of text, json"):
-        Program().run()
-
-
-def test_handlers_of_the_program_show_the_log_in_place_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = stderr(monkeypatch)
-    show_log("info", "json")
-    own = Kept()
-    logging.getLogger().addHandler(own)
-    Program().run()
-    assert written.getvalue() == ""
-    assert [record.name for record in own.records][-1] == "headrace.run"

@@ -35,16 +35,6 @@ def test_each_operator_has_a_logger_of_its_own() -> None:
     assert camera.logger is camera.logger
 
 
-def test_an_operator_may_have_a_logger_that_is_something_else() -> None:
-    class Own(Step):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            self.logger = "mine"  # type: ignore[assignment]
-            super().__init__(*args, **kwargs)
-
-    app = App(lambda app: app.add_operator(Own(app, CountCondition(app, 1), name="own")))
-    assert app.compose_graph().find("own").logger == "mine"
-
-
 def test_without_the_variable_logging_is_left_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,14 +54,6 @@ def test_with_the_variable_the_log_is_on_stderr(
     first, *_ = lines = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"\d\d:\d\d:\d\d INFO headrace\.operator\.camera: frame 1", first)
     assert [line.partition(": ")[2] for line in lines].count("frame 2") == 2
-
-
-def test_the_level_decides_what_is_shown(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEADRACE_LOG_LEVEL", "warning")
-    run(speaking)
-    assert capsys.readouterr().err == ""
 
 
 def test_a_program_that_configures_logging_gets_each_message_once(

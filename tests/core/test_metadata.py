@@ -4,7 +4,6 @@ import copy
 import pickle
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,17 +37,6 @@ def test_metadata_travels_through_operators_that_do_not_know_of_it(scheduler: Ma
     assert seen == [{"frame": 1}, {"frame": 2}, {"frame": 3}]
 
 
-def test_metadata_does_not_travel_where_it_is_disabled() -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        app.enable_metadata(False)
-        chain(app, seen)
-
-    run(compose)
-    assert seen == [{}]
-
-
 def test_one_operator_can_leave_it_out() -> None:
     seen: list[Any] = []
 
@@ -58,24 +46,6 @@ def test_one_operator_can_leave_it_out() -> None:
 
     run(compose)
     assert seen == [{}]
-
-
-def test_what_is_set_and_not_emitted_is_gone_at_the_next_compute() -> None:
-    def body(op: Step, i: Any, o: Any) -> None:
-        op.metadata.set("key", op.ticks)
-
-    run(lambda app: app.add_operator(Step(app, CountCondition(app, 3), body=body)))
-
-
-@pytest.mark.parametrize(
-    ("policy", "kept"),
-    [(MetadataPolicy.UPDATE, 2), (MetadataPolicy.INPLACE_UPDATE, 2), (MetadataPolicy.REJECT, 1)],
-)
-def test_a_policy_says_which_value_is_kept(policy: MetadataPolicy, kept: int) -> None:
-    metadata = MetadataDictionary(policy)
-    metadata.set("key", 1)
-    metadata["key"] = 2
-    assert metadata["key"] == kept
 
 
 @pytest.mark.parametrize("policy", [MetadataPolicy.RAISE, MetadataPolicy.DEFAULT])
@@ -95,17 +65,6 @@ def test_the_policy_of_the_fragment_is_the_default_of_its_operators() -> None:
     assert operator.metadata_policy is operator.metadata.policy is MetadataPolicy.REJECT
 
 
-def test_the_dictionary_has_the_reference_methods() -> None:
-    metadata = MetadataDictionary()
-    metadata.insert({"a": 1, "b": 2})
-    assert metadata.has_key("a")
-    assert metadata.size() == 2
-    assert metadata.erase("a")
-    assert not metadata.erase("a")
-    assert metadata.get("a", 5) == 5
-    assert metadata.pop("b") == 2
-
-
 def test_entries_are_inserted_merged_and_swapped() -> None:
     metadata, other = filled(a=1, b=2), filled(b=3, c=4)
     metadata.insert(other)
@@ -116,27 +75,6 @@ def test_entries_are_inserted_merged_and_swapped() -> None:
     metadata.swap(other)
     assert (dict(metadata), dict(other)) == ({"b": 3}, {"a": 1, "b": 2, "c": 4})
     assert filled(a=1, b="x").type_dict() == {"a": "int", "b": "str"}
-
-
-@pytest.mark.parametrize(
-    ("value", "dtype", "stored"),
-    [
-        (5, "bool", True),
-        (5, "uint8", 5),
-        (5, "float32", 5.0),
-        (5, "complex64", 5 + 0j),
-        ((1, 2), None, [1, 2]),
-        (range(2), None, [0, 1]),
-        (np.array([1, 2], np.int32), None, [1, 2]),
-        ((("a", "b"), ["c"]), None, [["a", "b"], ["c"]]),
-        ("text", None, "text"),
-    ],
-)
-def test_a_value_can_be_stored_as_plain_objects(value: Any, dtype: Any, stored: Any) -> None:
-    metadata = MetadataDictionary()
-    metadata.set("x", value, dtype and np.dtype(dtype), cast_to_cpp=True)
-    assert metadata["x"] == stored
-    assert type(metadata["x"]) is type(stored)
 
 
 def test_a_dictionary_begins_empty() -> None:
@@ -344,25 +282,6 @@ def test_a_union_follows_the_policy_of_its_left_side() -> None:
     assert MetadataDictionary.fromkeys(["a", "b", "a"], 0) == {"a": 0, "b": 0}
     with pytest.raises(TypeError):
         metadata | 3
-
-
-def test_metadata_that_was_taken_out_again_does_not_travel() -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        def send(op: Step, i: Any, o: Any) -> None:
-            op.metadata["key"] = 1
-            assert op.metadata.pop("key") == 1
-            o.emit("data")
-
-        def take(op: Step, i: Any, o: Any) -> None:
-            seen.append((i.receive(), dict(op.metadata)))
-
-        a = Step(app, CountCondition(app, 1), outputs=["out"], body=send, name="a")
-        app.add_flow(a, Step(app, inputs=["in"], body=take, name="b"))
-
-    run(compose)
-    assert seen == [("data", {})]
 
 
 @pytest.mark.parametrize("size", [3, IOSpec.ANY_SIZE, 1])

@@ -33,21 +33,10 @@ def app() -> Application:
     return Application([])
 
 
-def test_parameters_become_attributes_with_their_defaults(app: Application) -> None:
-    scale: Any = Scale(app, factor=3.5)
-    assert (scale.factor, scale.label, scale.limit) == (3.5, "none", None)
-
-
 def test_an_int_is_taken_for_a_float_and_a_numpy_scalar_for_a_number(app: Application) -> None:
     assert Scale(app, factor=3).factor == 3.0
     assert isinstance(Scale(app, factor=3).factor, float)
     assert Scale(app, factor=np.float32(0.5)).factor == 0.5
-
-
-@pytest.mark.parametrize("wrong", ["3", None, True, [3.0]])
-def test_a_parameter_of_the_wrong_type_is_refused_where_it_is_given(app: Application, wrong: Any) -> None:
-    with pytest.raises(ParameterError, match=r"parameter 'factor' of Scale 'gain' must be a float"):
-        Scale(app, factor=wrong, name="gain")
 
 
 class Drawable(Protocol):
@@ -70,16 +59,6 @@ def test_an_annotation_that_values_cannot_be_checked_against_allows_all(app: App
             spec.param("value", 1)
 
     assert Open(app, value="other").value == "other"  # type: ignore[attr-defined]
-
-
-def test_an_unknown_parameter_lists_the_known_ones(app: Application) -> None:
-    with pytest.raises(ParameterError, match=r"has no parameter 'factr'; it has 'factor', 'label', 'limit'"):
-        Scale(app, factr=1.0)
-
-
-def test_a_required_parameter_that_is_missing_is_found_at_compose_time() -> None:
-    with pytest.raises(ParameterError, match=r"operator 'needy' \(Needy\) needs a value for 'path'"):
-        App(lambda app: app.add_operator(Needy(app))).compose_graph()
 
 
 def test_a_required_parameter_can_be_added_afterwards() -> None:
@@ -111,16 +90,6 @@ def test_the_same_condition_twice_is_refused(app: Application) -> None:
         Scale(app, count, count)
 
 
-def test_a_condition_of_two_operators_is_refused() -> None:
-    def compose(app: App) -> None:
-        count = CountCondition(app, 3)
-        app.add_operator(Step(app, count, name="a"))
-        app.add_operator(Step(app, count, name="b"))
-
-    with pytest.raises(GraphError, match="was passed to the operators 'a' and 'b'"):
-        run(compose)
-
-
 def test_a_positional_argument_that_is_no_part_says_what_is_taken(app: Application) -> None:
     with pytest.raises(ParameterError, match="takes conditions, resources and Arg values"):
         Scale(app, 3.0)
@@ -131,13 +100,6 @@ def test_an_operator_without_a_fragment_says_what_comes_first() -> None:
         Scale(None)  # type: ignore[arg-type]
 
 
-def test_operators_without_a_name_are_named_after_their_class_and_numbered(app: Application) -> None:
-    class PingTxOp(Operator):
-        pass
-
-    assert [PingTxOp(app).name for _ in range(3)] == ["ping_tx", "ping_tx_2", "ping_tx_3"]
-
-
 def test_an_exception_in_setup_names_the_operator(app: Application) -> None:
     class Broken(Operator):
         def setup(self, spec: OperatorSpec) -> None:
@@ -146,15 +108,6 @@ def test_an_exception_in_setup_names_the_operator(app: Application) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         Broken(app, name="bad")
     assert caught.value.__notes__ == ["raised in setup of operator 'bad' (Broken)"]
-
-
-def test_forgetting_to_call_super_init_is_told() -> None:
-    class Forgetful(Operator):
-        def __init__(self, fragment: Any) -> None:
-            pass
-
-    with pytest.raises(GraphError, match=r"Forgetful.__init__ must call super"):
-        run(lambda app: app.add_operator(Forgetful(app)))
 
 
 def test_a_parameter_of_the_receivers_kind_is_an_input(app: Application) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 
 from headrace import CountCondition, Operator, OperatorSpec, PeriodicCondition
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState
-from headrace.core import GraphError, OperatorStatus, PortError
-from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, run, sink, source, through
+from headrace.core import PortError
+from tests.harness import App, MakeScheduler, Step, run, sink, source, through
 
 WAITING, DONE = AsynchronousEventState.EVENT_WAITING, AsynchronousEventState.EVENT_DONE
 NEVER, WAIT = AsynchronousEventState.EVENT_NEVER, AsynchronousEventState.WAIT
@@ -66,38 +65,6 @@ def test_the_status_follows_the_life_of_an_operator(scheduler: MakeScheduler) ->
     assert app.watches.execution_context is None
 
 
-def test_an_operator_in_its_compute_ticks_for_others_too() -> None:
-    seen: list[OperatorStatus] = []
-    inside, asked = threading.Event(), threading.Event()
-
-    def computes(op: Step, i: Any, o: Any) -> None:
-        inside.set()
-        assert asked.wait(PATIENCE)
-
-    def asks(op: Step, i: Any, o: Any, context: Any) -> None:
-        assert inside.wait(PATIENCE)
-        seen.append(context.get_operator_status("computes"))
-        asked.set()
-
-    def compose(app: App) -> None:
-        app.add_operator(Step(app, CountCondition(app, 1), body=computes, name="computes"))
-        app.add_operator(Step(app, CountCondition(app, 1), body=asks, name="asks"))
-
-    run(compose, event_based)
-    assert seen == [OperatorStatus.TICKING]
-
-
-def test_an_unknown_operator_has_no_status() -> None:
-    def compose(app: App) -> None:
-        def body(op: Step, i: Any, o: Any, context: Any) -> None:
-            context.get_operator_status("sources")
-
-        app.add_operator(Step(app, body=body, name="source"))
-
-    with pytest.raises(GraphError, match="there is no operator 'sources'; there are 'source'"):
-        run(compose)
-
-
 def test_the_queues_of_a_running_operator_can_be_seen() -> None:
     seen: list[Any] = []
 
@@ -125,26 +92,6 @@ def test_the_queues_of_a_running_operator_can_be_seen() -> None:
 # Holding an operator back.
 
 
-def test_an_operator_is_held_back_from_inside_and_let_go_by_a_thread(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-    threads: list[threading.Thread] = []
-
-    def compose(app: App) -> None:
-        def body(op: Step, i: Any, o: Any) -> None:
-            taken.append(i.receive())
-            if op.ticks == 2:
-                op.async_condition.event_state = WAITING
-                release = threading.Thread(target=setattr, args=(op.async_condition, "event_state", DONE))
-                threads.append(release)
-                release.start()
-
-        app.add_flow(source(app, range(5)), Step(app, body=body, name="held", inputs=["in"]))
-
-    run(compose, scheduler)
-    threads[0].join()
-    assert taken == [0, 1, 2, 3, 4]
-
-
 def test_an_operator_holds_another_one_back(scheduler: MakeScheduler) -> None:
     order: list[str] = []
 
@@ -169,23 +116,6 @@ def test_an_operator_holds_another_one_back(scheduler: MakeScheduler) -> None:
     assert order == ["leads", "leads", "leads", "follows", "follows"]
 
 
-@pytest.mark.parametrize("state", [NEVER, WAIT])
-def test_a_state_without_an_event_does_not_keep_the_run_alive(
-    state: AsynchronousEventState, scheduler: MakeScheduler
-) -> None:
-    ticks: list[int] = []
-
-    def compose(app: App) -> None:
-        def body(op: Step, i: Any, o: Any) -> None:
-            ticks.append(op.ticks)
-            op.async_condition.event_state = state
-
-        app.add_operator(Step(app, body=body, name="once"))
-
-    run(compose, scheduler)
-    assert ticks == [1]
-
-
 def test_a_condition_that_was_asked_for_before_the_run_counts(scheduler: MakeScheduler) -> None:
     taken: list[Any] = []
 
@@ -198,15 +128,6 @@ def test_a_condition_that_was_asked_for_before_the_run_counts(scheduler: MakeSch
     app = run(compose, scheduler)
     assert taken == []
     assert isinstance(app.middle.async_condition, AsynchronousCondition)
-
-
-def test_an_operator_that_nobody_asks_has_no_condition_to_check() -> None:
-    def compose(app: App) -> None:
-        app.first = source(app, [1])
-        app.add_flow(app.first, sink(app, []))
-
-    app = run(compose)
-    assert app.first._headrace.node.evaluated is None  # type: ignore[attr-defined]
 
 
 def test_a_hold_survives_a_change_of_the_graph(scheduler: MakeScheduler) -> None:

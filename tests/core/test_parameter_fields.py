@@ -61,13 +61,6 @@ def test_a_field_without_a_value_must_be_given() -> None:
         run(compose)
 
 
-def test_each_component_has_a_default_of_its_own() -> None:
-    app = Application()
-    one, other = Scale(app, must=1), Scale(app, must=1)
-    one.places.append(3)
-    assert other.places == []
-
-
 def test_subclasses_inherit_fields_and_add_some_and_change_defaults() -> None:
     @declared
     class Wider(Scale):

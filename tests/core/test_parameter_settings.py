@@ -65,10 +65,6 @@ def test_the_environment_sets_parameters_of_a_program_without_a_configuration(
     assert run() == [((60, 1.0), 1, 0)]
 
 
-def test_a_key_of_the_configuration_is_set_there() -> None:
-    assert run(*setting("camera.gain=4"), config={"camera": {"gain": 5.0}}) == [((30, 4.0), 1, 0)]
-
-
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
@@ -145,32 +141,6 @@ def test_parameters_of_conditions_resources_and_schedulers_can_be_set() -> None:
     assert (stopped.ended_by, stopped.operators["step"].computes) == ("duration", 2)
 
 
-@pytest.mark.parametrize(
-    ("pair", "message"),
-    [
-        (
-            "tick.period=1",
-            r"--set tick.period=1: 'tick' has no parameter 'period'; it has 'recess_period', 'policy'",
-        ),
-        ("tick.name=other", r"^--set tick.name=other: 'tick' has no parameter 'name'"),
-        ("tick.recess_period=soon", r"^--set tick.recess_period=soon: .*soon"),
-        ("every.n=many", r"^--set every.n=many: parameter 'n' of Every 'every' must be an int"),
-        ("count_condition.count=1", r"several are called 'count_condition'; give each a name of its own"),
-    ],
-)
-def test_a_part_that_cannot_be_set_so_is_an_error(pair: str, message: str) -> None:
-    class Twins(Parts):
-        def compose(self) -> None:
-            super().compose()
-            for _ in range(2):
-                CountCondition(self, 1)
-
-    app = Twins(["program.py", *setting(pair)])
-    app.config({}, argv=True)
-    with pytest.raises(ConfigError, match=message):
-        app.run()
-
-
 class Eyes(Application):
     def compose(self) -> None:
         class Inner(Subgraph):
@@ -207,15 +177,3 @@ def test_parameters_of_a_subgraph_can_be_set_and_win_over_the_program() -> None:
         "left.camera.step": 5,
         "right.camera.step": 2,
     }
-
-
-@pytest.mark.parametrize(
-    ("pair", "text"),
-    [
-        ("left.frames=many", "--set left.frames=many: parameter 'frames' of subgraph 'left' must be an int"),
-        ("left.framse=5", "--set left.framse=5: subgraph 'left' has no parameter 'framse'; it has 'frames'"),
-    ],
-)
-def test_a_wrong_setting_of_a_subgraph_names_it(pair: str, text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        computes_of_eyes(pair)

@@ -89,46 +89,6 @@ def test_flows_that_share_a_queue_must_agree_on_its_policy(other: Any, where: st
         App(compose).compose_graph()
 
 
-def test_flows_that_agree_or_an_input_that_decides_may_share_a_queue() -> None:
-    def agree(app: App) -> None:
-        b = sink(app, [])
-        for name in ("a1", "a2"):
-            app.add_flow(source(app, [1], name=name), b, policy=POP)
-
-    def decide(app: App) -> None:
-        b = sink(app, [])
-        b.queue_policy("in", policy=POP)
-        app.add_flow(Step(app, outputs=[("out", {"policy": REJECT})], name="a1"), b)
-        app.add_flow(source(app, [1], name="a2"), b)
-
-    for compose in (agree, decide):
-        App(compose).compose_graph()
-
-
-def test_each_flow_into_an_any_size_input_has_its_own_policy_and_size() -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        def burst(op: Step, i: Any, o: Any) -> None:
-            for n in range(4):
-                o.emit(n)
-
-        join = Step(
-            app,
-            inputs=[("all", {"size": IOSpec.ANY_SIZE})],
-            body=lambda op, i, o: taken.append(i.receive()),
-            name="join",
-        )
-        for name, policy, size in (("a", POP, None), ("b", REJECT, 2), ("c", POP, 3)):
-            producer = Step(app, CountCondition(app, 1), outputs=["out"], body=burst, name=name)
-            app.add_flow(producer, join, policy=policy, size=size)
-
-    app = run(compose)
-    assert taken == [(3, 0, 1)]
-    assert app.dropped() == {"join.all": 3 + 2 + 1}
-    assert app.undelivered() == {"join.all": 1 + 2}
-
-
 def test_the_size_of_a_flow_is_how_many_wait_and_not_what_receive_gives(scheduler: MakeScheduler) -> None:
     taken: list[Any] = []
     ahead: list[int] = []
@@ -147,22 +107,6 @@ def test_the_size_of_a_flow_is_how_many_wait_and_not_what_receive_gives(schedule
     assert app.dropped() == {}
 
 
-def test_the_size_of_a_flow_into_a_batch_leaves_the_batch_as_it_is() -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        batch = Step(
-            app,
-            PeriodicCondition(app, 100),
-            inputs=[("in", {"size": 2})],
-            body=lambda op, i, o: taken.append(i.receive()),
-        )
-        app.add_flow(source(app, range(9)), batch, size=4)
-
-    run(compose)
-    assert [len(batch) for batch in taken] == [2, 4, 3] or [len(batch) for batch in taken] == [2, 4, 2]
-
-
 @pytest.mark.parametrize(
     ("said", "match"),
     [
@@ -179,16 +123,6 @@ def test_what_a_flow_cannot_take_is_said(said: dict[str, Any], match: str) -> No
         App(lambda app: app.add_flow(source(app, [1]), sink(app, []), **said)).compose_graph()
 
 
-def test_two_ports_are_connected_once_whatever_is_said_of_the_flow() -> None:
-    def compose(app: App) -> None:
-        a, b = source(app, [1]), sink(app, [])
-        app.add_flow(a, b)
-        app.add_flow(a, b, policy=POP, size=2)
-
-    with pytest.raises(GraphError, match="source.out -> sink.in is connected already"):
-        App(compose).compose_graph()
-
-
 def test_sizes_of_flows_that_cannot_be_are_said() -> None:
     def short(app: App) -> None:
         app.add_flow(source(app, [1]), Step(app, inputs=[("in", {"size": 3})], name="b"), size=2)
@@ -203,37 +137,6 @@ def test_sizes_of_flows_that_cannot_be_are_said() -> None:
 
     with pytest.raises(GraphError, match=r"disagree on its size: a1.out -> sink.in with size=2, a2.out"):
         App(disagree).compose_graph()
-
-
-def test_a_policy_that_is_none_is_refused_where_it_is_set() -> None:
-    def compose(app: App) -> None:
-        b = sink(app, [])
-        with pytest.raises(
-            GraphError, match=r"input 'in': policy must be an IOSpec.QueuePolicy .* not 'POP'"
-        ):
-            b.queue_policy("in", policy="POP")  # type: ignore[arg-type]
-        with pytest.raises(GraphError, match="size must be a positive int"):
-            b.spec.inputs["in"].queue_size = -2
-        app.add_operator(b)
-
-    with pytest.raises(GraphError, match="not connected"):
-        App(compose).compose_graph()
-
-
-def test_more_at_once_than_a_queue_that_drops_holds_is_no_error() -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        a = Step(
-            app,
-            CountCondition(app, 1),
-            outputs=[("out", {"size": 3})],
-            body=lambda op, i, o: [o.emit(n) for n in range(3)],
-        )
-        app.add_flow(a, sink(app, taken), policy=POP)
-
-    run(compose)
-    assert taken == [2]
 
 
 def test_random_sizes_and_policies_on_flows_are_what_the_queues_have() -> None:

@@ -94,31 +94,6 @@ def test_live_parameters_follow_the_file_and_the_rest_is_named(file: Path, sched
     assert app.seen[3:] == [(50, 2.5, 3)] * 3
 
 
-def test_a_reload_while_operators_start_is_for_this_run_and_the_file_decides_in_the_next(file: Path) -> None:
-    class Starting(Program):
-        reloads = True
-
-        def compose(self) -> None:
-            super().compose()
-            self.graph.find("scale").start = self.start_scale  # type: ignore[method-assign]
-
-        def start_scale(self) -> None:
-            stage: Any = self.graph.find("scale")
-            if self.reloads:
-                file.write_text(AFTER)
-                self.reload_config()
-            type(stage).start(stage)
-
-    app = Starting(file, lambda app: None)
-    app.run()
-    assert app.seen == [(25, 2.5, 3)] * 3
-    app.reloads = False
-    file.write_text(BEFORE)
-    app.config(file)
-    app.run()
-    assert app.seen[3:] == [(25, 1.0, 1)] * 3
-
-
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -160,11 +135,6 @@ def test_a_value_that_the_program_gave_stays(file: Path, given: float) -> None:
     assert [seen[1] for seen in app.seen] == [given] * 3
 
 
-def test_a_program_without_a_file_has_nothing_to_read_again() -> None:
-    with pytest.raises(RuntimeError, match="has no configuration file to read again"):
-        Application([]).reload_config()
-
-
 def test_sighup_reloads_and_the_log_says_what_came_of_it(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,27 +157,6 @@ def test_sighup_reloads_and_the_log_says_what_came_of_it(
     )
     assert second.getMessage() == "'Program' needs a restart for the new values of: camera.fps, other"
     assert vars(first)["fragment"] == "Program"
-
-
-def test_sighup_with_a_broken_file_logs_an_error(
-    file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEADRACE_RELOAD", "1")
-    before = signal.getsignal(signal.SIGHUP)
-
-    def hang_up(app: Application) -> None:
-        file.write_text("camera: [")
-        os.kill(os.getpid(), signal.SIGHUP)
-        wait_until(lambda: len(caplog.records) == 1, "the log of the reload")
-
-    try:
-        app = Program(file, hang_up)
-        app.run()
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert caplog.records[0].getMessage().startswith("'Program' keeps its configuration: configuration file")
-    assert caplog.records[0].exc_info
-    assert app.seen == [(25, 1.0, 1)] * 3
 
 
 @pytest.mark.parametrize("on", ["threads", "processes"])

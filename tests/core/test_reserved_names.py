@@ -31,12 +31,6 @@ def numbers(*, start: int = 0, stop: int = 3) -> Any:
     yield from range(start, stop)
 
 
-def test_a_function_may_have_parameters_named_start_and_stop() -> None:
-    taken: list[int] = []
-    run(lambda app: app.add_flow(numbers(app, start=2, stop=5), sink(app, taken)))
-    assert taken == [2, 3, 4]
-
-
 @pytest.mark.parametrize("word", [*WORDS, *PRIVATE])
 def test_a_parameter_of_a_function_may_have_any_name(word: str) -> None:
     taken: list[Any] = []
@@ -85,32 +79,6 @@ def test_a_word_that_sets_something_of_the_operator_is_refused_when_the_function
         op(namespace["show"])
 
 
-def test_a_parameter_of_a_function_with_another_name_is_an_attribute() -> None:
-    taken: list[int] = []
-
-    @op
-    def scaled(value: int, *, factor: int = 2) -> int:
-        return value * factor
-
-    def compose(app: App) -> None:
-        stage = scaled(app)
-        stage.factor += 1  # type: ignore[attr-defined]
-        app.add_flow(source(app, [5]), stage)
-        app.add_flow(stage, sink(app, taken))
-
-    run(compose)
-    assert taken == [15]
-
-
-def test_a_required_parameter_named_stop_must_be_given() -> None:
-    @op
-    def numbers(*, stop: int) -> Any:
-        yield from range(stop)
-
-    with pytest.raises(ParameterError, match="operator 'numbers' .* needs a value for 'stop'"):
-        run(lambda app: app.add_flow(numbers(app), sink(app, [])))
-
-
 def declaring(name: str, **attributes: Any) -> type[Operator]:
     def setup(self: Operator, spec: OperatorSpec) -> None:
         spec.param(name, 1)
@@ -150,12 +118,6 @@ def test_a_property_of_the_name_of_a_parameter_needs_a_setter() -> None:
     some = declaring("gain", gain=property(lambda self: 3, lambda self, value: kept.append(value)))
     some(App(lambda app: None), gain=4)
     assert kept == [1, 4]
-
-
-def test_a_class_attribute_is_not_a_clash_and_neither_is_a_logger() -> None:
-    app = App(lambda app: None)
-    assert declaring("gain", gain=7)(app).gain == 1  # type: ignore[attr-defined]
-    assert declaring("logger")(app, logger=5).logger == 5  # type: ignore[comparison-overlap]
 
 
 def test_a_condition_has_reserved_names_too() -> None:

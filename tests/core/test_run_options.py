@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.core import EndedBy
-from headrace.core.run_options import RunOptions, parse_duration, parse_scheduler, read_run_options
+from headrace.core.run_options import parse_duration, parse_scheduler
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from tests.harness import App, MakeScheduler, Step, greedy, multi_thread, run, sink, source
 
@@ -41,12 +41,6 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def test_nothing_in_the_environment_changes_nothing() -> None:
-    options = read_run_options({})
-    assert options == RunOptions()
-    assert not options.changes_scheduler
-
-
 def test_a_count_ends_each_source_and_every_message_arrives(
     monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
 ) -> None:
@@ -73,13 +67,6 @@ def test_only_sources_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     run(compose)
     assert sorted(taken) == [1, 1, 2, 2, 3, 3]
-
-
-def test_the_smaller_count_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_COUNT", "7")
-    taken: list[int] = []
-    run(lambda app: app.add_flow(source(app, [1, 2, 3]), sink(app, taken)))
-    assert taken == [1, 2, 3]
 
 
 def test_a_duration_ends_the_run_by_its_clock(
@@ -136,12 +123,6 @@ def test_greedy_replaces_workers_and_keeps_the_rest(monkeypatch: pytest.MonkeyPa
     assert scheduler.max_duration_ms == 1234
 
 
-def test_without_a_number_the_workers_stay_as_many(monkeypatch: pytest.MonkeyPatch, used: list[Any]) -> None:
-    monkeypatch.setenv("HEADRACE_SCHEDULER", "event")
-    run(lambda app: app.add_flow(source(app, [1]), sink(app, [])), multi_thread)
-    assert used[0].worker_thread_number == 3  # as in the harness
-
-
 def test_without_any_workers_before_there_are_as_many_as_cores(
     monkeypatch: pytest.MonkeyPatch, used: list[Any]
 ) -> None:
@@ -181,10 +162,6 @@ def test_a_wrong_value_is_an_error_that_names_the_variable(
     with pytest.raises(ValueError, match=text) as caught:
         app.run()
     assert str(caught.value).startswith(f"{name}={value}: ")
-
-
-def test_an_empty_variable_counts_as_absent() -> None:
-    assert read_run_options({"HEADRACE_COUNT": "", "HEADRACE_SCHEDULER": " "}) == RunOptions()
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), [("10s", 10_000), ("1.5 min", 90_000), ("100us", 1)])

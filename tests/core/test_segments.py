@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, Operator
+from headrace import Operator
 from headrace.capture import Segment, SegmentOptions
 from headrace.core import GraphError
 from tests.harness import App
@@ -76,19 +76,6 @@ def test_a_segment_knows_its_operators_and_options() -> None:
     assert (segment.name, segment.state, segment.reason) == ("two", "composed", "")
     assert repr(segment) == "<Segment 'two', composed>"
     assert segment.report() == "segment 'two' (a, b): composed"
-
-
-def test_segments_without_a_name_have_different_ones() -> None:
-    def compose(app: Any) -> None:
-        a, b, c = steps(app, "abc")
-        chain(app, First(app, name="first"), a, b, c, Last(app, name="last"))
-        app.capture(a)
-        app.capture(b)
-        app.capture(c, name="mine")
-
-    first, second, third = composed(compose).segments
-    assert first.name != second.name
-    assert third.name == "mine"
 
 
 @pytest.mark.parametrize(
@@ -163,48 +150,6 @@ def test_operators_that_cannot_form_a_segment(compose: Any, match: str) -> None:
         return
     with pytest.raises(GraphError, match=match):
         composed(compose)
-
-
-def test_two_segments_of_one_name() -> None:
-    def compose(app: Any) -> None:
-        a, b = steps(app, "ab")
-        chain(app, First(app, name="first"), a, b, Last(app, name="last"))
-        app.capture(a, name="same")
-        app.capture(b, name="same")
-
-    with pytest.raises(GraphError, match="two segments are named 'same'"):
-        composed(compose)
-
-
-def test_operators_of_another_application() -> None:
-    other = Application([])
-    stranger = Step(other, name="stranger")
-
-    def compose(app: Any) -> None:
-        app.capture(stranger)
-
-    with pytest.raises(GraphError, match="'stranger'"):
-        composed(compose)
-
-
-def test_what_is_not_an_operator() -> None:
-    with pytest.raises((TypeError, GraphError), match="blur"):
-        composed(lambda app: app.capture("blur"))
-
-
-def test_a_run_makes_segments_anew() -> None:
-    def compose(app: Any) -> None:
-        (a,) = steps(app, "a")
-        chain(app, First(app, name="first"), a, Last(app, name="last"))
-        app.capture(a, name="one")
-
-    app = App(compose)
-    app.compose_graph()
-    (first,) = app.segments
-    app.compose_graph()
-    (second,) = app.segments
-    assert first is not second
-    assert first.operators[0] is not second.operators[0]
 
 
 def test_the_report_of_a_segment() -> None:

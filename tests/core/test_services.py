@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, CountCondition, Operator, Resource, Subgraph
-from headrace.core.errors import GraphError
+from headrace import Application, CountCondition, Operator, Resource
 from tests.harness import App, MakeScheduler, Step, run
 
 
 class Calibration:
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
-
-
-class Finer(Calibration):
-    pass
 
 
 class Table(Resource):
@@ -60,17 +55,6 @@ def test_an_operator_finds_services_in_every_phase(scheduler: MakeScheduler) -> 
 
     run(compose, scheduler)
     assert made[0].found == [second, other, second, None, second]
-
-
-def test_the_type_itself_comes_before_a_derived_one() -> None:
-    app = Application([])
-    finer, plain = Finer(), Calibration()
-    app.register_service(finer)
-    assert app.service(Calibration) is finer
-    app.register_service(plain)
-    app.register_service(Finer())
-    assert app.service(Calibration) is plain
-    assert app.service(object, "nobody") is None
 
 
 def test_a_resource_is_found_by_its_name_and_lives_in_the_run(scheduler: MakeScheduler) -> None:
@@ -120,37 +104,6 @@ def test_services_of_compose_end_with_their_run_and_others_stay() -> None:
         assert app.service(Calibration, "before") is not None
 
 
-def test_a_subgraph_shares_the_services_of_its_fragment() -> None:
-    found: list[Any] = []
-
-    class Part(Subgraph):
-        def compose(self) -> None:
-            self.register_service(Calibration(3))
-            found.append(self.service(Calibration))
-            self.add_operator(
-                Step(
-                    self,
-                    CountCondition(self, 1),
-                    body=lambda op, *_: found.append(op.service(Calibration)),
-                    name="s",
-                )
-            )
-
-    run(lambda app: Part(app, name="part"))
-    assert found[0] is found[1] is not None
-
-
-def test_a_service_that_is_registered_in_a_run_is_no_resource() -> None:
-    def body(op: Step, i: Any, o: Any) -> None:
-        op.fragment.register_service(Calibration(4))
-        assert op.service(Calibration) is not None
-        with pytest.raises(GraphError, match="which is running: a resource is initialized with the run"):
-            op.fragment.register_service(Table(op.fragment, name="late"))
-
-    app = run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body, name="step")))
-    assert app.service(Calibration).scale == 4
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -163,7 +116,3 @@ def test_a_service_that_is_registered_in_a_run_is_no_resource() -> None:
 def test_what_is_no_service_is_refused(call: Any) -> None:
     with pytest.raises(TypeError, match="not"):
         call(Application([]))
-
-
-def test_a_component_without_a_fragment_has_no_services() -> None:
-    assert Table(name="alone").service(Calibration) is None

@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, IOSpec, Operator, OperatorSpec, Subgraph, op
-from headrace.conditions import CountCondition
-from headrace.core import ConditionType, GraphError, ParameterError, SubgraphSpec
-from headrace.observe import Carrier, PortRecorder, RecordedMessage, replay, watch
-from headrace.resources import ThreadPool
+from headrace import Application, Operator, Subgraph, op
+from headrace.core import GraphError, ParameterError, SubgraphSpec
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 
 
@@ -124,39 +121,6 @@ def test_subgraphs_are_nested_and_names_follow() -> None:
     assert app.run().operators["left.count"].computes == 4  # composed anew for every run
 
 
-def test_an_input_of_a_subgraph_may_lead_to_several_operators() -> None:
-    class Both(Subgraph):
-        def compose(self) -> None:
-            double, triple, total = (
-                scale(self, name="double", factor=2),
-                scale(self, name="triple", factor=3),
-                add(self),
-            )
-            double >> total["left"]
-            triple >> total["right"]
-            self.add_input("value", double, triple["value"])
-            self.add_output("total", total)
-
-    found: list[int] = []
-    run(lambda app: count(app) >> Both(app) >> collect(app, into=found))
-    assert found == [5, 10, 15]
-
-
-def test_unnamed_parts_have_names_of_their_own_in_each_subgraph() -> None:
-    class Chain(Subgraph):
-        def compose(self) -> None:
-            count(self, CountCondition(self, 5)) >> scale(self) >> scale(self)
-
-    def compose(app: Application) -> None:
-        Chain(app)
-        Chain(app)
-
-    assert [operator.name for operator in run(compose).graph] == [
-        *("chain.count", "chain.scale", "chain.scale_2"),
-        *("chain_2.count", "chain_2.scale", "chain_2.scale_2"),
-    ]
-
-
 class Eye(Subgraph):
     """A source whose settings come from the section with its name."""
 
@@ -201,42 +165,6 @@ def test_the_sections_of_a_subgraph_have_its_name() -> None:
     )
 
 
-def test_a_subgraph_may_have_a_file_of_its_own() -> None:
-    found: list[int] = []
-
-    class Own(Subgraph):
-        def compose(self) -> None:
-            self.config({"camera": {"last": 2}})
-            self.add_output("out", count(self, name="camera", **self.kwargs("camera")))
-
-    run(lambda app: Own(app) >> collect(app, into=found))
-    assert found == [1, 2]
-
-
-def test_a_missing_section_is_named_in_full() -> None:
-    def compose(app: Application) -> None:
-        app.config({"left": {"gain": 1, "camra": {}}})
-        Eye(app, name="left", gain=1)
-
-    with pytest.raises(
-        KeyError, match=r"has no key 'camera' under 'left'; it has 'camra', 'gain'; did you mean 'camra'"
-    ):
-        run(compose)
-
-
-def test_parameters_are_checked_as_those_of_operators() -> None:
-    assert failing(lambda app: Scaled(app, factr=2), ParameterError).endswith(
-        "Scaled 'scaled' has no parameter 'factr'; it has 'factor'"
-    )
-    assert "'factor' of Scaled 'scaled' must be at least 1, not 0" in failing(
-        lambda app: Scaled(app, factor=0), TypeError
-    )
-    assert failing(lambda app: Eye(app, name="left"), ParameterError) == (
-        "subgraph 'left' (Eye) needs a value for 'gain'; pass it as a keyword argument"
-    )
-    assert "takes named values" in failing(lambda app: Scaled(app, 3), ParameterError)
-
-
 @pytest.mark.parametrize(
     ("compose", "message"),
     [
@@ -271,18 +199,6 @@ def test_parameters_are_checked_as_those_of_operators() -> None:
 )
 def test_a_mistake_names_the_subgraph_and_what_would_be_right(compose: Any, message: str) -> None:
     assert message in failing(compose, (KeyError, ValueError, TypeError))  # type: ignore[arg-type]
-
-
-def test_a_flow_into_a_subgraph_goes_through_its_ports() -> None:
-    def compose(app: Application) -> None:
-        Scaled(app, name="left")
-        count(app) >> app.graph.find("left.first")
-
-    assert failing(compose) == (
-        "operator 'left.first' was created in subgraph 'left' and cannot be connected in 'App': a flow into a "
-        "subgraph or out of it goes through a port of the subgraph, which its compose declares by "
-        "add_input('name', operator['port']) or add_output('name', operator['port'])"
-    )
 
 
 def test_a_subgraph_declares_each_port_once_and_of_its_own_operators() -> None:
@@ -347,71 +263,6 @@ def test_an_error_in_compose_names_the_subgraph_and_a_subgraph_needs_a_compose_a
     ]
     with pytest.raises(GraphError, match=r"Scaled\('scaled'\) of 'Application', which is not being composed"):
         Scaled(Application())
-
-
-class Joins(Operator):
-    """One required input, one optional one."""
-
-    def setup(self, spec: OperatorSpec) -> None:
-        spec.input("mask").condition(ConditionType.NONE)
-        spec.input("frame", size=IOSpec.SIZE_ONE)
-        spec.output("out")
-
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        op_output.emit(op_input.receive("frame"), "out")
-
-
-def test_an_optional_input_of_a_subgraph_does_not_count() -> None:
-    class Wrapped(Subgraph):
-        def compose(self) -> None:
-            joins = Joins(self)
-            self.add_input("mask", joins["mask"])
-            self.add_input("frame", joins)
-            self.add_output("out", joins)
-
-    found: list[int] = []
-    run(lambda app: count(app) >> Wrapped(app) >> collect(app, into=found))
-    assert found == [1, 2, 3]
-
-
-def test_conditions_and_thread_pools_made_in_a_subgraph_belong_to_the_fragment() -> None:
-    class Pooled(Subgraph):
-        def compose(self) -> None:
-            condition = CountCondition(self, 1)
-            source = count(self, condition)
-            ThreadPool(self, 1).add(source)
-            assert condition.fragment is source.fragment is self.fragment
-            self.add_output("out", source)
-
-    found: list[int] = []
-    app = run(lambda app: Pooled(app) >> collect(app, into=found))
-    assert found == [1]
-    assert [operator.name for pool in app._headrace.thread_pools for operator in pool.operators] == [
-        "pooled.count"
-    ]
-
-
-def test_a_replayed_operator_stays_in_its_subgraph() -> None:
-    found: list[int] = []
-
-    class App(Application):
-        def compose(self) -> None:
-            Twice(self, name="left") >> collect(self, into=found)
-
-    carried: list[RecordedMessage] = []
-
-    class Kept(Carrier):
-        def carry(self, message: RecordedMessage) -> None:
-            carried.append(message)
-
-    app = App()
-    watch(app, PortRecorder(Kept(), ["left.count.out"]))
-    app.run()
-    app, found[:] = App(), []
-    replay(app, carried)
-    app.run()
-    assert found == [30, 60, 90]
-    assert app.draw().splitlines()[:2] == ["left (Twice)", "  out -> collect.value"]
 
 
 @pytest.mark.parametrize(

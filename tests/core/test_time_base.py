@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from headrace.core.time_base import SINCE_1970, TimeBase, clock_name, counts_since_1970
+from headrace.core.time_base import TimeBase, clock_name
 from headrace.resources import ManualClock, RealtimeClock
 
 NOW = 1_800_000_000 * 10**9
@@ -22,12 +22,6 @@ def test_on_one_host_a_time_is_converted_exactly_whatever_became_of_the_time_of_
 def test_between_hosts_a_time_is_converted_by_the_time_of_day() -> None:
     assert TimeBase("another", 500, NOW + 30).convert(1000, HERE) == 1030
     assert TimeBase("", 500, NOW + 30).convert(1000, HERE._replace(clock="")) == 1030
-
-
-def test_a_time_since_1970_means_the_same_everywhere() -> None:
-    assert TimeBase("another", 0, 0).convert(NOW, HERE) == NOW
-    assert counts_since_1970(time.time_ns())
-    assert not counts_since_1970(SINCE_1970 - 1)
 
 
 def test_a_clock_says_when_it_showed_0() -> None:

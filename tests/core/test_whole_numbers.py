@@ -33,10 +33,6 @@ from headrace.resources import (
 from tests.harness import App, Step, run, sink, source
 
 
-def set_count(value: Any) -> None:
-    CountCondition().count = value
-
-
 def set_state(value: Any) -> None:
     AsynchronousCondition().event_state = value
 
@@ -79,11 +75,6 @@ NUMBERS: dict[str, Callable[[Any], object]] = {
 def test_what_is_no_whole_number_is_refused_by_name(what: str, wrong: Any) -> None:
     with pytest.raises(TypeError, match=re.escape(f"{what} must be an int, not {wrong!r}")):
         NUMBERS[what](wrong)
-
-
-def test_a_setter_checks_as_the_constructor_does() -> None:
-    with pytest.raises(TypeError, match="condition 'count_condition': count must be an int, not '2'"):
-        set_count("2")
 
 
 @pytest.mark.parametrize(
@@ -185,10 +176,3 @@ def test_a_whole_number_of_any_library_is_one() -> None:
 @pytest.mark.parametrize("period", [0, 0.25, "0ms"])
 def test_a_period_of_polling_is_never_so_short_that_an_idle_run_uses_a_core(period: Any) -> None:
     assert GreedyScheduler(check_recession_period_ms=period).check_recession_period_ms == 1
-
-
-def test_the_bounds_are_allowed_and_what_is_beyond_them_is_not() -> None:
-    assert [whole_number(number, "size", 1, 3) for number in (1, 2, 3)] == [1, 2, 3]
-    for number in (0, 4):
-        with pytest.raises(ValueError, match=f"size must be from 1 to 3, not {number}"):
-            whole_number(number, "size", 1, 3)

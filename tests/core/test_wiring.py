@@ -98,26 +98,9 @@ def test_ports_are_named_by_brackets() -> None:
     ]
 
 
-def test_the_size_of_a_chain_is_that_of_each_flow() -> None:
-    def compose(app: Application) -> None:
-        app.add_flow(one(app), pass_on(app), pass_on(app), size=4)
-        assert [flow.size for flow in app.graph.flows] == [4, 4]
-
-    assert len(flows(compose)) == 2
-
-
 def test_an_optional_input_does_not_need_a_port_map() -> None:
     assert flows(lambda app: one(app) >> masked(app)) == ["one.out -> masked.frame"]
     assert flows(lambda app: one(app) >> masked(app)["mask"]) == ["one.out -> masked.mask"]
-
-
-def test_the_viewer_takes_frames_without_a_port_map() -> None:
-    from headrace.operators import HolovizOp
-
-    def compose(app: Application) -> None:
-        one(app) >> HolovizOp(app, headless=True, name="viewer")
-
-    assert flows(compose) == ["one.out -> viewer.receivers"]
 
 
 class Forgetful(Operator):
@@ -173,12 +156,3 @@ def test_a_mistake_in_a_flow_says_what_would_be_right(compose: Any, message: str
     with pytest.raises((GraphError, PortError, TypeError)) as error:
         flows(compose)
     assert message in str(error.value)
-
-
-def test_a_flow_that_is_wrong_at_one_end_adds_nothing() -> None:
-    def compose(app: Application) -> None:
-        with pytest.raises(GraphError):
-            app.add_flow(one(app), add(app), {("out", "left"), ("out", "right"), ("out", "wrong")})
-        assert not len(app.graph)
-
-    assert flows(compose) == []

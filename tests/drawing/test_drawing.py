@@ -11,7 +11,6 @@ from headrace.core import IOSpec
 from headrace.gpu import sim
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests.harness import App, Step, sink, source, through
-from tests.harness.devices import use_device
 
 
 @pytest.fixture
@@ -113,13 +112,6 @@ def test_a_picture_colours_slices_and_says_which_is_which(machine: sim.Machine) 
     assert "<control>: 40 SMs" in texts
     tinted = [rect for rect in root.iter(f"{NAMESPACE}rect") if "fill-opacity" in rect.get("style", "")]
     assert len({rect.get("style") for rect in tinted}) == len(tinted) == 2
-
-
-def test_a_picture_needs_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_device(monkeypatch, "none")
-    _, texts = svg_of(App(sliced))
-    assert "vision" in texts
-    assert not [text for text in texts if "SMs" in text]
 
 
 def test_a_picture_follows_the_readers_choice_of_light_and_dark(app: App) -> None:

@@ -9,7 +9,6 @@ from headrace import Application, Subgraph, op
 from headrace.gpu import sim
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from tests.harness import App, sink, source, through
-from tests.harness.segments import chain
 
 
 @op
@@ -70,11 +69,6 @@ def test_a_subgraph_is_drawn_as_one_box_with_its_ports() -> None:
     ]
 
 
-def test_an_unfolded_drawing_has_the_operators() -> None:
-    names = [line.split(" ")[0] for line in App(compose).draw(unfold=True).splitlines() if line[0] != " "]
-    assert sorted(names) == sorted([*UNFOLDED, "camera", "show"])
-
-
 def test_every_style_folds_and_unfolds() -> None:
     app = App(compose)
     for style in ("boxes", "svg", "mermaid", "dot"):
@@ -86,16 +80,6 @@ def test_every_style_folds_and_unfolds() -> None:
     assert "left: Outer" in texts  # with the class of the subgraph
     assert "left.out -> right.value" in texts
     assert " [1]" in texts  # the queue behind the port
-
-
-def test_an_input_that_several_operators_read_is_one_line() -> None:
-    class Both(Subgraph):
-        def compose(self) -> None:
-            a, b = sink(self, [], name="a"), sink(self, [], name="b")
-            self.add_input("value", a, b)
-
-    drawn = App(lambda app: source(app, [1], name="camera") >> Both(app, name="both")).draw()
-    assert drawn.count("out -> both.value") == 1
 
 
 def test_a_segment_in_a_subgraph_is_folded_with_it_and_one_across_is_a_frame() -> None:
@@ -118,20 +102,6 @@ def test_a_segment_in_a_subgraph_is_folded_with_it_and_one_across_is_a_frame() -
     assert "segment replayed: middle, last" in captured(inside=False)
 
 
-def test_segments_without_subgraphs_are_drawn_as_ever() -> None:
-    def compose(app: Any) -> None:
-        chain(app)
-
-        class Alone(Subgraph):
-            def compose(self) -> None:
-                self.add_output("out", source(self, [1], name="a"))
-                self.add_output("more", source(self, [1], name="b"))
-
-        Alone(app, name="alone")
-
-    assert "segment middle: one, two, three" in App(compose).draw()
-
-
 def test_a_flow_from_a_subgraph_back_to_it_is_drawn_and_those_inside_are_not() -> None:
     class Loop(Subgraph):
         def compose(self) -> None:
@@ -146,14 +116,6 @@ def test_a_flow_from_a_subgraph_back_to_it_is_drawn_and_those_inside_are_not() -
 
     assert App(compose).draw().splitlines() == ["loop (Loop)", "  out -> loop.in"]
     assert App(compose).draw("svg").count('class="flow"') == 1
-
-
-def test_a_subgraph_lists_outputs_that_lead_nowhere() -> None:
-    class Alone(Subgraph):
-        def compose(self) -> None:
-            self.add_output("out", unused(self))
-
-    assert App(lambda app: Alone(app)).draw().splitlines() == ["alone (Alone)", "  out -> (nothing)"]
 
 
 def test_a_box_has_the_slice_that_all_of_its_operators_share(machine: sim.Machine) -> None:

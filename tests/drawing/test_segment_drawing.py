@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from headrace.core import GraphError
-from tests.harness import App, Step, sink, source, through
-from tests.harness.segments import branches, chain
+from tests.harness import App, Step, source
+from tests.harness.segments import chain
 from tests.limits import examples
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -41,24 +41,6 @@ def test_a_frame_is_drawn_around_the_boxes() -> None:
         "         │ sink  │",
         "         └───────┘",
     ]
-
-
-def test_boxes_between_others_have_the_name_of_their_segment() -> None:
-    drawn = App(branches).draw("boxes")
-    assert drawn.count("body") == 4
-    assert "┼" not in drawn
-
-
-def test_two_segments_in_a_row_have_a_frame_each() -> None:
-    def compose(app: Any) -> None:
-        chain(app)
-        app._headrace.segments.clear()
-        app.capture(*app.stages[:2], name="front")
-        app.capture(app.stages[2], name="back")
-
-    drawn = App(compose).draw("boxes")
-    assert "┌─ front ─┼" in drawn
-    assert "┌─ back ─┼" in drawn
 
 
 def test_every_style_shows_the_state_after_a_run(machine: object) -> None:
@@ -180,14 +162,3 @@ def _is_inside(point: tuple[float, float], outline: list[tuple[float, float]]) -
         if (y1 > y) != (y2 > y) and x < x1 + (y - y1) * (x2 - x1) / (y2 - y1):
             crossings += 1
     return crossings % 2 == 1
-
-
-def test_a_graph_without_segments_is_drawn_as_before() -> None:
-    def compose(app: Any) -> None:
-        middle = through(app, name="middle")
-        app.add_flow(source(app, [1], name="a"), middle)
-        app.add_flow(middle, sink(app, [], name="b"))
-
-    app = App(compose)
-    assert "segment" not in app.draw() + app.draw("mermaid") + app.draw("svg").partition("</style>")[2]
-    assert "subgraph" not in app.draw("dot")

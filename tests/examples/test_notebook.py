@@ -50,7 +50,7 @@ def test_a_tensor_is_a_picture(shown: dict[str, dict[str, Any]]) -> None:
 
 def test_statistics_are_tables(shown: dict[str, dict[str, Any]]) -> None:
     html = shown["tracker = app.track()\napp.run()\ntracker.statistics"]["text/html"]
-    assert html.count("<table>") == 4
+    assert html.count("<table>") == 5  # operators, queues, paths, workers, and what each waited for
     assert "camera → mirror → keep" in html
 
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from headrace.inference import InferenceError, ModelOptions, TensorSpec, load_model, onnx_providers
-from headrace.inference.onnx_providers import CPU, CUDA, TENSORRT, profile_options, providers
+from headrace.inference import InferenceError, ModelOptions, TensorSpec, load_model, onnx_model
+from headrace.inference.onnx_model import CPU, CUDA, TENSORRT, profile_options, providers
 from tests.harness.processes import run_python
 from tests.inference import models
 
@@ -32,17 +32,6 @@ DTYPES = [
     "uint64",
     "bool",
 ]
-
-
-def test_a_model_tells_what_it_takes_and_returns(tmp_path: Path) -> None:
-    model = load_model(models.convolution(tmp_path))
-    assert model.name == "convolution"
-    assert model.runtime == "ONNX Runtime (CPUExecutionProvider)"
-    assert model.device_id is None
-    assert model.inputs == (TensorSpec("x", np.dtype("float32"), ("batch", 3, "height", "width")),)
-    assert model.outputs == (TensorSpec("y", np.dtype("float32"), ("batch", 8, "height", "width")),)
-    assert model.output_shapes([(2, 3, 5, 7)]) == [(2, 8, 5, 7)]
-    assert "ONNX Runtime" in repr(model)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -175,7 +164,7 @@ def test_a_profile_becomes_the_shapes_of_tensorrt() -> None:
 def test_backend_trt_says_once_what_it_runs_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_providers, "_told", set())
+    monkeypatch.setattr(onnx_model, "_told", set())
     path = models.scaling(tmp_path)
     with caplog.at_level(logging.WARNING, "headrace.inference"):
         for _ in range(3):
@@ -251,7 +240,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Any:
     )
     Session.made, Session.refuses = [], ()
     monkeypatch.setattr("headrace.inference.onnx_model.import_onnxruntime", lambda on_gpu: stand_in)
-    monkeypatch.setattr(onnx_providers, "_told", set())
+    monkeypatch.setattr(onnx_model, "_told", set())
     return stand_in
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from headrace import as_tensor, gpu
 from headrace.gpu import sim
-from headrace.inference.placement import in_shape, to_device
+from headrace.inference.running_model import in_shape, to_device
 from headrace.resources import UnboundedAllocator
 from headrace.tensor.copies import simulated_memory
 from tests.harness import MS, launch

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.inference import TensorSpec
-from headrace.inference.tensor_spec import resolve
+from headrace.inference.model import resolve
 
 
 @pytest.mark.parametrize(

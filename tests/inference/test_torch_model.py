@@ -174,26 +174,6 @@ def test_results_are_fresh_even_of_a_model_that_returns_its_state_or_its_input(
     assert [same.tolist() for _, same in held] == [[number, number] for number in range(4)]
 
 
-def test_a_read_only_input_is_taken_without_a_warning(tmp_path: Path) -> None:
-    model = load_model(scripted(tmp_path / "pair.pt", Pair()), backend="torch")
-    fixed = numbers(1, 2)
-    fixed.flags.writeable = False
-    total, _ = model.run_on_host([fixed, fixed])
-    assert total.tolist() == [2, 4]
-
-
-def test_an_input_with_negative_strides_is_taken(tmp_path: Path) -> None:
-    (sent,) = run_operator(
-        InferenceOp,
-        inputs={"receivers": [[numbers(1, 2, 3)[::-1]]]},
-        backend="torch",
-        model_path_map={"m": scripted(tmp_path / "pair.pt", Pair())},
-        pre_processor_map={"m": ["x", "x"]},
-        inference_map={"m": ["sum", "none"]},
-    )["transmitter"]
-    assert np.asarray(sent["sum"]).tolist() == [6, 4, 2]
-
-
 def test_results_are_contiguous_and_types_that_numpy_lacks_pass(tmp_path: Path) -> None:
     class Turn(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -244,22 +224,3 @@ def test_a_failure_names_the_model(tmp_path: Path) -> None:
             pre_processor_map={"m": ["a", "b"]},
             inference_map={"m": ["s", "d"]},
         )
-
-
-def test_models_of_both_runtimes_work_side_by_side(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    from tests.inference import models
-
-    sent = run_operator(
-        InferenceOp,
-        inputs={"receivers": [[np.full((1, 3), number, np.float32) for number in range(5)]]},
-        backend="onnxrt",
-        backend_map={"pair": "torch"},
-        model_path_map={"twice": models.scaling(tmp_path), "pair": scripted(tmp_path / "pair.pt", Pair())},
-        pre_processor_map={"twice": ["x"], "pair": ["x", "x"]},
-        inference_map={"twice": ["double"], "pair": ["sum", "none"]},
-    )["transmitter"]
-    for number, message in enumerate(sent):
-        assert np.asarray(message["double"]).tolist() == [[2 * number] * 3]
-        assert np.asarray(message["sum"]).tolist() == [[2 * number] * 3]
-        assert np.asarray(message["none"]).tolist() == [[0] * 3]

@@ -126,7 +126,7 @@ def controlled(control: Controller, system: System | None = None) -> Iterator[No
                 replaced = {"threading": threads, "time": time}.get(name) or getattr(time, name)
                 setattr(module, name, replaced)
     if system is not None:
-        replaced = (("os", system), ("select", system), ("_exact_wait", None), ("_default", LinkLoop()))
+        replaced = (("os", system), ("select", system), ("_default", LinkLoop()))
         for name, value in replaced:
             kept.append((link_loops, name, getattr(link_loops, name)))
             setattr(link_loops, name, value)

@@ -18,9 +18,9 @@ import numpy as np
 from headrace import CountCondition, IOSpec
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from headrace.core.errors import PeerLost
+from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Sample, Terms
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.idleness import PartIdleness
 from headrace.parts.link_operators import ReceiveFromPart, SendToPart

@@ -88,18 +88,6 @@ PLANTS = [
         (_LOST,),
         order=5,
     ),
-    Plant(
-        "a worker is listed as parked only after it looked at the inbox",
-        _WAITING,
-        "        if parker.deadline is None and patience is None:\n            ready_queue.parked.append(parker)\n"
-        "        else:\n            ready_queue.parked.insert(0, parker)  # so that it is woken last\n"
-        "        woken = False\n        try:\n            if engine.inbox:\n",
-        "        full = bool(engine.inbox)\n        ready_queue.parked.append(parker)\n"
-        "        woken = False\n        try:\n            if full:\n",
-        "alone-stop-2",
-        (_LOST,),
-        order=14,
-    ),
     # Work.
     Plant(
         "ready work wakes nobody",
@@ -144,14 +132,6 @@ PLANTS = [
         (_LOST, _HANG, Kind.LIVELOCK),
     ),
     Plant(
-        "a turn keeps others from theirs for ever in virtual time",
-        _WAITING,
-        "        if not clock.passes or left <= 0:\n            return left\n",
-        "",
-        "turn-manual-2",
-        (_LOST, _HANG, Kind.LIVELOCK),
-    ),
-    Plant(
         "others begin before a turn has lasted",
         _WAITING,
         "            if patience <= 0.0:\n",
@@ -181,14 +161,6 @@ PLANTS = [
         "seen.node is not node or seen.remaining != node.remaining:\n",
         "seen.node is not node:\n",
         "short-alone-2",
-        (_WRONG,),
-    ),
-    Plant(
-        "a worker takes another compute for the one that it saw",
-        _WAITING,
-        "        elif seen is None or seen.node is not node or seen.remaining != node.remaining:\n",
-        "        elif seen is None:\n",
-        "in-turn-2",
         (_WRONG,),
     ),
     Plant(
@@ -256,14 +228,6 @@ PLANTS = [
         (_EARLY, _LEAK, _LOST, _WRONG, _HANG, _ERROR),
     ),
     Plant(
-        "a compute whose turn was ended is not counted",
-        _ENGINE,
-        "        self.beside_turns += 1\n",
-        "",
-        "turn-2",
-        (_EARLY, _LEAK, _LOST, _WRONG),
-    ),
-    Plant(
         "a worker that stands by is taken to see to what computes beside others",
         _WORKERS,
         "(ready_queue.standby is None or now or later or not takes_turns)",
@@ -278,14 +242,6 @@ PLANTS = [
         "        return self.beside_turns\n",
         "slow-chain-2",
         (_EARLY, _LEAK, _LOST, _WRONG),
-    ),
-    Plant(
-        "a compute beside others that is over still counts",
-        _WORKERS,
-        "                    engine.beside_turns -= 1\n",
-        "                    pass\n",
-        "mixed-2",
-        (_HANG, _LEAK),
     ),
     Plant(
         "a worker looks into the queue of those beside others, and not again at what takes turns",
@@ -325,28 +281,12 @@ PLANTS = [
         order=4,
     ),
     Plant(
-        "any deadline will do for the next timer",
-        _WAITING,
-        "                if deadline is not None and deadline <= until:\n",
-        "                if deadline is not None:\n",
-        "two-beats-2",
-        (_TIME, _WRONG),
-    ),
-    Plant(
         "every worker keeps the time",
         _WAITING,
         "                    return True\n        return False\n\n    # Waiting.\n",
         "                    return False\n        return False\n\n    # Waiting.\n",
         "two-beats-3",
         (_SPIN,),
-    ),
-    Plant(
-        "nobody keeps the time",
-        _WAITING,
-        "                    deadline = engine.limit if self._has_timer_worker(until) else until\n",
-        "                    deadline = engine.limit\n",
-        "periodic-2",
-        (_TIME,),
     ),
     Plant(
         "a worker keeps its deadline after it woke up",
@@ -372,25 +312,6 @@ PLANTS = [
         "two-beats-3",
         (_SPIN,),
     ),
-    Plant(
-        "the time was moved and only one of the workers with a deadline is told",
-        _WAITING,
-        "            for parker in tuple(ready_queue.parked):\n                if parker.deadline is not None or",
-        "            for parker in tuple(ready_queue.parked)[:1]:\n"
-        "                if parker.deadline is not None or",
-        "scale-limit-2",
-        (_TIME, _WRONG),
-    ),
-    Plant(
-        "a worker that computes wakes nobody to keep the time",
-        _WAITING,
-        "                for ready_queue in engine.ready_queues:\n"
-        "                    if self._wake_one(ready_queue):\n                        return\n",
-        "                pass\n",
-        "two-beats-2",
-        (_TIME, _WRONG),
-        order=4,
-    ),
     # Permits.
     Plant(
         "a worker that wakes by its deadline leaves a permit behind",
@@ -408,14 +329,6 @@ PLANTS = [
         "            parker = ready_queue.parked[-1]\n",
         "slow-chain-2",
         (_DOUBLE,),
-    ),
-    Plant(
-        "a worker is given two permits",
-        _WAITING,
-        "        self._engine.clock.unpark(parker)\n",
-        "        self._engine.clock.unpark(parker)\n        self._engine.clock.unpark(parker)\n",
-        "slow-chain-2",
-        (_DOUBLE, _ERROR),
     ),
     Plant(
         "a permit is lost",
@@ -442,14 +355,6 @@ PLANTS = [
         "stop-3",
         (_LOST,),
         order=40,
-    ),
-    Plant(
-        "a stop wakes nobody",
-        _ENGINE,
-        "        self.inbox.append(None)\n        self.waiting.wake_all()\n",
-        "        self.inbox.append(None)\n",
-        "stop-2",
-        (_LOST,),
     ),
     Plant(
         "a stop is not in the inbox",
@@ -490,14 +395,6 @@ PLANTS = [
         "        if until is not None or engine.outstanding:\n",
         "        if until is not None:\n",
         "event-1",
-        (_EARLY, _WRONG),
-    ),
-    Plant(
-        "the run ends while a timer is set",
-        _WAITING,
-        "        if until is not None or engine.outstanding:\n",
-        "        if engine.outstanding:\n",
-        "two-beats-1",
         (_EARLY, _WRONG),
     ),
     Plant(
@@ -542,14 +439,6 @@ PLANTS = [
         (_EARLY, _MISJUDGED),
     ),
     Plant(
-        "a node that waits for an event no longer is still counted as outstanding",
-        _ENGINE,
-        "        self.outstanding += awaited.outstanding - before.outstanding\n",
-        "        self.outstanding += awaited.outstanding\n",
-        "stop-operator-1",
-        (_HANG, _LEAK, _MISJUDGED),
-    ),
-    Plant(
         "a throttled node has no blocker",
         _ENGINE,
         "        node.blockers += awaited.blocks - before.blocks\n",
@@ -574,14 +463,6 @@ PLANTS = [
         (_WRONG, _EARLY, _MISJUDGED),
     ),
     Plant(
-        "there is no time to wait for although a timer was set",
-        _ENGINE,
-        "                self.timers.arm(node, until)\n                self.timed = True\n",
-        "                self.timers.arm(node, until)\n",
-        "periodic-2",
-        (_WRONG, _HANG, _TIME, Kind.LIVELOCK, _SPIN),
-    ),
-    Plant(
         "a node that must be polled is not",
         _ENGINE,
         "                self.polling.add(node)\n",
@@ -590,28 +471,12 @@ PLANTS = [
         (_WRONG, _MISJUDGED, _ERROR),
     ),
     Plant(
-        "a node that has to be polled no longer still is",
-        _ENGINE,
-        "                self.polling.remove(node)\n",
-        "                pass\n",
-        "polled-1",
-        (_WRONG, _MISJUDGED, _LEAK),
-    ),
-    Plant(
         "a node whose event occurred is still taken to wait for it",
         _ENGINE,
         "        elif awaited is not node.awaited:\n",
         "        elif awaited is not node.awaited and awaited is not NOTHING:\n",
         "losing-room-2",
         (_HANG, _MISJUDGED),
-    ),
-    Plant(
-        "a time counts although the node has blockers",
-        _ENGINE,
-        "                awaited = awaited.while_blocked()\n",
-        "                pass\n",
-        "blocked-beat-2",
-        (_MISJUDGED, _WRONG),
     ),
     Plant(
         "a node that has an announcement and blockers is not evaluated",
@@ -623,28 +488,12 @@ PLANTS = [
     ),
     # Shared queues.
     Plant(
-        "a producer that finds no room does not wait for it",
-        _STATE,
-        "                line.add(request)\n",
-        "                request.node.blockers += 1\n",
-        "two-producers-2",
-        (_WRONG, _MISJUDGED, _LEAK),
-    ),
-    Plant(
         "room is promised to a producer that is not told",
         _STATE,
         "                node.enqueue_if_ready()\n",
         "                pass\n",
         "two-producers-2",
         (_WRONG, _MISJUDGED),
-    ),
-    Plant(
-        "room that becomes free is promised to nobody",
-        _ENGINE,
-        "                line.promise()\n",
-        "                pass\n",
-        "two-producers-2",
-        (_WRONG, _LOST, _HANG),
     ),
     Plant(
         "a producer that does not use the room it was promised keeps it",
@@ -729,15 +578,6 @@ PLANTS = [
         "            if False:\n",
         "step-late-2",
         (_HANG, _LOST),
-    ),
-    Plant(
-        "time jumps for a step while a node computes",
-        _WAITING,
-        "            if engine.held and not engine.running and self._may_jump(until):\n",
-        "            if engine.held and self._may_jump(until):\n",
-        "step-late-2",
-        (_ERROR,),
-        order=25,
     ),
     Plant(
         "time jumps although the node of the step is ready",
@@ -827,14 +667,6 @@ PLANTS = [
         order=8,
     ),
     Plant(
-        "a sender ends before its last credit has come back",
-        _LINK,
-        "        self.is_done = self._has_said_end and not self._out\n",
-        "        self.is_done = self._has_said_end\n",
-        "link-1",
-        (_WRONG, _ERROR),
-    ),
-    Plant(
         "a worker that waits for messages does not hear that it is woken",
         _PARKER,
         "        if messages is not None:\n            messages.wake()\n",
@@ -877,14 +709,6 @@ PLANTS = [
         "link-other-1",
         (_ERROR,),
         order=5,
-    ),
-    Plant(
-        "the loop is not told that the last link has gone",
-        _LOOP,
-        "        if not self._links:\n            self._watch.wake()\n        return not self._links\n",
-        "        return not self._links\n",
-        "link-in-1",
-        (_HANG,),
     ),
     Plant(
         "a link is not told that the receiver of its messages has ended",

@@ -190,7 +190,6 @@ class End(_File):
     """An end of a connection, which is a carrier of whole messages, as between hosts."""
 
     is_local = False
-    max_bulk = 1 << 30
     wants_write = False
 
     def __init__(self, system: System) -> None:
@@ -209,9 +208,9 @@ class End(_File):
     def fileno(self) -> int:
         return self._number
 
-    def send(self, header: bytes, body: bytes = b"", bulk: Sequence[Any] = (), descriptors: Any = ()) -> None:
+    def send(self, message: bytes, bulk: Sequence[Any] = (), descriptors: Any = ()) -> None:
         if not self.peer.is_closed:
-            self.peer._arrived.append(b"".join((header, body, *map(bytes, bulk))))
+            self.peer._arrived.append(b"".join((message, *map(bytes, bulk))))
             self.peer.arrive()
         self._system.control.point("sends")
 
@@ -224,13 +223,10 @@ class End(_File):
                 raise CarrierClosed("the connection was closed")
             return []
         packet = self._arrived.popleft()
-        header = unpack_header(packet[:HEADER_SIZE], self.max_bulk)
+        header = unpack_header(packet)
         end = HEADER_SIZE + header.body
         bulk = bytearray(packet[end:]) if header.bulk else None
-        return [Received(header, packet[HEADER_SIZE:end], bulk)]
-
-    def look(self) -> float | None:
-        return 3600.0
+        return [Received(header.kind, packet[HEADER_SIZE:end], bulk)]
 
     def close(self, patience: float | None = None) -> None:
         if not self.is_closed:

@@ -10,10 +10,9 @@ import threading
 from collections.abc import Callable
 from functools import cache
 
-from headrace.link.carrier import Carrier, Received
+from headrace.link.carrier import Carrier, Received, UnixCarrier
 from headrace.link.tcp import TcpCarrier
 from headrace.link.tls import ServerIdentity, TlsCarrier, client_context
-from headrace.link.unix import UnixCarrier
 from tests.harness.threads import PATIENCE, wait_until
 
 

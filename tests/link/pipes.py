@@ -5,18 +5,10 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from headrace.link.carrier import CarrierClosed, Received
-from headrace.link.protocol import HEADER_SIZE, Message, SendingEnd, frame_body, unpack_header
+from headrace.link.carrier import CarrierClosed, Received, UnixCarrier
+from headrace.link.protocol import HEADER_SIZE, Terms, unpack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Terms
-from headrace.link.unix import UnixCarrier
-
-
-def frame_of(machine: SendingEnd, places: Any, description: bytes, extra: bytes, bulk: int) -> Message:
-    """Return the message of a frame."""
-    body = frame_body(places, description, extra)
-    return Message(machine.frame_header(len(body), bulk), body)
 
 
 class HandLoop:
@@ -49,23 +41,21 @@ class ByteCarrier:
     """A carrier over bytes in memory, as between hosts; what was sent waits in `wire` until it is delivered."""
 
     is_local = False
-    max_bulk = 1 << 30
     wants_write = False
 
     def __init__(self) -> None:
         self.wire: list[bytes] = []  # messages on their way to the peer
         self.inbox = bytearray()
         self.is_cut = False
-        self.left: float | None = 1.0
         self.is_closed = self.is_reset = False
         self.patience: float | None = None
 
     def fileno(self) -> int:
         return -1
 
-    def send(self, header: bytes, body: bytes = b"", bulk: Any = (), descriptors: Any = ()) -> None:
+    def send(self, message: bytes, bulk: Any = (), descriptors: Any = ()) -> None:
         assert not descriptors
-        self.wire.append(b"".join((header, body, *map(bytes, bulk))))
+        self.wire.append(b"".join((message, *map(bytes, bulk))))
 
     def flush(self) -> None:
         pass
@@ -73,19 +63,16 @@ class ByteCarrier:
     def receive(self) -> list[Received]:
         messages = []
         while len(self.inbox) >= HEADER_SIZE:
-            header = unpack_header(bytes(self.inbox[:HEADER_SIZE]), self.max_bulk)
+            header = unpack_header(self.inbox)
             body, end = HEADER_SIZE + header.body, HEADER_SIZE + header.body + header.bulk
             if len(self.inbox) < end:
                 break
             bulk = bytearray(self.inbox[body:end]) if header.bulk else None
-            messages.append(Received(header, bytes(self.inbox[HEADER_SIZE:body]), bulk))
+            messages.append(Received(header.kind, bytes(self.inbox[HEADER_SIZE:body]), bulk))
             del self.inbox[:end]
         if not messages and self.is_cut:
             raise CarrierClosed("it was cut")
         return messages
-
-    def look(self) -> float | None:
-        return self.left
 
     def close(self, patience: float | None = None) -> None:
         self.is_closed = True

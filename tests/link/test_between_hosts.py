@@ -15,11 +15,10 @@ import pytest
 from headrace.core.errors import PeerAborted, PeerLost
 from headrace.link import lingering
 from headrace.link.carrier import Carrier
-from headrace.link.protocol import ReceivingEnd, SendingEnd, unpack_header
+from headrace.link.protocol import HEADER_SIZE, ReceivingEnd, Sample, SendingEnd, Terms, unpack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
-from headrace.link.terms import Sample, Terms
 from tests.harness.processes import environment_of_programs, forking
 from tests.harness.threads import PATIENCE, wait_until
 from tests.link.connections import CARRIERS, descriptors, tcp_sockets, wait_for_descriptors
@@ -132,7 +131,7 @@ PROGRAM = """
 import os, socket, sys
 import numpy as np
 from headrace.link.sender import Sender
-from headrace.link.terms import Sample, Terms
+from headrace.link.protocol import Sample, Terms
 from headrace.link.tcp import TcpCarrier
 carrier = TcpCarrier(socket.socket(fileno=int(sys.argv[1])))
 sender = Sender(carrier, Terms("edge.camera.out -> server.detector.frame", 4), int)
@@ -188,7 +187,7 @@ class Wire:
 
     def __init__(self, silence: float = 3.0) -> None:
         self.now = 0.0
-        self.ends = SendingEnd(b"", 0, silence, 0.0, 4), ReceivingEnd(b"", 0, silence, 0.0, 4, 1 << 20)
+        self.ends = SendingEnd(b"", silence, 0.0, 4), ReceivingEnd(b"", silence, 0.0, 4)
         self.is_cut = False
         self.frozen: set[int] = set()
         self._inbox: tuple[list, list] = ([], [])
@@ -204,7 +203,7 @@ class Wire:
         for index, end in enumerate(self.ends):
             if index not in self.frozen:
                 for message in self._inbox[index]:
-                    end.receive(unpack_header(message.header, 0), message.body, 0, self.now)
+                    end.receive(unpack_header(message).kind, message[HEADER_SIZE:], self.now)
                 self._inbox[index].clear()
 
     def go_to(self, time: float) -> list[float | None]:
@@ -215,7 +214,7 @@ class Wire:
             self.deliver()
             for index, end in enumerate(self.ends):
                 if index not in self.frozen:
-                    self._carry(index, end.tick(self.now))
+                    self._carry(index, [beat] if (beat := end.tick(self.now)) else [])
                     if end.is_silent(self.now) and noticed[index] is None:
                         noticed[index] = self.now
             self.deliver()

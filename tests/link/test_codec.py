@@ -105,7 +105,7 @@ def test_the_usual_message_comes_as_any_other(time: int | None) -> None:
             elements = memory_of(piece) if type(piece) is Tensor else piece
             assert elements.nbytes == length
             memory = bytearray(np.ascontiguousarray(elements).tobytes()) + bytearray(3)
-            found = decode_array(description, extra, length)
+            found = decode_array(description, extra)
             assert found is not None
             shape, acquired = found
             assert acquired == time
@@ -117,7 +117,7 @@ def test_the_usual_message_comes_as_any_other(time: int | None) -> None:
 
 
 def test_a_pickle_is_not_taken_for_the_usual_message() -> None:
-    assert decode_array(encode([1]).description, b"", 0) is None
+    assert decode_array(encode([1]).description, b"") is None
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -20,11 +20,11 @@ import pytest
 from headrace import TensorMap, gpu
 from headrace.core.errors import CrossingError, PeerLost
 from headrace.gpu import sim
+from headrace.link.carrier import UnixCarrier
 from headrace.link.device import DeviceSegment
+from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Sample, Terms
-from headrace.link.unix import UnixCarrier
 from headrace.resources.memory_block import StreamUse
 from headrace.tensor.copies import copy, simulated_memory, upload
 from headrace.tensor.pending_work import StreamWork
@@ -262,8 +262,8 @@ from headrace import gpu
 from tests.link.test_device_frames import Link, PATIENCE, values
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Sample, Terms
-from headrace.link.unix import UnixCarrier
+from headrace.link.protocol import Sample, Terms
+from headrace.link.carrier import UnixCarrier
 import threading
 gpu.Device(0).set_current()
 carrier = UnixCarrier(socket.socket(fileno=int(sys.argv[2])))

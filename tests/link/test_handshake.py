@@ -138,12 +138,12 @@ def test_another_version_is_named_on_both_sides(monkeypatch):
     hello = client.begin()
     monkeypatch.undo()
     with pytest.raises(
-        VersionError, match=r"version 1 .* this process version 4; install the same"
+        VersionError, match=r"version 1 .* this process version 5; install the same"
     ) as refused:
         server.receive(hello)
     said = refusal_after(refused.value)
     monkeypatch.setattr(handshake, "VERSION", 1)
-    with pytest.raises(VersionError, match=r"version 4 .* this process version 1; install the same"):
+    with pytest.raises(VersionError, match=r"version 5 .* this process version 1; install the same"):
         client.receive(said)
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
-import select
-import struct
 import time
 from itertools import pairwise
 from types import SimpleNamespace
@@ -16,7 +12,7 @@ import pytest
 
 from headrace.link import loop
 from tests.harness.files import open_files
-from tests.harness.threads import PATIENCE, wait_until
+from tests.harness.threads import wait_until
 
 
 def test_a_thread_that_ends_a_wait_never_writes_to_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +106,7 @@ class _Epoll:
         return []
 
 
-def test_a_wait_is_never_too_long_where_the_system_waits_in_milliseconds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(loop, "_exact_wait", None)
+def test_a_wait_is_never_too_long_although_the_system_waits_in_milliseconds() -> None:
     watch: Any = loop._Watch({})
     watch._epoll.close()
     watch._epoll = epoll = _Epoll()
@@ -125,58 +118,7 @@ def test_a_wait_is_never_too_long_where_the_system_waits_in_milliseconds(
 
 def test_a_wait_may_be_for_a_year(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop.waits, "limit", lambda seconds: seconds)  # as on any thread but the main one
-    for exact in (loop._exact_wait, None):
-        monkeypatch.setattr(loop, "_exact_wait", exact)
-        watch = loop._Watch({})
-        watch.wake()
-        assert watch.wait(365 * 24 * 3600.0) == []
-        watch.close()
-
-
-@pytest.mark.parametrize(
-    ("answer", "is_used"), [(errno.EBADF, True), (errno.ENOSYS, False), (errno.EPERM, False)]
-)
-def test_an_exact_wait_is_used_where_the_system_has_it(
-    monkeypatch: pytest.MonkeyPatch, answer: int, is_used: bool
-) -> None:
-    def wait(*_: Any) -> int:
-        ctypes.set_errno(answer)
-        return -1
-
-    monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: SimpleNamespace(epoll_pwait2=wait))
-    assert (loop._find_exact_wait() is wait) == is_used
-    monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: SimpleNamespace())
-    ctypes.set_errno(errno.EBADF)  # of something else
-    assert loop._find_exact_wait() is None
-
-
-def test_an_exact_wait_gets_the_time_to_a_nanosecond(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = loop._Watch({})
-    times: list[tuple[int, ...]] = []
-
-    def wait(epoll: int, events: Any, most: int, time: bytes, mask: None) -> int:
-        times.append(struct.unpack("qq", time))
-        ctypes.set_errno(errno.EINTR)  # a signal came
-        return -1
-
-    monkeypatch.setattr(loop, "_exact_wait", wait)
-    for seconds in (0.25, 0.000_300_5):
-        assert watch.wait(seconds) == []
-    assert times == [(0, 250_000_000), (0, 300_500)]
+    watch.wake()
+    assert watch.wait(365 * 24 * 3600.0) == []
     watch.close()
-
-
-@pytest.mark.skipif(loop._exact_wait is None, reason="needs Linux 5.11 and glibc 2.35")
-def test_an_exact_wait_finds_all_that_has_happened() -> None:
-    """In the memory of the system's own structures, which depends on the processor."""
-    files = [os.eventfd(1) for _ in range(3)]
-    links: Any = dict.fromkeys(files)
-    watch = loop._Watch(links)
-    for file in files:
-        watch.add(file)
-    assert watch.shortest == 0.0
-    found = watch._wait_exactly(PATIENCE, 4)
-    assert sorted(found) == [(file, int(select.EPOLLIN)) for file in sorted(files)]
-    watch.close()
-    for file in files:
-        os.close(file)

@@ -1,30 +1,17 @@
-"""Shared memory: sealed, bounded, and used again only when it came back."""
+"""Shared memory: bounded, and used again only when it came back."""
 
 from __future__ import annotations
 
-import fcntl
-import mmap
-import os
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.errors import ProtocolError
 from headrace.link.memory import Ring, Segment, Slot, find_shared, share
 from tests.harness.files import open_files
 from tests.limits import examples
 
 MIB = 1 << 20
-
-
-def test_a_segment_cannot_shrink_or_grow() -> None:
-    segment = Segment.create(100)
-    assert segment.size == mmap.PAGESIZE
-    for size in (0, 10 * mmap.PAGESIZE):
-        with pytest.raises(PermissionError):
-            os.ftruncate(segment.fileno(), size)
 
 
 def test_both_mappings_show_the_same_bytes_and_no_descriptor_is_left() -> None:
@@ -35,23 +22,6 @@ def test_both_mappings_show_the_same_bytes_and_no_descriptor_is_left() -> None:
     assert segment.memory[7] == 77
     del segment, other
     assert not open_files() - before
-
-
-@pytest.mark.parametrize("kind", ["unsealed", "smaller", "file", "pipe"])
-def test_memory_that_could_vanish_is_refused(kind: str) -> None:
-    if kind == "file":
-        descriptor = os.open(__file__, os.O_RDONLY)
-    elif kind == "pipe":
-        descriptor, other = os.pipe()
-        os.close(other)
-    else:
-        descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
-        os.ftruncate(descriptor, 8192 if kind == "unsealed" else 4096)
-        if kind == "smaller":
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-    with pytest.raises(ProtocolError):
-        Segment.from_peer(descriptor, 8192)
-    os.close(descriptor)
 
 
 @settings(max_examples=examples(50), deadline=None)

@@ -23,9 +23,9 @@ import pytest
 from headrace.operators._routines.colour import RGB_TO_YUV420, TO_RGB
 from headrace.operators._routines.conversion import COPY, FLOAT_TO_BYTE, TO_FLOAT, WIDE_TO_BYTE, with_planes
 from headrace.operators._routines.demosaic import DEMOSAIC
-from headrace.operators._routines.network_outputs import CLASSIFY
 from headrace.operators._routines.resampling import RESAMPLE
 from headrace.operators.arrays import Routine, Workplace
+from headrace.operators.segmentation_postprocessor import CLASSIFY
 from headrace_holoscan.ready.find_maxima import FIND_MAXIMA
 
 _PRELUDE = r"""

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from headrace.core import ParameterError
 from headrace.operators import BayerDemosaicOp
-from headrace.operators._routines import demosaic as routine
 from headrace.testing import run_operator
 from tests.limits import examples
 from tests.operators.cases import Array, random, without_opencv
@@ -52,48 +51,29 @@ def slow(mosaic: Array, pattern: str) -> Array:
     return image
 
 
-@pytest.mark.parametrize("grid", PATTERNS)
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_a_missing_colour_is_the_mean_of_its_neighbours(grid: int, dtype: Any) -> None:
-    mosaic = random(dtype, 12, 10)
-    np.testing.assert_array_equal(demosaic(mosaic, bayer_grid_pos=grid), slow(mosaic, PATTERNS[grid]))
-
-
-@given(st.integers(1, 40), st.integers(1, 5), st.sampled_from(list(PATTERNS)), st.booleans())
-@settings(max_examples=examples(25), deadline=None)
-def test_every_even_size_is_taken(half_rows: int, half_columns: int, grid: int, has_third: bool) -> None:
-    mosaic = random(np.uint8, 2 * half_rows, 2 * half_columns)
-    image = demosaic(mosaic[..., None] if has_third else mosaic, bayer_grid_pos=grid)
-    np.testing.assert_array_equal(image, slow(mosaic, PATTERNS[grid]))
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-@pytest.mark.parametrize("grid", PATTERNS)
-def test_inside_the_border_it_agrees_with_opencv(grid: int, dtype: Any) -> None:
-    """OpenCV copies the outermost row and column from their neighbours; everything else is the same."""
-    cv2 = pytest.importorskip("cv2")
-    mosaic = random(dtype, 64, 48)
-    expected = cv2.cvtColor(mosaic, getattr(cv2, f"COLOR_Bayer{PATTERNS[grid]}2RGB"))
-    image = demosaic(mosaic, bayer_grid_pos=grid)
-    np.testing.assert_array_equal(image[1:-1, 1:-1], expected[1:-1, 1:-1])
-
-
-def test_the_default_grid_is_gbrg() -> None:
-    mosaic = random(np.uint8, 4, 4)
-    np.testing.assert_array_equal(demosaic(mosaic), slow(mosaic, "GBRG"))
-
-
-@pytest.mark.parametrize(("dtype", "alpha"), [(np.uint8, 7), (np.uint16, 40_000)])
-def test_alpha_is_a_fourth_channel(dtype: Any, alpha: int) -> None:
-    mosaic = random(dtype, 6, 8)
-    image = demosaic(mosaic, generate_alpha=True, alpha_value=alpha)
-    assert image.shape == (6, 8, 4)
-    assert (image[..., 3] == alpha).all()
-    np.testing.assert_array_equal(image[..., :3], demosaic(mosaic))
-
-
-def test_an_even_grey_stays_an_even_grey() -> None:
-    assert (demosaic(np.full((6, 6), 65535, np.uint16)) == 65535).all()
+@given(
+    st.integers(1, 60),
+    st.integers(1, 40),
+    st.sampled_from([None, *PATTERNS]),
+    st.sampled_from([np.uint8, np.uint16]),
+    st.booleans(),
+)
+@settings(max_examples=examples(40), deadline=None)
+def test_a_missing_colour_is_the_mean_of_its_neighbours(
+    half_rows: int, half_columns: int, grid: int | None, dtype: Any, is_other: bool
+) -> None:
+    """Of every even size, with a third dimension and alpha or without; OpenCV and NumPy give the same bits."""
+    mosaic = random(dtype, 2 * half_rows, 2 * half_columns)
+    params = {} if grid is None else {"bayer_grid_pos": grid}
+    options = {"generate_alpha": True, "alpha_value": 77} if is_other else {}
+    frame = mosaic[..., None] if is_other else mosaic
+    expected = slow(mosaic, PATTERNS[2 if grid is None else grid])
+    fast = demosaic(frame, **params, **options)
+    with without_opencv():
+        np.testing.assert_array_equal(demosaic(frame, **params, **options), fast)
+    np.testing.assert_array_equal(fast[..., :3], expected)
+    assert fast.shape[2] == (4 if is_other else 3)
+    assert (fast[..., 3:] == 77).all()
 
 
 def test_the_tensor_is_taken_and_sent_by_name() -> None:
@@ -151,44 +131,6 @@ def test_a_wrong_parameter_is_refused(params: dict[str, Any], text: str) -> None
 def test_something_else_than_an_allocator_is_refused() -> None:
     with pytest.raises(TypeError, match="pool must be an allocator, such as UnboundedAllocator"):
         run_operator(BayerDemosaicOp, inputs=[np.zeros((4, 4), np.uint8)], pool="big")
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-@pytest.mark.parametrize("alpha", [False, True])
-@pytest.mark.parametrize("grid", PATTERNS)
-def test_opencv_and_numpy_give_the_same_bits(grid: int, alpha: bool, dtype: Any) -> None:
-    pytest.importorskip("cv2")
-    mosaic = random(dtype, 96, 130)  # more than one band of NumPy, and no multiple of a vector of OpenCV
-    params = {"bayer_grid_pos": grid, "generate_alpha": alpha, "alpha_value": 77}
-    assert routine._agrees(), "OpenCV gives other bits here"
-    fast = demosaic(mosaic, **params)
-    with without_opencv():
-        np.testing.assert_array_equal(demosaic(mosaic, **params), fast)
-
-
-@pytest.mark.parametrize("fault", ["other means", "an error"])
-def test_an_opencv_that_computes_something_else_is_not_used(
-    fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cv2 = pytest.importorskip("cv2")
-    original = cv2.cvtColor
-
-    def changed(mosaic: Array, code: int, dst: Array | None = None) -> Array:
-        if fault == "an error":
-            raise cv2.error("not built for this type")
-        image: Array = original(mosaic, code, dst=dst)
-        if dst is not None:
-            image[5, 70, 1] ^= 1
-        return image
-
-    monkeypatch.setattr(cv2, "cvtColor", changed)
-    routine._agrees.cache_clear()
-    try:
-        mosaic = random(np.uint8, 12, 80)
-        np.testing.assert_array_equal(demosaic(mosaic), slow(mosaic, "GBRG"))
-        assert not routine._agrees()
-    finally:
-        routine._agrees.cache_clear()
 
 
 def test_each_mosaic_is_taken_by_its_own_shape_and_by_the_parameters_of_its_time() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -115,17 +115,6 @@ def test_answers_find_their_calls_in_another_order() -> None:
         assert value in (0, 1, 2, 4)
 
 
-def test_frames_that_are_put_go_to_the_results_as_ever() -> None:
-    async def both() -> tuple[Any, Any]:
-        app = chain(double)
-        async with app.running():
-            await app.feed("asked").put_async(5)
-            answer = await app.call("asked", 7)
-            return answer, await anext(app.results("found"))
-
-    assert asyncio.run(both()) == (14, 10)
-
-
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_a_batch_answers_each_call_with_its_item(scheduler: MakeScheduler) -> None:
     assert answers(chain(double_all, scheduler=scheduler), *range(23)) == list(range(0, 46, 2))
@@ -139,14 +128,6 @@ def test_a_batch_of_one_is_a_batch() -> None:
 def test_a_batch_may_be_split_and_joined_again() -> None:
     app = chain(double_all, split_batch, double, double_all, split_batch)
     assert answers(app, *range(9)) == list(range(0, 72, 8))
-
-
-def test_a_batch_of_batches_is_opened_from_the_outside() -> None:
-    @op(inputs={"batches": Input(size=2).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)})
-    def nest(batches: tuple[list[int], ...]) -> list[list[int]]:
-        return [list(batch) for batch in batches]
-
-    assert answers(chain(double_all, nest), *range(9)) == list(range(0, 18, 2))
 
 
 def test_a_failed_item_answers_its_own_call_with_its_error() -> None:
@@ -290,30 +271,6 @@ def test_a_closed_feed_and_a_run_that_ends_refuse_calls() -> None:
             await app.call("asked", 2)
 
     asyncio.run(call())
-
-
-def test_both_branches_of_a_call_may_meet_again() -> None:
-    @op
-    def add(left: int, right: int) -> int:
-        return left + right
-
-    def connect(app: App, feed: FeedOp, results: ResultsOp) -> None:
-        left, right, both = double(app, name="left"), double(app, name="right"), add(app)
-        for each in (left, right):
-            app.add_flow(feed, each)
-            app.add_flow(each, both, {("out", each.name)})
-        app.add_flow(both, results)
-
-    assert answers(service(connect), *range(10)) == list(range(0, 40, 4))
-
-
-def test_a_function_that_yields_answers_with_its_first_value() -> None:
-    @op
-    def count(value: int) -> Iterator[int]:
-        yield value
-        yield value + 1
-
-    assert answers(chain(count), 1, 5) == [1, 5]
 
 
 def test_replicas_answer_the_calls_that_they_took() -> None:

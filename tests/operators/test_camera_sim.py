@@ -58,36 +58,6 @@ def test_frames_are_those_of_the_sensor_and_the_truth_is_the_operators() -> None
         np.testing.assert_array_equal(frame[1::2, 1::2], truth.rgb[1::2, 1::2, 2])
 
 
-def test_the_truth_can_be_asked_before_a_run() -> None:
-    asked = []
-
-    def compose(app: Any) -> None:
-        camera = CameraSimOp(app, **SMALL)
-        asked.append(camera.truth(2).objects)
-        app.add_flow(camera, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in")))
-
-    run(compose)
-    assert len(asked[0]) == 4
-
-
-def test_two_runs_give_the_same_frames_with_noise(scheduler: MakeScheduler) -> None:
-    seen: list[list[np.ndarray]] = []
-    for _ in range(2):
-        taken: list[np.ndarray] = []
-
-        def compose(app: Any, taken: list[np.ndarray] = taken) -> None:
-            camera = CameraSimOp(app, dtype="uint16", noise=0.05, **SMALL)
-            sink = Step(
-                app, inputs=["in"], body=lambda self, i, o: taken.append(np.asarray(i.receive("in")[""]))
-            )
-            app.add_flow(camera, sink)
-
-        run(compose, scheduler)
-        seen.append(taken)
-    assert len(seen[0]) == 4
-    np.testing.assert_array_equal(seen[0], seen[1])
-
-
 def test_an_endless_camera_is_ended_by_the_run() -> None:
     assert len(run_operator(CameraSimOp, width=64, height=48, steps=5)["output"]) == 5
 

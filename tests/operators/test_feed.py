@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import ConditionType, CountCondition, gpu, op
+from headrace import CountCondition, gpu, op
 from headrace.core import FeedClosedError, GraphError
 from headrace.gpu import sim
 from headrace.operators import FeedOp, ResultsOp
@@ -19,7 +19,6 @@ from tests.harness import (
     App,
     Doubler,
     MakeScheduler,
-    Step,
     frame,
     greedy,
     read_frame,
@@ -66,15 +65,6 @@ def test_what_is_put_in_comes_out_in_order(scheduler: MakeScheduler) -> None:
     assert not _threads_of(app)
 
 
-def test_a_program_may_take_each_result_before_it_puts_the_next_frame(scheduler: MakeScheduler) -> None:
-    app = doubling(scheduler)
-    with app.running():
-        feed, results = app.feed("frames"), app.results("found")
-        for value in range(10):
-            feed.put(value)
-            assert next(results) == 2 * value
-
-
 def test_metadata_and_timestamps_travel_with_the_frames() -> None:
     app = doubling()
     with app.running():
@@ -101,28 +91,6 @@ def test_a_full_feed_makes_the_program_wait() -> None:
         assert list(app.results("found")) == [0, 2, 6]
 
 
-def test_a_run_makes_no_more_results_than_there_is_room_for(scheduler: MakeScheduler) -> None:
-    made = 0
-
-    @op
-    def make() -> int:
-        nonlocal made
-        made += 1
-        return made
-
-    def compose(app: App) -> None:
-        app.add_flow(make(app), ResultsOp(app, name="found", size=2))
-
-    app = App(compose, scheduler)
-    with app.running():
-        for taken in app.results("found"):
-            assert (
-                made <= taken + 4
-            )  # two that wait in the results, one at its input, and one that is being made
-            if taken == 50:
-                break
-
-
 def test_a_run_that_fails_raises_in_put_and_in_the_iteration(scheduler: MakeScheduler) -> None:
     app = doubling(scheduler)
     with pytest.raises(ValueError, match="-1 is negative"), app.running() as future:
@@ -147,17 +115,6 @@ def test_an_error_of_the_block_shows_the_error_of_the_run() -> None:
         raise KeyError("mine")
     assert caught.value.__notes__ == ["and the run of 'App' failed: ValueError: -1 is negative"]
     assert caught.value.__context__ is future.exception()
-
-
-def test_an_error_that_comes_of_the_run_names_it_once() -> None:
-    app = doubling()
-    with pytest.raises(KeyError) as caught, app.running():
-        try:
-            app.feed("frames").put(-1)
-            list(app.results("found"))
-        except ValueError as error:
-            raise KeyError("mine") from error
-    assert not hasattr(caught.value, "__notes__")
 
 
 def test_a_put_that_waits_is_woken_by_the_failure() -> None:
@@ -252,23 +209,6 @@ def test_leaving_the_block_ends_other_sources(scheduler: MakeScheduler) -> None:
     assert app.outcome.ended_by == "finished"
 
 
-def test_leaving_the_block_ends_a_source_with_an_input_that_is_not_connected(
-    scheduler: MakeScheduler,
-) -> None:
-    def compose(app: App) -> None:
-        camera = Step(
-            app, inputs=["in"], outputs=["out"], body=lambda op, i, o: o.emit(1, "out"), name="camera"
-        )
-        camera.spec.inputs["in"].condition(ConditionType.NONE)
-        app.add_flow(camera, ResultsOp(app, name="found"))
-
-    app = App(compose, scheduler)
-    with app.running():
-        assert next(app.results("found")) == 1
-    assert app.outcome is not None
-    assert app.outcome.ended_by == "finished"
-
-
 def test_a_loop_goes_on_where_an_earlier_one_was_left() -> None:
     def compose(app: App) -> None:
         app.add_flow(source(app, range(5)), ResultsOp(app, name="found", size=1))
@@ -279,16 +219,6 @@ def test_a_loop_goes_on_where_an_earlier_one_was_left() -> None:
         assert next(results) == 0
         assert list(results) == [1, 2, 3, 4]
         assert list(results) == []
-
-
-def test_results_can_be_taken_after_a_run_that_was_faster_than_the_program() -> None:
-    def compose(app: App) -> None:
-        app.add_flow(source(app, [1, 2]), ResultsOp(app, name="found"))
-
-    app = App(compose)
-    with app.running() as future:
-        future.result()
-        assert list(app.results("found")) == [1, 2]
 
 
 def test_an_exception_in_the_block_stops_the_run() -> None:
@@ -453,29 +383,6 @@ def test_frames_on_a_device_keep_their_order_and_their_memory(
     assert seen == [2 * number for number in range(1, 25)]
 
 
-def test_a_slow_stream_of_the_program_reads_what_it_was_given(
-    machine: sim.Machine, scheduler: MakeScheduler
-) -> None:
-    """Time passes only where the program sleeps, so work of the run is pending when a frame is taken out."""
-    app, seen = App(fed_frames, scheduler), []
-    app.max_in_flight = 100
-    put, taken = (gpu.StreamHandle(sim.Device(0).create_stream()) for _ in range(2))
-    with app.running():
-        feed, results = app.feed("frames"), app.results("found")
-        results.stream = taken
-        with machine.attach():
-            for number in range(1, 40):
-                data = frame(put)
-                write_frame(put, MS, data, number)
-                feed.put(data, stream=put)
-                del data
-                read_frame(taken, 10 * MS, next(results), seen)
-                machine.sleep(4 * MS)
-        feed.close()
-    taken.stream.sync()
-    assert seen == [2 * number for number in range(1, 40)]
-
-
 def test_a_stream_of_its_own_waits_for_the_work_behind_a_frame(machine: sim.Machine) -> None:
     app, seen = App(fed_frames), []
     put, taken = (gpu.StreamHandle(sim.Device(0).create_stream()) for _ in range(2))
@@ -505,21 +412,6 @@ def test_when_the_iteration_ends_the_work_on_its_frames_is_complete(machine: sim
             for data in app.results("found"):
                 read_frame(stream, MS, data, seen)
             assert seen == [2, 4]
-
-
-def test_results_wait_for_the_default_stream_of_a_program_that_names_none(machine: sim.Machine) -> None:
-    app, seen = App(fed_frames), []
-    default = sim.LEGACY_DEFAULT_STREAM
-    with app.running():
-        feed, results = app.feed("frames"), app.results("found")
-        for number in range(1, 10):
-            data = sim.Device(0).allocate(8, stream=default)
-            write_frame(_Handle(default), 5 * MS, data, number)
-            feed.put(data, stream=default)
-            del data
-            read_frame(_Handle(default), 7 * MS, next(results), seen)
-    default.sync()
-    assert seen == [2 * number for number in range(1, 10)]
 
 
 class _Handle:

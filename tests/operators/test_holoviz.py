@@ -17,7 +17,6 @@ from headrace.operators import HolovizOp
 from headrace.viewer import InputSpec, LayerError, Renderer
 from headrace.viewer.display import OutletError
 from tests.harness import App, source
-from tests.operators.allocators import CountingAllocator
 from tests.operators.viewing import pictures, view
 
 RNG = np.random.default_rng(3)
@@ -70,12 +69,6 @@ def test_ports_that_are_enabled_by_a_configuration_exist() -> None:
 def test_a_message_that_is_one_array_is_the_tensor_without_a_name() -> None:
     assert (pictures([IMAGE])[0][..., :3] == IMAGE).all()
     assert (pictures([IMAGE], tensors=[{"name": "", "type": "color"}])[0][..., :3] == IMAGE).all()
-
-
-def test_without_tensors_the_first_message_makes_the_list() -> None:
-    first, second = pictures([{"image": IMAGE, "at": BOX}, {"image": IMAGE, "at": BOX, "late": IMAGE}])
-    assert (first == second).all()
-    assert not (first[..., :3] == IMAGE).all(), "crosses are drawn on it"
 
 
 def test_without_tensors_a_later_connection_is_drawn_above_an_earlier_one() -> None:
@@ -220,12 +213,6 @@ def test_a_read_only_buffer_is_an_error() -> None:
         view([IMAGE], {"render_buffer_input": [buffer]}, headless=True, enable_render_buffer_input=True)
 
 
-def test_buffers_come_from_the_allocator() -> None:
-    allocator = CountingAllocator()
-    pictures([IMAGE], allocator=allocator)
-    assert allocator.requests == [((10, 20, 4), "uint8", 2, "holoviz_op")]
-
-
 def test_a_layer_that_a_message_adds_needs_its_tensor_in_that_frame() -> None:
     with pytest.raises(LayerError, match="'absent'"):
         pictures([{"image": IMAGE}], {"input_specs": [[InputSpec("absent", "points")]]})
@@ -241,15 +228,6 @@ def test_a_page_that_was_asked_for_needs_its_library(
     monkeypatch.setenv("HEADRACE_VIEW", "page")
     with pytest.raises(ImportError, match=r"aiohttp is needed .* pip install '(?:\.|headrace)\[view\]'"):
         view([IMAGE])
-
-
-def test_a_page_is_closed_if_another_outlet_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("aiohttp")
-    monkeypatch.setitem(sys.modules, "rerun", None)
-    monkeypatch.setenv("HEADRACE_VIEW", "page,rerun")
-    with pytest.raises(ImportError, match="rerun"):
-        view([IMAGE])
-    assert not [thread.name for thread in threading.enumerate() if "headrace-page" in thread.name]
 
 
 # Parameters that are refused.
@@ -276,14 +254,6 @@ def test_a_page_is_closed_if_another_outlet_cannot_be_opened(monkeypatch: pytest
 )
 def test_a_wrong_parameter_is_refused(parameters: dict[str, Any], what: str) -> None:
     with pytest.raises(ParameterError, match=what):
-        view([IMAGE], **parameters)
-
-
-@pytest.mark.parametrize(
-    "parameters", [{"key_callback": 3}, {"window_close_condition": 3}, {"cuda_stream_pool": 3}, {"colour": 1}]
-)
-def test_a_parameter_of_the_wrong_kind_is_refused(parameters: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=next(iter(parameters))):
         view([IMAGE], **parameters)
 
 
@@ -375,13 +345,6 @@ def test_a_file_that_cannot_be_written_is_named_with_the_operator(tmp_path: Path
         assert str(raised.value).startswith(f"operator 'screen': the outlet {str(path)!r} failed: ")
 
 
-def test_the_command_line_of_the_program_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["program", "--view=front", "--view"])
-    viewer, _ = view([IMAGE])
-    assert viewer.url == ""
-    assert viewer.frames_received == 0
-
-
 def test_a_recording_for_rerun_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rerun = pytest.importorskip("rerun")
     monkeypatch.setenv("HEADRACE_VIEW", f"{tmp_path}/it.rrd")
@@ -427,12 +390,6 @@ def test_a_layer_in_3d_needs_an_outlet_that_shows_it(tmp_path: Path, monkeypatch
     view([message], tensors=tensors, outlets=f"{tmp_path}/it.rrd,{tmp_path}/it.png")
     assert (tmp_path / "it.rrd").exists()
     assert (tmp_path / "it.png").exists()
-
-
-def test_an_outlet_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_VIEW", "window")
-    with pytest.raises(ValueError, match="'window' is no outlet"):
-        view([IMAGE])
 
 
 def test_without_a_display_nothing_is_served_and_the_pipeline_runs(

@@ -215,31 +215,6 @@ def test_the_page_switches_layers_off_and_on(tab: Any, running: Any) -> None:
     assert (pixels_of(page) == wanted).all()
 
 
-def test_a_switch_is_not_undone_by_what_was_said_before(tab: Any, live: Running) -> None:
-    page = open_page(tab, live.viewer)
-    page.click("#layers")
-    boxes = page.locator("#boxes input")
-    wait_until(lambda: boxes.count() == 4, "the layers", page)
-    hear = """([hidden, more]) => {
-        const box = $("boxes").querySelectorAll("input")[1];
-        if (!more) box.click();
-        told({ type: "status", dropped: 0, layers: JSON.parse(listed), hidden, switches: switches - 1 + more });
-        return box.checked;
-    }"""
-    assert page.evaluate(hear, [[], 0]) is False
-    assert page.evaluate(hear, [["box"], 1]) is False
-    assert page.evaluate(hear, [[], 1]) is True, "another page has switched it"
-    assert not page.errors
-
-
-def test_a_moving_picture_is_within_the_tolerance(tab: Any, live: Running) -> None:
-    page = open_page(tab, live.viewer)
-    wait_until(lambda: page.get_attribute("#picture", "data-kind") == "moving", "a moving picture", page)
-    difference = np.abs(pixels_of(page).astype(int) - expected(1))
-    assert difference.mean() < 4
-    assert not page.errors
-
-
 @pytest.fixture
 def cell(live: Running) -> Iterator[int]:
     """Serve a page that shows the viewer as a notebook's cell does, and return its port."""
@@ -413,18 +388,6 @@ def test_threads_are_gone_after_an_exception_in_the_pipeline(monkeypatch: pytest
     with pytest.raises(ArithmeticError, match="broken"):
         App(compose).run()
     assert not [thread for thread in set(threading.enumerate()) - before if "headrace" in thread.name]
-
-
-def test_the_address_is_printed_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HEADRACE_VIEW", "page")
-    one = Running(count=5)
-    one.future.result()
-    printed = capsys.readouterr().out
-    assert printed.startswith("A test: http://127.0.0.1:")
-    assert printed.count("\n") == 1
-    assert "?token=" in printed
 
 
 @pytest.mark.parametrize(("width", "height", "scheme"), [(1280, 800, "light"), (360, 740, "dark")])

@@ -43,12 +43,6 @@ def test_tensors_are_found_over_all_connections_and_others_are_ignored(tmp_path:
     assert np.asarray(sent["d"]).tolist() == [4, 4]
 
 
-def test_the_order_of_the_maps_is_that_of_the_model(tmp_path: Path) -> None:
-    path = models.sum_and_difference(tmp_path)
-    (sent,) = inference([{"l": values(5), "r": values(1)}], **one_model(path, ["r", "l"], ["s", "d"]))
-    assert np.asarray(sent["d"]).tolist() == [-4]
-
-
 def test_several_models_send_one_message(tmp_path: Path) -> None:
     for parallel in (True, False):
         (sent,) = inference(
@@ -94,16 +88,6 @@ def test_a_strided_input_is_read_in_its_order(tmp_path: Path) -> None:
     frame = np.arange(12, dtype=np.float32).reshape(3, 4).T
     (sent,) = inference([{"x": frame}], **one_model(models.scaling(tmp_path)))
     assert np.array_equal(np.asarray(sent["y"]), 2 * frame)
-
-
-def test_read_only_and_empty_inputs_are_taken(tmp_path: Path) -> None:
-    fixed = np.ones((2, 3), np.float32)
-    fixed.flags.writeable = False
-    path = models.scaling(tmp_path)
-    sent = inference(
-        [{"x": fixed}, {"x": np.ones((0, 3), np.float32)}], **one_model(path), dynamic_input_dims=True
-    )
-    assert [message["y"].shape for message in sent] == [(2, 3), (0, 3)]
 
 
 def test_shapes_may_change_where_that_is_allowed(tmp_path: Path) -> None:
@@ -158,17 +142,6 @@ def test_activation_specs_switch_models_on_and_off(tmp_path: Path) -> None:
         messages, specs=specs, **one_model(models.scaling(tmp_path, 1)), activation_map={"m": "0"}
     )
     assert [np.asarray(message["y"])[0, 0] for message in sent] == [2, 3, 3, 3, 6]
-
-
-def test_the_other_models_are_sent_while_one_has_nothing(tmp_path: Path) -> None:
-    (sent,) = inference(
-        [{"x": values(1, 2, 3)}],
-        model_path_map={"two": models.scaling(tmp_path, 2), "three": models.scaling(tmp_path, 3)},
-        pre_processor_map={"two": ["x"], "three": ["x"]},
-        inference_map={"two": ["double"], "three": ["triple"]},
-        activation_map={"two": 0},
-    )
-    assert list(sent) == ["triple"]
 
 
 def test_a_model_that_is_not_due_needs_no_tensor(tmp_path: Path) -> None:
@@ -306,18 +279,6 @@ def test_failures_at_the_same_time_are_all_told(tmp_path: Path) -> None:
     assert any("model 'b'" in note for note in raised.value.__notes__)
 
 
-def test_an_operator_runs_again_after_a_failure(tmp_path: Path) -> None:
-    outcome = run_operator(
-        InferenceOp,
-        inputs={"receivers": [[np.array([9]), np.array([1])]]},
-        backend="onnxrt",
-        on_error={"restart": 1},
-        **one_model(models.picking(tmp_path)),
-    )
-    (sent,) = outcome["transmitter"]
-    assert np.asarray(sent["y"]).tolist() == [1]
-
-
 def test_a_restart_begins_with_the_models_that_the_parameters_switch_on(tmp_path: Path) -> None:
     from headrace.testing import Message
 
@@ -334,16 +295,6 @@ def test_a_restart_begins_with_the_models_that_the_parameters_switch_on(tmp_path
         **one_model(models.picking(tmp_path)),
     )
     assert [np.asarray(message["y"]).tolist() for message in outcome["transmitter"]] == [[2]]
-
-
-def test_the_models_are_released_in_the_end(tmp_path: Path) -> None:
-    outcome = run_operator(
-        InferenceOp,
-        inputs={"receivers": [[values(1, 2, 3)]]},
-        backend="onnxrt",
-        **one_model(models.scaling(tmp_path)),
-    )
-    assert all(running._model is None and not running.results for running in outcome.operator._models)
 
 
 def test_it_says_what_runs_each_model(tmp_path: Path) -> None:

@@ -67,28 +67,6 @@ def test_several_models_have_streams_of_their_own_and_end_together(tmp_path: Pat
     ]
 
 
-def test_models_at_the_same_time_take_the_time_of_one(tmp_path: Path) -> None:
-    def milliseconds(parallel: bool) -> float:
-        paths = {f"times_{factor}": models.scaling(tmp_path, factor) for factor in (2, 3, 4)}
-
-        def compose(app: Any) -> None:
-            operator = InferenceOp(
-                app,
-                backend="onnxrt",
-                model_path_map=paths,
-                pre_processor_map={name: ["x"] for name in paths},
-                inference_map={name: [name] for name in paths},
-                parallel_inference=parallel,
-            )
-            pipeline(app, operator, 1, [])
-
-        with sim.Machine("h200") as machine:
-            run(compose)
-            return machine.now * 1000
-
-    assert milliseconds(False) - milliseconds(True) == pytest.approx(2, abs=0.1)
-
-
 @pytest.mark.usefixtures("machine")
 def test_later_frames_do_not_overwrite_device_memory_that_is_held(tmp_path: Path) -> None:
     seen: list[Any] = []
@@ -234,23 +212,3 @@ def test_host_data_stays_on_the_host_and_asks_for_no_stream(tmp_path: Path, mach
     assert sent["y"].device.is_host
     assert gpu.backend() == "sim"
     assert machine.now == 0
-
-
-@pytest.mark.parametrize("kind", ["pt", "pt2"])
-@pytest.mark.usefixtures("machine")
-def test_models_of_pytorch_run_on_a_simulated_device(tmp_path: Path, kind: str) -> None:
-    torch = pytest.importorskip("torch")
-    from tests.inference.torch_models import Pair, exported, scripted
-
-    seen: list[Any] = []
-    file = tmp_path / f"pair.{kind}"
-    example = torch.ones(SHAPE)
-    path = scripted(file, Pair()) if kind == "pt" else exported(file, Pair(), example, example)
-
-    def compose(app: Any) -> None:
-        pipeline(
-            app, InferenceOp(app, backend="torch", **one_model(path, ["x", "x"], ["sum", "none"])), 3, seen
-        )
-
-    run(compose)
-    assert seen == [{"sum": 2.0 * number, "none": 0.0} for number in range(1, 4)]

@@ -9,7 +9,6 @@ from weakref import ref
 import numpy as np
 import pytest
 
-from headrace import gpu
 from headrace.core.errors import AllocationError, ParameterError
 from headrace.gpu import sim
 from headrace.operators import (
@@ -27,7 +26,6 @@ from headrace.tensor import DLDeviceType
 from headrace.testing import run_operator
 from headrace_holoscan.ready import InferenceProcessorOp
 from tests.harness import App, Step, run, source
-from tests.harness.devices import use_device
 from tests.operators.allocators import CountingAllocator
 from tests.operators.cases import Case, random
 from tests.operators.on_device import DeviceSource, Sink, run_on_device
@@ -40,13 +38,6 @@ def test_the_blocks_are_those_that_the_docstring_names() -> None:
     pool = CountingAllocator()
     run_operator(FormatConverterOp, inputs=[FRAME], pool=pool, name="format", **RESIZED)
     assert pool.requests == [((4, 5, 3), "float32", 2, "format")]
-
-
-def test_a_resized_frame_that_becomes_yuv420_takes_two_blocks() -> None:
-    pool = CountingAllocator()
-    resized = {"out_dtype": "yuv420", "resize_height": 4, "resize_width": 2}
-    run_operator(FormatConverterOp, inputs=[FRAME], pool=pool, name="format", **resized)
-    assert pool.requests == [((4, 2, 3), "uint8", 2, "format"), ((6, 2), "uint8", 2, "format")]
 
 
 def test_on_a_device_the_blocks_are_of_its_memory_and_for_the_operators_stream(machine: sim.Machine) -> None:
@@ -92,13 +83,6 @@ def test_an_exhausted_pool_names_the_operator() -> None:
         AllocationError, match="operator 'eye': 'pool' has too little SYSTEM memory for 72 B: 0 of 2"
     ):
         run_operator(BayerDemosaicOp, inputs=[random(np.uint8, 4, 6)] * 3, pool=pool, name="eye")
-
-
-def test_a_message_without_a_device_can_only_be_system_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    gc.collect()  # memory of other tests belongs to their device
-    use_device(monkeypatch, "none")
-    with pytest.raises(gpu.DeviceUnavailable, match="'tx_allocator': there is no DEVICE memory.*use SYSTEM"):
-        run_operator(PingTensorTxOp, storage_type="device", name="tx", steps=1)
 
 
 @pytest.mark.parametrize(

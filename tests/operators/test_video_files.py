@@ -13,7 +13,7 @@ import pytest
 from headrace import PeriodicCondition
 from headrace.operators import VideoReaderOp, VideoWriterOp
 from headrace.testing import Message, run_operator
-from headrace.video import VideoFileError, VideoReader, VideoWriter, codecs, files
+from headrace.video import VideoFileError, VideoReader, VideoWriter, codecs
 from tests.harness import App, MakeScheduler, Step, run, source
 from tests.harness.processes import run_forked
 
@@ -85,15 +85,6 @@ def test_a_frame_that_is_no_later_than_the_one_before_is_moved_and_counted(
     ]  # the fourth: as after a clock that was set back
 
 
-@pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
-def test_a_doubled_time_moves_one_frame_and_none_of_those_behind_it(tmp_path: Path, name: str) -> None:
-    given = [0, 10 * MS, 20 * MS, 20 * MS, 30 * MS, 25 * MS, 40 * MS]  # faster than the frame rate
-    outcome = write(tmp_path / name, list(given), frame_rate=30)
-    assert outcome.operator.frames_retimed == 2
-    times = [message.acq_timestamp for message in read(tmp_path / name)]
-    assert times == [0, 10 * MS, 20 * MS, 21 * MS, 30 * MS, 31 * MS, 40 * MS]
-
-
 def test_frames_after_a_clock_that_was_set_back_follow_at_the_frame_rate(tmp_path: Path) -> None:
     given = [SECOND, 2 * SECOND, 0, 40 * MS, 80 * MS, 3 * SECOND]
     assert write(tmp_path / "a.mp4", given, frame_rate=25).operator.frames_retimed == 3
@@ -117,18 +108,6 @@ def test_pixels_of_every_format_are_written_and_read(tmp_path: Path, format_: st
     frame = np.asarray(message.data[""])
     assert frame.shape == given.shape
     np.testing.assert_allclose(frame.astype(int), given, atol=8)
-
-
-@pytest.mark.parametrize("planes", ["yuv420p", "yuv420p10le"])
-def test_pixels_do_not_depend_on_what_decoded_them(planes: str) -> None:
-    """NVDEC has other formats than software for the same values."""
-    blocks = np.random.default_rng(1).integers(0, 256, (6, 10, 3), np.uint8).repeat(8, 0).repeat(8, 1)
-    software = av.VideoFrame.from_ndarray(blocks, format="rgb24").reformat(format=planes)
-    of_nvdec = software.reformat(format={"yuv420p": "nv12", "yuv420p10le": "p010le"}[planes])
-    for pixel_format in 4 * ("rgb24", "bgra", "gray", "yuv420p"):
-        np.testing.assert_array_equal(
-            files._pixels(of_nvdec, pixel_format), files._pixels(software, pixel_format), pixel_format
-        )
 
 
 def test_frames_on_a_device_are_read_and_written(tmp_path: Path, scheduler: MakeScheduler) -> None:
@@ -157,21 +136,6 @@ def test_a_file_is_whole_when_the_run_fails(tmp_path: Path, scheduler: MakeSched
     with pytest.raises(TypeError, match="input 'input': expected an array"):
         run(compose, scheduler)
     assert levels(read(tmp_path / "a.mp4")) == [0, 1, 2, 3]
-
-
-def test_a_file_of_a_process_that_was_killed_plays(tmp_path: Path) -> None:
-    """Ten seconds of frames are written; all but the last few are there."""
-    program = f"""
-import os
-import numpy as np
-from headrace.video import VideoWriter
-writer = VideoWriter({str(tmp_path / "a.mp4")!r}, preset="ultrafast")
-for number in range(300):
-    writer.write(np.full((48, 64, 3), number % 256, np.uint8), number / 30)
-os._exit(9)
-"""
-    assert run_forked("-c", program).returncode == 9
-    assert 200 < len(list(VideoReader(tmp_path / "a.mp4"))) <= 300
 
 
 def test_mistakes_name_the_operator_and_what_is_right(tmp_path: Path) -> None:

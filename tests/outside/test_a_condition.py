@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import Application, Condition, Operator, OperatorSpec, SchedulingStatusType, op
-from headrace.conditions import CountCondition, OrConditionCombiner
+from headrace.conditions import CountCondition
 from headrace.core import ComponentSpec
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, Scheduler
@@ -117,20 +117,3 @@ def test_a_condition_that_another_thread_opens(make: type[Scheduler]) -> None:
     app.condition.open()
     assert future.result(timeout=PATIENCE).ended_by == "finished"
     assert ran.is_set()
-
-
-def test_it_combines_with_the_conditions_of_headrace() -> None:
-    ticks: list[int] = []
-
-    class Tick(Operator):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            ticks.append(context.timestamp)
-
-    class App(Application):
-        def compose(self) -> None:
-            closed = WhenOpened(self)
-            either = OrConditionCombiner(self, terms=[closed, CountCondition(self, 2)])
-            self.add_operator(Tick(self, either, CountCondition(self, 2, name="all")))
-
-    assert App([]).run().ended_by == "finished"
-    assert len(ticks) == 2

@@ -17,11 +17,6 @@ def test_a_registered_device_runs_a_program_that_names_no_device() -> None:
     ]
 
 
-def test_the_same_program_runs_on_the_simulated_device() -> None:
-    told = run_python("-m", "tests.outside.a_program", HEADRACE_DEVICE="sim")
-    assert told.stdout.splitlines()[:3] == FRAMES, told.stderr
-
-
 def test_a_name_that_nobody_registered_is_refused_with_the_names_that_exist() -> None:
     told = run_python("-m", "tests.outside.a_program", HEADRACE_DEVICE="at_twice")
     assert "HEADRACE_DEVICE='at_twice': must be one of auto, cuda, sim, none, at_once" in told.stderr

@@ -97,19 +97,6 @@ def test_messages_are_read_with_mcap_alone(tmp_path: Path) -> None:
     assert data[at : at + size] == b"raw"
 
 
-def test_messages_are_found_by_their_time_and_port(tmp_path: Path) -> None:
-    record(tmp_path / "run.mcap")
-    with open(tmp_path / "run.mcap", "rb") as file:
-        reader = make_reader(file)
-        times = [message.log_time for _, _, message in reader.iter_messages(["camera.out"])]
-        later = list(reader.iter_messages(["camera.out"], starting_after=times[0]))
-        summary = reader.get_summary()
-    assert [message.log_time for _, _, message in later] == times[1:]
-    assert summary is not None
-    assert summary.statistics is not None
-    assert summary.statistics.message_count == 4
-
-
 def test_a_file_without_an_end_is_read_up_to_there(tmp_path: Path) -> None:
     record(tmp_path / "run.mcap")
     content = (tmp_path / "run.mcap").read_bytes()

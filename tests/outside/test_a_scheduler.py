@@ -111,14 +111,6 @@ class Sums(Application):
             self.add_flow(branch, sink, {("out", side)})
 
 
-@pytest.mark.parametrize("make", [PriorityScheduler, CrewScheduler])
-def test_a_graph_runs_to_its_end(make: type[Scheduler]) -> None:
-    app = Sums(make)
-    outcome = app.run()
-    assert outcome.ended_by == "finished"
-    assert app.taken == [(2 * number, 2 * number) for number in range(100)]
-
-
 @pytest.mark.parametrize("crew", [1, 2, 3, 5])
 def test_a_crew_of_any_size_gives_the_same_messages(crew: int) -> None:
     app = Sums(CrewScheduler, crew=crew)

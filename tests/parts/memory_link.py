@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.core.errors import PeerAborted, PeerLost
-from headrace.link.terms import Sample
+from headrace.link.protocol import Sample
 
 
 class MemoryLink:

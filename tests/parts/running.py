@@ -11,10 +11,11 @@ from typing import Any
 
 from headrace import Application
 from headrace.core.outcome import Outcome
+from headrace.link.carrier import UnixCarrier
+from headrace.link.connect import carrier_of
+from headrace.link.protocol import Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Terms
-from headrace.link.unix import UnixCarrier
 from headrace.parts.control import Channel
 from headrace.parts.cut import Cut
 from headrace.parts.cut_flow import CutFlow, FlowCounts
@@ -88,10 +89,15 @@ class PartsRun:
         return found
 
 
+def channel_of(connection: socket.socket) -> Channel:
+    """Return one end of a control channel over a connected socket."""
+    return Channel(carrier_of(connection))
+
+
 def channel_and_socket() -> tuple[Channel, socket.socket]:
     """Return one end of a control channel of this host, and the socket at the other."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    return Channel.over(ours), theirs
+    ours, theirs = socket.socketpair()
+    return channel_of(ours), theirs
 
 
 def both(one: FlowCounts, other: FlowCounts) -> FlowCounts:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import Application, ConditionType, Fragment
-from headrace.link.terms import Sample
+from headrace.link.protocol import Sample
 from headrace.parts.cut import Cut
 from headrace.parts.idleness import ANSWER, IdleReport
 from headrace.parts.link_operators import ReceiveFromPart

@@ -14,10 +14,10 @@ import pytest
 from headrace.core.time_base import TimeBase, clock_name
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.parts import worker
-from headrace.parts.control import AskTime, Channel, TellTime
+from headrace.parts.control import AskTime, TellTime
 from headrace.parts.driver import Driver as RealDriver
 from headrace.parts.process import Process as RealProcess
-from tests.parts.running import channel_and_socket
+from tests.parts.running import channel_and_socket, channel_of
 
 
 class Driver(RealDriver):
@@ -48,7 +48,7 @@ def test_a_process_of_this_host_has_the_same_clock() -> None:
 
 def test_a_process_in_a_container_with_a_clock_of_its_own_has_another_clock() -> None:
     """Its time namespace makes its clock differ, here by 2 s, and the kernel is the same."""
-    program = "from headrace.core.clock import clock_name; print(clock_name(), end='')"
+    program = "from headrace.core.time_base import clock_name; print(clock_name(), end='')"
     apart = ["unshare", "--time", "--monotonic", "2"]
     if shutil.which("unshare") is None or subprocess.run([*apart, "true"], capture_output=True).returncode:
         pytest.skip("needs the permission to make a time namespace")
@@ -102,7 +102,7 @@ def test_a_process_of_another_host_knows_when_the_clock_of_the_run_began(ahead: 
 
 def test_what_comes_before_an_answer_is_received_after_it() -> None:
     channel, theirs = channel_and_socket()
-    other = Channel.over(theirs)
+    other = channel_of(theirs)
     for message in AskTime(1), TellTime(1, 2, ""), AskTime(3):
         other.send(message)
     assert channel.receive_one(TellTime) == TellTime(1, 2, "")

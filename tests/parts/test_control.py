@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
 import selectors
-import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from headrace.link.handshake import Purpose
+from headrace.link.protocol import Kind, pack_message
 from headrace.link.tls import client_context
-from headrace.parts.control import Ask, AskProgress, Assignment, Channel, Connect, Printed
+from headrace.parts.access import PART
+from headrace.parts.control import Ask, Assignment, Call, Channel, Connect, Printed
 from headrace.parts.idleness import IdleReport
 from headrace.parts.process import Process
-from headrace.parts.reception import PART
 from headrace.parts.worker import Worker
 from tests.harness import PATIENCE, wait_until
 from tests.link.connections import identity, tcp_sockets, tls_sockets
-from tests.parts.running import channel_and_socket
+from tests.parts.running import channel_and_socket, channel_of
 from tests.parts.test_driver import _driver, close
 from tests.parts.test_worker import _worker
 
@@ -33,12 +34,12 @@ def channels(request: Any) -> Iterator[tuple[Channel, Channel]]:
     """Both ends of a channel, on one host and between hosts."""
     if request.param == "unix":
         near, far = channel_and_socket()
-        ends = near, Channel.over(far)
+        ends = near, channel_of(far)
     else:
         if request.param == "tls":
             pytest.importorskip("cryptography")
         sockets: Any = tls_sockets() if request.param == "tls" else tcp_sockets()
-        ends = Channel.over(sockets[0]), Channel.over(sockets[1])
+        ends = channel_of(sockets[0]), channel_of(sockets[1])
     yield ends
     for end in ends:
         end.close()
@@ -57,10 +58,10 @@ def take(channel: Channel, count: int) -> list[Any]:
 def test_what_the_other_end_does_not_read_is_kept_and_comes_in_order(channels: Any) -> None:
     near, far = channels
     for number in range(3):
-        assert near.post(LONG)
-        assert near.post(Ask(number))
+        near.post(LONG)
+        near.post(Ask(number))
     assert near.wants_write
-    assert not near.offer(Ask(7))
+    near.offer(Ask(7))  # finds no room
     reader = threading.Thread(target=lambda: found.extend(take(far, 6)))
     found: list[Any] = []
     reader.start()
@@ -101,9 +102,27 @@ def test_nothing_is_kept_for_an_end_that_is_gone(channels: Any) -> None:
     near.post(LONG)
     far.close()
     near.flush()
-    wait_until(lambda: not near.post(Ask(1)), "the end")
+    near.send(Ask(1))
     assert not near.wants_write
-    assert not near.send(Ask(2))
+
+
+def test_what_arrives_together_with_the_first_message_comes_next(channels: Any) -> None:
+    """A run may end when a process has its assignment and has not read it."""
+    near, far = channels
+    for number in (1, 2, 3):
+        near.post(Ask(number))
+    assert [far.receive_one() for _ in range(3)] == [Ask(1), Ask(2), Ask(3)]
+    near.close()
+    assert far.receive() is None
+
+
+def test_the_last_message_is_read_although_the_other_end_still_speaks(channels: Any) -> None:
+    near, far = channels
+    far.post(Ask(1))
+    wait_until(near.has_data, "what is never read")
+    near.finish(Ask(2))
+    far.post(Ask(3))
+    assert take(far, 1) == [Ask(2)]
 
 
 def test_half_a_record_of_tls_keeps_nobody_waiting() -> None:
@@ -123,18 +142,17 @@ def test_half_a_record_of_tls_keeps_nobody_waiting() -> None:
             incoming.write(sockets[0].recv(1 << 16))
     sockets[0].sendall(outgoing.read())
     other.join(PATIENCE)
-    near, theirs = channel_and_socket()
-    near.post(Ask(5))
-    client.write(theirs.recv(1 << 16))
+    content = pickle.dumps(Ask(5))
+    client.write(pack_message(Kind.CONTROL, b"", len(content)) + content)
     record = outgoing.read()
-    channel = Channel.over(server)
+    channel = channel_of(server)
     sockets[0].sendall(record[:20])
     wait_until(channel.has_data, "half of a record")
     assert channel.take() == []
     sockets[0].sendall(record[20:])
     assert take(channel, 1) == [Ask(5)]
-    for each in (near, theirs, channel, sockets[0]):
-        each.close()
+    channel.close()
+    sockets[0].close()
 
 
 # Who uses it.
@@ -142,21 +160,21 @@ def test_half_a_record_of_tls_keeps_nobody_waiting() -> None:
 
 def test_the_driver_waits_for_no_process_that_reads_nothing() -> None:
     driver = _driver()
-    near, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    process = driver._processes["part"] = Process("part", 1, {})
-    driver._add_process(Purpose(PART, "part", 1), near)
-    channel = process.channel
-    assert channel is not None
+    channel, theirs = channel_and_socket()
+    driver._processes["part"] = Process("part", 1, {})
+    driver._add_process(Purpose(PART, "part", 1), channel)
     channel.post(LONG)
     driver._join((), ["part"])
-    channel.post(AskProgress(1))
-    far = Channel.over(theirs)
+    channel.post(Call(1, "progress"))
+    far = channel_of(theirs)
     found: list[Any] = []
     while len(found) < 4:
+        driver._wake_up()
         driver._step()
         while far.has_data():
             found += far.take() or ()
-    assert [type(message) for message in found] == [Assignment, Printed, Connect, AskProgress]
+    assert [type(message) for message in found] == [Assignment, Printed, Connect, Call]
+    driver._wake_up()
     driver._step()
     assert driver._selector.get_key(channel).events == selectors.EVENT_READ
     far.close()

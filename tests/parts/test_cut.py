@@ -17,7 +17,7 @@ from headrace.conditions import DownstreamMessageAffordableCondition
 from headrace.core import SchedulingStatusType
 from headrace.core.errors import CrossingError, GraphError, LinkError, PeerAborted, PeerLost, QueueFullError
 from headrace.gpu import sim
-from headrace.link.terms import Sample
+from headrace.link.protocol import Sample
 from headrace.observe import TraceWriter, watch
 from headrace.parts import link_operators
 from headrace.parts.cut import Cut, cut_flows

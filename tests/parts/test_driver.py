@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import selectors
-from collections import deque
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -13,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, Fragment, waits
+from headrace import Application, Fragment
+from headrace.parts.calls import Calls
 from headrace.parts.control import Beat
 from headrace.parts.driver import Driver, DriverControl, open_driver
 from headrace.parts.launch import Launch
 from headrace.parts.process import Process
-from headrace.parts.values import Values
 from tests.harness import PATIENCE, Step
 from tests.harness.processes import run_python
 from tests.parts.running import channel_and_socket
@@ -258,7 +257,7 @@ def _driver() -> Driver:
     app = Parts()
     app.compose_graph()
     driver = open_driver(app, DriverControl(), Launch("", "", (), False), ())
-    driver._values = Values(lambda: None)
+    driver._calls = Calls(lambda: None)
     return driver
 
 
@@ -302,30 +301,11 @@ def test_a_thread_that_wakes_the_driver_after_its_end_writes_to_no_other_file(
     driver = _driver()
     wakes: list[Any] = []
     written: list[Any] = []
-    monkeypatch.setattr(driver, "_carry_out", lambda actions: wakes.append(driver.progress.wake))
+    monkeypatch.setattr(driver, "_carry_out", lambda actions: wakes.append(driver._calls._wake))
     driver.run()
     monkeypatch.setattr(os, "eventfd_write", lambda *given: written.append(given))
     wakes[0]()
     assert not written  # the system may have given the number to another file
-
-
-def test_who_asks_for_the_progress_while_the_run_ends_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = _driver()
-    progress = driver.progress
-    waited: list[Any] = []
-
-    class Ends(deque[Any]):
-        def append(self, answered: Any) -> None:
-            progress.end()
-            super().append(answered)
-
-    progress.begin(driver._wake_up)
-    progress._loop = 0  # another thread's
-    progress._new = Ends()
-    monkeypatch.setattr(waits, "wait", lambda *given: waited.append(given))
-    assert not progress.find().is_running
-    assert not waited
-    close(driver)
 
 
 def test_a_file_that_another_one_of_the_same_moment_removes_is_not_served() -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.tcp import TcpCarrier
-from headrace.link.terms import Sample, Terms
 from headrace.parts.agent import DEFAULT_PORT
 from tests.harness import PATIENCE, wait_until
 from tests.harness.networks import Host, connected, two_hosts, why_not

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from headrace import Application, CountCondition, IOSpec
 from headrace.core import Progress
 from headrace.parts.cut import Cut, cut_flows
 from headrace.parts.cut_flow import FlowCounts
-from headrace.parts.part_progress import PartProgress, ProgressOfParts, merge_progress
+from headrace.parts.part_progress import PartProgress, merge_progress
 from tests.harness import PATIENCE, Step, wait_until
 from tests.parts.running import MemoryLinks
 from tests.parts.test_cut import detector, plant
@@ -76,65 +75,6 @@ def test_it_has_operators_that_began_in_the_run_and_no_links() -> None:
     found = merge_progress("Plant", True, list(app.graph), flows, {"server": part})
     assert list(found.computes.items()) == [("server.detector", 4), ("server.late", 3)]
     assert found.waiting == {"server.late.in": 1}
-
-
-class Asked:
-    """The progress of two parts, and what the driver's loop is told of it."""
-
-    def __init__(self) -> None:
-        self.app = plant(burst, detector([]))
-        self.app.compose_graph()
-        self.progress = ProgressOfParts(self.app, ())
-        self.woken = threading.Event()
-        self.progress._loop = -1
-        self.progress.wake = self.woken.set
-        self.found: list[Progress] = []
-        self.thread = threading.Thread(target=lambda: self.found.append(self.progress.find()))
-        self.thread.start()
-        assert self.woken.wait(PATIENCE)
-
-    def done(self) -> Progress:
-        self.thread.join(PATIENCE)
-        return self.found[0]
-
-
-def part(**computes: int) -> PartProgress:
-    names = {name.replace("_", "."): count for name, count in computes.items()}
-    return PartProgress(Progress("Plant", True, names, waiting={"server.detector.in": 1}))
-
-
-def test_it_waits_for_the_answers_of_all_parts() -> None:
-    asked = Asked()
-    assert asked.progress.ask(["edge", "server"]) == [1]
-    asked.progress.answer("edge", 1, part(edge_camera=3))
-    assert asked.thread.is_alive()
-    asked.progress.answer("server", 1, part(server_detector=2))
-    assert asked.done().computes == {"edge.camera": 3, "server.detector": 2}
-    assert asked.found[0].is_running
-
-
-def test_it_does_not_wait_for_a_part_that_has_ended_or_for_none() -> None:
-    asked = Asked()
-    asked.progress.ask(["edge", "server"])
-    asked.progress.answer("edge", 1, part(edge_camera=3))
-    asked.progress.leave("server", part(server_detector=9))
-    assert asked.done().computes == {"edge.camera": 3, "server.detector": 9}
-    asked = Asked()
-    asked.progress.ask([])
-    assert asked.done().computes == {}
-    asked = Asked()
-    asked.progress.end()
-    assert not asked.done().is_running
-
-
-def test_after_the_run_nothing_waits_or_computes() -> None:
-    asked = Asked()
-    asked.progress.ask(["server"])
-    asked.progress.leave("server", part(server_detector=9))
-    asked.done()
-    asked.progress.end()
-    last = asked.progress.find()
-    assert (last.is_running, last.computes, last.waiting) == (False, {"server.detector": 9}, {})
 
 
 def test_what_was_dropped_or_is_under_way_counts_at_the_receiver() -> None:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from errno import ECONNRESET, EHOSTUNREACH, ETIMEDOUT
+from errno import EHOSTUNREACH
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,16 +25,15 @@ import pytest
 from headrace.cli import main
 from headrace.core.errors import AuthenticationError, Failure, GraphError, PartLost, PeerLost
 from headrace.core.outcome import EndedBy
-from headrace.link.connect import connect
+from headrace.link.connect import carrier_of, connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import access as access_module
 from headrace.parts import agent as agent_module
 from headrace.parts import control
 from headrace.parts import driver as driver_module
-from headrace.parts.access import Access
+from headrace.parts.access import AGENT, PART, Access, token_for
 from headrace.parts.agent import Agent, AgentServer, parse_address, serve, worker_host
 from headrace.parts.control import (
-    Cancel,
     Channel,
     Ended,
     EndFlow,
@@ -52,12 +51,11 @@ from headrace.parts.control import (
 from headrace.parts.driver import Driver
 from headrace.parts.hosting import Agents
 from headrace.parts.process import Process
-from headrace.parts.reception import AGENT, PART, Reception
+from headrace.parts.reception import Reception
 from headrace.parts.supervision import SILENCE, Part, State, Supervisor
-from headrace.parts.token import token_for
 from tests.harness import PATIENCE, wait_until
 from tests.harness.processes import environment_of_programs
-from tests.parts.running import channel_and_socket
+from tests.parts.running import channel_and_socket, channel_of
 from tests.parts.test_processes import (  # noqa: F401
     ENDLESS,
     PLANT,
@@ -306,11 +304,9 @@ def test_a_worker_waits_for_a_driver() -> None:
         future = executor.submit(serve, ADDRESS, Access(token), "a")
         assert waits.wait(PATIENCE)
         reception = Reception(ADDRESS, Access(token))
-        ((purpose, connection),) = arrivals(reception)
+        ((purpose, driver),) = arrivals(reception)
         assert purpose == Purpose(AGENT, "a")
-        driver = Channel.over(connection)
-        driver.send(RunOver())
-        driver.close()
+        driver.finish(RunOver())
         reception.close()
         future.result(PATIENCE)
 
@@ -358,7 +354,7 @@ def test_another_worker_takes_the_place_of_one_that_was_lost_before_its_processe
 
     def lose_one_and_serve() -> None:
         wait_until(has_connected, "a driver")
-        channel = Channel.over(carriers[0].detach())
+        channel = Channel(carriers[0])
         assert channel.receive_one() == StartPart("b", 2)
         channel.close()
         gone.wait(PATIENCE)
@@ -400,18 +396,12 @@ def test_a_process_is_heard_of_by_whatever_it_sends(monkeypatch: pytest.MonkeyPa
 class FakeChannel:
     wants_write = False
 
-    def __init__(self, *, is_cut: bool = False, where: str = "host one") -> None:
+    def __init__(self, where: str = "host one") -> None:
         self.where = where
         self.sent: list[Any] = []
-        self.is_cut = is_cut
-        self.left: float | None = 1.0
 
-    def look(self) -> float | None:
-        return self.left
-
-    def post(self, message: Any) -> bool:
+    def post(self, message: Any) -> None:
         self.sent.append(message)
-        return True
 
     def close(self) -> None:
         self.sent.append("closed")
@@ -493,14 +483,9 @@ def test_the_process_of_a_worker_that_gives_up_its_fragment_is_not_let_in() -> N
     driver = _WithoutProcesses(hosting, one)
     add(hosting, "all", one)
     hosting.start("b", 7, {})
-    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    hosting_agent = Channel.over
-    try:
-        Channel.over = lambda connection: named  # type: ignore[assignment, method-assign]
-        driver._add_agent("b", near)
-    finally:
-        Channel.over = hosting_agent  # type: ignore[method-assign]
+    driver._add_agent("b", named)  # type: ignore[arg-type]
     assert named.sent == [StartPart("b", 8, 2)]
+    near, far = channel_and_socket()
     driver._add_process(Purpose(PART, "b", 7), near)
     assert driver._processes["b"].channel is None
     assert far.recv(1) == b""
@@ -511,7 +496,7 @@ def cut_off(is_wanted: bool) -> Callable[[AgentServer], None]:
     """Return what an agent does that is cut off from its driver at once."""
 
     def run(server: AgentServer) -> None:
-        server._channel.is_cut, server.is_wanted = True, is_wanted
+        server.is_wanted = is_wanted
         raise PeerLost("the driver is gone")
 
     return run
@@ -531,9 +516,9 @@ def test_a_worker_that_was_cut_off_comes_back_if_its_fragment_may_be_restarted(
         ends.pop(0)(server)
 
     def refuse_nothing(access: Access, address: Any, purpose: Purpose) -> Any:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair()
         theirs.close()
-        return SimpleNamespace(detach=lambda: ours)
+        return carrier_of(ours)
 
     monkeypatch.setattr(AgentServer, "run", run)
     monkeypatch.setattr(Access, "connect", refuse_nothing)
@@ -594,7 +579,7 @@ class _WithoutProcesses(Driver):
 
     def __init__(self, hosting: Agents, *channels: Any) -> None:
         self._hosting = hosting
-        self._look_at = self._tell_at = float("inf")
+        self._tell_at = float("inf")
         self._ending = {}
         self._unreached = []
         self._agents = list(channels)
@@ -649,10 +634,10 @@ def test_a_process_that_is_interrupted_before_it_connects_ends_the_run_as_ctrl_c
     assert type(driver.supervisor.failure) is raised
 
 
-def connected(driver: Driver, *, is_cut: bool = False) -> Process:
+def connected(driver: Driver) -> Process:
     """Return the process of a driver, which has connected, and whose connection has ended."""
     process: Process = driver._processes["b"]
-    process.channel = FakeChannel(is_cut=is_cut)  # type: ignore[assignment]
+    process.channel = FakeChannel()  # type: ignore[assignment]
     process.was_attached = True
     return process
 
@@ -676,11 +661,7 @@ def test_a_process_that_sigterm_ends_before_it_has_composed_ends_the_run_as_sigt
 
 
 def test_a_process_is_lost_whose_worker_cannot_say_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 10.0
-    monkeypatch.setattr(driver_module, "monotonic", lambda: now)
-    cut = _WithoutProcesses(agents())
-    cut._on_closed(connected(cut, is_cut=True))
-    assert isinstance(cut.supervisor.failure, PartLost)
+    monkeypatch.setattr(driver_module, "monotonic", lambda: 10.0)
     hosting, channel = agents(), FakeChannel()
     alone = _WithoutProcesses(hosting, channel)
     add(hosting, "b", channel)
@@ -688,29 +669,9 @@ def test_a_process_is_lost_whose_worker_cannot_say_how_it_ended(monkeypatch: pyt
     alone._on_closed(connected(alone))
     alone._lose_agent(channel, "is gone")  # type: ignore[arg-type]
     assert alone.supervisor.failure is None
-    now = 10.31
-    alone._look()
+    alone._end_waits(10.31)
     assert isinstance(alone.supervisor.failure, PartLost)
     assert channel.sent == [StartPart("b", 7, 2), "closed"]
-
-
-def test_a_channel_knows_whether_the_other_host_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, is_cut in ((ETIMEDOUT, True), (EHOSTUNREACH, True), (ECONNRESET, False)):
-        for method in ("_read", "_write"):
-            channel, theirs = channel_and_socket()
-            monkeypatch.setattr(channel, method, raising(OSError(number, "broken")))
-            channel.post(Cancel())
-            channel.take()
-            assert channel.is_cut is is_cut
-            theirs.close()
-            channel.close()
-
-
-def raising(error: OSError) -> Callable[..., Any]:
-    def call(*_: object) -> Any:
-        raise error
-
-    return call
 
 
 def test_all_takes_what_other_workers_leave() -> None:
@@ -748,16 +709,14 @@ def served() -> Iterator[Callable[[Agent, object], Any]]:
     with ThreadPoolExecutor(1) as executor:
 
         def ask(agent: Agent, message: object) -> Any:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            channel = Channel.over(ours)
-            future = executor.submit(AgentServer(Channel.over(theirs), agent).run)
+            channel, theirs = channel_and_socket()
+            future = executor.submit(AgentServer(channel_of(theirs), agent).run)
             channel.send(message)
             answer = channel.receive_one()
             if isinstance(message, StartPart):
                 assert answer == Starting(message.part, message.number)
                 answer = channel.receive_one()
-            channel.send(RunOver())
-            channel.close()
+            channel.finish(RunOver())
             future.result(PATIENCE)
             return answer
 
@@ -776,58 +735,26 @@ def test_an_agent_says_that_a_process_cannot_start_or_has_ended(
     assert answer.how.endswith(f" on {socket.gethostname()} ended with status 1")
 
 
-def test_an_agent_whose_driver_is_cut_off_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_whose_driver_is_gone_ends() -> None:
     channel, theirs = channel_and_socket()
-    looks = iter((0.0, 0.0, None))
-    monkeypatch.setattr(channel, "look", lambda: next(looks))
+    theirs.close()
     with pytest.raises(
         PeerLost, match=f"the driver at {HOST}:8765 is gone: it was killed, or cannot be reached"
     ):
         AgentServer(channel, Agent(ADDRESS, Access(make_token()))).run()
-    assert theirs.recv(1) == b""
-    theirs.close()
 
 
-@pytest.mark.parametrize("cut", ["both", "the worker"])
-def test_a_driver_does_without_hosts_that_are_cut_off(cut: str) -> None:
-    """What a host sends may still arrive while it hears nothing, so its worker and processes end."""
-    hosting, channel, other = agents(), FakeChannel(), FakeChannel()
-    driver = _WithoutProcesses(hosting, channel, other)
-    add(hosting, "b", channel)
-    hosting.start("b", 7, {})
-    process = connected(driver)
-    process.channel.left = 0.5  # type: ignore[union-attr]
-    process.where = "10.0.0.2:80"
-    assert driver._look() == 0.5
-    assert driver.supervisor.failure is None
-    channel.left, channel.is_cut = None, True
-    if cut == "both":
-        process.channel.left = None  # type: ignore[union-attr]
-    assert driver._look() == (1.0 if cut == "both" else 0.5)
-    assert driver._agents == [other]
-    assert str(driver.supervisor.failure).startswith(
-        "fragment 'b': its process at 10.0.0.2:80 was cut off before "
-    )
-
-
-@pytest.mark.parametrize("how", ["cut off", "cut off, as the system says", "frozen"])
-def test_the_others_are_told_of_a_process_that_is_cut_off_or_frozen(how: str) -> None:
-    """Their links would wait for it, each until its own time is over."""
+def test_the_others_are_told_of_a_process_that_is_frozen_or_cut_off() -> None:
+    """Their links would wait for it."""
     driver = _WithoutProcesses(agents())
-    process = connected(driver, is_cut="system" in how)
+    process = connected(driver)
     driver.supervisor.parts["b"].state = State.RUNNING
     other = driver._processes["a"] = Process("a", 8, {})
     driver._processes["c"] = Process("c", 9, {})  # which has not connected
     driver.supervisor.parts["a"] = Part("a", state=State.RUNNING)
     other.channel = channel = FakeChannel()  # type: ignore[assignment]
-    if how == "frozen":
-        driver.supervisor.parts["b"].heard_at = 1.0
-        driver._carry_out(driver.supervisor.tick(100.0))
-    elif "system" in how:
-        driver._on_closed(process)
-    else:
-        process.channel.left = None  # type: ignore[union-attr]
-        driver._look()
+    driver.supervisor.parts["b"].heard_at = 1.0
+    driver._carry_out(driver.supervisor.tick(100.0))
     assert channel.sent == [Lost("b"), Stop()]
     assert process.channel is None
 
@@ -856,12 +783,10 @@ def test_a_process_is_lost_soon_after_something_of_it_has_ended(
     else:
         driver._on_gone(Gone("b", 7, "its process was killed", -9))
     assert driver._next_time() == pytest.approx(10.3)
-    now = 10.2
-    assert driver._look() == pytest.approx(0.1)
+    driver._end_waits(10.2)
     assert driver.supervisor.failure is None
     assert told.sent == []
-    now = 10.31
-    assert driver._look() == 1.0
+    driver._end_waits(10.31)
     assert list(driver._processes) == ["a"]
     assert isinstance(driver.supervisor.failure, PartLost)
     assert told.sent == [Lost("b"), Stop()]
@@ -935,14 +860,14 @@ def test_a_part_that_cannot_be_reached_by_another_is_started_again_if_its_policy
     if comes_back:
         driver._on_closed(first)
     now = 10.31
-    driver._look()
+    driver._end_waits(now)
     assert driver._processes["b"] is not first
     assert driver.supervisor.restarts == {"b": 1}
     assert first.channel is None
     driver.supervisor.parts["b"].state = State.RUNNING
     driver.hear("a", LinkLost("a -> b", 0))  # of the links with the former process
     now = 10.62
-    driver._look()
+    driver._end_waits(now)
     assert driver.supervisor.restarts == {"b": 1}
     assert driver.supervisor.failure is None
 
@@ -960,7 +885,7 @@ def test_a_flow_to_a_part_that_has_ended_meanwhile_ends_if_its_link_is_lost(
     for part, message in reversed(messages) if is_late else messages:
         driver.hear(part, message)
     now = 10.31
-    driver._look()
+    driver._end_waits(now)
     assert driver.said_to("b") == [EndFlow("b -> c", 0)]
     assert driver.supervisor.restarts == {}
     assert driver.supervisor.failure is None
@@ -984,7 +909,7 @@ def test_of_two_parts_that_lose_their_link_only_the_one_that_is_named_first_is_s
     assert driver.said_to("a") == []
     assert driver.said_to("b") == [Lost("a", "a -> b", 0)]
     now = 10.31
-    driver._look()
+    driver._end_waits(now)
     assert driver.supervisor.restarts == {"b": 1}
     assert driver.supervisor.failure is None
 

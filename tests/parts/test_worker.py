@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,14 +22,14 @@ from headrace.core.errors import GraphError, PeerAborted, PeerLost
 from headrace.core.ports import IOSpec
 from headrace.core.time_base import TimeBase
 from headrace.link.handshake import make_token
-from headrace.link.terms import Terms
-from headrace.parts import link_port
+from headrace.link.protocol import Terms
 from headrace.parts import worker as worker_module
 from headrace.parts.access import Access
 from headrace.parts.control import (
     Ask,
     Assignment,
     Beat,
+    Call,
     Composed,
     Connect,
     Ended,
@@ -38,11 +37,11 @@ from headrace.parts.control import (
     Leave,
     LinkLost,
     Lost,
-    SetValue,
     Stop,
 )
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
+from headrace.parts.reception import LinkPort
 from headrace.parts.supervision import Part, State, Supervisor
 from headrace.parts.worker import BEAT, PartControl, Speech, Worker, terms_of
 from tests.harness import PATIENCE
@@ -167,16 +166,15 @@ def test_what_is_offered_to_a_driver_that_reads_nothing_is_not_sent() -> None:
     """The thread that serves the links must not wait for a driver that is frozen: its peers would be, too."""
     channel, theirs = channel_and_socket()
     theirs.setblocking(False)
-    with channel._sending:  # by another thread, which waits
-        assert not channel.offer(Beat())
-    offered = 0
-    while channel.offer(Beat(("x" * 1000,))):
-        offered += 1
-    assert offered > 0
-    with suppress(BlockingIOError):  # all was read
-        while theirs.recv(1 << 20):
-            pass
-    assert channel.offer(Beat())
+    with channel._lock:  # by another thread, which waits
+        channel.offer(Beat())
+    with pytest.raises(BlockingIOError):
+        theirs.recv(1)
+    while not channel.wants_write:
+        channel.offer(Beat(("x" * 1000,)))
+    kept = len(channel._carrier._waiting)  # type: ignore[attr-defined]
+    channel.offer(Beat())
+    assert len(channel._carrier._waiting) == kept  # type: ignore[attr-defined]
     theirs.close()
     channel.close()
 
@@ -184,12 +182,12 @@ def test_what_is_offered_to_a_driver_that_reads_nothing_is_not_sent() -> None:
 def test_the_memory_of_links_is_that_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = CutFlow("a.out -> b.in", "a", "b", ("a.out",), "b.in", 4, IOSpec.QueuePolicy.FAULT, True)
     monkeypatch.delenv("HEADRACE_LINK_MEMORY", raising=False)
-    assert terms_of(flow, 2) == Terms(flow.name, 4, silence=None, epoch=2)
+    assert terms_of(flow) == Terms(flow.name, 4, silence=None)
     monkeypatch.setenv("HEADRACE_LINK_MEMORY", "4GB")
-    assert terms_of(flow, 2) == Terms(flow.name, 4, silence=None, epoch=2, max_bytes=4 << 30)
+    assert terms_of(flow) == Terms(flow.name, 4, silence=None, max_bytes=4 << 30)
     monkeypatch.setenv("HEADRACE_LINK_MEMORY", "much")
     with pytest.raises(ValueError, match=r"^HEADRACE_LINK_MEMORY must be a size such as '16MB'"):
-        terms_of(flow, 2)
+        terms_of(flow)
 
 
 class _Heard:
@@ -343,7 +341,7 @@ def test_a_part_waits_no_longer_for_a_host_that_is_cut_off(monkeypatch: pytest.M
 
     access = Access(make_token())
     monkeypatch.setattr(Access, "connect", lambda *given: attempt())
-    port = link_port.LinkPort("127.0.0.1", access)
+    port = LinkPort("127.0.0.1", access)
     waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(Lost("b")))
     waiting.worker._port = port
     waiting.worker.cut.part = "a"
@@ -371,8 +369,7 @@ def test_a_part_gives_up_one_link_if_the_part_at_its_other_end_has_lost_it() -> 
     lost: list[tuple[str, str]] = []
     for name, epoch in (("one", 0), ("two", 0), ("three", 1)):
         link = SimpleNamespace(lose=lambda error, name=name: lost.append((name, str(error))))
-        link.terms = SimpleNamespace(epoch=epoch)
-        made._links[name] = "a", link
+        made._links[name], made._epochs[name] = ("a", link), epoch
     made._handle(Lost("a", "two", 0))
     made._handle(Lost("a", "three", 0))  # it was of a process that is gone
     made._handle(Lost("b", "one", 0))
@@ -472,8 +469,8 @@ def test_a_value_that_comes_while_earlier_ones_are_set_is_the_last() -> None:
     assert gains == [1, 2, 3]
 
 
-def _gain(value: int) -> SetValue:
-    return SetValue(value, "b", "scale", "set_live", "gain", pickle.dumps(value))
+def _gain(value: int) -> Call:
+    return Call(value, "set_value", ("scale", "set_live", "gain", pickle.dumps(value)))
 
 
 @pytest.mark.parametrize("has_output", [True, False])
@@ -492,6 +489,7 @@ def test_a_process_that_is_interrupted_before_it_runs_the_program_tells_the_driv
     monkeypatch.setattr(logging.getLogger("headrace.run"), "filters", [])
     monkeypatch.setattr(worker_module, "default_loop", lambda: SimpleNamespace(add=lambda worker: None))
     monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: None)
+    monkeypatch.setattr(worker_module.lingering, "leave_soon", lambda seconds: None)
     if not has_output:
         monkeypatch.setattr(sys, "stdout", None)
     worker_module._serve(made.channel, made.assignment, made._port)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, ConditionType, CountCondition, IOSpec, PeriodicCondition
+from headrace import Application, CountCondition, IOSpec, PeriodicCondition
 from headrace.gpu import sim
-from headrace.resources import ManualClock, SyntheticClock
+from headrace.resources import ManualClock
 from headrace.schedulers import DefaultScheduler
 from tests.harness import App, Step, run, sink, source, through
 
@@ -49,42 +49,6 @@ def test_a_consumer_that_blocks_does_not_slow_down_the_producer_of_a_queue_that_
     assert app.dropped() == {"show.in": 98}
 
 
-def test_however_many_consumers_block_the_producer_runs() -> None:
-    """Each of the blocking operators takes a thread, those that feed each other as well."""
-    sent: list[int] = []
-    done = threading.Event()
-    blocked = threading.Barrier(6)
-
-    def compose(app: App) -> None:
-        def emit(op: Step, i: Any, o: Any) -> None:
-            sent.append(op.ticks)
-            o.emit(op.ticks, "out")
-            if op.ticks == 20:
-                blocked.wait(LIMIT)  # until all others are in their computes
-                done.set()
-
-        camera = Step(app, CountCondition(app, 20), outputs=["out"], body=emit, name="camera")
-
-        def block(op: Step, i: Any, o: Any) -> None:
-            i.receive("in")
-            if "out" in op.spec.outputs:
-                o.emit(0, "out")
-            if op.ticks == 2 or "out" not in op.spec.outputs:
-                blocked.wait(LIMIT)
-                assert done.wait(LIMIT)
-                op.stop_execution()
-
-        for name in ("a", "b"):
-            first = Step(app, inputs=["in"], outputs=["out"], body=block, name=name)
-            app.add_flow(camera, first, policy=POP)
-            app.add_flow(first, Step(app, inputs=["in"], body=block, name=f"{name}_after"))
-        last = Step(app, inputs=["in"], body=block, name="c")
-        app.add_flow(camera, last, policy=POP)
-
-    run(compose, default)
-    assert sent == list(range(1, 21))
-
-
 def test_a_program_without_a_queue_that_drops_runs_on_the_thread_that_called_run() -> None:
     threads: set[int] = set()
     taken: list[int] = []
@@ -112,37 +76,6 @@ def test_in_virtual_time_one_thread_runs_all_so_that_every_run_is_the_same(virtu
     with sim.Machine():
         app = run(compose, default, **({"clock": ManualClock()} if virtual == "manual" else {}))
         assert app.scheduler().workers == 0
-
-
-def test_paced_time_and_a_clock_that_the_program_moves_pass_in_a_compute() -> None:
-    def compose(app: App) -> None:
-        app.add_flow(source(app, range(3)), sink(app, []), policy=POP)
-
-    with sim.Machine(time="paced"):
-        assert run(compose, default).scheduler().workers == 2
-    assert run(compose, default, clock=SyntheticClock()).scheduler().workers == 2
-
-
-def test_only_a_queue_between_two_operators_needs_a_second_thread() -> None:
-    """An operator does not run beside itself, and nothing is dropped where nothing is connected."""
-
-    def compose(app: App) -> None:
-        loop = Step(
-            app,
-            CountCondition(app, 3),
-            inputs=[("in", {"policy": POP})],
-            outputs=["out"],
-            body=lambda op, i, o: o.emit(i.receive("in"), "out"),
-        )
-        loop.spec.inputs["in"].condition(ConditionType.NONE)
-        app.add_flow(loop, loop)
-        alone = Step(
-            app, CountCondition(app, 1), inputs=[("in", {"policy": POP})], body=lambda op, i, o: None
-        )
-        alone.spec.inputs["in"].condition(ConditionType.NONE)
-        app.add_operator(alone)
-
-    assert run(compose, default).scheduler().workers == 0
 
 
 def test_there_are_as_many_workers_as_operators_up_to_a_bound() -> None:
@@ -176,34 +109,6 @@ def test_a_thread_pool_has_its_threads_without_another_scheduler() -> None:
     assert threading.current_thread().name not in threads.values()
 
 
-def test_it_looks_at_the_program_that_it_runs_and_at_each_run_anew() -> None:
-    scheduler = DefaultScheduler()
-    policies: list[Any] = [POP, None, REJECT]
-
-    class Changing(Application):
-        def compose(self) -> None:
-            self.scheduler(scheduler)
-            self.add_flow(source(self, [1]), sink(self, []), policy=policies[0])
-
-    found = []
-    while policies:
-        Changing([]).run()
-        found.append(scheduler.workers)
-        policies.pop(0)
-    assert found == [2, 0, 2]
-
-
-def test_an_error_of_a_worker_is_raised() -> None:
-    def compose(app: App) -> None:
-        def fail(op: Step, i: Any, o: Any) -> None:
-            raise ZeroDivisionError("on purpose")
-
-        app.add_flow(source(app, [1]), Step(app, inputs=["in"], body=fail), policy=POP)
-
-    with pytest.raises(ZeroDivisionError, match="on purpose"):
-        run(compose, default)
-
-
 def test_the_environment_chooses_workers_by_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of operators, which the default scheduler would use, says nothing about them."""
     monkeypatch.setenv("HEADRACE_SCHEDULER", "event")
@@ -220,17 +125,3 @@ def test_the_environment_chooses_workers_by_the_machine(monkeypatch: pytest.Monk
 
     run(compose, default)
     assert counts == [3]
-
-
-def test_the_environment_chooses_greedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_SCHEDULER", "greedy")
-    threads: set[int] = set()
-
-    def compose(app: App) -> None:
-        last = Step(
-            app, inputs=["in"], body=lambda op, i, o: threads.add(threading.get_ident()) or i.receive()
-        )
-        app.add_flow(source(app, range(5)), last, policy=POP)
-
-    run(compose, default)
-    assert threads == {threading.get_ident()}

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace import ConditionType, PeriodicCondition
+from headrace import ConditionType
+from headrace._runtime import is_compiled
 from tests.harness import (
     App,
     MakeScheduler,
@@ -21,33 +22,39 @@ from tests.harness import (
 pytestmark = pytest.mark.turns()  # every test under every scheduler
 
 
-def test_a_slow_branch_holds_the_source_and_not_the_other_way_round(scheduler: MakeScheduler) -> None:
-    fast: list[int] = []
-    slow: list[int] = []
-
-    def compose(app: App) -> None:
-        numbers = source(app, range(10))
-        app.add_flow(numbers, sink(app, fast, name="fast"))
-        app.add_flow(numbers, sink(app, slow, PeriodicCondition(app, 1_000), name="slow"))
-
-    run(compose, scheduler)
-    assert fast == slow == list(range(10))
+def chain(app: App, length: int, taken: list[int]) -> None:
+    last = source(app, range(2))
+    for n in range(length):
+        stage = through(app, name=f"stage{n}")
+        app.add_flow(last, stage)
+        last = stage
+    app.add_flow(last, sink(app, taken))
 
 
 def test_a_chain_longer_than_the_recursion_limit_runs(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
-    length = sys.getrecursionlimit() + 50
-
-    def compose(app: App) -> None:
-        last = source(app, range(2))
-        for n in range(length):
-            stage = through(app, name=f"stage{n}")
-            app.add_flow(last, stage)
-            last = stage
-        app.add_flow(last, sink(app, taken))
-
-    run(compose, scheduler)
+    run(lambda app: chain(app, sys.getrecursionlimit() + 50, taken), scheduler)
     assert taken == [0, 1]
+
+
+@pytest.mark.skipif(is_compiled(), reason="calls between compiled functions are not seen")
+def test_a_run_of_four_times_as_many_operators_makes_four_times_as_many_calls() -> None:
+    def calls_of(length: int) -> int:
+        calls = 0
+
+        def count(frame: object, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        sys.setprofile(count)
+        try:
+            run(lambda app: chain(app, length, []))
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    calls_of(30)  # imports
+    assert calls_of(120) < 4.2 * calls_of(30)
 
 
 def test_a_cycle_does_not_keep_the_thread_to_itself(scheduler: MakeScheduler) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,14 +13,10 @@ import pytest
 from headrace import CountCondition, PeriodicCondition
 from headrace.conditions import PeriodicConditionPolicy
 from headrace.core import Condition, GraphError, SchedulingStatusType
-from headrace.gpu import sim
-from headrace.resources import SyntheticClock
 from tests.harness import (
     PATIENCE,
     App,
-    Consumer,
     MakeScheduler,
-    Producer,
     Step,
     event_based,
     run,
@@ -125,15 +120,6 @@ def test_a_step_is_one_compute_of_any_operator(scheduler: MakeScheduler, running
     assert one.app.is_paused
 
 
-def test_a_step_goes_on_to_the_time_of_the_next_compute(scheduler: MakeScheduler, running: Any) -> None:
-    one = running(scheduler)
-    one.wait()
-    while one.computes.count("source") == 3:
-        one.app.step()
-        one.wait()
-    assert one.app.now == 30 * MS
-
-
 def test_a_step_of_a_named_operator_is_its_own(scheduler: MakeScheduler, running: Any) -> None:
     one = running(scheduler, at=1)
     one.wait()
@@ -146,25 +132,6 @@ def test_a_step_of_a_named_operator_is_its_own(scheduler: MakeScheduler, running
     one.app.step(1, "middle")
     one.wait()
     assert one.computes == [*before, "middle"]
-
-
-def test_a_step_of_an_operator_without_messages_waits_for_them(
-    scheduler: MakeScheduler, running: Any
-) -> None:
-    one = running(scheduler)
-    one.wait()
-    while one.computes.count("sink") < one.computes.count("source"):
-        one.app.step()
-        one.wait()
-    before = list(one.computes)
-    one.app.step(1, "sink")
-    wait_until(lambda: not one.app._headrace.engine.gate.requests, "the step is asked for")
-    assert not one.app.wait_until_paused(0), "the step is still to come"
-    assert one.computes == before
-    one.app.step(1, "source")
-    one.app.step(1, "middle")
-    one.wait()
-    assert one.computes == [*before, "source", "middle", "sink"]
 
 
 def test_a_step_does_not_go_on_with_the_message_that_it_sends(scheduler: MakeScheduler) -> None:
@@ -189,27 +156,6 @@ def test_a_step_does_not_go_on_with_the_message_that_it_sends(scheduler: MakeSch
     app.resume()
     future.result(SECONDS)
     assert taken == [1, 2, 3]
-
-
-def test_a_run_that_was_not_paused_is_paused_by_a_step(scheduler: MakeScheduler) -> None:
-    app = App(lambda app: app.add_operator(Step(app, name="it")), scheduler)
-    future = app.run_async()
-    while app._headrace.engine is None:
-        pass
-    app.step()
-    assert app.wait_until_paused(SECONDS)
-    assert app.is_paused
-    app.stop_execution()
-    assert future.result(SECONDS).ended_by.value == "stopped"
-
-
-def test_a_paused_run_can_be_stopped(scheduler: MakeScheduler, running: Any) -> None:
-    one = running(scheduler)
-    one.wait()
-    ran = len(one.computes)
-    one.app.stop_execution()
-    assert one.end().ended_by.value == "stopped"
-    assert len(one.computes) == ran
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -267,16 +213,6 @@ def test_a_pause_before_the_first_compute_holds_everything(scheduler: MakeSchedu
     assert started[0].ticks == 1
 
 
-def test_without_a_run_there_is_nothing_to_pause() -> None:
-    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1), name="it")))
-    app.pause()
-    app.resume()
-    app.step()
-    assert not app.is_paused
-    assert not app.wait_until_paused(0)
-    assert app.run().ended_by.value == "finished"
-
-
 @pytest.mark.parametrize("moment", ["compose", "start"])
 def test_a_step_before_the_first_compute_takes_place_when_the_run_begins(
     scheduler: MakeScheduler, moment: str
@@ -306,111 +242,6 @@ def test_a_step_before_the_first_compute_takes_place_when_the_run_begins(
     app.resume()
     future.result(SECONDS)
     assert sorted(computed) == ["a"] * 3 + ["b"] * 3 + ["c"] * 3
-
-
-def test_steps_before_a_run_begins_are_given_up_by_a_resume(scheduler: MakeScheduler) -> None:
-    computed: list[str] = []
-
-    def compose(app: Any) -> None:
-        app.add_operator(
-            Step(app, CountCondition(app, 2), body=lambda op, i, o: computed.append(op.name), name="a")
-        )
-        app.step(1)
-        app.resume()
-        app.pause()
-
-    app = App(compose, scheduler)
-    future = app.run_async()
-    assert app.wait_until_paused(SECONDS)
-    assert app.is_paused
-    assert computed == []
-    app.resume()
-    assert not app.is_paused
-    future.result(SECONDS)
-    assert computed == ["a", "a"]
-
-
-def test_a_step_of_an_operator_that_compose_does_not_create_is_an_error_of_the_run(
-    scheduler: MakeScheduler,
-) -> None:
-    def compose(app: Any) -> None:
-        app.step(2, "camra")
-        app.add_operator(Step(app, name="camera"))
-        app.add_operator(Step(app, name="display"))
-
-    with pytest.raises(
-        GraphError, match=r"step\(2, 'camra'\): there is no operator 'camra'.*did you mean 'camera'"
-    ):
-        run(compose, scheduler)
-
-
-def test_a_step_of_a_named_operator_goes_on_to_its_time_though_others_are_ready(
-    scheduler: MakeScheduler,
-) -> None:
-    computed: list[tuple[str, int]] = []
-
-    def compose(app: Any) -> None:
-        def body(op: Any, op_input: Any, op_output: Any) -> None:
-            computed.append((op.name, app.now // MS))
-            if op.name == "late" and op.ticks == 1:
-                app.pause()
-
-        late = (CountCondition(app, 3), PeriodicCondition(app, "70ms"))
-        app.add_operator(Step(app, *late, body=body, name="late"))
-        for name, period in (("early", "20ms"), ("later", "200ms")):
-            conditions = (CountCondition(app, 3), PeriodicCondition(app, period))
-            app.add_operator(Step(app, *conditions, body=body, name=name))
-        app.add_operator(Step(app, CountCondition(app, 50), body=body, name="always"))
-
-    app = App(compose, scheduler)
-    future = app.run_async()
-    assert app.wait_until_paused(SECONDS)
-    before = list(computed)
-    for time in (70, 140):
-        app.step(1, "late")
-        assert app.wait_until_paused(SECONDS)
-        assert app.now == time * MS
-    assert computed[len(before) :] == [("late", 70), ("late", 140)]
-    app.resume()
-    future.result(SECONDS)
-    counts = {name: sum(name == one for one, _ in computed) for name in ("late", "early", "later", "always")}
-    assert counts == {"late": 3, "early": 3, "later": 3, "always": 50}
-
-
-class IdleClock(SyntheticClock):
-    """Says when a run has found that it can only wait for a time."""
-
-    def __init__(self, said: queue.Queue[str]) -> None:
-        super().__init__()
-        self._said = said
-
-    def jump_to(self, target_time_ns: int) -> bool:
-        self._said.put("idle")
-        return False
-
-
-def test_the_time_in_a_pause_does_not_count_towards_a_deadlock(scheduler: MakeScheduler) -> None:
-    said: queue.Queue[str] = queue.Queue()
-    clock = IdleClock(said)
-
-    def compose(app: Any) -> None:
-        loop = through(app, name="loop")
-        app.add_flow(loop, loop)
-
-    app = App(compose, scheduler, clock=clock, stop_on_deadlock_timeout=100)
-    future = app.run_async()
-    future.add_done_callback(lambda _: said.put("over"))
-    assert said.get() == "idle"  # the run ends in 100 ms, unless something happens before
-    app.pause()
-    assert app.wait_until_paused(SECONDS)
-    clock.advance_by("150ms")
-    while not said.empty():
-        said.get()
-    app.resume()
-    assert said.get() == "idle"
-    clock.advance_by("100ms")
-    while said.get() != "over":
-        pass
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.0, True])
@@ -469,26 +300,6 @@ def test_a_pause_does_not_count_towards_the_duration_of_a_run(scheduler: MakeSch
     assert one.times == [0, 10, 20, 1_007, 1_010, 1_020, 1_030], "25 ms were left at the pause"
 
 
-def test_a_run_with_nothing_to_wait_for_but_its_duration_ends_by_it_after_a_pause(
-    scheduler: MakeScheduler,
-) -> None:
-    def compose(app: Any) -> None:
-        def body(op: Any, op_input: Any, op_output: Any) -> None:
-            app.scheduler().clock.sleep_for("10ms")
-            if op.ticks == 3:
-                app.pause()
-
-        app.add_operator(Step(app, CountCondition(app, 100), body=body, name="busy"))
-
-    app = App(compose, scheduler, max_duration_ms=80)
-    future = app.run_async()
-    assert app.wait_until_paused(SECONDS)
-    app.resume()
-    outcome = future.result(SECONDS)
-    assert outcome.ended_by == "duration"
-    assert outcome.operators["busy"].computes == 8
-
-
 def test_conditions_are_told_of_a_resume(scheduler: MakeScheduler) -> None:
     told: list[int] = []
 
@@ -535,28 +346,6 @@ def test_computes_that_have_begun_go_on(scheduler: MakeScheduler) -> None:
     future.result(SECONDS)
 
 
-def test_the_device_finishes_its_work_in_a_pause(machine: sim.Machine, scheduler: MakeScheduler) -> None:
-    class Last(Consumer):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            super().compute(op_input, op_output, context)
-            self.fragment.pause()
-
-    def compose(app: Any) -> None:
-        app.consumer = Last(app, name="consumer")
-        app.add_flow(Producer(app, CountCondition(app, 1), name="producer"), app.consumer)
-
-    app = App(compose, scheduler)
-    future = app.run_async()
-    while not app.wait_until_paused(0.01) and not future.done():
-        pass
-    at = machine.now
-    assert app.wait_until_paused(0)
-    assert machine.now == at, "time does not run away"
-    app.resume()
-    future.result(SECONDS)
-    assert app.consumer.seen == [0]
-
-
 def test_an_operator_that_is_stopped_in_a_pause_gives_up_its_steps(running: Any) -> None:
     one = running(event_based, at=8)
     one.wait()
@@ -566,16 +355,3 @@ def test_an_operator_that_is_stopped_in_a_pause_gives_up_its_steps(running: Any)
     one.app.step(1, "sink")
     one.app.stop_execution("sink")
     one.wait()
-
-
-def test_messages_are_all_there_after_many_pauses(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-    app = App(lambda app: app.add_flow(source(app, range(300)), sink(app, taken)), scheduler)
-    future = app.run_async()
-    while not future.done():
-        app.pause()
-        app.wait_until_paused(SECONDS)
-        app.step(7)
-        app.wait_until_paused(SECONDS)
-        app.resume()
-    assert taken == list(range(300))

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.video import ReadAhead
-from tests.harness import switching_often
 
 
 @pytest.fixture(autouse=True)
@@ -39,17 +38,6 @@ def test_no_more_is_made_than_may_wait() -> None:
     ahead.close()
     ahead.close()
     assert closed == [True]
-
-
-def test_items_come_in_order_and_then_the_end() -> None:
-    with switching_often():
-        ahead = ReadAhead((number for number in range(500)), 4)
-        taken = []
-        while not ahead.is_finished:
-            taken += ahead.take(3)
-        ahead.close()
-    assert taken == list(range(500))
-    assert ahead.take() == []
 
 
 def test_an_error_comes_after_what_was_made_before_it() -> None:

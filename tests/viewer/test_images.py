@@ -95,14 +95,6 @@ def test_words_of_ten_bits_are_unpacked(name: str, shifts: tuple[int, ...]) -> N
     assert (picture == as_8_bit(channels / 1023)).all()
 
 
-def test_words_of_eight_bits_are_unpacked() -> None:
-    data = image(10, 20, 4)
-    data[..., 3] = 255
-    words = data.view(np.uint32)[..., 0]
-    for given in (data, words):
-        assert (draw_one(given, type="color", image_format="a8b8g8r8_unorm_pack32") == data[..., :3]).all()
-
-
 # What OpenCV has for full and narrow range, and the definitions for the rest, stand in for a reference here: each
 # conversion is written down once more, by the definition of luma and chroma.
 LUMA = {"yuv_601": (0.299, 0.114), "yuv_709": (0.2126, 0.0722), "yuv_2020": (0.2627, 0.0593)}
@@ -163,26 +155,6 @@ def test_every_yuv_format_gives_back_the_colours_it_was_made_of(
     assert np.abs(picture.astype(int) - as_8_bit(rgb)).max() <= 2
 
 
-def test_709_is_not_601() -> None:
-    data = np.tile(np.array([120, 90, 120, 200], np.uint8), (10, 10)).reshape(10, 20, 2)
-    pictures = [
-        draw_one(data, type="color", image_format="y8u8y8v8_422_unorm", yuv_model_conversion=model)
-        for model in LUMA
-    ]
-    assert [picture[0, 0].tolist() for picture in pictures] == [[221, 82, 53], [233, 93, 49], [226, 85, 49]]
-
-
-def test_chroma_of_every_row_has_no_place_between_rows() -> None:
-    data = np.random.default_rng(0).integers(0, 256, (8, 8), dtype=np.uint8)
-    first, second = (
-        draw_one(
-            data, (8, 4), type="color", image_format="y8_u8v8_2plane_422_unorm", y_chroma_location=location
-        )
-        for location in ("cosited_even", "midpoint")
-    )
-    assert (first == second).all()
-
-
 def test_chroma_lies_where_its_location_says() -> None:
     y = np.full((2, 8), 128, np.uint8)
     u = np.full((2, 4), 128, np.uint8)
@@ -238,14 +210,6 @@ def test_colours_that_are_looked_up_are_given_the_curve_of_the_picture() -> None
     assert curved[0, 0].tolist() == [188, 0, 255]
 
 
-def test_what_lies_below_a_table_takes_its_first_colour() -> None:
-    assert draw_one(np.array([[-5, 1]], "i2"), (2, 1), type="color_lut", color_lut=LUT)[0, 0].tolist() == [
-        0,
-        0,
-        0,
-    ]
-
-
 def test_looked_up_colours_are_scaled_without_mixing() -> None:
     data = np.array([[1, 2]], np.uint8)
     picture = draw_one(data, (10, 4), type="color_lut", color_lut=[[0, 0, 0, 1], [1, 0, 0, 1], [0, 0, 1, 1]])
@@ -277,14 +241,6 @@ def test_a_smaller_image_has_the_mean_of_its_pixels(channels: int) -> None:
     assert np.abs(draw_one(data, (20, 10), type="color") - expected).max() <= 1
 
 
-def test_an_image_that_is_wider_and_lower_than_its_place_is_scaled_both_ways() -> None:
-    data = np.repeat(np.repeat(image(5, 20, 3), 3, axis=1)[:5], 2, axis=1)  # 120 columns for 20
-    expected = data[:, ::6]
-    picture = draw_one(data, (20, 10), type="color")
-    assert np.abs(picture[0].astype(int) - expected[0]).max() <= 1
-    assert np.abs(picture[-1].astype(int) - expected[-1]).max() <= 1
-
-
 def test_a_layer_with_a_higher_priority_is_on_top_and_equals_keep_their_order() -> None:
     one, two = np.full((10, 20, 3), 50, np.uint8), np.full((10, 20, 3), 100, np.uint8)
     for first, second, expected in ((1, 0, 50), (0, 1, 100), (0, 0, 100)):
@@ -304,14 +260,6 @@ def test_opacity_mixes_a_layer_with_those_below(opacity: float) -> None:
     assert np.abs(picture - expected).max() <= 1
 
 
-def test_alpha_and_opacity_are_multiplied() -> None:
-    below, above = image(10, 20, 3), image(10, 20, 4)
-    specs = [{"name": "below", "type": "color"}, {"name": "above", "type": "color", "opacity": 0.5}]
-    weight = above[..., 3:] / 255 * 0.5
-    expected = below + (above[..., :3].astype(float) - below) * weight
-    assert np.abs(draw({"below": below, "above": above}, specs) - expected).max() <= 1.5
-
-
 def test_a_view_places_an_image_and_several_draw_it_several_times() -> None:
     data = np.full((2, 2, 3), 255, np.uint8)
     views = [{"offset_x": 0.5, "width": 0.5, "height": 0.5}, {"offset_y": 0.8, "width": 0.1, "height": 0.2}]
@@ -329,14 +277,6 @@ def test_a_negative_height_flips_an_image() -> None:
     transparent = image(10, 20, 4)  # its alpha is flipped with it
     upright = draw_one(transparent, type="color")
     assert (draw_one(transparent, type="color", views=[view]) == upright[::-1]).all()
-
-
-def test_a_view_may_reach_beyond_the_window() -> None:
-    data = image(10, 20, 3)
-    picture = draw_one(data, type="color", views=[{"offset_x": -0.5, "offset_y": 0.5}])
-    assert (picture[5:, :10] == data[:5, 10:]).all()
-    assert not picture[:5].any()
-    assert not picture[:, 10:].any()
 
 
 def test_a_matrix_moves_the_corners_of_an_image() -> None:

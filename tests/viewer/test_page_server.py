@@ -205,36 +205,6 @@ def test_the_server_listens_until_a_client_has_read_everything(
     assert [one for one in data if isinstance(one, bytes)][-1] == encode_png(picture(19).pixels)
 
 
-def test_a_client_that_connects_while_the_others_are_told_the_end_is_told_too(
-    server: PageServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live_server, "_END_TIMEOUT", 3600.0)
-    monkeypatch.setattr(live_server, "_SILENCE", 3600.0)
-
-    async def action(session: Any, base: str) -> Any:
-        server.show(picture(), True)
-        # A connection that the server has accepted, with a request that it has not read in full.
-        host = urlsplit(base)
-        reader, writer = await asyncio.open_connection(host.hostname, host.port)
-        writer.write(b"GET /ws?" + token(server).encode() + b" HTTP/1.1\r\n")
-        async with connect(session, base, server) as socket:
-            closing = asyncio.get_running_loop().run_in_executor(None, server.close)
-            await until_the_end(socket)
-            with pytest.raises(aiohttp.ClientConnectorError):
-                await connect(session, base, server)
-            lines = [f"Host: {host.netloc}", f"Origin: {base}", "Upgrade: websocket", "Connection: Upgrade"]
-            lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", ""]
-            writer.write("\r\n".join(lines).encode())
-            received = await reader.readuntil(b"ended")
-            writer.close()
-            await socket.close()
-            await closing
-            return received
-
-    received = ask(server, action)
-    assert b"\x89PNG" in received
-
-
 def test_a_client_that_does_not_confirm_gets_no_more(server: PageServer) -> None:
     async def action(session: Any, base: str) -> Any:
         async with connect(session, base, server) as socket:
@@ -251,45 +221,6 @@ def test_a_client_that_does_not_confirm_gets_no_more(server: PageServer) -> None
             return under_way, waited
 
     assert ask(server, action) == (2, False)
-
-
-def test_confirmations_of_nothing_earn_a_client_no_pictures(server: PageServer, events: list[Any]) -> None:
-    key = '{"type": "key", "code": "KeyA", "action": "press", "modifiers": 0}'
-
-    async def action(session: Any, base: str) -> Any:
-        async with connect(session, base, server) as socket:
-            for _ in range(10):
-                await socket.send_str('{"type": "shown"}')
-            wanted = []
-            for number in range(2):
-                await socket.send_str(key)
-                await until(lambda number=number: len(events) > number)  # it has read all that was sent
-                wanted.append(server.wants_picture())
-                server.show(picture(), False)
-                server.show(picture(), False)
-            return wanted
-
-    assert ask(server, action) == [True, False]
-
-
-def test_the_display_is_told_whenever_a_client_can_take_a_picture() -> None:
-    watched: list[int] = []
-    server = page("it", (8, 4), on_watch=lambda: watched.append(1))
-
-    async def action(session: Any, base: str) -> Any:
-        counts = []
-        async with connect(session, base, server) as socket:
-            for _ in range(3):
-                before = len(counts)
-                await until(lambda before=before: len(watched) > before)
-                counts.append(len(watched))
-                await socket.send_str('{"type": "shown"}')
-        return counts
-
-    try:
-        assert ask(server, action) == [1, 2, 3]
-    finally:
-        server.close()
 
 
 class Stuck:
@@ -331,18 +262,6 @@ def test_few_pictures_wait_for_a_slow_client_and_at_the_end_only_the_last() -> N
     waiting, sent = asyncio.run(run())
     assert waiting <= 8
     assert sent == [b"first", b"last", '{"type": "ended"}']
-
-
-def test_an_address_of_ipv6_is_written_in_brackets() -> None:
-    try:
-        server = page("it", (8, 4), host="::1")
-    except RuntimeError as error:
-        pytest.skip(f"needs IPv6: {error}")
-    try:
-        assert server.url.startswith("http://[::1]:")
-        assert get(server, f"/?{token(server)}")[0] == 200
-    finally:
-        server.close()
 
 
 def test_a_client_that_comes_later_sees_the_last_picture(server: PageServer) -> None:
@@ -428,9 +347,3 @@ def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(server: PageServe
     with pytest.raises(RuntimeError, match=f"cannot listen on 127.0.0.1:{port}.*HEADRACE_VIEW_PORT"):
         page("other", (8, 4), port=port)
     assert set(threading.enumerate()) <= before
-
-
-def test_a_server_can_be_closed_twice() -> None:
-    server = page("it", (8, 4))
-    server.close()
-    server.close()

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from headrace.viewer import LayerError
-from headrace.viewer import shapes as texts
 from tests.viewer.drawing import BLACK, WHITE, draw, draw_one, lit, points
 
 GREY, LIGHTER = (127, 127, 127), (128, 128, 128)  # half of white, rounded either way
@@ -74,13 +73,6 @@ def test_a_vertical_line_on_the_right_edge_is_seen() -> None:
     assert lit(draw_one(points((1, 0), (1, 1)), type="lines")) == block(19, 0, 20, 10)
 
 
-def test_a_slanted_line_is_smooth_and_as_bright_as_a_straight_one() -> None:
-    picture = draw_one(points((0, 0.1), (1, 0.9)), (100, 100), type="lines", line_width=3)[..., 0]
-    columns = picture[:, 20:80].astype(float).sum(axis=0) / 255
-    assert np.abs(columns - 3 * np.hypot(1, 0.8)).max() < 0.2
-    assert set(np.unique(picture)) - {0, 255}, "no pixel is partly covered"
-
-
 def test_a_line_that_leaves_the_picture_is_cut_and_one_of_any_length_is_cheap() -> None:
     inside = draw_one(points((-1, 0.25), (2, 0.55)), type="lines")
     assert inside[:, :, 0].any(axis=0).all()
@@ -95,12 +87,6 @@ def test_a_strip_connects_each_coordinate_to_the_next_and_draws_corners_once() -
     assert lit(picture) == block(2, 2, 11, 3) | block(10, 2, 11, 9)
     assert {tuple(color) for color in picture.reshape(-1, 3).tolist()} <= {BLACK, GREY, LIGHTER}
     assert len({tuple(color) for color in picture.reshape(-1, 3).tolist()}) == 2
-
-
-def test_a_triangle_covers_its_inside_and_the_pixels_of_its_edges() -> None:
-    picture = draw_one(points((0, 0), (1, 0), (0, 1)), (8, 8), type="triangles")
-    inside = {(x, y) for x in range(8) for y in range(8) if x + y < 7}
-    assert inside <= lit(picture) <= {(x, y) for x in range(8) for y in range(8) if x + y < 9}
 
 
 def mesh() -> np.ndarray:
@@ -136,22 +122,10 @@ def test_a_cross_is_as_high_as_wide_on_the_screen() -> None:
     assert lit(picture) == block(7, 5, 14, 6) | block(10, 2, 11, 9)
 
 
-def test_a_cross_without_a_size_is_a_twentieth_of_the_width() -> None:
-    picture = draw_one(points((0.505, 0.505)), (200, 100), type="crosses")
-    rows, columns = np.nonzero(picture.any(axis=2))
-    assert (np.ptp(columns), np.ptp(rows)) == (10, 10)
-
-
 def test_a_rectangle_is_its_outline_between_opposite_corners() -> None:
     expected = block(2, 2, 13, 9) - block(3, 3, 12, 8)
     for corners in (((0.1, 0.2), (0.6, 0.8)), ((0.6, 0.8), (0.1, 0.2)), ((0.6, 0.2), (0.1, 0.8))):
         assert lit(draw_one(points(*corners), type="rectangles")) == expected
-
-
-def test_several_rectangles_are_drawn_each_by_itself() -> None:
-    data = points((0, 0), (0.2, 0.4), (0.5, 0.5), (0.9, 0.9))
-    one, two = (draw_one(data[place : place + 2], type="rectangles") for place in (0, 2))
-    assert (draw_one(data, type="rectangles") == np.maximum(one, two)).all()
 
 
 @pytest.mark.parametrize(("sizes", "width", "height"), [((0.4, 0.8), 40, 80), ((0.4,), 40, 5), ((), 5, 5)])
@@ -186,21 +160,6 @@ def test_each_coordinate_has_its_text_and_the_last_is_used_for_the_rest() -> Non
     assert (both == np.maximum.reduce(parts)).all()
 
 
-def test_text_outside_of_the_picture_is_hidden_and_empty_text_draws_nothing() -> None:
-    assert not draw_one(points((1.1, 1.1)), type="text", text=["hidden"]).any()
-    assert not draw_one(points((0.1, 0.1)), type="text", text=[""]).any()
-
-
-def test_text_has_the_alpha_of_its_colour() -> None:
-    half = draw_one(points((0, 0, 1)), (40, 40), type="text", text=["I"], color=[1, 1, 1, 0.5])
-    assert half.max() in (127, 128)
-
-
-def test_text_much_larger_than_the_picture_is_not_drawn() -> None:
-    sizes = {size: draw_one(points((0, -1, size)), type="text", text=["HHHH"]).any() for size in (3.9, 4.2)}
-    assert sizes == {3.9: True, 4.2: False}
-
-
 @pytest.mark.parametrize("text", ["H" * 20_000, "H\n" * 20_000])
 def test_of_a_text_with_too_many_pixels_the_beginning_is_drawn(text: str) -> None:
     """As many as there are: in a picture of 540 rows a letter may be 2,160 pixels high."""
@@ -214,13 +173,6 @@ def test_of_a_text_with_too_many_pixels_the_beginning_is_drawn(text: str) -> Non
     assert picture.any()
     assert (picture == short).all()
     assert most < 200 << 20
-
-
-def test_few_large_texts_are_kept() -> None:
-    texts._large_mask.cache_clear()
-    for size in np.linspace(3, 3.9, 10):
-        draw_one(points((0, 0, size)), (400, 300), type="text", text=["HHHH"])
-    assert texts._large_mask.cache_info().currsize == 4
 
 
 def test_text_that_a_matrix_moves_beyond_all_integers_is_not_drawn() -> None:
@@ -257,16 +209,6 @@ def test_a_matrix_replaces_the_range_from_0_to_1() -> None:
     identity = np.eye(4).ravel().tolist()
     picture = draw_one(points((-0.95, -0.9), (0.05, 0.1)), type="points", views=[{"matrix": identity}])
     assert lit(picture) == {(0, 0), (10, 5)}
-
-
-def test_no_coordinates_draw_nothing() -> None:
-    for kind in ("points", "lines", "line_strip", "triangles", "crosses", "rectangles", "ovals"):
-        assert not draw_one(np.empty((0, 2), np.float32), type=kind).any()
-    assert not draw_one(np.empty((0, 2), np.float32), type="text", text=["a"]).any()
-
-
-def test_leading_dimensions_of_one_are_accepted() -> None:
-    assert lit(draw_one(points((0.5, 0.5))[None, None], type="points")) == {(10, 5)}
 
 
 @pytest.mark.parametrize(
@@ -354,28 +296,6 @@ def test_sizes_beyond_measure_cost_no_memory(spec: dict[str, Any]) -> None:
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.parametrize("kind", ["points", "lines", "triangles"])
-def test_thousands_of_large_shapes_cost_no_more_memory_than_the_picture(kind: str) -> None:
-    data = np.random.default_rng(0).uniform(0.01, 0.99, (1200, 2)).astype(np.float32)
-    spec: dict[str, Any] = {"type": kind, "point_size": 40, "line_width": 20}
-    draw_one(data, (64, 48), **spec)
-    tracemalloc.start()
-    try:
-        picture = draw_one(data, (64, 48), **spec)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert (picture == 255).mean() > 0.85
-    assert peak < 2_000_000  # each pixel of each shape: more than 20 MB
-
-
-def test_a_view_far_larger_than_the_window_shows_its_part() -> None:
-    """The first pixel of the image is 16 by 12 windows large."""
-    data = np.random.default_rng(1).integers(0, 256, (4, 4, 3), np.uint8)
-    picture = draw_one(data, (64, 48), type="color", views=[{"width": 64.0, "height": 48.0}])
-    assert np.abs(picture.astype(int) - data[0, 0]).max() <= 1
 
 
 @pytest.mark.parametrize("width", [1.3, 2, 2.5, 4, 7, 12])

@@ -219,6 +219,34 @@ def test_components_are_what_the_sdk_calls_them() -> None:
         conditions.CountCondition(app, number=5)
 
 
+def test_an_operator_has_a_pool_of_streams_in_a_run_with_a_device_unless_it_was_given_one() -> None:
+    found: dict[str, Any] = {}
+
+    class Asks(Operator):
+        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+            name = f"{self.name}_stream_pool"
+            found[self.name] = self.resources.get(name)
+            assert (name in self.resources) is (found[self.name] is not None)
+            with pytest.raises(KeyError, match="other"):
+                self.resources["other"]
+
+    class Program(App):
+        def compose(self) -> None:
+            count = conditions.CountCondition(self, 1)
+            self.add_operator(Asks(self, count, name="plain"))
+            pool = resources.CudaStreamPool(self, name="own")
+            self.add_operator(Asks(self, conditions.CountCondition(self, 1), pool, name="given"))
+
+    app = Program()
+    app.run()
+    assert isinstance(found["plain"], resources.CudaStreamPool)
+    assert found["given"] is None
+    (plain, given) = app.graph.operators
+    assert "plain_stream_pool" not in Asks(app, name="plain").resources  # before its run
+    assert list(given.resources) == ["own"]
+    assert list(plain.resources) == []
+
+
 def test_a_clock_is_cast_to_its_class() -> None:
     app = App()
     clock: Any = resources.RealtimeClock(app)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -188,15 +188,17 @@ class _OfOperators(Generic[T]):
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, outcome: Outcome | None, kind: type) -> T:
-        found: Any = (
-            self
-            if outcome is None
-            else self._made({n: getattr(o, self._name) for n, o in outcome.operators.items()})
-        )
-        return found
+    @overload
+    def __get__(self, outcome: None, kind: type) -> Self: ...
+    @overload
+    def __get__(self, outcome: Outcome, kind: type) -> T: ...
+    def __get__(self, outcome: Outcome | None, kind: type) -> Any:
+        """Return the figure of an outcome, or this itself for its class."""
+        if outcome is None:
+            return self
+        return self._made({name: getattr(each, self._name) for name, each in outcome.operators.items()})
 
-    def _made(self, figures: dict[str, Any]) -> Any:
+    def _made(self, figures: dict[str, Any]) -> T:
         raise NotImplementedError
 
 

@@ -43,4 +43,5 @@ def number_of_start(exists: Callable[[int], bool], operator: Operator | None, wh
 
 def numbered(path: Path, number: int) -> Path:
     """Return the path of a file of a number: the first has the name itself, the second has ``-2`` in it."""
-    return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+    suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    return path if number == 1 else path.with_name(f"{path.name.removesuffix(suffix)}-{number}{suffix}")

@@ -7,11 +7,12 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from headrace.gpu.backend import Device, backend_of
+from headrace.gpu.backend import backend_of
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
 
+    from headrace.gpu.sim.device import Device  # which type checkers see for every device
     from headrace.gpu.sim.kernel import Kernel
 
     P = ParamSpec("P", default=...)

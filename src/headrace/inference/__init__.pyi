@@ -1,5 +1,5 @@
-from headrace.inference.errors import InferenceError as InferenceError
-from headrace.inference.loading import load_model as load_model
+from headrace.inference.model import InferenceError as InferenceError
 from headrace.inference.model import Model as Model
 from headrace.inference.model import ModelOptions as ModelOptions
-from headrace.inference.tensor_spec import TensorSpec as TensorSpec
+from headrace.inference.model import TensorSpec as TensorSpec
+from headrace.inference.model import load_model as load_model

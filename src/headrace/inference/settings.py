@@ -13,8 +13,7 @@ from typing import Any
 
 from headrace.brief import brief
 from headrace.core.errors import ParameterError, choices
-from headrace.inference.loading import BACKENDS
-from headrace.inference.tensor_spec import TensorSpec
+from headrace.inference.model import BACKENDS, TensorSpec
 
 Profile = tuple[tuple[tuple[int, int, int], ...], ...]
 """For each input, a (least, usual, greatest) triple for each of its dynamic extents."""

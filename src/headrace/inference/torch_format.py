@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.inference.errors import InferenceError
-from headrace.inference.tensor_spec import Extent, TensorSpec
+from headrace.inference.model import Extent, InferenceError, TensorSpec
 from headrace.tensor import tree
 
 # PyTorch's names of types that NumPy calls otherwise.

@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.gpu import StreamHandle
-from headrace.inference.errors import InferenceError
-from headrace.inference.model import Model, ModelOptions
-from headrace.inference.onnx_providers import tell_once
-from headrace.inference.tensor_spec import Extent, TensorSpec
+from headrace.inference.model import Extent, InferenceError, Model, ModelOptions, TensorSpec
+from headrace.inference.onnx_model import tell_once
 from headrace.inference.torch_format import TorchFormat, read_format
 from headrace.lazy import import_or_explain
 from headrace.tensor import Tensor

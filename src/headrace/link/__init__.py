@@ -5,11 +5,11 @@ One link carries one flow in one direction. Its two ends, :mod:`headrace.link.se
 
 | what | files |
 | --- | --- |
-| what may be said when, as a state machine without sockets, memory and clocks | protocol, terms, failures |
+| what is said when, as a state machine without sockets, memory and clocks | protocol |
 | the two ends, and the thread that serves them | end, sender, receiver, loop |
 | shared memory of one host | memory |
 | messages as bytes and pieces of memory | codec |
 | frames on a device | device |
-| carriers: Unix sockets, TCP, and TLS on request | carrier, unix, tcp, tls, reachability, lingering |
-| who connects, and whether it may | handshake, connect, listener, introduction |
+| carriers: Unix sockets, TCP, and TLS on request | carrier, tcp, tls, lingering |
+| who connects, and whether it may | handshake, connect, listener |
 """

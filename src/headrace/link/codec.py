@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.brief import brief
-from headrace.core.errors import CrossingError, ProtocolError
+from headrace.core.errors import CrossingError
 from headrace.link.protocol import MOST_PLACES
 from headrace.tensor import DLDataType, Tensor, TensorError, as_tensor
 from headrace.tensor.conversion import is_array
@@ -40,8 +40,8 @@ from headrace.tensor.types import CPU
 
 Array = np.ndarray[Any, Any]
 Dtype = np.dtype[Any]
-# dtype, shape, strides, bytes, and the element type if it is a tensor
-Layout = tuple[Dtype, tuple[int, ...], tuple[int, ...], int, DLDataType | None]
+# dtype, shape, strides, and the element type if it is a tensor
+Layout = tuple[Dtype, tuple[int, ...], tuple[int, ...], DLDataType | None]
 ToDevice = Callable[[Array, DLDataType, tuple[int, ...], tuple[int, ...] | None], Tensor | None]
 
 _REMEMBERED = 256
@@ -94,40 +94,33 @@ def encode_array(data: Any, acq_timestamp: int | None) -> tuple[bytes, bytes, Ar
     return text, extra, data if order is None else data.transpose(order), length
 
 
-def decode_array(description: bytes, extra: bytes, length: int) -> tuple[Layout, int | None] | None:
-    """Return how the array of the usual message lies in memory of a length, and the acquisition time.
+def decode_array(description: bytes, extra: bytes) -> tuple[Layout, int | None] | None:
+    """Return how the array of the usual message lies in its memory, and the acquisition time.
 
     It is None for any other message.
 
     Raises
     ------
-    ProtocolError
-        If it is damaged.
+    CrossingError
+        If its element type is not known here.
     """
     if not description.startswith(_USUAL):
         return None
     try:
-        layout = _remembered(description)
-        time = int(extra) if extra else None
-    except Exception as error:  # what pickle and NumPy raise for what cannot be
-        raise ProtocolError(f"a frame is damaged: {type(error).__name__}: {error!s:.200}") from error
-    if layout[3] > length:
-        raise ProtocolError(f"a frame is damaged: an array of {layout[3]} bytes lies in {length}")
-    return layout, time
+        return _remembered(description), int(extra) if extra else None
+    except Exception as error:
+        raise _cannot_be_unpickled(error) from error
 
 
 def array_at(layout: Layout, memory: Any, offset: int) -> Array:
-    """Return the array of the usual message, whose layout was checked when it came for the first time."""
-    dtype, shape, strides, _, _ = layout
-    try:
-        return np.ndarray(shape, dtype, memory, offset, strides)
-    except Exception as error:  # what NumPy raises for a shape that cannot be
-        raise ProtocolError(f"a frame is damaged: {type(error).__name__}: {error!s:.200}") from error
+    """Return the array of the usual message."""
+    dtype, shape, strides, _ = layout
+    return np.ndarray(shape, dtype, memory, offset, strides)
 
 
 def as_data(layout: Layout, array: Array, address: int | None = None) -> Any:
     """Return the array of the usual message, at an address, as what was sent: an array of NumPy, or a tensor."""
-    _, shape, strides, _, element = layout
+    _, shape, strides, element = layout
     if element is None:
         return array
     if address is None:
@@ -176,13 +169,8 @@ def _remembered(description: bytes) -> Layout:
     kind, shape, strides = pickle.loads(memoryview(description)[len(_USUAL) :])
     is_tensor = isinstance(kind, DLDataType)
     dtype = kind.numpy() if is_tensor else kind
-    steps, first, end = compute_layout(shape, strides, 1, dtype.itemsize)
-    if first < 0 or not _is_plain(dtype):
-        raise ValueError(
-            f"there is no array of {dtype} of the shape {shape!r:.200} with strides {strides!r:.200}"
-        )
-    # Strides of 0 make the two ends differ.
-    return dtype, shape, steps, max(end, prod(shape) * dtype.itemsize), kind if is_tensor else None
+    steps = row_major(shape, dtype.itemsize) if strides is None else strides
+    return dtype, shape, steps, kind if is_tensor else None
 
 
 def _is_plain(dtype: Dtype) -> bool:
@@ -236,9 +224,13 @@ def decode(description: Any, pieces: Sequence[Any], to_device: ToDevice | None =
     try:
         return _Unpickler(description, pieces, to_device).load()
     except Exception as error:
-        raise CrossingError(
-            f"an object that another process sent cannot be unpickled ({type(error).__name__}: {error!s:.500})"
-        ) from error
+        raise _cannot_be_unpickled(error) from error
+
+
+def _cannot_be_unpickled(error: Exception) -> CrossingError:
+    return CrossingError(
+        f"an object that another process sent cannot be unpickled ({type(error).__name__}: {error!s:.500})"
+    )
 
 
 class _Pieces(list[Any]):
@@ -334,8 +326,6 @@ def _tensor_in(memory: Any, element: DLDataType, shape: tuple[int, ...], strides
     steps = row_major(shape, element.itemsize) if strides is None else strides
     if element.typestr is None:
         held = np.frombuffer(memory, np.uint8)
-        if held.nbytes < prod(shape) * element.itemsize:
-            raise ValueError(f"a tensor of {prod(shape) * element.itemsize} bytes lies in {held.nbytes}")
         address = held.__array_interface__["data"][0]
         tensor = Tensor._at((address, shape, steps, element, CPU, False), held)
     else:  # what `as_tensor` does, in a tenth of the time
@@ -362,9 +352,7 @@ def _device_tensor_in(
     on_device = None if to_device is None else to_device(memory, element, shape, strides)
     if on_device is not None:
         return _of_library(on_device, library)
-    steps, first, end = compute_layout(shape, strides, 1, element.itemsize)
-    if end - first > memory.nbytes:
-        raise ValueError(f"a tensor of {end - first} bytes lies in {memory.nbytes}")
+    steps, first, _ = compute_layout(shape, strides, 1, element.itemsize)
     address = memory.__array_interface__["data"][0] - first  # it comes from its first byte on
     return Tensor._at((address, shape, steps, element, CPU, False), memory)
 

@@ -1,18 +1,24 @@
-"""connect: a connection to a listener of another process, with its handshake."""
+"""connect: a connection to a listener of another process, with its handshake, as a carrier."""
 
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.core.errors import PeerLost
-from headrace.link.handshake import ClientHandshake, Purpose, check_token, check_user
-from headrace.link.introduction import Patience, introduce
+from headrace.link.carrier import UnixCarrier
+from headrace.link.handshake import MOST_BYTES, ClientHandshake, Purpose, check_token, check_user
 from headrace.link.tcp import TcpCarrier
-from headrace.link.unix import UnixCarrier
 
 if TYPE_CHECKING:
     from headrace.link.carrier import Carrier
+    from headrace.link.handshake import ServerHandshake
+
+T = TypeVar("T")
+_LONGEST = 0.5  # seconds of one wait
+_LEAST = 0.001
 
 
 def connect(
@@ -59,15 +65,16 @@ def connect(
         raise PeerLost(f"cannot connect to {where}: {error}") from error
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not encrypted:
-            _introduce(connection, ClientHandshake(purpose, token), patience, where)
-            return TcpCarrier(connection, silence)
-        from headrace.link import tls
+        binding = b""
+        if encrypted:
+            from headrace.link import tls
 
-        connection = secured = tls.client_context().wrap_socket(connection, do_handshake_on_connect=False)
-        patience.wait(secured, secured.do_handshake)
-        _introduce(secured, ClientHandshake(purpose, token, tls.binding_of(secured)), patience, where)
-        return tls.TlsCarrier(secured, silence)
+            secured = tls.client_context().wrap_socket(connection, do_handshake_on_connect=False)
+            connection = secured
+            patience.wait(secured, secured.do_handshake)
+            binding = tls.binding_of(secured)
+        _introduce(connection, ClientHandshake(purpose, token, binding), patience, where)
+        return carrier_of(connection, silence)
     except OSError as error:
         connection.close()
         also = " (does the listener use TLS?)" if encrypted else ""
@@ -77,15 +84,17 @@ def connect(
         raise
 
 
-def connect_unix(path: str, purpose: Purpose, seconds: float = 10.0) -> Carrier:
-    """Connect to a Unix socket of the same user; otherwise as `connect`."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def connect_unix(
+    path: str, purpose: Purpose, seconds: float = 10.0, kind: socket.SocketKind = socket.SOCK_SEQPACKET
+) -> Carrier:
+    """Connect to a Unix socket of the same user, which keeps packets or not; otherwise as `connect`."""
+    connection = socket.socket(socket.AF_UNIX, kind)
     try:
         connection.settimeout(seconds)
         connection.connect(path)
         check_user(connection)
         _introduce(connection, ClientHandshake(purpose, None), Patience(seconds), repr(path))
-        return UnixCarrier(connection)
+        return carrier_of(connection)
     except OSError as error:
         connection.close()
         raise PeerLost(f"cannot connect to {path!r}: {error}") from error
@@ -102,3 +111,71 @@ def _introduce(connection: socket.socket, handshake: ClientHandshake, patience: 
         raise PeerLost(f"{where} closed the connection in the handshake") from None
     except TimeoutError:
         raise PeerLost(f"{where} did not complete the handshake in time") from None
+
+
+def carrier_of(connection: socket.socket, silence: float = 3.0) -> Carrier:
+    """Return the carrier over a connection whose ends have proved who they are."""
+    if connection.type == socket.SOCK_SEQPACKET:
+        return UnixCarrier(connection)
+    if type(connection) is socket.socket:
+        return TcpCarrier(connection, silence)
+    from headrace.link.tls import TlsCarrier  # costly to import, and not needed on one host
+
+    return TlsCarrier(connection, silence)
+
+
+# What both sides do.
+
+
+class Patience:
+    """The time of a handshake, in which this process runs.
+
+    A process that was stopped, or a machine that stood still, could not have read what has come meanwhile. So of
+    each wait no more than `_LONGEST` counts, and what has come is read in any case.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    def wait(self, connection: socket.socket, operation: Callable[[], T]) -> T:
+        """Return what an operation on a connection returns; raise TimeoutError when the time is over."""
+        while True:
+            began = monotonic()
+            connection.settimeout(max(min(self.left, _LONGEST), _LEAST))
+            try:
+                return operation()
+            except TimeoutError:
+                pass
+            finally:
+                self.left -= min(monotonic() - began, _LONGEST)
+            if self.left <= 0:
+                raise TimeoutError("timed out")
+
+
+def introduce(
+    connection: socket.socket,
+    handshake: ClientHandshake | ServerHandshake,
+    patience: Patience,
+    on_data: Callable[[], object] = lambda: None,
+) -> None:
+    """Let the two ends learn who they are, and never read beyond the handshake; call `on_data` when anything comes.
+
+    Raises
+    ------
+    PeerLost
+        If the peer closes the connection.
+    TimeoutError
+        If it takes longer than the patience.
+    LinkError
+        If the peer says what it should not (`handshake`).
+    """
+    keeps_packets = connection.type == socket.SOCK_SEQPACKET  # one packet is one message
+    while not handshake.is_done:
+        data = patience.wait(
+            connection, lambda: connection.recv(MOST_BYTES if keeps_packets else handshake.wanted)
+        )
+        if not data:
+            raise PeerLost("the connection was closed in the handshake")
+        on_data()
+        if answer := handshake.receive(data):
+            connection.sendall(answer)

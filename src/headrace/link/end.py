@@ -8,21 +8,22 @@ a frame is copied, an object is unpickled or `on_event` is called.
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from headrace.core.errors import LinkError, PeerLost
+from headrace.core.errors import Failure, LinkError, PeerAborted, PeerLost
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
-from headrace.link.failures import decode_failure, encode_failure
 from headrace.link.loop import LinkLoop
-from headrace.link.protocol import MAX_INLINE, Kind, LinkEnd, Message
-from headrace.link.reachability import CUT_OFF
-from headrace.link.terms import Terms
+from headrace.link.protocol import MAX_BODY, Kind, LinkEnd, Terms
 
 _NEVER = 3600.0
 COLLECT = Kind.COLLECT  # members of an enumeration are slow to find
+_LONGEST_TEXT = 4 << 10
+_LONGEST_TRACE = 16 << 10
 
 
 class End:
@@ -50,7 +51,6 @@ class End:
         self._is_writing = False
         self._machine = machine
         self._is_local = carrier.is_local
-        carrier.max_bulk = MAX_INLINE if carrier.is_local else terms.max_bytes
         with self._lock:
             self._post(machine.hello())
         self._loop.add(self)
@@ -135,20 +135,12 @@ class End:
                 self._fail(PeerLost(f"{text}: it is frozen, or cut off"))
                 self._reset()
                 tell = True
-            left = self._carrier.look()
-            if left is None and not self._is_peer_gone:
-                text = f"link {self.terms.name!r}: the host of the peer has not answered for {CUT_OFF:g} s"
-                tell = self._abandon(PeerLost(f"{text}: it is cut off")) or tell
-                self._carrier.reset()
             if self.failure is None and not self._is_peer_gone:
-                for message in self._machine.tick(now):
-                    self._post(message)
+                if beat := self._machine.tick(now):
+                    self._post(beat)
                 self._look_after(now)
             self._release_if_done(is_late=self.failure is not None)
-            if self.failure is not None or left is None:
-                following = now + _NEVER
-            else:
-                following = min(self._machine.next_tick(), now + left)
+            following = now + _NEVER if self.failure is not None else self._machine.next_tick()
             tell = tell and not self._is_closing
         self._after_tick()
         if tell:
@@ -162,13 +154,13 @@ class End:
         tell = False
         try:
             while received := self._carrier.receive():
-                for header, body, bulk, descriptors in received:
+                for kind, body, bulk, descriptors in received:
                     try:
-                        asked = self._machine.receive(header, body, len(descriptors), now)
+                        asked = self._machine.receive(kind, body, now)
                         if asked is not None:
                             self._do(asked, bulk, descriptors)
                             tell = tell or asked is not COLLECT
-                        elif self._note(header.kind):
+                        elif self._note(kind):
                             tell = True
                         asked = None  # a failure of the next message must not keep memory that came back
                     finally:
@@ -187,9 +179,7 @@ class End:
         except LinkError as error:
             self._break(error)
             tell = True
-        except (
-            Exception
-        ) as error:  # of a carrier, or of a system without memory: the loop has others to serve
+        except Exception as error:  # of a damaged message, or of a system without memory: the loop has others
             self._break(LinkError(f"link {self.terms.name!r}: {type(error).__name__}: {error}"))
             tell = True
         return tell
@@ -240,8 +230,8 @@ class End:
     def _can_say(self) -> bool:
         return not (self._is_released or self._is_closing or self._is_peer_gone or self._machine.has_ended)
 
-    def _post(self, message: Message, bulk: Sequence[Buffer] = (), descriptors: Sequence[int] = ()) -> None:
-        self._carrier.send(message.header, message.body, bulk, descriptors)
+    def _post(self, message: bytes, bulk: Sequence[Buffer] = (), descriptors: Sequence[int] = ()) -> None:
+        self._carrier.send(message, bulk, descriptors)
         if self._carrier.wants_write is not self._is_writing:
             self._watch()
 
@@ -295,3 +285,23 @@ class End:
 
     def _after_tick(self) -> None:
         """Do now and then what could wait."""
+
+
+# What an ABORT says: the exception of a part, for the parts that it is linked to.
+
+
+def encode_failure(error: BaseException, part: str) -> bytes:
+    """Return the body of an ABORT, with as much of an exception as there is room for."""
+    failure = Failure.of(error)
+    brief = replace(failure, traceback=failure.traceback[-_LONGEST_TRACE:], cause=None)
+    briefest = replace(brief, content=b"", text=failure.text[:_LONGEST_TEXT], notes=())
+    bodies = (pickle.dumps((part[:_LONGEST_TEXT], each)) for each in (failure, brief, briefest))
+    return next(body for body in bodies if len(body) <= MAX_BODY)
+
+
+def decode_failure(body: bytes, link: str) -> PeerAborted:
+    """Return the error for the peers of a part that failed, whose exception is the cause."""
+    part, failure = pickle.loads(body)
+    error = PeerAborted(f"link {link!r}: {part!r} failed: {failure.kind}: {failure.text}", part)
+    error.__cause__ = failure.error(repr(part))
+    return error

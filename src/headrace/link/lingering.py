@@ -19,7 +19,6 @@ from time import monotonic
 
 from headrace import waits
 from headrace.link.loop import default_loop
-from headrace.link.reachability import Reachability
 
 _AT_ONCE = 64  # reads, so that a peer that says much does not keep the links waiting
 _NEVER = 3600.0
@@ -85,7 +84,6 @@ class _Lingering:
         self.connection.setblocking(False)
         self.deadline = deadline
         self.loop = default_loop()
-        self._reachability = Reachability()
 
     def fileno(self) -> int:
         return self.connection.fileno()
@@ -102,9 +100,8 @@ class _Lingering:
             self.end()
 
     def tick(self, now: float, was_stopped: bool = False) -> float:
-        left = self._reachability.look(self.connection)
-        if left is not None and now < self.deadline:
-            return min(self.deadline, now + left)
+        if now < self.deadline:
+            return self.deadline
         self.end()
         return now + _NEVER
 

@@ -16,14 +16,13 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace import waits
 from headrace.core.errors import LinkError, PeerLost
+from headrace.link.connect import Patience, carrier_of, introduce
 from headrace.link.handshake import (
     MOST_BYTES,
     Purpose,
@@ -36,9 +35,6 @@ from headrace.link.handshake import (
     refusal,
     refusal_after,
 )
-from headrace.link.introduction import Patience, introduce
-from headrace.link.tcp import TcpCarrier
-from headrace.link.unix import UnixCarrier
 
 if TYPE_CHECKING:
     from headrace.link.carrier import Carrier
@@ -64,15 +60,15 @@ class Listener:
     ----------
     listening
         A socket that listens, which the listener owns from now on: `listen` makes one for the network. A Unix
-        socket must be of the kind SOCK_SEQPACKET; it accepts processes of the same user.
+        socket accepts processes of the same user.
+    find_taker
+        Says who takes a connection; None refuses it. It is called on a thread of the listener, as is what it
+        returns, for one connection at a time, and neither may block.
     token
         The token of the run, without which nobody is let in. TCP needs one, on loopback too, where other users of
         the machine can connect.
     identity
         The certificate, if the connections are to use TLS.
-    find_taker
-        Says who takes a connection that nobody expects; by default it is refused. It is called on a thread of the
-        listener, as is what it returns, for one connection at a time, and neither may block.
     silence
         After how many seconds a host that does not answer is given up, as in the terms of the links.
     """
@@ -81,9 +77,9 @@ class Listener:
         self,
         listening: socket.socket,
         *,
+        find_taker: Callable[[Purpose], Taker | None],
         token: bytes | None = None,
         identity: ServerIdentity | None = None,
-        find_taker: Callable[[Purpose], Taker | None] | None = None,
         silence: float = 3.0,
     ) -> None:
         is_unix = listening.family == socket.AF_UNIX
@@ -98,10 +94,9 @@ class Listener:
         """How many connections were closed because of what they said, or did not say."""
         self._listening = listening
         self._token, self._identity, self._silence = token, identity, silence
-        self._find_other = find_taker
+        self._find_taker = find_taker
         self._lock = threading.Lock()
         self._taking = threading.Lock()  # held while a connection is given to whoever expects it
-        self._expected: dict[Purpose, Future[Carrier]] = {}
         self._arrivals: list[_Arrival] = []  # the oldest first
         self._threads: set[threading.Thread] = set()  # of handshakes, also of those that were pushed out
         self._logged = float("-inf")
@@ -118,20 +113,6 @@ class Listener:
             return name.decode()
         return name if isinstance(name, str) else (name[0], name[1])
 
-    def expect(self, purpose: Purpose) -> Future[Carrier]:
-        """Return a future of the connection for a purpose; call it before the peer is told where to connect.
-
-        Only one connection is taken. Cancel the future if it is not expected any more.
-        """
-        expected: Future[Carrier] = Future()
-        with self._lock:
-            if self._closing.is_set():
-                raise LinkError(f"the listener is closed, and {purpose} cannot arrive")
-            if purpose in self._expected and not self._expected[purpose].cancelled():
-                raise ValueError(f"{purpose} is expected already")
-            self._expected[purpose] = expected
-        return expected
-
     def close(self) -> None:
         """Stop listening, and close the connections that nobody has taken; a second call does nothing."""
         with self._lock:
@@ -147,9 +128,6 @@ class Listener:
         self._listening.close()
         for thread in threads:
             waits.join(thread)
-        for purpose, expected in self._expected.items():
-            if expected.set_running_or_notify_cancel():
-                expected.set_exception(LinkError(f"the listener was closed before {purpose} arrived"))
 
     def _run(self) -> None:
         while not self._closing.is_set():
@@ -199,7 +177,7 @@ class Listener:
                 if taker is None or not self._forget(arrival):
                     raise _Unexpected(f"nobody expects {handshake.purpose}")
                 arrival.connection.sendall(handshake.welcome())
-                taker(arrival.carrier(self._silence))
+                taker(carrier_of(arrival.connection, self._silence))
         except Exception as error:  # of a stranger, or of whoever takes the connection: the others must go on
             why = LinkError(arrival.reason) if arrival.reason else error
             # One that looks whether somebody listens leaves without a word.
@@ -230,21 +208,6 @@ class Listener:
             more = f" ({self._unlogged} more before)" if self._unlogged else ""
             self._logged, self._unlogged = now, 0
         _log.warning("a connection %s was refused: %s%s", _origin(connection), error, more)
-
-    def _find_taker(self, purpose: Purpose) -> Taker | None:
-        with self._lock:
-            expected = self._expected.get(purpose)
-        if expected is not None and not expected.cancelled():
-            return partial(self._give, purpose, expected)
-        return self._find_other(purpose) if self._find_other is not None else None
-
-    def _give(self, purpose: Purpose, expected: Future[Carrier], carrier: Carrier) -> None:
-        with self._lock:
-            del self._expected[purpose]
-        if expected.set_running_or_notify_cancel():
-            expected.set_result(carrier)
-        else:
-            carrier.close()
 
 
 class _Arrival:
@@ -291,16 +254,6 @@ class _Arrival:
             plain, server_side=True, do_handshake_on_connect=False
         )
         patience.wait(secured, secured.do_handshake)
-
-    def carrier(self, silence: float) -> Carrier:
-        """Return the carrier over this connection."""
-        if self.connection.family == socket.AF_UNIX:
-            return UnixCarrier(self.connection)
-        if type(self.connection) is socket.socket:
-            return TcpCarrier(self.connection, silence)
-        from headrace.link.tls import TlsCarrier
-
-        return TlsCarrier(self.connection, silence)
 
     def interrupt(self) -> None:
         """End the handshake, which is under way on another thread."""

@@ -11,8 +11,8 @@ system goes through them in the order of their registration, the worker's first,
 found one that somebody waits for.
 
 A worker that also waits for a time, as that of a camera, waits in the same way. Otherwise the thread would read
-each credit and wake the worker, which made a hop of 64 bytes 8 % slower. Python's epoll waits in whole
-milliseconds, which is too long at the end of a wait. The system's `epoll_pwait2` is exact.
+each credit and wake the worker. Python's epoll waits in whole milliseconds, which is too long at the end of a wait,
+so such a wait ends a millisecond early (`_TICK`) and the worker sleeps for the rest.
 
 The system's own epoll is used instead of `selectors`: it can be changed by any thread while another waits. A link
 whose descriptor another one had before may be served once too often. That does no harm, since nothing blocks.
@@ -21,12 +21,10 @@ whose descriptor another one had before may be served once too often. That does 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import errno
 import logging
 import os
 import select
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -42,19 +40,6 @@ _READABLE = int(select.EPOLLIN | select.EPOLLEXCLUSIVE)
 T = TypeVar("T")
 _TICK = 1e-3  # seconds by which a wait of Python's epoll may be too long
 _LONGEST = 24 * 3600.0  # seconds; it accepts no more than 24 days
-_TIME = struct.Struct("qq")
-_EVENT = struct.Struct("Ii4x" if os.uname().machine == "x86_64" else "I4xi4x")  # events, descriptor
-
-
-def _find_exact_wait() -> Any:
-    """Return the system's `epoll_pwait2`; None before Linux 5.11 and glibc 2.35, and where it is forbidden."""
-    found = getattr(ctypes.CDLL(None, use_errno=True), "epoll_pwait2", None)
-    if found is not None:
-        found(-1, None, 1, None, None)
-    return found if found is not None and ctypes.get_errno() == errno.EBADF else None
-
-
-_exact_wait = _find_exact_wait()
 _LATE = 1.0  # seconds by which the loop is late if its process was stopped, as by Ctrl-Z
 
 
@@ -236,10 +221,11 @@ class _WakeUp:
 class _Watch:
     """Where one thread waits for messages of links; any other can end its wait."""
 
+    shortest = 2 * _TICK
+
     def __init__(self, links: dict[int, Served]) -> None:
         self._links = links
         self.is_closed = False
-        self.shortest = 2 * _TICK if _exact_wait is None else 0.0
         self._is_taken = threading.Lock()
         self._epoll = select.epoll()
         self._wake: _WakeUp | None = _WakeUp()
@@ -297,27 +283,15 @@ class _Watch:
         """
         limit = waits.limit(seconds)
         most = len(self._links) + 1  # all of them: for those that are left out nobody else would be woken
-        if not is_exact or limit is None or limit != seconds:
-            events = self._epoll.poll(limit, most)
-        elif _exact_wait is None:
-            events = self._epoll.poll(min(limit, _LONGEST) - _TICK, most)
-        else:
-            events = self._wait_exactly(limit, most)
+        if is_exact and limit is not None and limit == seconds:
+            limit = min(limit, _LONGEST) - _TICK
+        events = self._epoll.poll(limit, most)
         for event in events:
             if event[0] == self._descriptor:
                 os.eventfd_read(self._descriptor)
                 events.remove(event)
                 break
         return events
-
-    def _wait_exactly(self, seconds: float, most: int) -> list[tuple[int, int]]:
-        buffer = ctypes.create_string_buffer(_EVENT.size * most)
-        time = _TIME.pack(*divmod(int(seconds * 1e9), 1_000_000_000))
-        count: int = _exact_wait(self._epoll.fileno(), buffer, most, time, None)
-        if count < 0 and (number := ctypes.get_errno()) != errno.EINTR:
-            raise OSError(number, os.strerror(number))
-        found = _EVENT.iter_unpack(buffer.raw[: _EVENT.size * max(count, 0)])
-        return [(descriptor, event) for event, descriptor in found]
 
     def serve(self, events: list[tuple[int, int]]) -> None:
         for descriptor, event in events:

@@ -1,6 +1,6 @@
 """The memory of a link: what both ends share, and the places of frames in it.
 
-A segment is a memfd, sealed so that nobody can shrink it under a reader. It has no name, so nothing is left of it
+A segment is a memfd. It has no name, so nothing is left of it
 when the last process that maps it has ended, however that ended. Its descriptor is needed only until the other
 process has mapped it.
 
@@ -15,7 +15,6 @@ If the receiver cannot map the memory of a device, its frames get slots in pinne
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import mmap
 import os
@@ -29,12 +28,11 @@ from weakref import WeakKeyDictionary, finalize, ref
 
 import numpy as np
 
-from headrace.core.errors import CrossingError, ProtocolError
+from headrace.core.errors import CrossingError
 from headrace.core.values import size_text
 from headrace.gpu.backend import active
 from headrace.link.device import DevicePiece, DeviceSegment
-from headrace.link.protocol import Answer, Place, SendingEnd
-from headrace.link.terms import Terms
+from headrace.link.protocol import Answer, Place, SendingEnd, Terms
 from headrace.tensor import Tensor
 
 _log = logging.getLogger("headrace.link")
@@ -48,7 +46,6 @@ ALIGNMENT = 64  # bytes; what vector instructions like
 _PAGE = mmap.PAGESIZE
 _SMALLEST_SEGMENT = 1 << 20
 _LARGEST_SEGMENT = 64 << 20  # unless one slot is larger
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class Segment:
@@ -88,10 +85,9 @@ class Segment:
     def create(cls, size: int, *, is_reused: bool = False) -> Segment:
         """Return new memory of at least that size, filled with zeros."""
         size = -(-size // _PAGE) * _PAGE
-        descriptor = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        descriptor = os.memfd_create("headrace")
         try:
             os.ftruncate(descriptor, size)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
             return cls(mmap.mmap(descriptor, size), descriptor, is_reused=is_reused)
         except BaseException:
             os.close(descriptor)
@@ -99,26 +95,8 @@ class Segment:
 
     @classmethod
     def from_peer(cls, descriptor: int, size: int, *, is_reused: bool = False) -> Segment:
-        """Map memory that another process made; its descriptor, which stays open, is not needed any more.
-
-        Raises
-        ------
-        ProtocolError
-            If it is not sealed memory of that size.
-        """
-        try:
-            seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
-        except OSError:
-            raise ProtocolError("a segment is not a memory file") from None
-        if not seals & fcntl.F_SEAL_SHRINK:
-            raise ProtocolError("a segment is not sealed: its memory could vanish under a reader")
-        found = os.fstat(descriptor).st_size
-        if found != size:
-            raise ProtocolError(f"a segment has {found} bytes, and was announced with {size}")
-        try:
-            return cls(mmap.mmap(descriptor, size), is_reused=is_reused)
-        except (OSError, ValueError, OverflowError) as error:
-            raise ProtocolError(f"a segment of {size} bytes cannot be mapped ({error})") from None
+        """Map memory that another process made; its descriptor, which stays open, is not needed any more."""
+        return cls(mmap.mmap(descriptor, size), is_reused=is_reused)
 
     def fileno(self) -> int:
         """Return its descriptor, in the process that made it."""

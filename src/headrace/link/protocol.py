@@ -1,15 +1,14 @@
-"""The two ends of a link as state machines: what may be said when, without sockets, memory and clocks.
+"""The two ends of a link as state machines: what is said when, without sockets, memory and clocks.
 
 `SendingEnd` and `ReceivingEnd` are told what arrived and what time it is. They return the messages to send, in the
-order in which they have to be sent, and raise `ProtocolError` for what cannot be. These are their rules:
+order in which they have to be sent. These are their rules:
 
-- Each message has the number of messages before it in its direction. A gap, or the same message again, is an error.
 - The first message is HELLO, and both ends were given the same terms.
 - A **credit** is a place in the receiver's queue. The sender has `size` of them; a frame takes one, and the
   receiver returns it when the consumer has taken the frame. No more come back than are out.
 - The receiver may DEFER frames that have arrived: it takes no more of them before others come.
 - A **loan** is shared memory that belongs to the receiver until it returns it. Loans are numbered in the order of
-  the places in frames, so neither end has to trust a number of the other. No loan comes back twice.
+  the places in frames. No loan comes back twice.
 - END says that no frame follows, and how many there were; from a receiver, that it takes no more. ABORT carries the
   exception of a part. After either, a connection that closes is no loss.
 - Each end sends a BEAT six times in `silence` seconds. A peer that has said HELLO and of which nothing was heard
@@ -18,43 +17,87 @@ order in which they have to be sent, and raise `ProtocolError` for what cannot b
   (19/20 - 1/6) is never taken for lost. Before its HELLO a peer may take its time: it is starting. Where somebody
   else looks after both processes, as the driver of a run does, `silence` is None, and no end beats.
 
-On every carrier, a message is a fixed header, a body and, where the carrier takes them, bulk bytes:
+On every carrier, a message is a fixed header, a body and, where the carrier takes them, bulk bytes: the kind
+(1 byte), the length of the body (4 bytes, at most `MAX_BODY`) and the length of the bulk bytes (8 bytes), all
+little-endian. A body never holds the memory of an array: that lies in shared memory, or is bulk.
 
-| field | bytes | meaning |
-| --- | --- | --- |
-| magic, version | 3 | ``HR`` and the version of this format |
-| kind | 1 | a :class:`Kind` |
-| epoch | 4 | which life of the part the message belongs to |
-| number | 8 | the messages before it in this direction, of every kind |
-| body | 4 | the length of the body, at most `MAX_BODY` |
-| bulk | 8 | the length of the bulk bytes behind the body |
-
-All numbers are little-endian. A body never holds the memory of an array: that lies in shared memory, or is bulk.
+Both ends have proved who they are, speak the same version (`handshake`), and may run what they like in each other
+(`codec`). So an end does not defend itself against its peer: it raises `ProtocolError` only where it would go on
+with what cannot be, as with terms that differ, credits that were not out, or memory that was not lent.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.errors import ProtocolError
+from headrace.core.ports import IOSpec
 
 _new = tuple.__new__  # makes a named tuple without a call of Python
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What both ends of a link are given alike.
+
+    Attributes
+    ----------
+    name
+        The name of the link, such as ``"edge.camera.out -> server.detector.frame"``.
+    size
+        The places in the receiver's queue.
+    policy
+        What the queue does when it is full.
+    max_bytes
+        The most shared memory, in bytes: of the link, and as much of allocators, and of each device. Between
+        hosts, the most of one frame.
+    silence
+        The seconds within which a peer that is frozen or cut off is known to be lost; None if whoever began the two
+        processes finds that out.
+    """
+
+    name: str
+    size: int
+    policy: IOSpec.QueuePolicy = IOSpec.QueuePolicy.FAULT
+    max_bytes: int = 1 << 30
+    silence: float | None = 3.0
+
+    def __post_init__(self) -> None:
+        is_watched = self.silence is None or self.silence > 0
+        if self.size < 1 or self.max_bytes < 1 or not is_watched:
+            raise ValueError(f"such a link cannot be: {self}")
+
+    def text(self) -> bytes:
+        """Return what the ends compare in their first messages."""
+        return f"{self.name}|{self.size}|{self.policy.name}|{self.max_bytes}|{self.silence}".encode()[:4096]
+
+
+class Sample(NamedTuple):
+    """A message on its way: its data, its acquisition time and its metadata.
+
+    `number` is the number of messages before it on the link, where it was received.
+    """
+
+    data: Any
+    acq_timestamp: int | None = None
+    metadata: dict[str, Any] | None = None
+    number: int = -1
+
+
 # The wire.
 
-VERSION = 4
+VERSION = 5
 """The version of the handshake and of all that follows it, the messages of drivers and workers included."""
 MAX_BODY = 48 << 10
 """The most bytes of a body, so that a message with a small array fits into one packet of a Unix socket."""
 MAX_INLINE = 16 << 10
 """The most bytes of a frame's arrays that travel with its message where there is shared memory."""
 
-_MAGIC = b"HR" + bytes([VERSION])
-_HEADER = struct.Struct("<3sBIQIQ")
+_HEADER = struct.Struct("<BIQ")
 HEADER_SIZE = _HEADER.size
 
 
@@ -81,9 +124,10 @@ class Kind(IntEnum):
     """The sender has waited for memory: frames that nobody can reach any more may hold it, in circles."""
     DEFER = 10
     """How many frames have arrived; the part of the receiver takes no more of them before others come."""
+    CONTROL = 11
+    """A message of a driver, a worker or the process of a part (`headrace.parts.control`)."""
 
 
-_KINDS = frozenset(map(int, Kind))
 _FRAME_KIND, _CREDIT_KIND = int(Kind.FRAME), int(Kind.CREDIT)  # members of an enumeration are slow to find
 
 
@@ -91,81 +135,24 @@ class Header(NamedTuple):
     """The header of a message."""
 
     kind: int
-    epoch: int
-    number: int
     body: int
     bulk: int
 
 
-def pack_header(kind: int, epoch: int, number: int, body: int, bulk: int = 0) -> bytes:
-    """Return the bytes of a header."""
-    return _HEADER.pack(_MAGIC, kind, epoch, number, body, bulk)
+def pack_message(kind: int, body: bytes, bulk: int = 0) -> bytes:
+    """Return a message but for its bulk bytes."""
+    return _HEADER.pack(kind, len(body), bulk) + body
 
 
-_FRAME_AT = struct.Struct(_HEADER.format + "HHIIQQ")
-_FRAME_AND_PLACE_SIZE = _FRAME_AT.size - HEADER_SIZE
-
-
-def pack_frame(
-    epoch: int,
-    number: int,
-    place: tuple[int, int, int],
-    description: bytes,
-    extra: bytes,
-    content: bytes,
-) -> bytes:
-    """Return the bytes of a frame with one place, as most have: its header, its body, and its bulk bytes."""
-    length = len(description)
-    body = _FRAME_AND_PLACE_SIZE + length + len(extra)
-    packed = _FRAME_AT.pack(
-        _MAGIC, _FRAME_KIND, epoch, number, body, len(content), 0, 1, length, place[0], place[1], place[2]
-    )
-    return packed + description + extra + content
-
-
-def unpack_header(data: bytes | bytearray | memoryview, max_bulk: int) -> Header:
-    """Return the header at the beginning of some bytes.
-
-    Parameters
-    ----------
-    data
-        At least `HEADER_SIZE` bytes.
-    max_bulk
-        The most bulk bytes that the carrier accepts.
-
-    Raises
-    ------
-    ProtocolError
-        If this is not a header, or it announces more than may be.
-    """
-    if len(data) < HEADER_SIZE:
-        raise ProtocolError(f"a message has {len(data)} bytes, and a header has {HEADER_SIZE}")
-    magic, kind, epoch, number, body, bulk = _HEADER.unpack_from(data)
-    if magic != _MAGIC or kind not in _KINDS or body > MAX_BODY or bulk > max_bulk:
-        raise _refusal(magic, kind, body, bulk, max_bulk)
-    return _new(Header, (kind, epoch, number, body, bulk))
-
-
-def _refusal(magic: bytes, kind: int, body: int, bulk: int, max_bulk: int) -> ProtocolError:
-    """Return the error for a header that cannot be."""
-    if magic[:2] != _MAGIC[:2]:
-        return ProtocolError(f"the peer does not speak this protocol: a message begins with {magic!r}")
-    if magic != _MAGIC:
-        return ProtocolError(
-            f"the peer speaks version {magic[2]} of the link, and this process version {VERSION}"
-        )
-    if kind not in _KINDS:
-        return ProtocolError(f"there is no message of kind {kind}")
-    if body > MAX_BODY:
-        return ProtocolError(f"a {Kind(kind).name} announces a body of {body} bytes; the most is {MAX_BODY}")
-    return ProtocolError(f"a {Kind(kind).name} announces {bulk} bulk bytes; the most is {max_bulk}")
+def unpack_header(data: bytes | bytearray | memoryview) -> Header:
+    """Return the header at the beginning of at least `HEADER_SIZE` bytes."""
+    return _new(Header, _HEADER.unpack_from(data))
 
 
 # What may be said when.
 
 IN_BULK = 0xFFFF_FFFF
 """The segment of a place in the bulk bytes of the message."""
-MOST_SEGMENTS = 4096
 MOST_PLACES = 1024
 # Of `silence`: between two beats, and without any until a peer is silent. With more beats, a freeze that is never a
 # loss and one that always is would lie closer together; each beat wakes the process, which takes 0.1 ms.
@@ -180,17 +167,7 @@ _MAPPED = struct.Struct("<I")
 _PROGRESS = struct.Struct("<Q")
 _LOAN = struct.Struct("<Q")
 _LOANS_AT_ONCE = 4096
-_LONGEST_DEVICE = 512  # bytes that describe the memory of a device
-_LONGEST_REFUSAL = 1024
 _DESCRIPTION_IN_PLACE = 1  # a flag of a frame
-
-
-class Message(NamedTuple):
-    """A message to send."""
-
-    header: bytes
-    body: bytes
-
 
 Place: TypeAlias = tuple[int, int, int]
 """Where one piece of a frame's memory is: the number of a segment or `IN_BULK`, the offset, and the length."""
@@ -264,8 +241,6 @@ class LinkEnd:
     ----------
     terms
         What HELLO says; both ends must have been given the same.
-    epoch
-        The epoch of every message.
     silence
         Within how many seconds it is known that the peer is silent; None if somebody else finds that out.
     now
@@ -274,14 +249,14 @@ class LinkEnd:
 
     role = ""
     peer = ""
-    _usual = 0
 
-    def __init__(self, terms: bytes, epoch: int, silence: float | None, now: float) -> None:
-        self.epoch = epoch
+    def __init__(self, terms: bytes, silence: float | None, now: float) -> None:
         self.patience = None if silence is None else silence * _PATIENCE
         self.between = _LOOK if silence is None else silence * _BEAT
         """The seconds between two calls of `tick`."""
         self.heard = now
+        self.received = 0
+        """The messages that were received, of every kind."""
         self.frames = 0
         """The frames that were sent or received."""
         self.is_open = False
@@ -291,37 +266,28 @@ class LinkEnd:
         self.abort_body: bytes | None = None
         """What the ABORT of the peer says."""
         self._terms = terms
-        self._out = 0
-        self._in = 0
         self._next_beat = now + self.between
 
-    @property
-    def received(self) -> int:
-        """The messages that were received."""
-        return self._in
-
-    def hello(self) -> Message:
+    def hello(self) -> bytes:
         """Return the first message."""
-        return self._message(Kind.HELLO, self.role.encode() + b"\n" + self._terms)
+        return pack_message(Kind.HELLO, self.role.encode() + b"\n" + self._terms)
 
-    def end(self) -> Message:
+    def end(self) -> bytes:
         """Return the message that says that this end has sent, or will take, its last frame."""
         self.has_ended = True
-        return self._message(Kind.END, _PROGRESS.pack(self.frames))
+        return pack_message(Kind.END, _PROGRESS.pack(self.frames))
 
-    def abort(self, body: bytes) -> Message:
+    def abort(self, body: bytes) -> bytes:
         """Return the message that says that this end's part has failed."""
         self.has_ended = True
-        return self._message(Kind.ABORT, body)
+        return pack_message(Kind.ABORT, body)
 
-    def tick(self, now: float) -> list[Message]:
+    def tick(self, now: float) -> bytes:
         """Return the beat, if it is due."""
-        if self.patience is None:
-            self._next_beat = now + self.between
-        elif now >= self._next_beat:
-            self._next_beat = now + self.between
-            return [self._message(Kind.BEAT, b"")]
-        return []
+        if self.patience is not None and now < self._next_beat:
+            return b""
+        self._next_beat = now + self.between
+        return b"" if self.patience is None else pack_message(Kind.BEAT, b"")
 
     def next_tick(self) -> float:
         """Return when to call `tick`, or to ask for silence, next."""
@@ -339,83 +305,32 @@ class LinkEnd:
             return self.patience
         return self.heard + self.patience - now
 
-    def receive(self, header: Header, body: bytes, descriptors: int, now: float) -> Any:
+    def receive(self, kind: int, body: bytes, now: float) -> Any:
         """Accept a message that arrived; return what the end has to do about it, if anything."""
-        kind, epoch, number, length, bulk = header
-        if number != self._in or epoch != self.epoch or len(body) != length:
-            raise self._refusal(header, body)
-        self._in = number + 1
+        self.received += 1
         self.heard = now
-        try:
-            if kind == self._usual and self.is_open and not descriptors:
-                return self._accept_usual(body, bulk)
-            return self._accept(Kind(kind), body, descriptors, bulk)
-        except struct.error:
-            raise ProtocolError(f"the body of a {Kind(kind).name} has {len(body)} bytes") from None
+        return self._accept(kind, body)
 
-    def _refusal(self, header: Header, body: bytes) -> ProtocolError:
-        """Return the error for a message that is not the next one."""
-        _, epoch, number, length, _ = header
-        if epoch != self.epoch:
-            return ProtocolError(f"a message is of epoch {epoch}, and this link is of {self.epoch}")
-        if number != self._in:
-            what = "is missing or out of order" if number > self._in else "came again"
-            return ProtocolError(f"a message {what}: number {number} arrived, and {self._in} was expected")
-        return ProtocolError(f"a body has {len(body)} bytes, and its header says {length}")
-
-    def _accept(self, kind: Kind, body: bytes, descriptors: int, bulk: int) -> Any:
-        """Accept a message that is not of the usual kind."""
-        if (kind is Kind.HELLO) is self.is_open:
-            raise ProtocolError(f"a {kind.name} came {'again' if self.is_open else 'before HELLO'}")
-        if bulk:
-            raise ProtocolError(f"a {kind.name} came with bulk bytes")
-        if descriptors and kind is not Kind.SEGMENT:
-            raise ProtocolError(f"a {kind.name} came with {descriptors} descriptors")
-        if kind is Kind.HELLO:
+    def _accept(self, kind: int, body: bytes) -> Any:
+        if kind == Kind.HELLO:
             expected = self.peer.encode() + b"\n" + self._terms
             if body != expected:
                 raise ProtocolError(
                     f"the peer's terms are {body!r:.300}, and they should be {expected!r:.300}"
                 )
             self.is_open = True
-        elif kind is Kind.ABORT:
+        elif kind == Kind.ABORT:
             self.abort_body = body
             self.peer_ended = True
-        elif kind is Kind.BEAT:
-            if body:
-                raise ProtocolError(f"the body of a BEAT has {len(body)} bytes")
-        elif kind is Kind.END:
-            (frames,) = _PROGRESS.unpack(body)
-            if not self._can_end_at(frames):
-                raise ProtocolError(
-                    f"the {self.peer} says that it ends at frame {frames}, and this end is at {self.frames}"
-                )
-            if self.peer_ended:
-                raise ProtocolError("an END came again")
+        elif kind == Kind.END:
+            self._check_end(*_PROGRESS.unpack(body))
             self.peer_ended = True
-        else:
-            return self._accept_own(kind, body, descriptors)
+        elif kind != Kind.BEAT:
+            raise ProtocolError(f"a {self.peer} sends no message of kind {kind}")
         return None
 
-    def _can_end_at(self, frames: int) -> bool:
-        """Return whether the peer may have so many frames at its end."""
-        raise NotImplementedError
-
-    def _accept_usual(self, body: bytes, bulk: int) -> Any:
-        """Accept a message of the kind that most messages of the peer are of."""
-        raise NotImplementedError
-
-    def _accept_own(self, kind: Kind, body: bytes, descriptors: int) -> Any:
-        """Accept a message of a kind that only one of the ends sends."""
-        raise ProtocolError(f"a {self.peer} sends no {kind.name}")
-
-    def _message(self, kind: Kind, body: bytes) -> Message:
-        return Message(self._header(kind, len(body)), body)
-
-    def _header(self, kind: int, body: int, bulk: int = 0) -> bytes:
-        number = self._out
-        self._out += 1
-        return pack_header(kind, self.epoch, number, body, bulk)
+    def _check_end(self, frames: int) -> None:
+        """Raise if the peer cannot have so many frames at its end."""
 
 
 class SendingEnd(LinkEnd):
@@ -430,10 +345,9 @@ class SendingEnd(LinkEnd):
     """
 
     role, peer = "sender", "receiver"
-    _usual = _CREDIT_KIND
 
-    def __init__(self, terms: bytes, epoch: int, silence: float | None, now: float, size: int) -> None:
-        super().__init__(terms, epoch, silence, now)
+    def __init__(self, terms: bytes, silence: float | None, now: float, size: int) -> None:
+        super().__init__(terms, silence, now)
         self.credits = size
         self.loans: dict[int, Any] = {}
         self._size = size
@@ -444,7 +358,7 @@ class SendingEnd(LinkEnd):
         self.unanswered: set[int] = set()
         """The segments of devices of which the receiver has not said whether it can map them."""
 
-    def segment(self, size: int, is_reused: bool = False, device: bytes = b"") -> tuple[int, Message]:
+    def segment(self, size: int, is_reused: bool = False, device: bytes = b"") -> tuple[int, bytes]:
         """Return the number of a new segment, and the message that its descriptor goes with.
 
         A segment `is_reused` if its memory may be written again after this link has ended. `device` describes the
@@ -454,77 +368,56 @@ class SendingEnd(LinkEnd):
         self._segments += 1
         if device:
             self.unanswered.add(number)
-        return number, self._message(Kind.SEGMENT, _SEGMENT.pack(number, size, is_reused) + device)
+        return number, pack_message(Kind.SEGMENT, _SEGMENT.pack(number, size, is_reused) + device)
 
-    def collect(self) -> Message:
+    def collect(self) -> bytes:
         """Return the message that asks the receiver to let go of frames that nobody can reach any more."""
-        return self._message(Kind.COLLECT, b"")
+        return pack_message(Kind.COLLECT, b"")
 
-    def drop_segment(self, number: int) -> Message:
+    def drop_segment(self, number: int) -> bytes:
         """Return the message that says that a segment is not used any more."""
-        return self._message(Kind.SEGMENT, _SEGMENT.pack(number, 0, 0))
+        return pack_message(Kind.SEGMENT, _SEGMENT.pack(number, 0, 0))
 
-    def frame_header(self, body: int, bulk: int) -> bytes:
-        """Return the header of a frame, whose body was written before; the caller adds its loans with `lend`."""
+    def frame(self, body: bytes, bulk: int) -> bytes:
+        """Return the message of a frame; the caller adds its loans with `lend`."""
         assert self.credits
         self.credits -= 1
         self.frames += 1
-        return self._header(_FRAME_KIND, body, bulk)
-
-    def small_frame(self, place: Place, description: bytes, extra: bytes, content: bytes = b"") -> bytes:
-        """Return the whole message of a frame with one place, in shared memory or, if it has content, in that."""
-        assert self.credits
-        self.credits -= 1
-        self.frames += 1
-        number = self._out
-        self._out = number + 1
-        return pack_frame(self.epoch, number, place, description, extra, content)
+        return _HEADER.pack(_FRAME_KIND, len(body), bulk) + body
 
     def lend(self, holder: Any) -> None:
         """Note what keeps the memory of the next place in a segment until it comes back."""
         self.loans[self._loan] = holder
         self._loan += 1
 
-    def _accept_usual(self, body: bytes, bulk: int) -> tuple[int, list[Any]]:
+    def _accept(self, kind: int, body: bytes) -> Any:
+        """Return credits and the holders of memory that came back, an `Answer`, or a kind to note."""
+        if kind == _CREDIT_KIND:
+            return self._take_back(body)
+        if kind == Kind.DEFER:
+            (self.deferred,) = _PROGRESS.unpack(body)
+            return Kind.DEFER
+        if kind != Kind.MAPPED:
+            return super()._accept(kind, body)
+        (number,) = _MAPPED.unpack_from(body)
+        self.unanswered.discard(number)
+        return Answer(number, body[_MAPPED.size :].decode(errors="replace"))
+
+    def _take_back(self, body: bytes) -> tuple[int, list[Any]]:
         """Return the credits and the holders of the memory that came back."""
-        if bulk:
-            raise ProtocolError("a CREDIT came with bulk bytes")
         (places,) = _CREDIT.unpack_from(body)
         if self.credits + places > self._size:
             raise ProtocolError(
                 f"{places} credits came back, and {self._size - self.credits} of {self._size} were out"
             )
-        holders: list[Any] = []
-        if len(body) == _CREDIT.size:
-            self.credits += places
-            return places, holders
-        if (len(body) - _CREDIT.size) % _LOAN.size:
-            raise ProtocolError(f"the body of a CREDIT has {len(body)} bytes")
-        for (loan,) in _LOAN.iter_unpack(memoryview(body)[_CREDIT.size :]):
-            if loan not in self.loans:
-                state = "came back before" if loan < self._loan else "was never lent"
-                raise ProtocolError(f"memory came back that {state}: loan {loan}")
-            holders.append(self.loans.pop(loan))
         self.credits += places
+        holders: list[Any] = []
+        if len(body) > _CREDIT.size:
+            for (loan,) in _LOAN.iter_unpack(memoryview(body)[_CREDIT.size :]):
+                if loan not in self.loans:
+                    raise ProtocolError(f"memory came back that is not lent: loan {loan}")
+                holders.append(self.loans.pop(loan))
         return places, holders
-
-    def _accept_own(self, kind: Kind, body: bytes, descriptors: int) -> Any:
-        if kind is Kind.DEFER:
-            (frames,) = _PROGRESS.unpack(body)
-            if not self.deferred <= frames <= self.frames:
-                raise ProtocolError(f"{frames} frames are deferred, of {self.frames}, after {self.deferred}")
-            self.deferred = frames
-            return kind
-        if kind is not Kind.MAPPED:
-            return super()._accept_own(kind, body, descriptors)
-        (number,) = _MAPPED.unpack_from(body)
-        if number not in self.unanswered:
-            raise ProtocolError(f"an answer came about segment {number}, which was not asked for")
-        self.unanswered.discard(number)
-        return Answer(number, body[_MAPPED.size :].decode(errors="replace"))
-
-    def _can_end_at(self, frames: int) -> bool:
-        return frames <= self.frames
 
 
 class ReceivingEnd(LinkEnd):
@@ -532,8 +425,6 @@ class ReceivingEnd(LinkEnd):
 
     Attributes
     ----------
-    segments
-        The sizes of the segments that were announced, by their numbers.
     loans
         The segment and the size of each loan that was not returned, by the number of the loan.
     lent
@@ -541,25 +432,16 @@ class ReceivingEnd(LinkEnd):
     """
 
     role, peer = "receiver", "sender"
-    _usual = _FRAME_KIND
 
-    def __init__(
-        self, terms: bytes, epoch: int, silence: float | None, now: float, size: int, max_bytes: int
-    ) -> None:
-        super().__init__(terms, epoch, silence, now)
-        self.segments: dict[int, int] = {}
+    def __init__(self, terms: bytes, silence: float | None, now: float, size: int) -> None:
+        super().__init__(terms, silence, now)
         self.loans: dict[int, tuple[int, int]] = {}
         self.lent = 0
-        self._owners: dict[int, tuple[bool, bool]] = {}  # of segments: an allocator, a device, or the link
         self._size = size
         self._credits = size
-        self._max_bytes = max_bytes
         self._loan = 0
-        self._next_segment = 0
-        # What the last frame with one place, in its bulk bytes, began with: most are the same in this.
-        self._known: tuple[bytes, int, int, list[Place]] = (b"", -1, 0, [])
 
-    def give(self, places: int, loans: Sequence[int] = ()) -> list[Message]:
+    def give(self, places: int, loans: Sequence[int] = ()) -> list[bytes]:
         """Return the messages that give back credits and memory.
 
         Raises
@@ -578,105 +460,52 @@ class ReceivingEnd(LinkEnd):
         for first in range(0, max(len(loans), 1), _LOANS_AT_ONCE):
             some = loans[first : first + _LOANS_AT_ONCE]
             body = _CREDIT.pack(0 if first else places) + b"".join(map(_LOAN.pack, some))
-            messages.append(self._message(Kind.CREDIT, body))
+            messages.append(pack_message(_CREDIT_KIND, body))
         return messages
 
-    def defer(self, frames: int) -> Message:
+    def defer(self, frames: int) -> bytes:
         """Return the message that says that no more of so many frames are taken before others come."""
-        return self._message(Kind.DEFER, _PROGRESS.pack(frames))
+        return pack_message(Kind.DEFER, _PROGRESS.pack(frames))
 
-    def answer(self, segment: int, refusal: str) -> Message:
+    def answer(self, segment: int, refusal: str) -> bytes:
         """Return the message that says whether the memory of a device could be mapped, or why not."""
-        return self._message(Kind.MAPPED, _MAPPED.pack(segment) + refusal.encode()[:_LONGEST_REFUSAL])
+        return pack_message(Kind.MAPPED, _MAPPED.pack(segment) + refusal.encode())
 
-    def _accept_usual(self, body: bytes, bulk: int) -> Frame:
+    def _accept(self, kind: int, body: bytes) -> Any:
+        """Return a `Frame`, an `OfferedSegment`, or a kind to note."""
+        if kind == _FRAME_KIND:
+            return self._take_frame(body)
+        if kind == Kind.SEGMENT:
+            number, size, is_reused = _SEGMENT.unpack_from(body)
+            return OfferedSegment(number, size, bool(is_reused), body[_SEGMENT.size :])
+        return Kind.COLLECT if kind == Kind.COLLECT else super()._accept(kind, body)
+
+    def _take_frame(self, body: bytes) -> Frame:
         """Return the frame that arrived."""
-        if self.peer_ended:
-            raise ProtocolError("a frame came after the end")
         if not self._credits:
             raise ProtocolError(f"a frame came without a credit: all {self._size} places are taken")
-        head, known_bulk, text, places = self._known
-        if bulk == known_bulk and len(body) >= text and body.startswith(head):
-            self._credits -= 1
-            self.frames = number = self.frames + 1
-            start = _FRAME.size + _PLACE.size
-            return _new(Frame, (number - 1, places, self._loan, body[start:text], body[text:]))
+        self._credits -= 1
         flags, count, length = _FRAME.unpack_from(body)
         start = _FRAME.size + count * _PLACE.size
-        if count > MOST_PLACES or start + length > len(body) or flags > (count > 0):
-            raise ProtocolError(
-                f"a frame of {len(body)} bytes has {count} places, {length} bytes of text and flags {flags}"
-            )
         if count == 1:
             places = [_PLACE.unpack_from(body, _FRAME.size)]
         else:
             places = [*_PLACE.iter_unpack(memoryview(body)[_FRAME.size : start])]
-        loan, reached = self._loan, 0
-        for segment, offset, size in places:
-            if segment == IN_BULK:
-                if not reached <= offset <= offset + size <= bulk:
-                    raise ProtocolError(
-                        f"a piece of a frame lies at {offset} with {size} bytes, of {bulk} in all, of which "
-                        f"{reached} are taken"
-                    )
-                reached = offset + size
-            elif offset + size > self.segments.get(segment, -1):
-                raise ProtocolError(
-                    f"a piece of a frame reaches to byte {offset + size} of segment {segment}, which "
-                    + (f"has {self.segments[segment]}" if segment in self.segments else "does not exist")
-                )
+        loan = self._loan
         for segment, _, size in places:
             if segment != IN_BULK:
                 self.loans[self._loan] = (segment, size)
                 self._loan += 1
                 self.lent += size
-        self._credits -= 1
-        self.frames += 1
+        number = self.frames
+        self.frames = number + 1
         text = start + length
         described = None if flags & _DESCRIPTION_IN_PLACE else body[start:text]
-        if reached and count == 1 and not flags:
-            self._known = body[:start], bulk, text, places
-        return _new(Frame, (self.frames - 1, places, loan, described, body[text:]))
+        return _new(Frame, (number, places, loan, described, body[text:]))
 
-    def _accept_own(self, kind: Kind, body: bytes, descriptors: int) -> Any:
-        if kind is Kind.SEGMENT:
-            number, size, is_reused = _SEGMENT.unpack_from(body)
-            return self._accept_segment(number, size, is_reused, body[_SEGMENT.size :], descriptors)
-        if kind is Kind.COLLECT and not body:
-            return kind
-        return super()._accept_own(kind, body, descriptors)
-
-    def _accept_segment(
-        self, number: int, size: int, is_reused: int, device: bytes, descriptors: int
-    ) -> OfferedSegment:
-        """Return a segment that is new, or that is dropped."""
-        if descriptors != bool(size):
-            raise ProtocolError(f"a SEGMENT of {size} bytes came with {descriptors} descriptors")
-        if len(device) > _LONGEST_DEVICE or (device and not size):
-            raise ProtocolError(f"the body of a SEGMENT has {len(device)} bytes too many")
-        if not size:
-            if number not in self.segments or any(number == lent for lent, _ in self.loans.values()):
-                state = "is in use" if number in self.segments else "does not exist"
-                raise ProtocolError(f"segment {number} is dropped, which {state}")
-            del self.segments[number]
-            del self._owners[number]
-        else:
-            if number != self._next_segment or len(self.segments) >= MOST_SEGMENTS:
-                raise ProtocolError(f"segment {number} came, and {self._next_segment} was expected")
-            # The bound holds for the link's own memory, for that of allocators, and for that of devices.
-            owner = (bool(is_reused), bool(device))
-            others = sum(self.segments[other] for other, its in self._owners.items() if its == owner)
-            if others + size > self._max_bytes:
-                raise ProtocolError(
-                    f"a segment of {size} bytes came; with the others that is more than {self._max_bytes}"
-                )
-            self._next_segment += 1
-            self.segments[number] = size
-            self._owners[number] = owner
-        return OfferedSegment(number, size, bool(is_reused), device)
-
-    def _can_end_at(self, frames: int) -> bool:
-        return frames == self.frames
+    def _check_end(self, frames: int) -> None:
+        if frames != self.frames:
+            raise ProtocolError(f"the sender ended after {frames} frames, and {self.frames} have come")
 
 
 assert _CREDIT.size + _LOANS_AT_ONCE * _LOAN.size <= MAX_BODY

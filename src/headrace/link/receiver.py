@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from headrace import waits
-from headrace.core.errors import ProtocolError
+from headrace.core.errors import CrossingError
 from headrace.gpu.backend import active
 from headrace.link.carrier import Buffer, Carrier
 from headrace.link.codec import array_at, as_data, decode, decode_array
@@ -30,8 +30,7 @@ from headrace.link.device import DeviceSegment, ReceivedFrames, Uploads
 from headrace.link.end import COLLECT, End
 from headrace.link.loop import LinkLoop, default_loop
 from headrace.link.memory import Bytes, Lease, Segment
-from headrace.link.protocol import IN_BULK, Frame, ReceivingEnd
-from headrace.link.terms import Sample, Terms
+from headrace.link.protocol import IN_BULK, Frame, ReceivingEnd, Sample, Terms
 from headrace.tensor import Tensor
 
 _log = logging.getLogger("headrace.link")
@@ -72,9 +71,7 @@ class Receiver(End):
         served_by = loop or default_loop()
         self._received_frames = ReceivedFrames(self._give_back, served_by.call_soon)
         self._machine: ReceivingEnd
-        machine = ReceivingEnd(
-            terms.text(), terms.epoch, terms.silence, monotonic(), terms.size, terms.max_bytes
-        )
+        machine = ReceivingEnd(terms.text(), terms.silence, monotonic(), terms.size)
         super().__init__(carrier, terms, on_event, machine, served_by)
 
     @property
@@ -121,8 +118,13 @@ class Receiver(End):
         number, places, loan, description, extra = frame
         if description is None or len(places) != 1:
             return None
-        segment, offset, length = places[0]
-        usual = decode_array(description, extra, length)
+        segment, offset, _ = places[0]
+        try:
+            usual = decode_array(description, extra)
+        except CrossingError:
+            if segment != IN_BULK:
+                self._give_back(loan)
+            raise
         if usual is None:
             return None
         layout, acq_timestamp = usual
@@ -143,21 +145,13 @@ class Receiver(End):
             frame, bulk = self._arrived.popleft()
         except IndexError:
             return None
-        number, description = frame.number, frame.description
-        try:
-            sample = self._decode_array(frame, bulk)
-            if sample is not None:
-                return sample
-            pieces = self._pieces(frame, bulk)
-            described = pieces.pop(0) if description is None else description
-            data, acq_timestamp, metadata = decode(described, pieces, self._to_device)
-            return Sample(data, acq_timestamp, metadata, number)
-        except ProtocolError as error:
-            with self._lock:
-                self._arrived.clear()
-                self._break(error)
-            self._after_lock()
-            return None
+        sample = self._decode_array(frame, bulk)
+        if sample is not None:
+            return sample
+        pieces = self._pieces(frame, bulk)
+        described = pieces.pop(0) if frame.description is None else frame.description
+        data, acq_timestamp, metadata = decode(described, pieces, self._to_device)
+        return Sample(data, acq_timestamp, metadata, frame.number)
 
     def give_credits(self, count: int) -> None:
         """Tell the sender that the consumer took so many messages, so that as many places are free."""

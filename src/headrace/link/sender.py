@@ -31,11 +31,12 @@ from headrace.link.protocol import (
     Answer,
     Kind,
     Place,
+    Sample,
     SendingEnd,
+    Terms,
     description_fits,
     frame_body,
 )
-from headrace.link.terms import Sample, Terms
 from headrace.tensor import Tensor
 from headrace.tensor.copies import HostMemory
 
@@ -98,7 +99,7 @@ class Sender(End):
         self._is_stalled = False
         self._collect_at = self._pause = 0.0
         self._machine: SendingEnd
-        machine = SendingEnd(terms.text(), terms.epoch, terms.silence, monotonic(), terms.size)
+        machine = SendingEnd(terms.text(), terms.silence, monotonic(), terms.size)
         self._memory = SenderMemory(terms, machine, self._post, sends_in_place)
         super().__init__(carrier, terms, on_event, machine, loop or default_loop())
 
@@ -213,7 +214,9 @@ class Sender(End):
                 carrier = self._carrier
                 if holders:
                     machine.lend((machine.frames, holders[0][0]))
-                carrier.send(machine.small_frame(place, description, extra, content))
+                carrier.send(
+                    machine.frame(frame_body((place,), description, extra), len(content)), (content,)
+                )
                 if carrier.wants_write is not self._is_writing:
                     self._watch()
         if self._let_go:
@@ -415,7 +418,7 @@ class Sender(End):
         number = machine.frames
         carrier = self._carrier
         body = outgoing.body
-        carrier.send(machine.frame_header(len(body), outgoing.inline), body, outgoing.bulk)
+        carrier.send(machine.frame(body, outgoing.inline), outgoing.bulk)
         if carrier.wants_write is not self._is_writing:
             self._watch()
         if self._is_local:

@@ -14,8 +14,7 @@ and on loopback the system copies anyway.
 A stream has messages in pieces of any size (`StreamReader`). The reader says where the next bytes belong
 (`target`), and is told how many came (`advance`), so that a socket receives straight into it. Headers and bodies go
 through a small buffer, many at a time. Bulk bytes go straight into the memory that the receiver of the message will
-own: only those that came with the header are copied. Memory for them is allocated when their header has arrived and
-fits `max_bulk`, which is 0 until the end of the link has set it.
+own: only those that came with the header are copied.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ import numpy as np
 from headrace.core.errors import LinkError
 from headrace.link.carrier import Buffer, CarrierClosed, Received
 from headrace.link.lingering import linger, note_unsent
-from headrace.link.protocol import HEADER_SIZE, MAX_BODY, Header, unpack_header
-from headrace.link.reachability import Reachability
+from headrace.link.protocol import HEADER_SIZE, MAX_BODY, unpack_header
 
 _AT_ONCE = 8 << 20  # bytes that one call receives, so that one link does not keep the others waiting
 _MOST_PARTS = 64  # buffers of one system call, which takes at most 1,024
@@ -61,22 +59,12 @@ class TcpCarrier:
         set_timeouts(connected, silence)
         self._socket = connected
         self._silence = silence
-        self._reachability = Reachability()
         self._reader = StreamReader()
         self._waiting: deque[memoryview] = deque()
         self._is_broken = False  # nothing can be sent any more
         self._is_noted = False  # a process that exits waits for this carrier
         self._end: str | None = None
         self._lingering: Any = None
-
-    @property
-    def max_bulk(self) -> int:
-        """The most bulk bytes of a message that arrives; 0 until it is set."""
-        return self._reader.max_bulk
-
-    @max_bulk.setter
-    def max_bulk(self, size: int) -> None:
-        self._reader.max_bulk = size
 
     def fileno(self) -> int:
         """Return the descriptor of the socket."""
@@ -87,18 +75,11 @@ class TcpCarrier:
         """Whether bytes wait to be sent."""
         return bool(self._waiting)
 
-    def send(
-        self,
-        header: bytes,
-        body: bytes = b"",
-        bulk: Sequence[Buffer] = (),
-        descriptors: Sequence[int] = (),
-    ) -> None:
+    def send(self, message: bytes, bulk: Sequence[Buffer] = (), descriptors: Sequence[int] = ()) -> None:
         """Send a message, or keep what the system does not take for `flush`."""
-        if descriptors:
-            raise ValueError("descriptors do not travel over TCP")
+        assert not descriptors, "descriptors do not travel over TCP"
         was_idle = not self._waiting
-        self._waiting.append(memoryview(header + body))
+        self._waiting.append(memoryview(message))
         self._waiting.extend(memoryview(part).cast("B") for part in bulk if len(part))
         if was_idle:
             self._send_waiting()
@@ -166,20 +147,6 @@ class TcpCarrier:
         """Whether there are bytes for which the descriptor will not become readable."""
         return False
 
-    def look(self) -> float | None:
-        """Look whether the other host answers."""
-        return self._reachability.look(self._socket)
-
-    def detach(self) -> socket.socket:
-        """Return the socket, for something else than a link; only before anything was sent or received."""
-        assert not self._waiting
-        assert self._reader.is_between_messages
-        connected = self._socket
-        self._socket = socket.socket()
-        self._socket.close()
-        connected.settimeout(None)
-        return connected
-
     def close(self, patience: float | None = None) -> None:
         """Forget what was not sent, and close the connection once the peer has read what was (`lingering`)."""
         self._waiting.clear()
@@ -201,6 +168,8 @@ class TcpCarrier:
 
 def set_timeouts(connected: socket.socket, silence: float) -> None:
     """Let small messages leave at once, and let the system give up a host that is silent."""
+    if connected.family == socket.AF_UNIX:
+        return
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
@@ -216,16 +185,13 @@ assert _BUFFER >= HEADER_SIZE + MAX_BODY
 class StreamReader:
     """Puts messages together from the bytes of a stream."""
 
-    __slots__ = ("_begin", "_body", "_buffer", "_bulk", "_end", "_header", "_missing", "max_bulk")
+    __slots__ = ("_begin", "_buffer", "_end", "_missing", "_whole")
 
     def __init__(self) -> None:
-        self.max_bulk = 0
         self._buffer = memoryview(bytearray(_BUFFER))
         self._begin = self._end = 0  # the bytes of the buffer that belong to no message yet
-        self._header: Header | None = None  # of a message whose bulk bytes are under way,
-        self._body = b""  # with its body,
-        self._bulk: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None  # all of its bulk
-        self._missing = self._buffer[:0]  # and the part of the bulk that has not arrived
+        self._missing = self._buffer[:0]  # the part of the bulk of a message that has not arrived,
+        self._whole: Received | None = None  # and what it will be
 
     @property
     def is_between_messages(self) -> bool:
@@ -241,17 +207,15 @@ class StreamReader:
 
         Raises
         ------
-        ProtocolError
-            If the bytes are no message, or one that is too large. The reader is of no use then.
         LinkError
             If there is no memory for a message.
         """
         messages: list[Received] = []
         if self._missing:
             self._missing = self._missing[size:]
-            if not self._missing and self._header is not None:
-                messages.append(Received(self._header, self._body, self._bulk))
-                self._header = self._bulk = None
+            if not self._missing and self._whole is not None:
+                messages.append(self._whole)
+                self._whole = None
             return messages
         self._end += size
         while not self._missing and self._parse(messages):
@@ -267,26 +231,25 @@ class StreamReader:
         have = self._end - self._begin
         if have < HEADER_SIZE:
             return False
-        header = unpack_header(self._buffer[self._begin : self._end], self.max_bulk)
-        whole = HEADER_SIZE + header.body
+        kind, length, size = unpack_header(self._buffer[self._begin : self._end])
+        whole = HEADER_SIZE + length
         if have < whole:
             return False
         body = bytes(self._buffer[self._begin + HEADER_SIZE : self._begin + whole])
         self._begin += whole
-        if not header.bulk:
-            messages.append(Received(header, body))
+        if not size:
+            messages.append(Received(kind, body))
             return True
         try:
-            bulk = np.empty(header.bulk, np.uint8)
+            bulk = np.empty(size, np.uint8)
         except MemoryError:
-            raise LinkError(f"there is no memory for a frame of {header.bulk} bytes") from None
-        present = min(header.bulk, have - whole)
+            raise LinkError(f"there is no memory for a frame of {size} bytes") from None
+        present = min(size, have - whole)
         target = bulk.data
         target[:present] = self._buffer[self._begin : self._begin + present]
         self._begin += present
-        if present == header.bulk:
-            messages.append(Received(header, body, bulk))
+        if present == size:
+            messages.append(Received(kind, body, bulk))
         else:
-            self._header, self._body, self._bulk = header, body, bulk
-            self._missing = target[present:]
+            self._whole, self._missing = Received(kind, body, bulk), target[present:]
         return True

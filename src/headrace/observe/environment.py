@@ -80,7 +80,7 @@ def replay_from_environment() -> Replay | None:
 
 
 def _ports(variable: str) -> list[str] | None:
-    from headrace.observe.recordings.ports import parse_patterns
+    from headrace.observe.recordings.carriers import parse_patterns
 
     text = os.environ.get(variable)
     return parse_patterns(text) if text else None
@@ -94,11 +94,9 @@ def _print_ports() -> Watcher:
 
 
 def _recorder() -> Watcher:
-    from headrace.core.run_files import numbered
     from headrace.observe.recordings.port_recorder import PortRecorder
 
-    path = os.environ["HEADRACE_RECORD"]
-    return PortRecorder(numbered(Path(path), next(_runs[path])), _ports("HEADRACE_RECORD_PORTS"))
+    return PortRecorder(_file_of_run(os.environ["HEADRACE_RECORD"]), _ports("HEADRACE_RECORD_PORTS"))
 
 
 def _dashboard() -> Watcher | None:
@@ -160,7 +158,7 @@ def _made_token() -> str:
 
 def _file_of_run(filename: str) -> Path:
     """Return the file of the next run: later ones have a number in their names."""
-    from headrace.observe.traces.trace_writer import numbered
+    from headrace.core.run_files import numbered
 
     return numbered(Path(filename), next(_runs[filename]))
 

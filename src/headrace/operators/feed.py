@@ -12,8 +12,7 @@ from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.errors import FeedClosedError, FeedFullError, UnansweredError
 from headrace.core.values import Duration, nanoseconds
-from headrace.operators.caller_streams import caller_streams
-from headrace.operators.channel import PENDING, ChannelEnd, ChannelOperator
+from headrace.operators.channel import PENDING, ChannelEnd, ChannelOperator, caller_streams
 
 if TYPE_CHECKING:
     from headrace._runtime import Node

@@ -22,8 +22,8 @@ from headrace.operators._routines.conversion import (
 )
 from headrace.operators._routines.resampling import FILTERS, RESAMPLE, Filter, make_taps
 from headrace.operators.arrays import Routine, check_contiguous
-from headrace.operators.frame_operator import FrameOperator, Plan
 from headrace.operators.messages import place_of
+from headrace.operators.tensor_operator import FrameOperator, Plan
 from headrace.tensor import Tensor
 
 if TYPE_CHECKING:

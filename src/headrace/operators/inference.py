@@ -22,10 +22,8 @@ from headrace.core.ports import IOSpec
 from headrace.core.spec import OperatorSpec
 from headrace.gpu import StreamHandle
 from headrace.gpu.backend import active
-from headrace.inference.errors import InferenceError
-from headrace.inference.model import ModelOptions
-from headrace.inference.placement import to_device
-from headrace.inference.running_model import RunningModel
+from headrace.inference.model import InferenceError, ModelOptions
+from headrace.inference.running_model import RunningModel, to_device
 from headrace.inference.settings import ModelSetting, read_names, read_settings
 from headrace.operators.messages import gather
 from headrace.operators.tensor_operator import check_parameters, set_default_allocator

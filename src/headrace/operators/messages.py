@@ -1,11 +1,16 @@
-"""The tensors of messages, by name. A message is an array of any library, or a dict or TensorMap of arrays."""
+"""What messages hold: tensors by name, and the items of batches.
+
+A message with tensors is an array of any library, or a dict or TensorMap of arrays.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from headrace.core.calls import of_part
 from headrace.core.errors import choices
+from headrace.core.function import op
 from headrace.core.operator import Operator
 from headrace.tensor import Tensor, TensorMap, as_tensor
 
@@ -106,3 +111,17 @@ def gather(
                 "one in the operator"
             )
     return {name: _tensor(arrays[name], name, operator, port) for name in needed}
+
+
+@op
+def split_batch(batch: Any, *, context: Any) -> Iterator[Any]:
+    """Emit each item of what it receives, a list or an array, as a message of its own.
+
+    Each carries the metadata and the timestamp of what was received. If that stems from the messages of a batch,
+    each item answers the call of its own message alone.
+    """
+    count = len(batch)
+    for place in range(count):
+        output = context.output
+        output.calls = of_part(output.calls, place, count)
+        yield batch[place]

@@ -17,8 +17,7 @@ from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.contexts import ExecutionContext, InputContext
 from headrace.core.errors import GraphError, ParameterError
 from headrace.core.graph import queues_of
-from headrace.operators.caller_streams import CallerStream, caller_streams
-from headrace.operators.channel import PENDING, ChannelEnd, ChannelOperator
+from headrace.operators.channel import PENDING, CallerStream, ChannelEnd, ChannelOperator, caller_streams
 
 if TYPE_CHECKING:
     from headrace._runtime import Node

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.core.parameters import declared, parameter
-from headrace.operators._routines.network_outputs import CLASSIFY
-from headrace.operators.arrays import check_contiguous
-from headrace.operators.frame_operator import FrameOperator, Plan
+from headrace.operators.arrays import Routine, check_contiguous
 from headrace.operators.messages import place_of
+from headrace.operators.tensor_operator import FrameOperator, Plan
 from headrace.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -20,6 +19,38 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _MOST_CHANNELS = 255  # the class is a byte
+_CHUNK = 1 << 15  # pixels at a time, so that they stay in the processor's cache
+
+
+def _classify(
+    out: np.ndarray[Any, Any],
+    scores: np.ndarray[Any, Any],
+    pixels: int,
+    channels: int,
+    is_planar: int,
+    is_sigmoid: int,
+) -> None:
+    planes = scores.reshape(channels, pixels) if is_planar else scores.reshape(pixels, channels).T
+    labels = out.reshape(-1)
+    if is_sigmoid:
+        np.greater_equal(planes[0], np.float32(0.5), out=labels.view(np.bool_))
+        return
+    labels[:] = 0
+    for begin in range(0, int(pixels), _CHUNK):
+        chosen = labels[begin : begin + _CHUNK]
+        best = np.full(len(chosen), -np.inf, np.float32)
+        for channel, plane in enumerate(planes[:, begin : begin + _CHUNK]):
+            is_better = plane > best  # false for NaN
+            np.fmax(best, plane, out=best)
+            # Later channels have larger numbers, so the last one that is better is the largest.
+            np.maximum(chosen, is_better.view(np.uint8) * np.uint8(channel), out=chosen)
+
+
+CLASSIFY = Routine("classify", _classify)
+"""The channel with the largest score, the first of equal ones; or, of a sigmoid, whether channel 0 is at least 0.5.
+
+NaN is never the largest.
+"""
 
 
 @declared

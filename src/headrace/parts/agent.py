@@ -27,7 +27,7 @@ from headrace import waits
 from headrace.core.errors import GraphError, PeerLost
 from headrace.link.handshake import Purpose
 from headrace.link.listener import listen
-from headrace.parts.access import Access
+from headrace.parts.access import AGENT, Access, token_for
 from headrace.parts.control import (
     TOKEN,
     WORKER_ADDRESS,
@@ -41,8 +41,6 @@ from headrace.parts.control import (
     StartPart,
 )
 from headrace.parts.environment import assign, gpus_for, visible
-from headrace.parts.reception import AGENT
-from headrace.parts.token import token_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -220,11 +218,6 @@ class AgentServer:
         self.is_wanted = False
         """Whether it runs a part that is started again if it is lost."""
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether the driver could not be reached any more."""
-        return self._channel.is_cut
-
     def run(self) -> None:
         """Start what the driver says; the first Ctrl-C or SIGTERM is passed on to the processes.
 
@@ -235,7 +228,7 @@ class AgentServer:
         try:
             while not self._is_over:
                 try:
-                    for key, _ in self._selector.select(self._look()):
+                    for key, _ in self._selector.select():
                         key.data()
                 except (KeyboardInterrupt, SystemExit) as error:
                     number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
@@ -252,23 +245,13 @@ class AgentServer:
         if interrupt is not None:
             raise interrupt
 
-    def _look(self) -> float:
-        """Return the seconds until the next check whether the driver can be reached."""
-        left = self._channel.look()
-        if left is None:
-            raise self._lost()
-        return left
-
-    def _lost(self) -> PeerLost:
-        return PeerLost(
-            f"the driver at {named(self._agent.address)} is gone: it was killed, or cannot be reached any more; "
-            "the processes of this worker were ended"
-        )
-
     def _on_message(self) -> None:
         messages = self._channel.take()
         if messages is None:
-            raise self._lost()
+            raise PeerLost(
+                f"the driver at {named(self._agent.address)} is gone: it was killed, or cannot be reached any "
+                "more; the processes of this worker were ended"
+            )
         for message in messages:
             match message:
                 case RunOver():
@@ -338,12 +321,12 @@ def serve(
     lost: PeerLost | None = None
     while True:
         carrier = _connect(address, access, fragments, is_patient, lost)
-        server = AgentServer(Channel.over(carrier.detach()), Agent(address, access, program, host))
+        server = AgentServer(Channel(carrier), Agent(address, access, program, host))
         try:
             server.run()
             return
         except PeerLost as error:
-            if not (server.is_cut and server.is_wanted):
+            if not server.is_wanted:
                 raise
             lost = error
             _log.warning("%s; waiting until it can be reached again", error)

@@ -10,20 +10,16 @@ import os
 import pickle
 import select
 import socket
-import struct
 import threading
-from collections import deque
 from dataclasses import dataclass, field
-from errno import EHOSTUNREACH, ENETUNREACH, ETIMEDOUT
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace import waits
-from headrace.link.reachability import Reachability
+from headrace.link.carrier import Carrier, CarrierClosed
+from headrace.link.protocol import Kind, pack_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from headrace.core.errors import Failure
     from headrace.core.outcome import Outcome
     from headrace.core.time_base import TimeBase
@@ -32,10 +28,6 @@ if TYPE_CHECKING:
     from headrace.parts.idleness import IdleReport
     from headrace.parts.launch import Launch
     from headrace.parts.part_progress import PartProgress
-
-_HEADER = struct.Struct("<Q")  # the bytes of the pickle
-_CHUNK = 1 << 16  # bytes that are sent at once; over a Unix socket they are a packet
-_UNANSWERED = 2350  # ms for which a beat, one of two in a second, stays unanswered by a host that is cut off
 
 Address: TypeAlias = tuple[str, int] | str
 """Where somebody listens: a host and a port, or the name of a Unix socket of this host."""
@@ -179,23 +171,12 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class AskProgress:
-    """Say what the part has done so far."""
+class Call:
+    """Say what the part has done (``"progress"``), or set a value of an operator (``"set_value"``), and answer."""
 
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetValue:
-    """Set a live parameter or a knob of an operator, and answer."""
-
-    number: int
-    part: str
-    operator: str
     method: str
-    name: str
-    value: bytes
-    """The pickled value."""
+    arguments: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,19 +245,11 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True)
-class TellProgress:
-    """The answer to `AskProgress`."""
+class Reply:
+    """What a call has returned."""
 
     number: int
-    progress: PartProgress
-
-
-@dataclass(frozen=True, slots=True)
-class ValueSet:
-    """The answer to `SetValue`, with the error if the value was refused."""
-
-    number: int
-    failure: Failure | None = None
+    result: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,124 +318,73 @@ class Channel:
 
     Parameters
     ----------
-    connection
-        A connected socket, which it owns from now on: a Unix socket that keeps packets, or one of TCP.
+    carrier
+        A connection whose ends have proved who they are, which it owns from now on.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        self._connection = connection
-        self._sending = threading.Lock()  # held for a moment
-        self._unsent: deque[memoryview] = deque()
-        self._is_broken = False
-        self._received = bytearray()
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        self._lock = threading.Lock()  # held for a moment
+        self._is_closed = False
         self._later: list[Any] = []  # what arrived together with one message
         # Tells the thread that waits in `receive` that something is left to send.
         self._wake: int | None = None
         self.heard_at = 0.0
         """When something last arrived, even a piece of a message."""
-        self.is_cut = False
-        """Whether it has ended because the other host cannot be reached."""
-        self.where = _where(connection)
-        """Where the other end is, in words."""
-        self._reachability = Reachability()
-
-    @classmethod
-    def over(cls, connection: socket.socket) -> Channel:
-        """Return a channel over a connection whose ends have proved who they are."""
-        if connection.family == socket.AF_UNIX:
-            return cls(connection)
-        import ssl  # costly to import, and not needed on one host
-
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNANSWERED)
-        return _TlsChannel(connection) if isinstance(connection, ssl.SSLSocket) else cls(connection)
-
-    @property
-    def host(self) -> str:
-        """The address of this host in the network of the other end; empty if that is on this host."""
-        return "" if self._connection.family == socket.AF_UNIX else str(self._connection.getsockname()[0])
+        self.host, self.where = _ends(carrier.fileno())
+        """The address of this host in the network of the other end, empty on one host; and that end, in words."""
 
     def fileno(self) -> int:
         """Return the descriptor, for selectors."""
-        return self._connection.fileno()
-
-    def look(self) -> float | None:
-        """Look whether the other host answers; return the seconds until the next check, None if it is cut off."""
-        left = self._reachability.look(self._connection)
-        self.is_cut |= left is None
-        if self._reachability.is_overdue and not self.is_cut:
-            # A question of keepalive, or its answer, may be lost. A message is sent again until it is answered.
-            self.offer(Beat())
-        return left
+        return self._carrier.fileno()
 
     # What is sent.
 
-    def post(self, message: Any) -> bool:
-        """Send a message without waiting; return False if nobody is at the other end.
+    def post(self, message: Any) -> None:
+        """Send a message without waiting.
 
         What the system does not take now is kept, and sent by `flush`, or by the thread that waits in `receive`.
         """
-        with self._sending:
-            return self._post(message)
+        with self._lock:
+            self._post(message)
 
     @waits.shielded
-    def offer(self, message: Any) -> bool:
-        """Send a short message, unless it would have to wait; return whether it was sent."""
-        if not self._sending.acquire(blocking=False):
-            return False
-        try:  # a socket counts as writable if a good part of its buffer is free
-            return not self._unsent and bool(self._ready(select.POLLOUT, 0.0)) and self._post(message)
-        finally:
-            self._sending.release()
+    def offer(self, message: Any) -> None:
+        """Send a message, unless others wait to be sent, or another thread sends one now."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._carrier.wants_write:
+                    self._post(message)
+            finally:
+                self._lock.release()
 
-    def send(self, message: Any) -> bool:
-        """Send a message, and wait until the system has taken it; return False if nobody is at the other end."""
+    def send(self, message: Any) -> None:
+        """Send a message, and wait until the system has taken it, or nobody is at the other end."""
         self.post(message)
         while self.wants_write:
             self._ready(select.POLLOUT)
             self.flush()
-        return not self._is_broken
 
     @property
     def wants_write(self) -> bool:
         """Whether something is left to be sent by `flush`."""
-        return bool(self._unsent)
+        return not self._is_closed and self._carrier.wants_write
 
     def flush(self) -> None:
         """Send as much as the system takes of what was kept."""
-        with self._sending:
-            self._flush()
+        with self._lock:
+            if not self._is_closed:
+                self._carrier.flush()
 
-    def _post(self, message: Any) -> bool:
+    def _post(self, message: Any) -> None:
+        if self._is_closed:
+            return
         # Most beats are the same: pickling one costs a process more than all else while nothing happens.
         is_quiet = type(message) is Beat and not message.problems
         content = _QUIET_BEAT if is_quiet else pickle.dumps(message)
-        if not self._is_broken:
-            self._unsent.append(memoryview(_HEADER.pack(len(content)) + content))
-            self._flush()
-        if self._unsent and self._wake is not None:
+        self._carrier.send(pack_message(Kind.CONTROL, b"", len(content)), (content,))
+        if self._wake is not None and self._carrier.wants_write:
             os.eventfd_write(self._wake, 1)
-        return not self._is_broken
-
-    def _flush(self) -> None:
-        try:
-            while self._unsent:
-                data = self._unsent[0]
-                self._unsent[0] = data[self._write(data[:_CHUNK]) :]
-                if not self._unsent[0]:
-                    self._unsent.popleft()
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            self._is_broken = True
-            self._note(error)
-            self._unsent.clear()
-
-    def _note(self, error: OSError) -> None:
-        self.is_cut |= error.errno in (ETIMEDOUT, EHOSTUNREACH, ENETUNREACH)
-
-    def _write(self, data: memoryview) -> int:
-        return self._connection.send(data)
 
     # What arrives.
 
@@ -492,7 +414,7 @@ class Channel:
         if self._later:
             messages, self._later = self._later, []
             return messages
-        with self._sending:
+        with self._lock:
             if self._wake is None:
                 self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         while True:
@@ -506,76 +428,44 @@ class Channel:
     def take(self) -> list[Any] | None:
         """Return the messages that have arrived, without waiting, or None when the other end was closed."""
         try:
-            data = self._read()
-        except BlockingIOError:
-            return []
-        except OSError as error:
-            data = b""
-            self._note(error)
-        if not data:
+            with self._lock:
+                arrived = self._carrier.receive()
+        except CarrierClosed:
             return None
         self.heard_at = monotonic()
-        self._received += data
-        return list(self._complete())
+        return [pickle.loads(each.bulk) for each in arrived if each.bulk is not None]
 
     def _ready(self, events: int, seconds: float | None = None, wake: int | None = None) -> dict[int, int]:
         """Wait for events, or to be woken; return those that have happened, by descriptor."""
         poll = select.poll()  # which, unlike select, takes descriptors above 1023
-        poll.register(self._connection, events)
+        poll.register(self.fileno(), events)
         if wake is not None:
             poll.register(wake, select.POLLIN)
         limit = waits.limit(seconds)
         return dict(poll.poll(None if limit is None else 1000 * limit))
 
-    def _read(self) -> bytes:
-        return self._connection.recv(_CHUNK)
+    def finish(self, message: Any) -> None:
+        """Send a last message, and close this end when the other one has read it."""
+        self.send(message)
+        self.close(is_awaited=True)
 
-    def _complete(self) -> Iterator[Any]:
-        while len(self._received) >= _HEADER.size:
-            end = _HEADER.size + _HEADER.unpack_from(self._received)[0]
-            if len(self._received) < end:
-                return
-            content = bytes(self._received[_HEADER.size : end])
-            del self._received[:end]
-            yield pickle.loads(content)
-
-    def close(self) -> None:
-        """Close this end; what was kept is not sent."""
-        with self._sending:
-            self._is_broken = True
-            self._unsent.clear()
-            self._connection.close()
-            if self._wake is not None:
-                os.close(self._wake)
-                self._wake = None
+    def close(self, is_awaited: bool = False) -> None:
+        """Close this end, at once or when the other one has read what was said."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                (self._carrier.close if is_awaited else self._carrier.reset)()
+                if self._wake is not None:
+                    os.close(self._wake)
+                    self._wake = None
 
 
-def _where(connection: socket.socket) -> str:
-    if connection.family == socket.AF_UNIX:
-        return "this host"
-    try:
-        return "{}:{}".format(*connection.getpeername()[:2])
-    except OSError:
-        return "a host that is gone"
-
-
-class _TlsChannel(Channel):
-    """A channel over TLS, which two threads must not use at once: they read and write in turn.
-
-    Either may have to wait for the other direction, and for the rest of a record. Both are tried again later.
-    """
-
-    def _write(self, data: memoryview) -> int:
-        return int(self._in_turn(lambda: self._connection.send(data)))
-
-    def _read(self) -> bytes:
-        with self._sending:
-            return bytes(self._in_turn(lambda: self._connection.recv(_CHUNK)))
-
-    def _in_turn(self, operation: Callable[[], Any]) -> Any:
-        import ssl
-
+def _ends(descriptor: int) -> tuple[str, str]:
+    """Return the address of this end of a connection, empty on one host, and the other end in words."""
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        if connection.family == socket.AF_UNIX:
+            return "", "this host"
         try:
-            return operation()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise BlockingIOError from None
+            return connection.getsockname()[0], "{}:{}".format(*connection.getpeername()[:2])
+        except OSError:
+            return "", "a host that is gone"

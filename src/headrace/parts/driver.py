@@ -41,9 +41,10 @@ from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
 from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement
 from headrace.observe.progress_line import is_wanted, shown_progress
+from headrace.parts.access import AGENT
+from headrace.parts.calls import Calls
 from headrace.parts.control import (
     WORKER_ADDRESS,
-    AskProgress,
     AskTime,
     Assignment,
     AtRisk,
@@ -61,14 +62,13 @@ from headrace.parts.control import (
     Paused,
     Printed,
     Refused,
+    Reply,
     Resume,
     RunOver,
     Seen,
     Started,
     Starting,
-    TellProgress,
     TellTime,
-    ValueSet,
 )
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
@@ -76,9 +76,8 @@ from headrace.parts.environment import DASHBOARD, SPANNING, environment_of
 from headrace.parts.hosting import open_here
 from headrace.parts.launch import Launch
 from headrace.parts.outcomes import merge
-from headrace.parts.part_progress import ProgressOfParts
+from headrace.parts.part_progress import PartProgress, ProgressOfParts
 from headrace.parts.process import LocalProcess
-from headrace.parts.reception import AGENT
 from headrace.parts.supervision import (
     SILENCE,
     Interrupt,
@@ -91,10 +90,8 @@ from headrace.parts.supervision import (
     Tell,
     Warn,
 )
-from headrace.parts.values import Values
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Mapping, Sequence
 
     from headrace.core.errors import Failure
@@ -341,14 +338,13 @@ class Driver:
 
             self._joined = JoinedRun(application, list(self._parts), watchers, hosting.gpus)
         self._ran_at = monotonic()
-        self._look_at = 0.0
         self._tell_at = monotonic() + hosting.patience
         self._has_told_end = False
         # The last pause, and the parts that have carried it out.
         self._pauses = 0
         self._is_paused = False
         self._paused: set[str] = set()
-        self.progress = ProgressOfParts(application, flows)
+        self.progress = ProgressOfParts(application, flows, self._alive)
         # The computes that take longer than their deadlines, in words.
         self._stuck: dict[str, tuple[str, ...]] = {}
         self._numbers = count(1)
@@ -369,9 +365,8 @@ class Driver:
         """Start the processes, and return when all have ended."""
         control = self._control
         control.on_stop = control.on_request = self._wake_up
-        self._values = Values(control.on_request)
-        self.progress.begin(control.on_request)
-        control.set_elsewhere = self._values.set
+        self._calls = self.progress.calls = Calls(self._wake_up)
+        control.set_elsewhere = self._calls.set_value
         control.find_problems = self.problems
         if sys.stdout is not None:
             sys.stdout.flush()  # before what the processes write
@@ -387,8 +382,8 @@ class Driver:
     def _close(self) -> None:
         control = self._control
         control.on_stop = control.on_request = control.set_elsewhere = None
-        self._values.close()
-        self.progress.end()
+        self.progress.calls = None
+        self._calls.close()
         for process in self._processes.values():  # only after an error of this file
             process.kill()
             self._reap(process)
@@ -457,14 +452,14 @@ class Driver:
                 key.data()
         # After what has arrived was read: an answer may have waited for this process.
         self._give_up_agents(now)
-        now = monotonic()
-        if now >= self._look_at:
-            self._look_at = now + self._look()
+        self._end_waits(monotonic())
 
     def _next_time(self) -> float:
-        times = [self._look_at, *(asked + SILENCE for asked in self._hosting.unanswered.values())]
         known = self.supervisor.next_time()
-        return min(times if known is None else [known, *times])
+        times = [] if known is None else [known]
+        times += [asked + SILENCE for asked in self._hosting.unanswered.values()]
+        times += [*self._ending.values(), *(each.until for each in self._unreached)]
+        return min(times, default=float("inf"))
 
     def _tell_absent(self, now: float) -> None:
         """Warn of parts that nobody runs, if they wait for long."""
@@ -478,32 +473,13 @@ class Driver:
             if text:
                 _log.warning("%s", text, extra=fields_of(self._application))
 
-    def _look(self) -> float:
-        """Do without the hosts that are cut off; return the seconds until the next check."""
-        processes = [each for each in self._processes.values() if each.channel is not None]
-        answers = {channel: channel.look() for channel in self._channels()}
-        for process in processes:  # of which some may be gone because of another
-            if process.channel is not None and answers[process.channel] is None:
-                self._cut_off(process)
-        for channel in list(self._agents):
-            if answers[channel] is None:
-                self._lose_agent(channel, "is cut off")
-        now = monotonic()
+    def _end_waits(self, now: float) -> None:
+        """Do without what has not come in time."""
         for process in [each for each, until in self._ending.items() if now >= until]:
             self._exit(process)
         for each in [each for each in self._unreached if now >= each.until]:
             self._unreached.remove(each)
             self._replace(each)
-        left = [until - now for until in (*self._ending.values(), *(each.until for each in self._unreached))]
-        return min(
-            (*left, *(seconds for seconds in answers.values() if seconds is not None)), default=_LONGEST
-        )
-
-    def _look_within(self, seconds: float) -> float:
-        """Look again after so many seconds at the latest; return when that is."""
-        until = monotonic() + seconds
-        self._look_at = min(self._look_at, until)
-        return until
 
     def _give_up_agents(self, now: float) -> None:
         """Do without agents that do not answer, because they are frozen."""
@@ -520,14 +496,8 @@ class Driver:
             for part in alive:
                 self._post(part, self._pause)
             self._tell_paused()
-        for number in self.progress.ask(alive):
-            for part in alive:
-                self._post(part, AskProgress(number))
-        for wanted in self._values.take():  # other parts are sent it when they have their links
-            if wanted.part in alive:
-                self._post(wanted.part, wanted)
-        parts = self.supervisor.parts.values()
-        self._values.end([part.name for part in parts if part.state >= State.REPORTED])
+        for part, call in self._calls.take(alive):
+            self._post(part, call)
 
     @property
     def _pause(self) -> Pause | Resume:
@@ -542,8 +512,9 @@ class Driver:
     def _leave(self, part: str) -> None:
         """Expect no answers of a part that is gone, and forget what was wrong with its operators."""
         self._stuck.pop(part, None)
-        report = self.supervisor.parts[part].report
-        self.progress.leave(part, None if report is None else report.progress)
+        known = self.supervisor.parts[part]
+        self._calls.leave(part, known.state >= State.REPORTED)
+        self.progress.leave(part, None if known.report is None else known.report.progress)
         self._paused.discard(part)
         self._tell_paused()
 
@@ -649,7 +620,7 @@ class Driver:
                 address = self._processes[flow.target].address
                 ends.setdefault(part, []).append((flow.name, self._epoch(flow), address))
         for part in parts:  # a pause holds before the first compute
-            for message in (*self._values.of(part), *((self._pause,) if self._is_paused else ())):
+            for message in (*self._calls.values_of(part), *((self._pause,) if self._is_paused else ())):
                 self._post(part, message)
         for part, own in ends.items():
             names, epochs, addresses = zip(*own, strict=True) if own else ((), (), ())
@@ -668,18 +639,18 @@ class Driver:
                     self._on_gone(what)
                 case Starting():
                     self._on_starting(what)
-                case purpose, connection:
+                case purpose, channel:
                     if purpose.kind == AGENT:
-                        self._add_agent(purpose.name, connection)
+                        self._add_agent(purpose.name, channel)
                     else:
-                        self._add_process(purpose, connection)
+                        self._add_process(purpose, channel)
 
-    def _add_process(self, purpose: Purpose, connection: socket.socket) -> None:
+    def _add_process(self, purpose: Purpose, channel: Channel) -> None:
         process = self._processes.get(purpose.name)
         if process is None or process.number != purpose.epoch or process.was_attached:
-            connection.close()  # it was given up
+            channel.close()  # it was given up
             return
-        channel = process.attach(connection)
+        process.attach(channel)
         self.supervisor.beat(process.part, monotonic())
         channel.post(self._assignment(process))
         self._selector.register(channel, selectors.EVENT_READ, partial(self._on_message, process))
@@ -737,10 +708,11 @@ class Driver:
                 if number == self._pauses:
                     self._paused.add(part)
                     self._tell_paused()
-            case TellProgress(number, progress):
-                self.progress.answer(part, number, progress)
-            case ValueSet(number, failure):
-                self._values.answer(number, failure)
+            case Reply(_, PartProgress() as progress):
+                self.progress.note(part, progress)
+                self._calls.answer(message)
+            case Reply():
+                self._calls.answer(message)
             case Ended():
                 self._carry_out(supervisor.ended(part, message, now))
                 self._leave(part)
@@ -805,7 +777,7 @@ class Driver:
             return  # or another one said so first
         self._post(peer.part, Lost(process.part, lost.flow, lost.epoch))
         if part.on_loss == RESTART and not self.supervisor.is_stopping:
-            self._unreached.append(_LostLink(process, lost, peer, self._look_within(_SOON)))
+            self._unreached.append(_LostLink(process, lost, peer, monotonic() + _SOON))
 
     def _replace(self, found: _LostLink) -> None:
         """Start a part again which another one cannot reach, if it has not ended meanwhile."""
@@ -815,19 +787,17 @@ class Driver:
                 [Warn(f"fragment {part!r} is lost in flow {found.lost.flow!r}; its process is ended")]
             )
             peer.kill()
-            self._cut_off(peer)
+            self._exit(peer)
         else:
             self._on_link_lost(found.process, found.lost)
 
     # Agents.
 
-    def _add_agent(self, fragments: str, connection: socket.socket) -> None:
-        channel = Channel.over(connection)
+    def _add_agent(self, fragments: str, channel: Channel) -> None:
         try:
             taken = self._hosting.add_agent(fragments, channel, self._has_begun)
         except GraphError as error:
-            channel.post(Refused(str(error)))
-            channel.close()
+            channel.finish(Refused(str(error)))
             return
         self._agents.append(channel)
         self._selector.register(channel, selectors.EVENT_READ, partial(self._on_agent, channel))
@@ -841,13 +811,12 @@ class Driver:
 
     def _dismiss_agents(self) -> None:
         for channel in self._agents:
-            channel.post(RunOver())
-            channel.close()
+            channel.finish(RunOver())
 
     def _on_agent(self, channel: Channel) -> None:
         messages = self._take(channel)
         if messages is None:
-            self._lose_agent(channel, "is cut off" if channel.is_cut else "is gone")
+            self._lose_agent(channel, "is gone")
             return
         for message in messages:
             if isinstance(message, Gone):
@@ -868,12 +837,8 @@ class Driver:
             if not process.was_attached:
                 self.supervisor.parts[part].heard_at = None
                 self._hosting.start_elsewhere(process)
-            elif channel.is_cut and process.channel is not None:
-                self._cut_off(process)
-            else:
-                # What it has said may be on its way. If its host is not heard any more, its connection does not
-                # end.
-                self._ending[process] = self._look_within(_SOON)
+            else:  # what it has said may be on its way, or its host is cut off and its connection does not end
+                self._ending[process] = monotonic() + _SOON
         self._tell_at = monotonic() + self._hosting.patience
 
     def _on_starting(self, starting: Starting) -> None:
@@ -893,7 +858,7 @@ class Driver:
         if process.channel is None:
             self._exit(process)
         else:
-            self._ending[process] = self._look_within(_SOON)
+            self._ending[process] = monotonic() + _SOON
 
     def _on_end(self, process: LocalProcess) -> None:
         """Handle the end of a process of this host; its last words have arrived."""
@@ -905,20 +870,13 @@ class Driver:
     def _on_closed(self, process: Process) -> None:
         """Handle the end of a connection: whoever started the process says how it has ended, if that is known."""
         assert process.channel is not None
-        if process.channel.is_cut:
-            self._cut_off(process)
-            return
         state = self.supervisor.parts[process.part].state
         self._forget(process.channel)
         process.detach()
         if process.is_gone or (state >= State.REPORTED and not self._hosting.is_here):
             self._exit(process)
         elif state > State.SPAWNED and not self._hosting.is_here:
-            self._ending[process] = self._look_within(_SOON)
-
-    def _cut_off(self, process: Process) -> None:
-        process.reason = f"its process at {process.where} was cut off"
-        self._exit(process)
+            self._ending[process] = monotonic() + _SOON
 
     def _exit(self, process: Process) -> None:
         """Do without a process, which is gone, and let the others wait no longer for what it has not said."""

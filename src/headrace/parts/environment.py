@@ -89,7 +89,7 @@ def gpus_for(wanted: Iterable[int | Sequence[int] | None]) -> list[int]:
 
 def _patterns(text: str, part: str, ports: Mapping[str, Sequence[tuple[str, str]]]) -> list[str]:
     """Return the patterns that name ports of a part; the first part gets those that name none, and says so."""
-    from headrace.observe.recordings.ports import matches, parse_patterns
+    from headrace.observe.recordings.carriers import matches, parse_patterns
 
     def names(pattern: str, part: str) -> bool:
         return any(matches(pattern, *port) for port in ports[part])

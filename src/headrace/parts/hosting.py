@@ -19,13 +19,12 @@ from headrace import waits
 from headrace.core.errors import GraphError
 from headrace.core.values import RESTART
 from headrace.link.handshake import make_token
-from headrace.parts.access import Access
+from headrace.parts.access import Access, token_for
 from headrace.parts.agent import ALL, ANY, named, parse_address, serve, start_process, worker_host
 from headrace.parts.control import Address, Channel, EndPart, StartPart
 from headrace.parts.environment import assign, gpus_for
 from headrace.parts.process import LocalProcess, Process
 from headrace.parts.reception import Reception
-from headrace.parts.token import token_for
 
 _log = logging.getLogger("headrace.parts")
 

@@ -36,7 +36,7 @@ from headrace.core.inner import Inner
 from headrace.core.operator import InnerOperator, Operator
 from headrace.core.ports import IOSpec
 from headrace.link.loop import default_loop
-from headrace.link.terms import Sample
+from headrace.link.protocol import Sample
 from headrace.parts.cut_flow import FlowCounts
 
 if TYPE_CHECKING:

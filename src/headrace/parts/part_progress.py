@@ -7,8 +7,6 @@ frozen or a call holds its interpreter lock, counts as it did when it last answe
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +17,7 @@ from headrace.core.progress import Progress, count_limits, fraction_of, progress
 from headrace.parts.cut_flow import FlowCounts, under_way
 
 if TYPE_CHECKING:
+    from headrace.parts.calls import Calls
     from headrace.parts.cut import Cut
     from headrace.parts.cut_flow import CutFlow
 
@@ -124,75 +123,37 @@ class ProgressOfParts:
         The application, as the driver has composed it.
     flows
         The flows between its parts.
+    alive
+        Returns the parts that can be asked.
     """
 
-    def __init__(self, application: Any, flows: Sequence[CutFlow]) -> None:
+    def __init__(
+        self, application: Any, flows: Sequence[CutFlow], alive: Callable[[], Collection[str]]
+    ) -> None:
         self._name = application.name
         self._operators = list(application.graph)
         self._flows = flows
+        self._alive = alive
         self._parts: dict[str, PartProgress] = {}
-        self._new: deque[threading.Event] = deque()
-        self._asked: dict[int, tuple[set[str], threading.Event]] = {}
-        self._number = 0
-        self._loop = 0
-        self.wake: Callable[[], None] | None = None
-        """Wakes the driver's loop, while there is one."""
+        self.calls: Calls | None = None
+        """Asks the parts, while they run."""
 
     def find(self) -> Progress:
         """Return the progress of now, or else of the end; from any thread."""
-        wake = self.wake
-        if wake is not None and threading.get_ident() != self._loop:
-            answered = threading.Event()
-            self._new.append(answered)
-            if self.wake is not None:  # else the run has just ended, and nobody answers
-                wake()
-                waits.wait(answered, _PATIENCE)
-        is_running = self.wake is not None
-        return merge_progress(self._name, is_running, self._operators, self._flows, dict(self._parts))
+        calls = self.calls
+        if calls is not None and not calls.is_here:
+            answers = [calls.call(part, "progress") for part in self._alive()]
+            waits.wait_for_futures(answers, _PATIENCE)
+        parts = dict(self._parts)
+        return merge_progress(self._name, self.calls is not None, self._operators, self._flows, parts)
 
-    # From the driver's loop.
-
-    def begin(self, wake: Callable[[], None]) -> None:
-        """Let the loop be asked, which this thread runs."""
-        self._loop = threading.get_ident()
-        self.wake = wake
-
-    def ask(self, alive: Collection[str]) -> list[int]:
-        """Return the numbers of the questions that are to be sent to these parts now."""
-        found = []
-        while self._new:
-            self._number += 1
-            self._asked[self._number] = set(alive), self._new.popleft()
-            found.append(self._number)
-        self._look()
-        return found
-
-    def answer(self, part: str, number: int, progress: PartProgress) -> None:
+    def note(self, part: str, progress: PartProgress) -> None:
         """Note what a part says."""
         self._parts[part] = progress
-        if number in self._asked:
-            self._asked[number][0].discard(part)
-        self._look()
 
     def leave(self, part: str, progress: PartProgress | None = None) -> None:
-        """Wait for a part no more, which has ended with this progress, or is lost."""
+        """Note that a part has ended with this progress, or is lost."""
         if progress is not None:
             self._parts[part] = replace(
                 progress, progress=replace(progress.progress, waiting={}, computing={})
             )
-        for waiting, _ in self._asked.values():
-            waiting.discard(part)
-        self._look()
-
-    def end(self) -> None:
-        """Let nobody wait: the run is over."""
-        self.wake = None
-        while self._new:
-            self._new.popleft().set()
-        for waiting, _ in self._asked.values():
-            waiting.clear()
-        self._look()
-
-    def _look(self) -> None:
-        for number in [number for number, (waiting, _) in self._asked.items() if not waiting]:
-            self._asked.pop(number)[1].set()

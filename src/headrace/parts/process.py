@@ -13,7 +13,6 @@ from headrace.parts.control import Address, Cancel, Channel, Gone, Printed
 from headrace.parts.lines import Lines, write
 
 if TYPE_CHECKING:
-    import socket
     import subprocess
 
 
@@ -51,14 +50,12 @@ class Process:
         """Whether whoever started it has said that it ended."""
         self._lines = {1: b"", 2: b""}
 
-    def attach(self, connection: socket.socket) -> Channel:
+    def attach(self, channel: Channel) -> None:
         """Use the connection of the process."""
-        channel = Channel.over(connection)
         self.where = channel.where
         self.reason = f"the connection to its process at {self.where} was closed"
         self.channel = channel
         self.was_attached = True
-        return channel
 
     def note_end(self, gone: Gone) -> None:
         """Note how it ended, as whoever started it says."""

@@ -317,6 +317,7 @@ class Supervisor:
         """Handle the report of a process whose run is over."""
         part = self._heard(name, now)
         part.state, part.report = State.REPORTED, report
+        part.kill_at = None  # it may have been interrupted, and ends when all others have reported
         return [*self._follow(name, report, now), *self._let_leave(now)]
 
     def _follow(self, name: str, report: Ended, now: float) -> list[Action]:

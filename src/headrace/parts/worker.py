@@ -44,19 +44,19 @@ from headrace.core.values import GO_ON, RESTART, STOP, byte_size
 from headrace.link import lingering
 from headrace.link.handshake import Purpose
 from headrace.link.loop import default_loop
+from headrace.link.protocol import Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.terms import Terms
 from headrace.observe.events.clock_offsets import Answer, OffsetMeasurement
-from headrace.parts.access import Access
+from headrace.parts.access import PART, Access
 from headrace.parts.control import (
     TOKEN,
     WORKER_ADDRESS,
     Ask,
-    AskProgress,
     AskTime,
     AtRisk,
     Beat,
+    Call,
     Cancel,
     Channel,
     Composed,
@@ -71,22 +71,19 @@ from headrace.parts.control import (
     Pause,
     Paused,
     Printed,
+    Reply,
     Resume,
     Seen,
-    SetValue,
     Started,
     Stop,
-    TellProgress,
     TellTime,
-    ValueSet,
 )
 from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
 from headrace.parts.environment import DASHBOARD, SPANNING
 from headrace.parts.link_operators import AbsentLink
-from headrace.parts.link_port import LinkPort
 from headrace.parts.part_progress import PartProgress
-from headrace.parts.reception import PART
+from headrace.parts.reception import LinkPort
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,10 +116,9 @@ def join(address: Address, part: str, number: int, parent: int, cpus: tuple[int,
         access = Access(os.environ.pop(TOKEN).encode(), bool(os.environ.get("HEADRACE_TLS")))
     listens_at = os.environ.pop(WORKER_ADDRESS, "")
     try:
-        carrier: Any = access.connect(address, Purpose(PART, part, number))
+        channel = Channel(access.connect(address, Purpose(PART, part, number)))
     except LinkError as error:
         sys.exit(f"fragment {part!r}: {error}")
-    channel = Channel.over(carrier.detach())
     with _told_of_interrupts(channel):
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -251,10 +247,10 @@ def _end_with(driver: int) -> None:
         os._exit(1)
 
 
-def terms_of(flow: CutFlow, epoch: int) -> Terms:
+def terms_of(flow: CutFlow) -> Terms:
     """Return the terms of the link of a flow, the same at both ends."""
     # The driver hears both processes, and tells each of the loss of the other one.
-    terms = Terms(flow.name, flow.size, flow.policy, silence=None, epoch=epoch)
+    terms = Terms(flow.name, flow.size, flow.policy, silence=None)
     wanted = os.environ.get(LINK_MEMORY)
     return replace(terms, max_bytes=byte_size(wanted, LINK_MEMORY, 1)) if wanted else terms
 
@@ -310,7 +306,7 @@ class Worker:
         self._is_linked = threading.Event()
         self._has_begun = False
         self._has_started = False
-        self._early: list[SetValue] = []  # before the operators have started
+        self._early: list[Call] = []  # before the operators have started
         self._wave = 0
         self._lock = threading.Lock()
 
@@ -433,7 +429,7 @@ class Worker:
         kind: Any = Sender if flow.source == cut.part else Receiver
         port = self._port
         coming = port.send_to(address, name, epoch) if kind is Sender else port.arrival(name, epoch)
-        link = kind(self._await(coming, flow), terms_of(flow, epoch), lambda: None)
+        link = kind(self._await(coming, flow), terms_of(flow), lambda: None)
         self._links[name] = self._peer(flow), link
         cut.connect(name, link)
 
@@ -465,7 +461,7 @@ class Worker:
         if not lost.flow:
             self._lost.add(part)
         for name, (peer, link) in list(self._links.items()):
-            if peer == part and (not lost.flow or (name, link.terms.epoch) == (lost.flow, lost.epoch)):
+            if peer == part and (not lost.flow or (name, self._epochs[name]) == (lost.flow, lost.epoch)):
                 link.lose(PeerLost(f"link {name!r}: fragment {part!r} is lost"))
 
     @property
@@ -599,11 +595,11 @@ class Worker:
             case Resume():
                 assert self.control is not None
                 self.control.resume()
-            case AskProgress(number):
+            case Call(number, "progress"):
                 nothing = PartProgress(Progress(self.cut.application.name, True))
                 found = PartProgress.of(self.cut) if self._has_started else nothing
-                self.channel.post(TellProgress(number, found))
-            case SetValue():
+                self.channel.post(Reply(number, found))
+            case Call():  # sets a value
                 with self._lock:
                     if not self._has_started:
                         self._early.append(message)
@@ -625,16 +621,17 @@ class Worker:
                 self._set(wanted)
         self.channel.post(Started())
 
-    def _set(self, wanted: SetValue) -> None:
-        """Set a value of an operator, and answer."""
+    def _set(self, call: Call) -> None:
+        """Set a value of an operator, and answer with the error if it was refused."""
         failure = None
+        wanted, method, name, value = call.arguments
         try:
             operators = (each._headrace.declared for each in self.cut.application.graph)
-            operator = next(each for each in operators if each.name == wanted.operator)
-            getattr(operator, wanted.method)(wanted.name, pickle.loads(wanted.value))
+            operator = next(each for each in operators if each.name == wanted)
+            getattr(operator, method)(name, pickle.loads(value))
         except Exception as error:
             failure = Failure.of(error)
-        self.channel.post(ValueSet(wanted.number, failure))
+        self.channel.post(Reply(call.number, failure))
 
     def _pause(self, number: int) -> None:
         """Pause, and tell the driver when nothing computes any more."""

@@ -17,7 +17,7 @@ from headrace.core.graph import Flow
 from headrace.core.ports import IOSpec
 from headrace.observe import Carrier, RecordedMessage, RecordedPort
 from headrace.observe.recordings.carriers import MessageList
-from headrace.observe.recordings.player import Entry, Playback, Player
+from headrace.observe.recordings.replaying import Entry, Playback, Player
 
 if TYPE_CHECKING:
     from headrace.core.operator import Operator

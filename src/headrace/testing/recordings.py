@@ -13,7 +13,7 @@ from headrace.core.errors import GraphError, choices
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec
 from headrace.observe import PortRecorder, RecordedMessage, Recording, watch
-from headrace.observe.recordings.player import Entry, Playback, Player
+from headrace.observe.recordings.replaying import Entry, Playback, Player
 from headrace.testing.differences import difference
 from headrace.testing.single_operator import SingleOperator
 

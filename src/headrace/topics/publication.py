@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.core.errors import LinkError, PeerLost, TopicError
 from headrace.core.ports import IOSpec
 from headrace.link.listener import Listener
+from headrace.link.protocol import Sample
 from headrace.link.sender import Sender
-from headrace.link.terms import Sample
 from headrace.topics.discovery import check_topic, discoveries
 from headrace.topics.service_thread import ServiceThread
 from headrace.topics.subscribe_request import SubscribeRequest

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from headrace.core.errors import ProtocolError
 from headrace.link.handshake import Purpose
-from headrace.link.terms import Terms
+from headrace.link.protocol import Terms
 
 _KIND = "topic"
 MOST_PLACES = 1024

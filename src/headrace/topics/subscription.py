@@ -32,7 +32,7 @@ from headrace.topics.subscribe_request import MOST_PLACES, SubscribeRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.link.terms import Sample
+    from headrace.link.protocol import Sample
     from headrace.topics.discovery import Discovery, Publisher, Watch
 
 _log = logging.getLogger("headrace.topics")

@@ -1,5 +1,3 @@
-from headrace.video.bayer_sensor import BayerSensor as BayerSensor
-from headrace.video.bayer_sensor import Truth as Truth
 from headrace.video.clips import Clip as Clip
 from headrace.video.clips import ClipFrame as ClipFrame
 from headrace.video.clips import VideoClip as VideoClip
@@ -10,13 +8,15 @@ from headrace.video.files import VideoFrame as VideoFrame
 from headrace.video.files import VideoReader as VideoReader
 from headrace.video.files import VideoWriter as VideoWriter
 from headrace.video.files import write_video as write_video
-from headrace.video.jpeg import JpegDecoder as JpegDecoder
 from headrace.video.read_ahead import ReadAhead as ReadAhead
+from headrace.video.scene import BayerSensor as BayerSensor
 from headrace.video.scene import Scene as Scene
 from headrace.video.scene import SceneObject as SceneObject
+from headrace.video.scene import Truth as Truth
 from headrace.video.v4l2_camera import CameraFormat as CameraFormat
 from headrace.video.v4l2_camera import CapturedFrame as CapturedFrame
+from headrace.video.v4l2_camera import JpegDecoder as JpegDecoder
 from headrace.video.v4l2_camera import SizeRange as SizeRange
 from headrace.video.v4l2_camera import V4L2Camera as V4L2Camera
-from headrace.video.v4l2_device import VideoDevice as VideoDevice
-from headrace.video.v4l2_device import video_devices as video_devices
+from headrace.video.v4l2_camera import VideoDevice as VideoDevice
+from headrace.video.v4l2_camera import video_devices as video_devices

@@ -10,8 +10,7 @@ import pytest
 
 from headrace import ConditionType, CountCondition, Input, Operator, PeriodicCondition, op
 from headrace.conditions import BooleanCondition
-from headrace.core import EndedBy
-from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source, through
+from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source
 
 
 class Ending(Step):
@@ -23,36 +22,6 @@ class Ending(Step):
 
     def end(self, op_input: Any, op_output: Any, context: Any) -> Any:
         return self.end_body(self, op_input, op_output)
-
-
-def batches(app: App, of: int = 4, **kwargs: Any) -> Ending:
-    """Collect messages, and emit what is left at the end."""
-    batch: list[Any] = []
-
-    def body(op: Step, i: Any, o: Any) -> None:
-        batch.append(i.receive())
-        if len(batch) == of:
-            o.emit([*batch])
-            batch.clear()
-
-    def end(op: Step, i: Any, o: Any) -> None:
-        o.emit([*batch])
-
-    return Ending(app, inputs=["in"], outputs=["out"], body=body, end=end, name="batches", **kwargs)
-
-
-def test_an_end_emits_the_batch_that_is_not_full(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        batch = batches(app)
-        app.add_flow(source(app, range(6)), batch)
-        app.add_flow(batch, sink(app, taken))
-
-    outcome = run(compose, scheduler).outcome
-    assert taken == [[0, 1, 2, 3], [4, 5]]
-    assert (outcome.ended_by, outcome.undelivered) == (EndedBy.FINISHED, {})
-    assert outcome.operators["batches"].computes == 6, "an end is no compute"
 
 
 @pytest.mark.parametrize("taken_behind", [1, 2])
@@ -75,25 +44,6 @@ def test_an_end_comes_while_others_run_also_if_nobody_takes_messages_behind_it(t
     run(compose)
     assert len(ended_at) == 1
     assert ended_at[0] < 10
-
-
-def test_an_operator_that_will_never_compute_has_ended_before_a_message_comes() -> None:
-    ended_at: list[int] = []
-
-    def compose(app: App) -> None:
-        def send_late(op: Step, i: Any, o: Any) -> None:
-            if op.ticks == 20:
-                o.emit(1)
-
-        first = Step(app, CountCondition(app, 20), outputs=["out"], body=send_late, name="first")
-        never = through(app, BooleanCondition(app, enable_tick=False), name="never")
-        last = Ending(app, inputs=["in"], body=None, end=lambda op, i, o: ended_at.append(first.ticks))
-        app.add_flow(first, never)
-        app.add_flow(never, last)
-
-    run(compose)
-    assert len(ended_at) == 1
-    assert ended_at[0] < 5
 
 
 def test_an_end_receives_what_is_left_and_counts_what_it_leaves(scheduler: MakeScheduler) -> None:
@@ -327,27 +277,6 @@ def test_the_end_of_a_function_gets_what_is_left_and_its_parameters(scheduler: M
     assert list(rest([1], scale=2, context=0)) == [2], "it is still a plain function"
 
 
-def test_a_function_that_yields_ends_after_its_last_value(scheduler: MakeScheduler) -> None:
-    @op
-    def twice(value: Any) -> Any:
-        yield value
-        yield value
-
-    @twice.end
-    def rest() -> str:
-        return "end"
-
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        twices = twice(app)
-        app.add_flow(source(app, range(3)), twices)
-        app.add_flow(twices, sink(app, taken))
-
-    run(compose, scheduler)
-    assert taken == [0, 0, 1, 1, 2, 2, "end"]
-
-
 def test_the_end_of_a_function_takes_only_what_the_function_has() -> None:
     @op
     def scale(value: Any, *, factor: int) -> Any:
@@ -475,21 +404,6 @@ def test_a_limit_that_makes_no_sense_is_refused(limits: dict[str, Any], says: st
 
 
 # Any graph.
-
-
-def test_a_stop_iteration_in_an_end_is_an_error() -> None:
-    class Careless(Operator):
-        def setup(self, spec: Any) -> None:
-            spec.input("in")
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-
-        def end(self, op_input: Any, op_output: Any, context: Any) -> None:
-            next(iter(()))
-
-    with pytest.raises(StopIteration):
-        run(lambda app: app.add_flow(source(app, [1]), Careless(app)))
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])

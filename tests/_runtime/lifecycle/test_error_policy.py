@@ -46,12 +46,6 @@ def chain(app: Any, taken: list[Any], values: Any, **settings: Any) -> Picky:
     return picky
 
 
-def test_an_error_stops_the_run_unless_said_otherwise(scheduler: MakeScheduler) -> None:
-    for settings in ({}, {"on_error": "stop"}):
-        with pytest.raises(ValueError, match="3 is bad"):
-            run(lambda app, s=settings: chain(app, [], range(9), bad=[3], **s), scheduler)  # type: ignore[misc]
-
-
 def test_a_skipped_error_costs_what_the_compute_was_given(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
     app = App(lambda app: chain(app, taken, range(9), bad=[3, 5], on_error="skip") and None, scheduler)
@@ -95,14 +89,6 @@ def test_a_restart_stops_and_starts_the_operator_and_goes_on(scheduler: MakeSche
     assert app.graph.find("picky").log == ["start", "stop"] * 3  # type: ignore[attr-defined]
     assert outcome.operators["picky"].restarts == 2
     assert "2 restarts" in str(outcome)
-
-
-def test_an_operator_is_restarted_so_often_and_no_more(scheduler: MakeScheduler) -> None:
-    app = App(lambda app: chain(app, [], range(9), bad=[1, 3], on_error={"restart": 1}) and None, scheduler)
-    with pytest.raises(ValueError, match="3 is bad") as caught:
-        app.run()
-    assert caught.value.__notes__[0] == "raised after 1 restarts of the operator"
-    assert app.graph.find("picky").log == ["start", "stop"] * 2  # type: ignore[attr-defined]
 
 
 class Shaky(Picky):
@@ -183,20 +169,6 @@ def test_what_a_failed_compute_had_not_received_is_discarded_and_counted(schedul
     assert outcome.operators["join"].received == {"left": 5, "right": 4}
 
 
-def test_an_operator_that_fails_before_it_receives_does_not_fail_for_ever() -> None:
-    def body(op: Step, i: Any, o: Any) -> None:
-        raise ValueError
-
-    app = App(
-        lambda app: app.add_flow(
-            source(app, range(5)), Step(app, inputs=["in"], body=body, on_error="skip", name="b")
-        )
-    )
-    outcome = app.run()
-    assert outcome.ended_by == "finished"
-    assert (outcome.operators["b"].skipped, outcome.discarded) == (5, {"b.in": 5})
-
-
 def test_an_operator_of_any_input_that_fails_before_it_receives_does_not_fail_at_it_for_ever(
     scheduler: MakeScheduler,
 ) -> None:
@@ -251,22 +223,6 @@ def test_inputs_that_may_be_left_or_that_any_of_will_do_keep_their_messages() ->
     outcome = App(compose).run()
     assert outcome.discarded == {}
     assert taken == [(0, 0)]
-
-
-def test_what_was_emitted_before_the_error_was_sent() -> None:
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        def body(op: Step, i: Any, o: Any) -> None:
-            o.emit(i.receive())
-            raise ValueError
-
-        middle = Step(app, inputs=["in"], outputs=["out"], body=body, on_error="skip", name="middle")
-        app.add_flow(source(app, range(3)), middle)
-        app.add_flow(middle, sink(app, taken))
-
-    run(compose)
-    assert taken == [0, 1, 2]
 
 
 def test_metadata_of_a_skipped_frame_does_not_reach_the_next() -> None:

@@ -65,21 +65,6 @@ def test_an_exception_comes_out_as_itself_with_the_operator_named(
     assert len(stopped) == len(started)
 
 
-def test_a_failed_application_runs_again(scheduler: MakeScheduler) -> None:
-    log: list[str] = []
-    fails = ["compute"]
-
-    def compose(app: App) -> None:
-        fragile(app, log, fails.pop() if fails else "")
-        app.graph.find("c").add_arg(CountCondition(app, 1))
-
-    app = App(compose, scheduler)
-    with pytest.raises(ZeroDivisionError):
-        app.run()
-    app.run()
-    assert log.count("stop b") == 2
-
-
 def test_a_second_failure_while_stopping_is_noted_on_the_first(scheduler: MakeScheduler) -> None:
     def compose(app: App) -> None:
         log: list[str] = []

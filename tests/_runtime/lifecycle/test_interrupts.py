@@ -17,7 +17,7 @@ import pytest
 import headrace
 from headrace import CountCondition, waits
 from headrace.core import Resource
-from tests.harness import PATIENCE, SCHEDULERS, App, MakeScheduler, Step, event_based, greedy, sink, threaded
+from tests.harness import PATIENCE, SCHEDULERS, App, MakeScheduler, Step, event_based, greedy, threaded
 from tests.limits import THOROUGH, pairs
 
 pytestmark = pytest.mark.turns()  # every test under every scheduler
@@ -277,25 +277,6 @@ def test_an_interrupt_that_an_operator_swallows_still_ends_the_run_and_comes_out
     assert app.outcome.operators["a"].computes == 1
 
 
-def test_a_handler_of_the_programs_is_called_and_stays() -> None:
-    calls: list[int] = []
-
-    def handle(number: int, frame: Any) -> None:
-        calls.append(number)
-        app.stop_execution()
-
-    signal.signal(signal.SIGTERM, handle)
-    try:
-        app = App(
-            lambda app: app.add_operator(Step(app, body=lambda op, i, o: signal.raise_signal(signal.SIGTERM)))
-        )
-        assert app.run().ended_by == "stopped"
-        assert calls == [signal.SIGTERM]
-        assert signal.getsignal(signal.SIGTERM) is handle
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
 def test_a_handler_of_the_programs_that_raises_does_not_break_the_tear_down() -> None:
     log: list[str] = []
 
@@ -430,31 +411,6 @@ def test_when_two_operators_raise_the_first_comes_out_and_the_second_is_attached
         for name in (first, second)
     ]
     log.wait_for("an error in addition to the one that run() raises")
-
-
-def test_a_run_that_is_interrupted_keeps_nothing_of_its_operators(log: Log) -> None:
-    import gc
-    import weakref
-
-    class Data:
-        pass
-
-    kept: list[weakref.ref[Data]] = []
-
-    def body(op: Step, i: Any, o: Any) -> None:
-        data = Data()
-        kept.append(weakref.ref(data))
-        o.emit(data)
-        signal.raise_signal(signal.SIGINT)
-
-    def compose(app: App) -> None:
-        app.add_flow(Step(app, outputs=["out"], body=body, name="a"), sink(app, []))
-
-    app = App(compose)
-    with pytest.raises(KeyboardInterrupt):
-        app.run()
-    gc.collect()
-    assert [reference() for reference in kept] == [None]
 
 
 @pytest.mark.parametrize("comes_in", ["the block", "its end"])

@@ -56,15 +56,6 @@ def test_a_second_run_is_refused_in_every_phase_of_the_first(scheduler: MakeSche
     assert app.run_async().result(timeout=PATIENCE).ended_by == "finished"
 
 
-def test_a_run_right_after_run_async_is_refused() -> None:
-    app = App(lambda app: app.add_operator(Step(app)))
-    future = app.run_async()
-    with pytest.raises(RuntimeError, match=REFUSED):
-        app.run_async()
-    app.stop_execution()
-    assert future.result(timeout=PATIENCE).ended_by == "stopped"
-
-
 def test_many_runs_at_once_are_one_run_and_refusals() -> None:
     app = App(lambda app: app.add_operator(Step(app)))
     ready = threading.Barrier(8)
@@ -163,21 +154,6 @@ def test_a_stop_before_the_first_compute_is_not_lost(scheduler: MakeScheduler, w
     assert log == (["start a", "stop a"] if where == "start" else [])
 
 
-def test_a_stop_from_another_thread_while_the_application_composes_is_not_lost() -> None:
-    gate = Gate()
-
-    def compose(app: App) -> None:
-        gate.wait()
-        app.add_operator(Step(app))
-
-    app = App(compose)
-    future = app.run_async()
-    assert gate.reached.wait(PATIENCE)
-    app.stop_execution()
-    gate.opened.set()
-    assert future.result(timeout=PATIENCE).ended_by == "stopped"
-
-
 def test_a_stop_ends_one_run_and_not_the_next() -> None:
     app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 3), name="a")))
     app.stop_execution()
@@ -226,11 +202,6 @@ def test_an_operator_that_was_made_and_never_added_is_refused_by_name() -> None:
         app.run()
     with pytest.raises(GraphError, match="operator 'lost'"):
         app.compose_graph()
-
-
-def test_an_application_that_adds_nothing_names_what_it_made() -> None:
-    with pytest.raises(GraphError, match="operator 'lost'"):
-        run(lambda app: Step(app, name="lost"))  # type: ignore[arg-type, return-value]
 
 
 def test_operators_made_outside_of_compose_are_nobodys_mistake() -> None:

@@ -13,16 +13,9 @@ import pytest
 from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition, op
 from headrace.core import EndedBy
 from tests._runtime.lifecycle.outcomes import doubling, outcome_of
-from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, run, sink, source
+from tests.harness import App, MakeScheduler, Step, event_based, run, sink, source
 
 # The other ends.
-
-
-def test_a_run_that_is_stopped_says_so(scheduler: MakeScheduler) -> None:
-    outcome = outcome_of(
-        lambda app: app.add_operator(Step(app, body=lambda op, i, o: op.fragment.stop_execution())), scheduler
-    )
-    assert outcome.ended_by == "stopped"
 
 
 def test_a_run_that_reaches_its_longest_duration_says_so(scheduler: MakeScheduler) -> None:
@@ -32,39 +25,6 @@ def test_a_run_that_reaches_its_longest_duration_says_so(scheduler: MakeSchedule
     assert outcome.ended_by is EndedBy.DURATION
     assert outcome.seconds == pytest.approx(1e-3)
     assert "'App' reached its duration after 0.001 s: 4 computes" in str(outcome)
-
-
-def test_a_run_that_fails_keeps_its_outcome(scheduler: MakeScheduler) -> None:
-    def fail(op: Step, i: Any, o: Any) -> None:
-        raise ZeroDivisionError("on purpose")
-
-    app = App(lambda app: app.add_operator(Step(app, body=fail, name="bad")), scheduler)
-    with pytest.raises(ZeroDivisionError):
-        app.run()
-    assert app.outcome is not None
-    assert app.outcome.ended_by == "failed"
-    assert [str(error) for error in app.outcome.errors] == [
-        "ZeroDivisionError: on purpose (raised in compute of operator 'bad' (Step))"
-    ]
-
-
-def test_a_run_that_fails_while_it_stops_has_failed() -> None:
-    class Bad(Step):
-        def stop(self) -> None:
-            raise ZeroDivisionError("too late")
-
-    app = App(lambda app: app.add_operator(Bad(app, CountCondition(app, 1))))
-    with pytest.raises(ZeroDivisionError):
-        app.run()
-    assert app.outcome is not None
-    assert app.outcome.ended_by == "failed"
-
-
-def test_run_async_gives_the_outcome_too() -> None:
-    app = App(lambda app: app.add_flow(source(app, range(3)), sink(app, [])))
-    outcome = app.run_async().result(timeout=PATIENCE)
-    assert outcome.computes == 6
-    assert app.outcome is outcome
 
 
 def test_the_outcome_is_of_the_last_run() -> None:

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, IOSpec, PeriodicCondition, dead_letter, op, restart, retry, skip
+from headrace import CountCondition, PeriodicCondition, dead_letter, op, restart, retry, skip
 from headrace.conditions import MultiMessageAvailableCondition
 from headrace.core import GraphError, ParameterError
 from headrace.core.error_policy import ErrorPolicy
 from headrace.gpu import sim
-from headrace.observe import Watcher, watch
 from tests.harness import (
     MS,
     App,
@@ -67,15 +66,6 @@ def test_a_retry_gets_the_same_message_and_sends_its_results_once(scheduler: Mak
     assert outcome.ended_by == "finished"
     assert "3 retries" in str(outcome)
     assert app.progress().faults["stage"].retries == 3
-
-
-def test_a_retry_sends_its_results_once_if_somebody_watches(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-    app = App(chain(range(6), taken, {2: 2, 5: 1}, on_error=retry(times=2)), scheduler)
-    watch(app, Watcher())
-    outcome = app.run()
-    assert taken == [(value, 0) for value in range(6)]
-    assert outcome.operators["stage"].sent == {"out": 6}
 
 
 def test_the_error_of_the_last_retry_ends_the_run(scheduler: MakeScheduler) -> None:
@@ -138,24 +128,6 @@ def test_a_retry_of_another_message_skips_the_failed_one_and_waits(scheduler: Ma
     assert (outcome.retries, outcome.skipped) == (2, 3)  # no message follows the last error
     waits = [b[1] - a[1] for a, b in pairwise(seen)]
     assert waits == [0, 5 * MILLISECOND, 10 * MILLISECOND, 0]
-
-
-def test_a_source_is_retried_without_messages() -> None:
-    taken: list[int] = []
-
-    def body(op: Step, i: Any, o: Any) -> None:
-        if op.ticks % 2:
-            raise OSError("busy")
-        o.emit(op.ticks)
-
-    def compose(app: App) -> None:
-        camera = Step(
-            app, CountCondition(app, 6), outputs=["out"], body=body, on_error=retry(times=1), name="c"
-        )
-        app.add_flow(camera, sink(app, taken))
-
-    run(compose)
-    assert taken == [2, 4, 6]
 
 
 @pytest.mark.parametrize("is_early", [True, False])
@@ -301,33 +273,6 @@ def test_half_a_frame_that_is_given_up_takes_the_other_half_with_it() -> None:
     assert outcome.discarded == {"join.right": 1}
 
 
-@pytest.mark.parametrize("policy", [IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT])
-def test_a_queue_that_drops_does_not_drop_the_message_that_is_tried_again(policy: Any) -> None:
-    seen: list[int] = []
-
-    def compose(app: App) -> None:
-        def body(op: Step, i: Any, o: Any) -> None:
-            seen.append(i.receive("in"))
-            if op.ticks < 4:
-                raise ValueError
-
-        app.add_flow(
-            source(app, range(20), PeriodicCondition(app, "1ms")),
-            Step(
-                app,
-                inputs=[("in", {"policy": policy})],
-                body=body,
-                on_error=retry(times=3, backoff="2ms"),
-                name="s",
-            ),
-        )
-
-    outcome = run(compose).outcome
-    assert outcome is not None
-    assert seen[:4] == [0, 0, 0, 0]
-    assert len(seen) - 3 + sum(outcome.dropped.values()) == 20
-
-
 def test_metadata_and_timestamps_come_with_the_message_again() -> None:
     seen: list[Any] = []
     got: list[Any] = []
@@ -391,27 +336,6 @@ def test_an_error_while_the_run_stops_is_not_retried(scheduler: MakeScheduler) -
     outcome = app.run()
     a = outcome.operators["a"]
     assert (outcome.ended_by, a.computes, a.retries, a.skipped, a.cut_off) == ("stopped", 1, 0, 0, 1)
-
-
-def test_a_source_whose_retry_the_end_cut_off_says_so(scheduler: MakeScheduler) -> None:
-    def body(op: Step, i: Any, o: Any) -> None:
-        raise ValueError
-
-    def compose(app: App) -> None:
-        app.add_operator(Step(app, body=body, on_error=retry(times=9, backoff="1h"), name="a"))
-        app.add_operator(
-            Step(
-                app,
-                PeriodicCondition(app, "1s"),
-                body=lambda s, i, o: s.ticks > 2 and app.stop_execution(),
-                name="clock",
-            )
-        )
-
-    outcome = run(compose, scheduler).outcome
-    assert outcome is not None
-    a = outcome.operators["a"]
-    assert (a.computes, a.retries, a.skipped, a.cut_off) == (1, 0, 0, 1)
 
 
 # Restarts in a period.

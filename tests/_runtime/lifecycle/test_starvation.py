@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,6 @@ from headrace._runtime.lifecycle.starvation import _loops
 from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
-    BooleanCondition,
     ExpiringMessageAvailableCondition,
 )
 from headrace.core import EndedBy
@@ -79,15 +77,6 @@ def test_what_is_left_at_an_input_that_may_be_left_is_no_starvation() -> None:
     assert outcome.undelivered == {"main.setting": 1}
 
 
-def test_a_source_that_ends_by_a_switch_is_finished() -> None:
-    def compose(app: App) -> None:
-        switch = BooleanCondition(app)
-        a = Step(app, switch, outputs=["out"], body=lambda op, i, o: switch.disable_tick(), name="a")
-        app.add_flow(a, sink(app, []))
-
-    assert outcome_of(compose).ended_by == "finished"
-
-
 @pytest.mark.parametrize("named", [False, True])
 def test_a_generator_that_would_wait_for_a_batch_of_messages_and_gets_none_is_finished(
     scheduler: MakeScheduler, named: bool
@@ -120,20 +109,6 @@ def test_a_join_of_which_one_source_ended_early_is_finished_and_counts_what_is_l
     assert outcome.ended_by is EndedBy.FINISHED
     assert outcome.operators["join"].computes == 3
     assert outcome.undelivered == {"join.right": 1}
-
-
-def test_a_seed_that_no_frame_joined_is_left_in_a_run_that_is_finished() -> None:
-    def compose(app: App) -> None:
-        def step(op: Step, i: Any, o: Any) -> None:
-            o.emit(i.receive("state") + i.receive("frame"), "out")
-
-        add = Step(app, inputs=["state", "frame"], outputs=["out"], body=step, name="add")
-        app.add_flow(source(app, [], name="frames"), add, {("out", "frame")})
-        app.add_flow(source(app, [0], name="seed"), add, {("out", "state")})
-        app.add_flow(add, add, {("out", "state")})
-
-    outcome = outcome_of(compose)
-    assert (outcome.ended_by, outcome.undelivered) == ("finished", {"add.state": 1})
 
 
 # Starved.
@@ -217,22 +192,6 @@ def test_a_circle_of_full_queues_is_starved() -> None:
     assert "waits for room at 'in' of 'b', which waits for it in turn" in str(outcome)
 
 
-def test_a_circle_in_which_one_has_ended_by_its_own_count_is_finished() -> None:
-    def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.input("in").condition(ConditionType.NONE)
-            spec.output("out")
-
-        a = Step(app, setup=setup, body=lambda op, i, o: o.emit(1), name="a")
-        b = through(app, CountCondition(app, 1), name="b")
-        app.add_flow(a, b)
-        app.add_flow(b, a)
-
-    outcome = outcome_of(compose)
-    assert outcome.ended_by == "finished"
-    assert outcome.undelivered == {"a.in": 1, "b.in": 1}
-
-
 def test_an_operator_behind_a_starved_one_is_not_reported_for_it() -> None:
     def compose(app: App) -> None:
         both = Step(
@@ -262,28 +221,6 @@ def test_a_shared_queue_with_too_little_room_is_starved_and_says_so() -> None:
     outcome = outcome_of(compose)
     assert outcome.ended_by == "starved"
     assert "'twice' (waits for room for 2 messages there, after 2 computes)" in str(outcome)
-
-
-@pytest.mark.parametrize("end", ["stopped", "failed"])
-def test_only_a_run_that_ended_by_itself_is_searched_for_who_starves(end: str) -> None:
-    def compose(app: App) -> None:
-        def body(op: Step, i: Any, o: Any) -> None:
-            if op.ticks == 20:
-                if end == "failed":
-                    raise ZeroDivisionError
-                app.stop_execution()
-
-        both = join(app)
-        app.add_flow(source(app, range(1), name="short"), both, {("out", "left")})
-        app.add_flow(source(app, range(2), name="long"), both, {("out", "right")})
-        app.add_operator(Step(app, body=body, name="last"))
-
-    app = App(compose)
-    with contextlib.suppress(ZeroDivisionError):
-        app.run()
-    assert app.outcome is not None
-    assert (app.outcome.ended_by, app.outcome.starved) == (end, ())
-    assert app.outcome.undelivered == {"join.right": 1}
 
 
 class _Place:

@@ -228,13 +228,6 @@ def test_a_stop_that_does_not_return_is_given_up_too(is_over: threading.Event) -
     wait_until(lambda: not app._headrace.controls, "the end of the run")
 
 
-def test_run_async_gives_up_in_its_future(scheduler: MakeScheduler, is_over: threading.Event) -> None:
-    app = stuck_app(scheduler, is_over)
-    error = app.run_async().exception(PATIENCE)
-    assert isinstance(error, StuckError)
-    let_go(app)
-
-
 def test_a_run_that_stops_in_time_is_as_without_a_limit(
     scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,9 +12,7 @@ import pytest
 
 from headrace import CountCondition, Outcome
 from headrace.core import Condition, OperatorSpec, Resource, SchedulingStatusType
-from headrace.gpu import sim
-from headrace.schedulers import DefaultScheduler
-from tests.harness import App, MakeScheduler, Step, greedy, source
+from tests.harness import App, MakeScheduler, Step, source
 
 
 @dataclass(frozen=True)
@@ -101,56 +99,6 @@ def test_an_exception_that_refuses_notes_comes_out_as_itself(
     ]
     started = {"initialize": "", "start": "ba", "compute": "cba", "stop": "cba"}
     assert "".join(app.stopped) == started[phase]
-
-
-@pytest.mark.parametrize("scheduler", [greedy, lambda app, **settings: DefaultScheduler(app, **settings)])
-def test_an_exception_that_refuses_notes_passes_through_the_clock_of_a_machine(
-    machine: sim.Machine, scheduler: MakeScheduler
-) -> None:
-    app = App(
-        lambda app: app.add_operator(Failing(app, fails=failing(Frozen, "compute"), name="a")), scheduler
-    )
-    assert fail(app, Frozen).errors[0].where == "raised in compute of operator 'a' (Failing)"
-
-
-@ODD
-def test_all_operators_are_stopped_though_each_refuses_notes(
-    scheduler: MakeScheduler, error: type[Exception]
-) -> None:
-    def compose(app: Any) -> None:
-        for name in "abc":
-            app.add_operator(Failing(app, CountCondition(app, 1), fails=failing(error, "stop"), name=name))
-
-    app: Any = App(compose, scheduler)
-    outcome = fail(app, error)
-    assert app.stopped == ["c", "b", "a"]
-    assert len(outcome.errors) == 3
-
-
-@ODD
-def test_an_exception_that_refuses_notes_can_be_skipped_and_restarted(error: type[Exception]) -> None:
-    for policy, text in (
-        ({"skip": 1}, "raised in compute of operator 'a' (Failing)"),
-        ({"restart": 1}, "raised in compute of operator 'a' (Failing)"),
-    ):
-        app = App(
-            lambda app, policy=policy: app.add_operator(
-                Failing(app, fails=failing(error, "compute"), on_error=policy, name="a")
-            )
-        )
-        assert [one.where for one in fail(app, error).errors] == [text]
-
-
-@ODD
-def test_a_condition_that_raises_what_refuses_notes_ends_the_run_with_that(error: type[Exception]) -> None:
-    class Raising(Condition):
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            raise error("check")
-
-    app = App(lambda app: app.add_operator(Step(app, Raising(app), name="a")))
-    assert fail(app, error).errors[0].where == (
-        "raised by condition 'raising' (Raising) of operator 'a', in its check"
-    )
 
 
 class Camera(Resource):

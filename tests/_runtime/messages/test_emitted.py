@@ -212,16 +212,6 @@ def test_an_operator_may_say_what_is_sent_for_a_dict() -> None:
     assert [type(one) for one in got] == [TensorMap, dict, list]
 
 
-@pytest.mark.parametrize(
-    "data",
-    [np.zeros(3), [np.zeros(3)], (np.zeros(3), np.zeros(3)), np.float32(3), {"x"}],
-    ids=repr,
-)
-def test_everything_else_arrives_as_the_object_it_is(data: Any) -> None:
-    [[got]] = passing([data], stages=2)
-    assert got is data
-
-
 def test_a_tensor_and_a_map_of_tensors_can_be_emitted() -> None:
     tensor, other = as_tensor(np.zeros(3)), as_tensor(np.zeros(3))
     library, another = as_tensor(Library()), as_tensor(Library())
@@ -231,22 +221,6 @@ def test_a_tensor_and_a_map_of_tensors_can_be_emitted() -> None:
     assert second["a"] is other
     assert (second["b"].data, third.data) == (library.data, another.data)
     assert second["b"].stream is third.stream is None  # who received it is ordered after the work behind it
-
-
-def test_through_five_operators_it_is_the_same_memory(scheduler: MakeScheduler) -> None:
-    arrays = [np.full((4, 4), n, np.float32) for n in range(FRAMES)]
-    [got] = passing([TensorMap(frame=array) for array in arrays], stages=5, scheduler=scheduler)
-    assert [message["frame"].data for message in got] == [array.ctypes.data for array in arrays]
-    assert all(message["frame"].owner is array for message, array in zip(got, arrays, strict=True))
-    for message, array in zip(got, arrays, strict=True):
-        np.asarray(message["frame"])[0, 0] = -1
-        assert array[0, 0] == -1
-
-
-def test_every_receiver_gets_the_same_memory(scheduler: MakeScheduler) -> None:
-    array = np.arange(3)
-    got = passing([TensorMap(frame=array)], receivers=3, scheduler=scheduler)
-    assert [message["frame"].data for [message] in got] == 3 * [array.ctypes.data]
 
 
 @pytest.mark.parametrize(
@@ -309,32 +283,3 @@ def test_the_port_of_what_cannot_be_sent_is_the_one_that_was_meant(
     with pytest.raises((TensorError, PortError)) as caught:
         run(compose)
     assert str(caught.value).startswith(complaint)
-
-
-def test_the_first_and_the_last_of_several_are_by_name_on_every_kind_of_port() -> None:
-    got: list[Any] = []
-
-    def compose(app: Any) -> None:
-        for size, name in ((IOSpec.ANY_SIZE, "any"), (2, "two")):
-            sources = [
-                Step(
-                    app,
-                    CountCondition(app, 1),
-                    outputs=("out",),
-                    body=lambda self, i, o, c, n=n: o.emit({"x": np.full(1, n)}),
-                    name=f"{name}{n}",
-                )
-                for n in range(2)
-            ]
-            take = Step(
-                app,
-                inputs=(("in", {"size": size}),),
-                body=lambda self, op_input, *_: got.append(op_input.receive("in")),
-                name=name,
-            )
-            for source in sources:
-                app.add_flow(source, take)
-
-    run(compose)
-    for messages in got:
-        assert sorted(int(np.asarray(message["x"])[0]) for message in messages) == [0, 1]

@@ -104,42 +104,6 @@ def test_the_newest_message_is_let_go_with_the_run() -> None:
     del app
 
 
-def test_it_stands_beside_an_input_that_is_waited_for(scheduler: MakeScheduler) -> None:
-    seen: list[Any] = []
-
-    @op(inputs={"setting": Input(policy=LATEST)})
-    def apply(frame: int, setting: int | None) -> None:
-        seen.append((frame, setting))
-
-    def compose(app: App) -> None:
-        applied = apply(app)
-        app.add_flow(source(app, [7], name="settings"), applied["setting"])
-        app.add_flow(source(app, range(3), PeriodicCondition(app, "1ms")), applied["frame"])
-
-    run(compose, scheduler)
-    assert seen[1:] == [(1, 7), (2, 7)]
-
-
-def test_a_tracked_run_reads_the_same() -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        writer = source(app, [1, 2], PeriodicCondition(app, "2ms"))
-        reader = Step(
-            app,
-            PeriodicCondition(app, "1ms"),
-            CountCondition(app, 4),
-            inputs=[("in", {"policy": LATEST})],
-            body=lambda self, i, o: seen.append(i.receive("in")),
-        )
-        app.add_flow(writer, reader)
-
-    app = App(compose)
-    with Tracker(app):
-        app.run()
-    assert seen == [1, 1, 2, 2]
-
-
 def test_several_places_and_joins_are_refused() -> None:
     def several(app: App) -> None:
         app.add_flow(source(app, [1]), sink(app, []), size=2, policy=LATEST)

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import ConditionType, CountCondition, IOSpec
@@ -11,14 +9,6 @@ from headrace.core import PortError, QueueFullError
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
-
-
-def test_any_object_is_passed_on_as_it_is() -> None:
-    values = [OrderedDict(image=np.arange(3)), (1, "x"), [1, 2], lambda: None, object()]
-    taken: list[Any] = []
-    run(lambda app: app.add_flow(source(app, values), sink(app, taken)))
-    assert len(taken) == len(values)
-    assert all(got is sent for got, sent in zip(taken, values, strict=True))
 
 
 def test_receive_on_an_empty_port_gives_none() -> None:
@@ -29,17 +19,6 @@ def test_receive_on_an_empty_port_gives_none() -> None:
 
     run(lambda app: app.add_flow(source(app, [1]), Step(app, inputs=["in"], body=body)))
     assert taken == [(1, None)]
-
-
-def test_the_port_name_can_be_left_out_where_there_is_one() -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        a = Step(app, CountCondition(app, 2), outputs=["out"], body=lambda op, i, o: o.emit(op.ticks))
-        app.add_flow(a, Step(app, inputs=["in"], body=lambda op, i, o: taken.append(i.receive()), name="b"))
-
-    run(compose)
-    assert taken == [1, 2]
 
 
 def test_an_unknown_port_lists_the_ports_and_the_note_names_the_operator() -> None:
@@ -97,23 +76,6 @@ def test_a_full_queue_faults_in_the_producer(scheduler: MakeScheduler, policy: A
     assert caught.value.__notes__ == ["raised in compute of operator 'a' (Step)"]
 
 
-def test_the_policy_of_an_output_holds_where_the_input_has_none() -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        a = Step(
-            app,
-            CountCondition(app, 1),
-            outputs=[("out", {"policy": POP})],
-            body=lambda op, i, o: (o.emit(1), o.emit(2)),
-        )
-        app.add_flow(a, sink(app, taken))
-
-    app = run(compose)
-    assert taken == [2]
-    assert app.dropped() == {"sink.in": 1}
-
-
 def test_a_policy_can_be_set_after_construction() -> None:
     taken: list[Any] = []
 
@@ -165,72 +127,6 @@ def test_a_preceding_count_port_waits_for_as_many_messages_as_connections() -> N
 
     run(compose)
     assert [len(batch) for batch in taken] == [3, 3]
-
-
-def test_a_timestamp_travels_with_its_message_and_only_with_it() -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        def send(op: Step, i: Any, o: Any) -> None:
-            o.emit("data", "out", acq_timestamp=500) if op.ticks == 1 else o.emit("data", "out")
-
-        def take(op: Step, i: Any, o: Any) -> None:
-            seen.append((i.receive("in"), i.get_acquisition_timestamp("in"), i.get_acquisition_timestamps()))
-
-        app.add_flow(
-            Step(app, CountCondition(app, 2), outputs=["out"], body=send), Step(app, inputs=["in"], body=take)
-        )
-
-    run(compose)
-    assert seen == [("data", 500, [500]), ("data", None, [])]
-
-
-@pytest.mark.parametrize("timestamp", [500, np.int64(500), np.uint32(500)])
-def test_a_timestamp_of_any_library_comes_out_as_an_int(timestamp: Any) -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        def take(op: Step, i: Any, o: Any) -> None:
-            i.receive("in")
-            seen.append(i.get_acquisition_timestamp("in"))
-
-        app.add_flow(
-            Step(
-                app,
-                CountCondition(app, 1),
-                outputs=["out"],
-                body=lambda op, i, o: o.emit("data", "out", acq_timestamp=timestamp),
-            ),
-            Step(app, inputs=["in"], body=take),
-        )
-
-    run(compose)
-    assert seen == [500]
-    assert type(seen[0]) is int
-
-
-def test_timestamps_of_a_receivers_port_come_one_for_each_message() -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        def take(op: Step, i: Any, o: Any) -> None:
-            seen.append((i.receive("all"), i.get_acquisition_timestamps("all")))
-
-        join = Step(app, inputs=[("all", {"size": IOSpec.ANY_SIZE})], body=take, name="join")
-        for n, name in enumerate("ab"):
-            app.add_flow(
-                Step(
-                    app,
-                    CountCondition(app, 1),
-                    outputs=["out"],
-                    body=lambda op, i, o, n=n: o.emit(n, "out", acq_timestamp=100 + n),
-                    name=name,
-                ),
-                join,
-            )
-
-    run(compose)
-    assert seen == [((0, 1), [100, 101])]
 
 
 @pytest.mark.usefixtures("no_device_yet")

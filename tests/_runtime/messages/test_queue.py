@@ -168,62 +168,6 @@ def test_two_producers_never_fill_one_place(policy: Any, waiting: int) -> None:
     assert line > 3
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3])
-@pytest.mark.parametrize("producers", [1, 3])
-@pytest.mark.parametrize("everything", [False, True])
-def test_dropping_while_both_ends_are_at_it_loses_and_counts_each_message_once(
-    limit: int, producers: int, everything: bool
-) -> None:
-    """Every step of a queue's Python code is a chance for the other threads to come in between."""
-    queue = Queue(None, "in", limit, POP)
-    take = InputPort(IOSpec("in", IOSpec.IOType.INPUT, 2 if everything else 1), (queue,)).take
-    if producers > 1:
-        queue.share()
-    sent_each = 400
-    taken: list[Any] = []
-    too_few: list[int] = []
-    done = threading.Event()
-    filled = threading.Event()
-
-    def produce(number: int) -> None:
-        for n in range(sent_each):
-            item = (number, n)
-            if len(queue) < queue.capacity:
-                queue.append(item)
-            else:
-                queue.offer(item)
-            filled.set()
-
-    def consume() -> None:
-        filled.wait()
-        while not done.is_set() or queue:
-            # Nobody but the consumer empties a queue: what it sees waiting it can take.
-            if not queue:
-                continue
-            try:
-                taken.extend(take() if everything else [take()])
-            except IndexError:
-                too_few.append(1)
-
-    with switching_often():
-        consumer = threading.Thread(target=consume)
-        threads = [threading.Thread(target=produce, args=(number,)) for number in range(producers)]
-        for thread in (consumer, *threads):
-            thread.start()
-        for thread in threads:
-            thread.join()
-        done.set()
-        consumer.join()
-    assert not too_few
-    assert len(taken) + queue.dropped == producers * sent_each
-    assert len(set(taken)) == len(taken)
-    for number in range(producers):
-        numbers = [n for origin, n in taken if origin == number]
-        assert numbers == sorted(numbers)
-    last = [n for _, n in taken]
-    assert sent_each - 1 in last, "the newest is never the one that is dropped"
-
-
 @pytest.mark.parametrize("limit", [1, 3])
 def test_a_full_queue_is_never_seen_with_less_in_it(limit: int) -> None:
     """Conditions look at the length from other threads, without a lock."""
@@ -249,30 +193,6 @@ def test_a_full_queue_is_never_seen_with_less_in_it(limit: int) -> None:
     queue.append("one too many")
     assert (receiver.size, receiver.peek(), receiver.peek(99)) == (limit, 5000 - limit, None)
     assert Transmitter("out", (queue,)).free == 0
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_nothing_of_a_dropped_message_travels_with_another(size: int) -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        def send(op: Step, i: Any, o: Any) -> None:
-            for n in range(5):
-                op.metadata.clear()
-                if n % 2:
-                    op.metadata.set(f"key{n}", n)
-                o.emit(n, acq_timestamp=100 + n if n < 3 else None)
-
-        def take(op: Step, i: Any, o: Any) -> None:
-            got = i.receive()
-            seen.append((got, i.get_acquisition_timestamps(), dict(op.metadata)))
-
-        a = Step(app, CountCondition(app, 1), outputs=["out"], body=send, name="a")
-        b = Step(app, inputs=[("in", {"size": size, "policy": POP})], body=take, name="b")
-        app.add_flow(a, b)
-
-    run(compose)
-    assert seen == [(4, [], {})] if size == 1 else [((2, 3, 4), [102], {"key3": 3})]
 
 
 def test_a_queue_that_others_add_to_can_be_looked_through() -> None:

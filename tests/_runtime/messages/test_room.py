@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
-from headrace.conditions import DownstreamMessageAffordableCondition
+from headrace import ConditionType, CountCondition, PeriodicCondition
 from headrace.core import Condition, GraphError, SchedulingStatusType
 from headrace.schedulers import EventBasedScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source
-from tests.harness.internals import free_places
 
 
 def burst(
@@ -32,17 +30,6 @@ def burst(
             o.emit((name, (op.ticks - 1) * size + n))
 
     return Step(app, CountCondition(app, count), *args, setup=setup, body=send, name=name, **kwargs)
-
-
-def without_condition(app: Any, *args: Any, body: Any) -> Step:
-    """Return a producer that does not wait for room."""
-    return Step(
-        app,
-        *args,
-        setup=lambda spec: spec.output("out").condition(ConditionType.NONE),
-        body=body,
-        name="careless",
-    )
 
 
 def batch(app: Any, taken: list[Any], size: int, least: int | None = None, *args: Any) -> Step:
@@ -69,107 +56,6 @@ def test_producers_of_different_size_complete_a_batch_together(
     app = run(compose, scheduler)
     assert [len(each) for each in taken] == [3, 3, 3, 3]
     assert app.undelivered() == {}
-
-
-def test_no_condition_on_one_output_leaves_the_room_of_the_other_as_it_is(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.output("careless").condition(ConditionType.NONE)
-            spec.output("careful")
-
-        a = Step(
-            app,
-            CountCondition(app, 6),
-            setup=setup,
-            body=lambda op, i, o: o.emit(op.ticks, "careful"),
-            name="a",
-        )
-        b = sink(app, taken, PeriodicCondition(app, 100))
-        app.add_flow(a, b, {("careless", "in"), ("careful", "in")})
-
-    app = run(compose, scheduler)
-    assert taken == [1, 2, 3, 4, 5, 6]
-    assert app.dropped() == {}
-
-
-def test_a_producer_without_a_condition_does_not_change_what_another_waits_for(
-    scheduler: MakeScheduler,
-) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        careless = without_condition(
-            app,
-            CountCondition(app, 3),
-            PeriodicCondition(app, 1000),
-            body=lambda op, i, o: o.emit(("careless", op.ticks)),
-        )
-        b = Step(
-            app,
-            PeriodicCondition(app, 10),
-            inputs=[("in", {"size": 2})],
-            setup=lambda spec: spec.inputs["in"].condition(ConditionType.MESSAGE_AVAILABLE, min_size=1),
-            body=lambda op, i, o: taken.extend(i.receive()),
-        )
-        app.add_flow(careless, b, size=8)
-        app.add_flow(burst(app, "careful", 2, 20), b)
-
-    app = run(compose, scheduler)
-    assert Counter(name for name, _ in taken) == {"careful": 40, "careless": 3}
-    assert app.dropped() == {}
-
-
-def test_producers_that_have_not_run_yet_find_room_after_one_that_does_not_wait() -> None:
-    """On one thread: on several, the careless one may take a place that another was promised."""
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        careless = without_condition(
-            app,
-            CountCondition(app, 1),
-            body=lambda op, i, o: (o.emit(("careless", 0)), o.emit(("careless", 1))),
-        )
-        b = batch(app, taken, 2, 1, PeriodicCondition(app, 10))
-        app.add_flow(careless, b)
-        for name in ("a", "b"):
-            # They wait for a message that comes later.
-            late = Step(
-                app,
-                inputs=["in"],
-                outputs=["out"],
-                body=lambda op, i, o: o.emit((op.name, i.receive())),
-                name=name,
-            )
-            app.add_flow(source(app, range(3), PeriodicCondition(app, 5), name=f"for_{name}"), late)
-            app.add_flow(late, b)
-
-    app = run(compose)
-    counts = Counter(name for each in taken for name, _ in each)
-    assert counts == {"careless": 2, "a": 3, "b": 3}
-    assert app.undelivered() == {}
-
-
-def test_two_outputs_into_one_queue_wait_for_room_for_both(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.output("x").condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=2)
-            spec.output("y")
-
-        def send(op: Step, i: Any, o: Any) -> None:
-            o.emit(1, "x")
-            o.emit(2, "x")
-            o.emit(3, "y")
-
-        a = Step(app, CountCondition(app, 5), setup=setup, body=send, name="a")
-        app.add_flow(a, batch(app, taken, 4, 1, PeriodicCondition(app, 10)), {("x", "in"), ("y", "in")})
-
-    app = run(compose, scheduler)
-    assert taken == [(1, 2, 3)] * 5
-    assert app.dropped() == {}
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 2), (1, 3), (2, 3), (1, 2, 3)])
@@ -228,48 +114,6 @@ def test_a_producer_that_has_ended_keeps_nobody_out(scheduler: MakeScheduler) ->
     assert 0 < counts["large"] < 150
 
 
-def test_a_producer_that_waits_for_much_room_keeps_nobody_out_of_a_queue_that_is_not_emptied(
-    scheduler: MakeScheduler,
-) -> None:
-    """The consumer also waits for a message that the producer of little emits only with its last."""
-    joined: list[Any] = []
-
-    def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.input("in", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
-            spec.input("go")
-
-        join = Step(
-            app,
-            setup=setup,
-            body=lambda op, i, o: joined.append((i.receive("in"), i.receive("go"))),
-            name="join",
-        )
-
-        def small(op: Step, i: Any, o: Any) -> None:
-            o.emit(op.ticks, "out")
-            if op.ticks == 2:
-                o.emit("go", "go")
-
-        large = burst(app, "large", 3, 1, PeriodicCondition(app, 5))
-        later = burst(app, "later", 3, 1, PeriodicCondition(app, 5))
-        app.add_flow(large, join, {("out", "in")})
-        app.add_flow(later, join, {("out", "in")})
-        a = Step(
-            app,
-            CountCondition(app, 2),
-            PeriodicCondition(app, 50),
-            outputs=["out", "go"],
-            body=small,
-            name="small",
-        )
-        app.add_flow(a, join, {("out", "in"), ("go", "go")}, size=8)
-
-    app = run(compose, scheduler)
-    assert [go for _, go in joined] == ["go"]
-    assert app.dropped() == {}
-
-
 def test_a_producer_runs_when_the_consumer_that_was_to_make_room_finds_none_itself(
     scheduler: MakeScheduler,
 ) -> None:
@@ -302,35 +146,6 @@ def test_a_producer_runs_when_the_consumer_that_was_to_make_room_finds_none_itse
 
     run(compose, scheduler)
     assert [go for _, go in joined] == ["go"]
-
-
-def test_a_producer_that_has_nothing_to_emit_keeps_nobody_out() -> None:
-    """It needs much room, but first of all a message that never comes."""
-    filled = threading.Event()
-    in_time: list[bool] = []
-
-    def compose(app: App) -> None:
-        def send(op: Step, i: Any, o: Any) -> None:
-            o.emit(op.ticks)
-            if op.ticks == 5:
-                filled.set()
-
-        def take(op: Step, i: Any, o: Any) -> None:
-            i.receive()
-            if op.ticks == 1:
-                in_time.append(filled.wait(PATIENCE))
-
-        def setup(spec: Any) -> None:
-            spec.input("in", size=4).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
-
-        b = Step(app, setup=setup, body=take, name="b")
-        idle = Step(app, inputs=["in"], outputs=[("out", {"size": 3})], name="idle")
-        app.add_flow(source(app, []), idle)
-        app.add_flow(idle, b)
-        app.add_flow(Step(app, CountCondition(app, 5), outputs=["out"], body=send, name="small"), b)
-
-    run(compose, lambda app: EventBasedScheduler(app, worker_thread_number=2))
-    assert in_time == [True]
 
 
 @pytest.mark.parametrize("name", ["first", "second", "third"])
@@ -438,35 +253,6 @@ def test_room_that_is_made_in_the_middle_of_a_compute_is_told_at_once() -> None:
     assert in_time == [True]
 
 
-@pytest.mark.parametrize("order", [(1, 3), (3, 1)])
-@pytest.mark.parametrize("given", [False, True])
-def test_of_two_numbers_of_places_at_one_output_both_hold(
-    scheduler: MakeScheduler, order: Any, given: bool
-) -> None:
-    free: list[int] = []
-
-    def compose(app: App) -> None:
-        on_port = order[: 1 if given else 2]
-
-        def setup(spec: Any) -> None:
-            out = spec.output("out")
-            for places in on_port:
-                out.condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=places)
-
-        def send(op: Step, i: Any, o: Any) -> None:
-            free.append(free_places(op, "out"))
-            o.emit(op.ticks)
-
-        # Without a name it is about the only output.
-        more = [DownstreamMessageAffordableCondition(app, places) for places in order[len(on_port) :]]
-        a = Step(app, *more, CountCondition(app, 6), setup=setup, body=send, name="a")
-        app.add_flow(a, batch(app, [], 4, 1, PeriodicCondition(app, 10)))
-
-    run(compose, scheduler)
-    assert len(free) == 6
-    assert min(free) == 3
-
-
 def test_more_room_than_there_is_is_an_error_that_says_what_would_be_right() -> None:
     with pytest.raises(
         GraphError,
@@ -475,40 +261,6 @@ def test_more_room_than_there_is_is_an_error_that_says_what_would_be_right() -> 
         run(lambda app: app.add_flow(burst(app, "a", 3, 1), batch(app, [], 2)))
     with pytest.raises(GraphError, match=r"waits for room for 3 messages.* holds 2"):
         run(lambda app: app.add_flow(burst(app, "a", 3, 1, condition=True), batch(app, [], 2)))
-
-
-def test_a_preceding_count_input_takes_one_of_each_producer(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        join = Step(
-            app,
-            inputs=[("all", {"size": IOSpec.PRECEDING_COUNT})],
-            body=lambda op, i, o: taken.append(i.receive()),
-            name="join",
-        )
-        for name in "abc":
-            app.add_flow(source(app, [(name, n) for n in range(5)], name=name), join)
-
-    run(compose, scheduler)
-    assert [len(each) for each in taken] == [3] * 5
-
-
-def test_two_outputs_into_a_queue_with_less_room_than_both_may_need_take_turns(
-    scheduler: MakeScheduler,
-) -> None:
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        def send(step: Step, i: Any, o: Any) -> None:
-            o.emit(step.ticks, "odd" if step.ticks % 2 else "even")
-
-        sender = Step(app, CountCondition(app, 6), outputs=("odd", "even"), body=send, name="sender")
-        receiver = sink(app, taken)
-        app.add_flow(sender, receiver, {("odd", "in"), ("even", "in")})
-
-    run(compose, scheduler)
-    assert taken == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_room_of_a_producer_that_ends_while_it_waits_goes_to_the_next() -> None:

@@ -47,27 +47,6 @@ def test_a_timestamp_passes_through_operators_that_do_not_know_of_it(
     assert seen == [500, None, 502, None]
 
 
-def test_a_timestamp_passes_through_functions(scheduler: MakeScheduler) -> None:
-    seen: list[Any] = []
-
-    @op
-    def double(value: int) -> int:
-        return 2 * value
-
-    @op
-    def repeat(value: int) -> Any:
-        yield value
-
-    def compose(app: App) -> None:
-        first, second = double(app), repeat(app)
-        app.add_flow(stamped(app, [7, 8]), first)
-        app.add_flow(first, second)
-        app.add_flow(second, clock(app, seen))
-
-    run(compose, scheduler)
-    assert seen == [7, 8]
-
-
 @pytest.mark.parametrize(
     ("left", "right", "oldest"), [(30, 20, 20), (20, 30, 20), (-1, 20, 20), (-1, -1, None)]
 )
@@ -154,24 +133,6 @@ def test_a_timestamp_does_not_outlive_its_compute() -> None:
 
     run(compose)
     assert sorted(seen, key=str) == [500, None, None]
-
-
-def test_an_operator_that_emits_before_it_receives_sends_no_timestamp() -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        early = Step(
-            app,
-            inputs=["in"],
-            outputs=["out"],
-            body=lambda op, i, o: (o.emit("early"), i.receive()),
-            name="early",
-        )
-        app.add_flow(stamped(app, [500]), early)
-        app.add_flow(early, clock(app, seen))
-
-    run(compose)
-    assert seen == [None]
 
 
 def test_the_context_says_the_timestamp_of_what_is_emitted_and_takes_another(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from headrace import Condition, CountCondition, SchedulingStatusType
 from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
-    BooleanCondition,
     PeriodicCondition,
 )
 from headrace.core import EndedBy
@@ -53,12 +51,6 @@ def test_an_operator_whose_event_occurred_and_whose_room_was_taken_waits_for_no_
     scheduler: MakeScheduler,
 ) -> None:
     app = run(losing_its_room, scheduler)  # which would not end
-    assert app.outcome.ended_by is EndedBy.FINISHED
-
-
-def test_an_operator_whose_room_is_taken_in_a_step_waits_for_no_event() -> None:
-    """On one thread, where the order of the steps is known."""
-    app = run(partial(losing_its_room, steps=2))  # which would not end
     assert app.outcome.ended_by is EndedBy.FINISHED
 
 
@@ -135,27 +127,3 @@ def test_an_event_that_another_condition_of_the_operator_completes_in_its_check_
 
     run(compose, scheduler)  # which would not end
     assert steps[0].ticks == 1
-
-
-@pytest.mark.parametrize("kind", ["switch", "event"])
-def test_a_check_that_sets_another_condition_to_what_it_is_does_not_keep_time_from_passing(
-    scheduler: MakeScheduler, kind: str
-) -> None:
-    steps: list[Step] = []
-
-    def compose(app: App) -> None:
-        switch, event = BooleanCondition(app, name="switch"), AsynchronousCondition(app, name="event")
-
-        def set_again(condition: Scripted) -> SchedulingStatusType:
-            if kind == "switch":
-                switch.enable_tick()
-            else:
-                event.event_state = DONE
-            return READY
-
-        conditions = [switch, event, Scripted(app, set_again), PeriodicCondition(app, 1_000)]
-        steps[:] = [Step(app, *conditions, CountCondition(app, 3), name="ticks")]
-        app.add_operator(steps[0])
-
-    run(compose, scheduler)  # which would not end
-    assert steps[0].ticks == 3

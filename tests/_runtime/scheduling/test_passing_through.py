@@ -7,27 +7,19 @@ from typing import Any
 
 import pytest
 
-from headrace import ConditionType, CountCondition, op
-from headrace.core import OperatorStatus
+from headrace import ConditionType, CountCondition
 from tests.harness import (
     PATIENCE,
     App,
     MakeScheduler,
     Step,
     event_based,
-    greedy,
     run,
     sink,
     source,
-    through,
 )
 
 pytestmark = pytest.mark.turns()  # every test under every scheduler: only one thread passes messages through
-
-
-@op
-def thrice(value: int) -> Any:
-    yield from [value] * 3
 
 
 def stage(app: Any, name: str, body: Any) -> Step:
@@ -60,24 +52,6 @@ def test_a_message_that_is_not_received_waits_and_the_sender_with_it(
     assert waiting == [1] * (
         20 * turns
     )  # never more than the queue holds, and never a compute without a message
-
-
-def test_a_stage_that_sends_without_receiving_computes_again_for_its_message(
-    scheduler: MakeScheduler,
-) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        def receive_every_other(op: Step, i: Any, o: Any) -> None:
-            o.emit(i.receive() if op.ticks % 2 == 0 else "none")
-
-        between = stage(app, "between", receive_every_other)
-        app.add_flow(source(app, [1, 2, 3]), between)
-        app.add_flow(between, sink(app, taken))
-
-    app = run(compose, scheduler)
-    assert taken == ["none", 1, "none", 2, "none", 3]
-    assert app.undelivered() == {}
 
 
 def test_a_sender_waits_for_its_room_while_too_few_messages_are_left(scheduler: MakeScheduler) -> None:
@@ -128,27 +102,6 @@ def test_a_frame_passes_through_a_chain_before_the_next_one_is_made() -> None:
 
     run(compose)
     assert "".join(computed) == "abc" * 4
-
-
-def test_a_stage_that_yields_goes_on_without_another_message(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        def send_once(op: Step, i: Any, o: Any) -> None:
-            if op.ticks == 1:
-                o.emit(1)
-            elif len(taken) == 3:  # with another thread, at some time or other
-                op.stop_execution()
-
-        first = Step(app, outputs=["out"], body=send_once, name="first")
-        yielding = thrice(app)
-        between = through(app, name="between")  # it computes once, and does not end before the others
-        app.add_flow(first, between)
-        app.add_flow(between, yielding)
-        app.add_flow(yielding, sink(app, taken))
-
-    run(compose, scheduler)
-    assert taken == [1, 1, 1]
 
 
 def test_a_stage_that_stops_is_not_run_for_the_message_that_waits(scheduler: MakeScheduler) -> None:
@@ -246,45 +199,3 @@ def test_a_stage_of_a_pool_computes_on_its_own_thread_alone() -> None:
     run(compose, event_based)
     assert len(threads["last"]) == 1
     assert not threads["first"] & threads["last"]
-
-
-def test_a_ring_of_stages_leaves_the_others_their_turns() -> None:
-    computed: list[str] = []
-
-    def compose(app: App) -> None:
-        first = source(app, [1])
-
-        def pass_on(op: Step, i: Any, o: Any) -> None:
-            computed.append(op.name)
-            o.emit(i.receive())
-            if op.name == "b" and op.ticks == 1:
-                app.remove_flow(first, a)  # from now on, each stage of the ring has one sender
-
-        def tick(op: Step, i: Any, o: Any) -> None:
-            computed.append("-")
-
-        a, b = stage(app, "a", pass_on), stage(app, "b", pass_on)
-        a.add_arg(CountCondition(app, 6))
-        app.add_flow(first, a)
-        app.add_flow(a, b)
-        app.add_flow(b, a)
-        app.add_operator(Step(app, CountCondition(app, 8), body=tick, name="other"))
-
-    run(compose)
-    assert "-ab" * 4 in "".join(computed)
-
-
-def test_a_stage_is_seen_to_compute_and_its_sender_is_not(scheduler: MakeScheduler) -> None:
-    seen: list[tuple[OperatorStatus, OperatorStatus]] = []
-
-    def compose(app: App) -> None:
-        def look(op: Step, i: Any, o: Any, context: Any) -> None:
-            i.receive()
-            seen.append((context.get_operator_status("source"), context.get_operator_status("last")))
-
-        app.add_flow(source(app, [1, 2, 3]), Step(app, inputs=["in"], body=look, name="last"))
-
-    run(compose, scheduler)
-    assert {own for _, own in seen} == {OperatorStatus.TICKING}
-    if scheduler is greedy:  # another worker may have begun with the next message
-        assert seen[0][0] is OperatorStatus.IDLE

@@ -12,13 +12,11 @@ from headrace.conditions import (
     AsynchronousEventState,
     CountCondition,
     OrConditionCombiner,
-    PeriodicCondition,
 )
 from headrace.core import Condition, SchedulingStatusType
 from headrace.resources import ManualClock, RealtimeClock
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
-from tests.harness import PATIENCE, SCHEDULERS, App, MakeScheduler, Step, run, sink, source
-from tests.harness.internals import node_of
+from tests.harness import PATIENCE, SCHEDULERS, App, MakeScheduler, Step, run, sink
 
 
 class Asked(Condition):
@@ -48,40 +46,6 @@ def test_a_condition_that_says_wait_is_polled_until_the_deadlock_timeout_ends_th
     times = conditions[0].times
     assert [time for time in range(0, 100 * MS, 20 * MS) if time not in times] == []
     assert len(times) <= 12
-
-
-def test_the_deadlock_timeout_begins_anew_when_something_ran(scheduler: MakeScheduler) -> None:
-    class NowAndThen(Condition):
-        """A condition that says READY four times, every 60 ms, and WAIT in between."""
-
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            ticks = node_of(self).operator.ticks
-            is_time = ticks < 4 and timestamp >= ticks * 60 * MS
-            return (SchedulingStatusType.READY if is_time else SchedulingStatusType.WAIT), None
-
-    def compose(app: App) -> None:
-        app.add_operator(Step(app, NowAndThen(app), name="runs"))
-
-    app = run(compose, scheduler, stop_on_deadlock_timeout=100, check_recession_period_ms=20)
-    assert app.graph.find("runs").ticks == 4  # type: ignore[attr-defined]
-    assert app.now == (180 + 100) * MS
-
-
-def test_a_condition_that_says_wait_is_asked_once_more_before_the_run_ends(scheduler: MakeScheduler) -> None:
-    """Without a timeout for a deadlock there is no later."""
-    ran: list[int] = []
-
-    class Afterwards(Condition):
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            return (SchedulingStatusType.READY if ran else SchedulingStatusType.WAIT), None
-
-    def compose(app: App) -> None:
-        ran.clear()
-        app.add_operator(Step(app, Afterwards(app), CountCondition(app, 1), name="waits"))
-        app.add_operator(Step(app, CountCondition(app, 1), name="runs", body=lambda op, i, o: ran.append(1)))
-
-    app = run(compose, scheduler)
-    assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
 
 
 def test_a_condition_that_says_wait_is_asked_while_others_run_on_and_time_stands_still(
@@ -121,44 +85,6 @@ def test_conditions_that_say_wait_do_not_have_each_other_asked_for_ever(schedule
         app.add_operator(notify)
 
     run(compose, scheduler)
-
-
-def test_a_condition_of_an_operator_that_ended_is_asked_no_more(scheduler: MakeScheduler) -> None:
-    """Its answer would count: an event outstanding keeps a run from ending."""
-    ran: list[int] = []
-
-    class Checks(Condition):
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            assert not ran
-            return SchedulingStatusType.READY, None
-
-    def compose(app: App) -> None:
-        ran.clear()
-        once = CountCondition(app, 1)
-        ends = Step(app, Checks(app), once, outputs=["out"], body=lambda op, i, o: ran.append(1), name="ends")
-        app.add_flow(ends, sink(app, []))
-
-    run(compose, scheduler)
-    assert ran == [1]
-
-
-@pytest.mark.parametrize("workers", WORKERS)
-def test_a_condition_that_said_wait_and_then_never_is_polled_no_more(machine: Any, workers: int) -> None:
-    class Gone(Condition):
-        asked = 0
-
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            self.asked += 1
-            return (SchedulingStatusType.WAIT if self.asked < 3 else SchedulingStatusType.NEVER), None
-
-    def compose(app: App) -> None:
-        app.add_operator(Step(app, Gone(app), name="gone"))
-        app.add_operator(Step(app, CountCondition(app, 20), PeriodicCondition(app, 500 * MS), name="ticks"))
-
-    app = run(compose, in_virtual_time(workers))
-    clock: Any = app.scheduler().clock
-    assert clock.timestamp() == 19 * 500 * MS
-    assert clock.parked < 20 * 10  # where a poll every 5 ms would make it 100 for each tick
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -217,38 +143,6 @@ def test_a_condition_that_says_wait_is_asked_while_another_operator_computes(
         assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("workers", WORKERS[1:])
-def test_a_condition_that_says_wait_is_polled_before_a_later_time_while_another_operator_computes(
-    machine: Any, workers: int
-) -> None:
-    ran: list[int] = []
-
-    class Later(Condition):
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            return (SchedulingStatusType.READY if timestamp >= 50 * MS else SchedulingStatusType.WAIT), None
-
-    def compose(app: App) -> None:
-        clock = app.scheduler().clock
-        ticks = Step(app, PeriodicCondition(app, 900 * MS), CountCondition(app, 2), name="ticks")
-        app.add_operator(ticks)
-        computes = Step(
-            app, CountCondition(app, 1), body=lambda op, i, o: clock.sleep_for(1.0), name="computes"
-        )
-        computes.parallel = True
-        app.add_operator(computes)
-        polled = Step(
-            app,
-            Later(app),
-            CountCondition(app, 1),
-            body=lambda op, i, o: ran.append(clock.timestamp()),
-            name="polled",
-        )
-        app.add_operator(polled)
-
-    run(compose, in_virtual_time(workers, check_recession_period_ms=10))
-    assert ran == [50 * MS]
-
-
 @pytest.mark.parametrize("in_or", [False, True])
 def test_a_condition_that_waits_for_an_event_is_not_asked_until_it_is_notified(
     scheduler: MakeScheduler, in_or: bool
@@ -278,29 +172,6 @@ def test_a_condition_that_waits_for_an_event_is_not_asked_until_it_is_notified(
     app = run(compose, scheduler)
     assert before == [1]
     assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
-
-
-def test_a_message_has_one_term_of_an_or_asked_while_another_waits_for_its_event(
-    scheduler: MakeScheduler,
-) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        from headrace.conditions import MessageAvailableCondition
-
-        event = AsynchronousCondition(app)
-        event.event_state = AsynchronousEventState.EVENT_WAITING
-
-        def receive(body: Step, op_input: Any, op_output: Any) -> None:
-            taken.append(op_input.receive("in"))
-            if body.ticks == 3:
-                body.stop_execution()
-
-        either = OrConditionCombiner(app, terms=[event, MessageAvailableCondition(app, receiver="in")])
-        app.add_flow(source(app, [1, 2, 3]), Step(app, either, inputs=["in"], name="in", body=receive))
-
-    run(compose, scheduler)
-    assert taken == [1, 2, 3]
 
 
 @pytest.mark.parametrize("answer", [SchedulingStatusType.WAIT, SchedulingStatusType.READY])

@@ -18,7 +18,7 @@ from headrace.conditions import (
 )
 from headrace.core import Condition, ConditionType, SchedulingStatusType
 from tests._runtime.scheduling.counting_clock import MS
-from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink, source, through
+from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink, source
 
 
 def test_an_operator_that_ran_before_its_time_no_longer_waits_for_it(scheduler: MakeScheduler) -> None:
@@ -84,19 +84,6 @@ def test_a_timer_that_is_set_again_and_again_keeps_the_last_time() -> None:
     assert take_due(198) == [once]
     assert take_due(199) == [often]
     assert (timers.next(), len(timers)) == (None, 0)
-
-
-def test_no_time_is_waited_for_by_operators_that_wait_for_each_other() -> None:
-    class InAnHour(Condition):
-        def check(self, timestamp: int) -> Any:
-            return SchedulingStatusType.WAIT_TIME, 3600 * 1000 * MS
-
-    def compose(app: App) -> None:
-        one, other = (through(app, InAnHour(app), name=name) for name in ("one", "other"))
-        app.add_flow(one, other)
-        app.add_flow(other, one)
-
-    assert run(compose).now < 1000 * MS
 
 
 def test_an_operator_that_ended_keeps_no_timer_and_no_event_outstanding() -> None:

@@ -20,7 +20,7 @@ from headrace.conditions import (
 )
 from headrace.core import Clock, Condition, SchedulingStatusType
 from headrace.core.clock import RealtimeClock
-from tests._runtime.scheduling.counting_clock import MS, WORKERS, CountingClock, in_virtual_time
+from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
 from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, greedy, launch, run, sink, source
 from tests.harness.application import SEVERAL
 
@@ -42,32 +42,6 @@ def test_a_worker_wakes_once_for_a_tick_and_wakes_nobody_who_is_not_needed(
     assert clock.unparked <= 3 * workers
 
 
-@pytest.mark.parametrize("has_pool", [False, True])
-@pytest.mark.parametrize("workers", WORKERS)
-def test_a_worker_knows_whether_there_are_others(
-    machine: Any, workers: int, has_pool: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With others, it leaves messages of other processes to them before a deadline."""
-    found: set[bool] = set()
-    park = CountingClock.park
-
-    def noted(clock: CountingClock, parker: Any, seconds: float | None) -> bool:
-        found.add(parker._soon > 0)
-        return park(clock, parker, seconds)
-
-    monkeypatch.setattr(CountingClock, "park", noted)
-
-    def compose(app: App) -> None:
-        for name, is_pinned in (("one", True), ("other", False), ("third", False)):
-            step = Step(app, CountCondition(app, 5), PeriodicCondition(app, 500 * MS), name=name)
-            app.add_operator(step)
-            if has_pool and name != "third":
-                app.make_thread_pool(f"pool of {name}", 1).add(step, is_pinned)
-
-    run(compose, in_virtual_time(workers))
-    assert found == {workers > 1 or has_pool}
-
-
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_run_that_only_waits_for_its_longest_duration_wakes_nobody(machine: Any, workers: int) -> None:
     def compose(app: App) -> None:
@@ -80,20 +54,6 @@ def test_a_run_that_only_waits_for_its_longest_duration_wakes_nobody(machine: An
     assert clock.timestamp() == 1_000 * MS
     assert clock.parked <= 3 * workers
     assert clock.unparked <= 3 * workers
-
-
-@pytest.mark.parametrize("workers", WORKERS)
-def test_two_periods_on_one_clock_cost_at_most_one_hand_over_for_each_tick(
-    machine: Any, workers: int
-) -> None:
-    def compose(app: App) -> None:
-        for name, period in (("a", 10 * MS), ("b", 15 * MS)):
-            app.add_operator(Step(app, CountCondition(app, 60), PeriodicCondition(app, period), name=name))
-
-    app = run(compose, in_virtual_time(workers))
-    clock: Any = app.scheduler().clock
-    assert clock.timestamp() == 59 * 15 * MS
-    assert clock.unparked <= 120 + 3 * workers
 
 
 @pytest.mark.parametrize("workers", SEVERAL)
@@ -154,31 +114,6 @@ def test_a_compute_that_takes_wall_time_does_not_keep_idle_workers_awake(machine
     clock: Any = app.scheduler().clock
     assert clock.timestamp() == 4 * 500 * MS
     assert clock.unparked <= 5 + 3 * workers
-
-
-@pytest.mark.parametrize("workers", SEVERAL)
-def test_a_periodic_operator_keeps_its_beat_beside_a_long_compute(machine: Any, workers: int) -> None:
-    beats: list[int] = []
-    slow = threading.Event()
-
-    def compose(app: App) -> None:
-        clock = app.scheduler().clock
-
-        def beat(body: Step, op_input: Any, op_output: Any) -> None:
-            beats.append(clock.timestamp())
-
-        def sleep(body: Step, op_input: Any, op_output: Any) -> None:
-            clock.sleep_for(1.0)
-            slow.set()
-
-        app.add_operator(
-            Step(app, CountCondition(app, 150), PeriodicCondition(app, 10 * MS), name="beat", body=beat)
-        )
-        app.add_operator(Step(app, CountCondition(app, 1), name="slow", body=sleep))
-
-    run(compose, in_virtual_time(workers))
-    assert slow.is_set()
-    assert beats == [number * 10 * MS for number in range(150)]
 
 
 def test_an_event_outstanding_since_the_start_of_an_operator_without_messages_is_no_deadlock(
@@ -278,20 +213,6 @@ def test_announcements_without_end_do_not_keep_a_run_from_ending_in_time(schedul
     app = App(compose, lambda app: scheduler(app, clock=Ticking(app), max_duration_ms=1_000))
     app.run()
     assert app.scheduler().clock.now < 1_100 * MS  # type: ignore[attr-defined]
-
-
-def test_a_stop_that_was_wanted_before_the_first_compute_ends_the_run_without_one(
-    scheduler: MakeScheduler,
-) -> None:
-    class Starts(Step):
-        def start(self) -> None:
-            self.fragment.stop_execution()
-
-    def compose(app: App) -> None:
-        app.add_operator(Starts(app, name="starts"))
-
-    app = run(compose, scheduler)
-    assert app.graph.find("starts").ticks == 0  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("is_parallel", [True, False])

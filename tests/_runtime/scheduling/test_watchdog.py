@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -47,18 +46,6 @@ def test_a_function_is_called_for_each_with_how_long_it_took(scheduler: MakeSche
         ("slow", 0.7, 0.5),
         ("slow", 0.6, 0.5),
     ]
-
-
-def test_an_operator_that_is_always_slow_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "headrace.watchdog"):
-        run(lambda app: app.add_operator(slow(app, [2] * 100, deadline="1ms")))
-    texts = [record.getMessage() for record in caplog.records if record.name == "headrace.watchdog"]
-    assert len(texts) == 7
-    assert (
-        texts[0].splitlines()[0]
-        == "operator 'slow' has computed for 0.002 s, longer than its deadline of 0.001 s"
-    )
-    assert texts[-1].endswith("(64 stuck computes so far)")
 
 
 def test_abort_stops_the_run_and_fails_it(scheduler: MakeScheduler) -> None:

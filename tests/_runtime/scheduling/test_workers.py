@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from headrace import CountCondition, PeriodicCondition
-from headrace.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
+from headrace import CountCondition
+from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from tests.harness import (
     PATIENCE,
     App,
@@ -16,23 +16,8 @@ from tests.harness import (
     run,
     source,
     threaded,
-    wait_until,
 )
 from tests.harness.internals import has_standby
-
-
-@threaded
-def test_operators_run_at_the_same_time_on_different_threads(scheduler: MakeScheduler) -> None:
-    """Two operators wait for each other inside compute: only two threads can do that."""
-    barrier = threading.Barrier(2, timeout=PATIENCE)
-
-    def compose(app: App) -> None:
-        for name in "ab":
-            app.add_operator(
-                Step(app, CountCondition(app, 5), body=lambda op, i, o: barrier.wait(), name=name)
-            )
-
-    run(compose, scheduler)
 
 
 @threaded
@@ -86,37 +71,6 @@ def test_an_event_is_seen_during_a_compute_that_lasts(scheduler: MakeScheduler) 
 
 
 @threaded
-def test_a_compute_that_lasts_keeps_nobody_from_running_although_a_pool_is_busy(
-    scheduler: MakeScheduler,
-) -> None:
-    others = threading.Event()
-    is_over = threading.Event()
-    seen: list[bool] = []
-
-    def compose(app: App) -> None:
-        def sometimes_slow(op: Step, i: Any, o: Any) -> None:
-            stands_by = has_standby(op)
-            if stands_by and not seen:
-                others.clear()
-                seen.append(others.wait(PATIENCE))  # only the other operator ends this
-                is_over.set()
-
-        app.add_operator(Step(app, CountCondition(app, 20_000), body=sometimes_slow, name="sometimes_slow"))
-        app.add_operator(
-            Step(app, CountCondition(app, 20_000), body=lambda op, i, o: others.set(), name="other")
-        )
-        goes_on = BooleanCondition(app)
-        busy = Step(
-            app, goes_on, body=lambda op, i, o: is_over.is_set() and goes_on.disable_tick(), name="busy"
-        )
-        app.make_thread_pool("pool").add(busy, True)
-        app.add_operator(busy)
-
-    run(compose, scheduler)
-    assert seen == [True]
-
-
-@threaded
 def test_a_compute_that_lasts_does_not_hold_up_its_producer(
     scheduler: MakeScheduler,
 ) -> None:
@@ -141,99 +95,6 @@ def test_a_compute_that_lasts_does_not_hold_up_its_producer(
 
     run(compose, scheduler)
     assert seen == [True]
-
-
-@threaded
-def test_a_compute_that_lasts_on_a_thread_of_its_own_does_not_hold_up_its_producer(
-    scheduler: MakeScheduler,
-) -> None:
-    """Nobody could take the place of its worker."""
-    made = threading.Event()
-    seen: list[bool] = []
-
-    def compose(app: App) -> None:
-        def make_one(op: Step, i: Any, o: Any) -> None:
-            o.emit(op.ticks)
-            made.set()
-
-        def sometimes_slow(op: Step, i: Any, o: Any) -> None:
-            made.clear()
-            i.receive()
-            if op.ticks == 200:
-                seen.append(made.wait(PATIENCE))  # only the producer ends this
-
-        producer = Step(app, CountCondition(app, 300), outputs=["out"], body=make_one, name="producer")
-        consumer = Step(app, inputs=["in"], body=sometimes_slow, name="sometimes_slow")
-        app.add_flow(producer, consumer)
-        app.make_thread_pool("pool").add(consumer, True)
-
-    run(compose, scheduler)
-    assert seen == [True]
-
-
-@threaded
-def test_a_compute_that_lasts_keeps_nobody_from_what_is_announced(
-    scheduler: MakeScheduler,
-) -> None:
-    """It was alone when it began, so that nobody was called to stand by."""
-    waiting, done = AsynchronousEventState.EVENT_WAITING, AsynchronousEventState.EVENT_DONE
-    ran = threading.Event()
-    seen: list[bool] = []
-
-    def compose(app: App) -> None:
-        mine, other = (AsynchronousCondition(app, name=name) for name in ("mine", "other"))
-        mine.event_state = other.event_state = waiting
-
-        def slow(op: Step, i: Any, o: Any) -> None:
-            other.event_state = done
-            seen.append(ran.wait(PATIENCE))  # only the other operator ends this
-
-        app.add_operator(Step(app, mine, CountCondition(app, 1), body=slow, name="slow"))
-        app.add_operator(
-            Step(app, other, CountCondition(app, 1), body=lambda op, i, o: ran.set(), name="other")
-        )
-        app.begin = lambda: setattr(mine, "event_state", done)
-
-    app: Any = App(compose, scheduler)
-    future = app.run_async()
-    wait_until(lambda: app._headrace.engine and app._headrace.engine.ready_queues[0].parked, "idle workers")
-    app.begin()
-    future.result(timeout=PATIENCE)
-    assert seen == [True]
-
-
-@threaded
-def test_stages_of_a_pipeline_overlap(scheduler: MakeScheduler) -> None:
-    """The source makes the next message while the sink is still busy with the last."""
-    barrier = threading.Barrier(2, timeout=PATIENCE)
-
-    def compose(app: App) -> None:
-        def make_one(op: Step, i: Any, o: Any) -> None:
-            if op.ticks > 1:
-                barrier.wait()
-            o.emit(op.ticks)
-
-        def use_one(op: Step, i: Any, o: Any) -> None:
-            if i.receive() < 5:
-                barrier.wait()
-
-        a = Step(app, CountCondition(app, 5), outputs=["out"], body=make_one, name="a")
-        app.add_flow(a, Step(app, inputs=["in"], body=use_one, name="b"))
-
-    run(compose, scheduler)
-
-
-@threaded
-def test_a_sleeping_worker_is_woken_for_what_is_left_over(scheduler: MakeScheduler) -> None:
-    """Every tick makes two operators ready at once, while the other workers are asleep."""
-    barrier = threading.Barrier(2, timeout=PATIENCE)
-
-    def compose(app: App) -> None:
-        for name in "ab":
-            pace, count = PeriodicCondition(app, 1_000), CountCondition(app, 5)
-            app.add_operator(Step(app, pace, count, body=lambda op, i, o: barrier.wait(), name=name))
-
-    run(compose, scheduler)
 
 
 def test_one_worker_takes_a_message_through_a_chain_without_waking_another() -> None:

@@ -150,51 +150,6 @@ def test_a_library_that_leaves_another_stream_current_has_the_operators_own_in_t
     assert int(other) not in found
 
 
-@pytest.mark.usefixtures("arrays")
-@pytest.mark.parametrize("per", ["operator", "branch", "program"])
-def test_a_library_may_keep_the_stream_of_its_first_call(scheduler: MakeScheduler, per: str) -> None:
-    seen: list[int] = []
-    kept: list[Any] = []
-    numbers = iter(range(FRAMES))
-
-    def middle(frame: Array) -> Array:
-        kept.append(kept[0] if kept else here.stream)
-        assert kept[0] == here.stream
-        frame.read(seen, 3 * MS, kept[0])
-        return frame
-
-    chain(middle, lambda frame: None, scheduler, lambda: new_array().fill(next(numbers), MS), per)
-    assert seen == list(range(FRAMES))
-
-
-def test_a_library_that_is_registered_in_a_run_has_the_stream_from_the_next_compute_on(
-    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
-) -> None:
-    use_arrays(monkeypatch)
-    current: list[Any] = []
-
-    class Late(Arrays):
-        name = "Late"
-        types = ("late.Array",)
-
-        def set_stream(self, state: Any) -> None:
-            current.append(state)
-
-    known: list[int] = []
-
-    def middle(frame: Array) -> Array:
-        known.append(len(current))
-        if len(known) == FRAMES // 2:
-            register_library(Late())
-            # As its import does: the libraries in use are looked for when there are more modules.
-            monkeypatch.setitem(sys.modules, "late", ModuleType("late"))
-        return frame
-
-    chain(middle, lambda frame: None, scheduler)
-    assert not any(known[: FRAMES // 2])
-    assert all(known[FRAMES // 2 :])
-
-
 @pytest.mark.usefixtures("no_device_yet")
 @pytest.mark.parametrize("how", ["imported", "registered"])
 def test_the_first_library_of_a_run_has_the_stream_of_every_operator_from_its_next_compute_on(
@@ -305,18 +260,6 @@ def test_whatever_first_asks_for_a_device_gives_every_operator_its_stream(
     assert streams[:begins] == [None] * begins
     assert len(set(map(int, streams[begins:]))) == 1
     assert found["last"][-1] not in (None, streams[-1])
-
-
-def test_a_run_that_does_not_begin_leaves_nothing_among_the_finders_of_modules() -> None:
-    finders = list(sys.meta_path)
-
-    def compose(app: Any) -> None:
-        app.max_in_flight = 0
-        app.add_operator(Step(app, CountCondition(app, 1), body=lambda *_: None, name="step"))
-
-    with pytest.raises(ValueError, match="max_in_flight"):
-        run(compose)
-    assert sys.meta_path == finders
 
 
 def test_a_pool_declares_streams_without_any_library() -> None:

@@ -14,7 +14,6 @@ from headrace.resources import CudaStreamPool
 from tests._runtime.streams.pipelines import Sending, read_late
 from tests.harness import (
     MS,
-    Consumer,
     MakeScheduler,
     Step,
     frame,
@@ -124,16 +123,6 @@ def test_a_reader_on_the_default_stream_is_waited_for(machine: sim.Machine, sche
     app = run(lambda app: reading_on_default(app, 30), scheduler)
     assert app.seen == list(range(30))  # when run() returned, and each of them right
     assert app.most <= 8
-
-
-def test_what_was_made_on_the_default_stream_is_waited_for_by_the_next(scheduler: MakeScheduler) -> None:
-    def compose(app: Any) -> None:
-        reading_on_default(app, 8, emits=True)
-        app.consumer = Consumer(app, app.pool, name="consumer")
-        app.consumer.seconds = MS / 100
-        app.add_flow(app.taker, app.consumer)
-
-    assert run(compose, scheduler).consumer.seen == list(range(1, 9))
 
 
 def test_work_that_stop_launches_is_complete_when_run_returns() -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from typing import Any
 
 import pytest
 
 from headrace import Application, CountCondition, schedulers
-from headrace.conditions import CudaStreamCondition
 from headrace.core import Operator
 from headrace.gpu import sim
-from tests._runtime.streams.pipelines import track
 from tests.harness import (
     MS,
     PATIENCE,
-    App,
     MakeScheduler,
     Producer,
     Step,
@@ -52,32 +48,6 @@ def test_what_a_failed_compute_received_lives_until_the_device_has_read_it(
     assert app.seen == list(range(30))
     assert app.outcome is not None
     assert app.outcome.skipped + app.outcome.restarts == 15
-
-
-def test_what_a_failed_compute_received_dies_after_its_kernel_and_before_the_end(
-    machine: sim.Machine,
-) -> None:
-    deaths: list[float] = []
-    ends: list[float] = []
-
-    def compose(app: Any) -> None:
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit(track(machine, deaths), "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            launch(stream, 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
-            raise ValueError
-
-        source = Step(app, CountCondition(app, 40), outputs=("out",), body=send, name="send")
-        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take", on_error="skip"))
-
-    run(compose)
-    gc.collect()
-    assert len(deaths) == len(ends) == 40
-    assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
-    assert min(deaths) < max(ends)
 
 
 def test_an_operator_is_restarted_after_the_device_is_done_with_its_work(
@@ -142,31 +112,6 @@ def test_closing_the_machine_ends_a_run_whose_operators_wait_for_it(workers: int
         assert app.outcome.ended_by == "failed"
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_closing_the_machine_ends_a_run_that_waits_for_the_work_behind_a_message(workers: int) -> None:
-    def compose(app: Any) -> None:
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("s")
-            op_output.set_cuda_stream(stream, "out")
-            launch(stream, 3600.0, lambda: None)
-            op_output.emit("frame", "out")
-
-        source = Step(app, CountCondition(app, 1), outputs=("out",), body=send, name="send")
-        take = Step(app, CudaStreamCondition(app, "in"), inputs=("in",), body=lambda *a: None, name="take")
-        app.add_flow(source, take)
-
-    with sim.Machine("h200", time="real") as machine:
-        app = Closed(workers, compose)
-        future = app.run_async()
-        wait_until(
-            lambda: app._headrace.engine is not None and app._headrace.engine.outstanding,
-            "a wait for the stream",
-        )
-        machine.close()
-        with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
-            future.result(timeout=PATIENCE)
-
-
 @pytest.mark.parametrize("kind", ["virtual", "real"])
 def test_a_point_that_a_closed_machine_never_passes_is_told_once_with_the_error(kind: Any) -> None:
     from headrace import gpu
@@ -192,18 +137,3 @@ def test_a_point_that_a_closed_machine_never_passes_is_told_once_with_the_error(
         gpu.when_done(stream, told.append, event=event)
     machine.close()
     assert len(told) == 2
-
-
-def test_a_machine_that_an_operator_closes_ends_its_run(scheduler: MakeScheduler) -> None:
-    with sim.Machine("h200") as machine:
-
-        def compose(app: Any) -> None:
-            def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-                launch(context.allocate_cuda_stream("s"), MS, lambda: None)
-                machine.close()
-
-            app.add_operator(Step(app, body=body, name="a"))
-
-        app = App(compose, scheduler)
-        with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
-            app.run()

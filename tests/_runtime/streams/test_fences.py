@@ -16,9 +16,8 @@ from headrace._runtime.messages.fences import Fences
 from headrace._runtime.messages.managed_stream import ManagedStream
 from headrace._runtime.streams.lifetimes import Lifetimes, StreamFrames
 from headrace._runtime.streams.owners import Watch
-from headrace.conditions import CudaStreamCondition
 from headrace.gpu import sim
-from tests.harness import MS, MakeScheduler, Producer, Step, launch, run
+from tests.harness import Producer, Step, run
 from tests.harness.internals import node_of
 from tests.limits import examples
 
@@ -171,32 +170,6 @@ def test_the_device_is_queried_once_for_several_computes(behind: int, most: floa
 
 
 @no_stand_ins
-def test_a_device_that_has_caught_up_is_found_to_have() -> None:
-    device = Device()
-    fences, computes = device.timeline(limit=100)
-    for n in range(400):
-        emit(fences)
-        behind = 40 if n < 200 else 0
-        device.done = max(device.recorded - behind, device.done)
-        computes.end()
-    assert len(computes.held) <= 13
-
-
-@no_stand_ins
-def test_a_limit_of_one_holds_with_more_fences_in_a_compute_than_there_are_events() -> None:
-    device = Device()
-    fences, computes = device.timeline(limit=1)
-    for _ in range(40):
-        emit(fences)
-    computes.end()
-    assert computes.is_full
-    device.done = device.recorded - 1
-    assert computes.lifetimes.is_still_full()
-    device.done = device.recorded
-    assert not computes.lifetimes.is_still_full()
-
-
-@no_stand_ins
 @pytest.mark.parametrize("limit", [1, 3, 8, 64])
 def test_any_number_of_fences_in_a_compute_and_any_pace_of_the_device(limit: int) -> None:
     """Finding an event to record may complete fences that what is kept waits for, before that is released."""
@@ -319,16 +292,6 @@ def test_a_device_that_stands_still_is_given_new_events() -> None:
     assert len(device.made) <= 48
 
 
-def test_events_are_used_again_where_nothing_is_kept() -> None:
-    device = Device()
-    fences = device.fences()
-    for _ in range(500):
-        emit(fences)
-        device.done = device.recorded - 1
-    assert len(device.made) <= 64
-    assert device.queries <= 500 / 60
-
-
 @no_stand_ins
 def test_an_event_that_was_lent_is_never_recorded_again() -> None:
     device = Device()
@@ -342,45 +305,6 @@ def test_an_event_that_was_lent_is_never_recorded_again() -> None:
         computes.end()
     assert lent.point == point
     assert len(device.made) <= 20
-
-
-def test_an_event_that_was_lent_to_several_is_not_remembered_for_ever() -> None:
-    device = Device()
-    fences = device.fences()
-    for _ in range(100):
-        event = emit(fences).event
-        fences.lend(event)
-        fences.lend(event)
-        device.done = device.recorded
-        fences.update(1)
-    assert len(fences._lent) <= 20
-
-
-def test_a_fence_stays_complete_whatever_is_asked_later() -> None:
-    device = Device()
-    fences = device.fences()
-    for _ in range(20):
-        fences.insert()
-    device.done = 4
-    fences.update(1)  # the device is expected to be far behind from now on
-    device.done = device.recorded
-    fences.update(20)
-    fences.insert()
-    fences.update(1)
-    assert fences.completed >= 20
-
-
-def test_a_complete_fence_is_found_complete_although_its_event_was_recorded_again() -> None:
-    device = Device()
-    fences = device.fences()
-    event = fences.insert()
-    assert not fences.is_complete(1, event)
-    device.done = device.recorded
-    assert fences.is_complete(1, event)
-    fences.update(1)
-    assert fences.insert() is event
-    assert not event.is_done
-    assert fences.is_complete(1, event)
 
 
 def test_a_fence_is_found_complete_if_its_event_is_recorded_again_while_it_is_asked_for() -> None:
@@ -436,23 +360,3 @@ def test_a_frame_that_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.
 
     run(compose)
     assert len(waits) == 2
-
-
-def test_a_condition_is_told_of_its_own_frame_whatever_the_producer_does_since(
-    scheduler: MakeScheduler,
-) -> None:
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            app.seen.append(op_input.receive("in"))
-
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            launch(context.allocate_cuda_stream("s"), MS, lambda: None)
-            op_output.emit(self.ticks, "out")
-
-        source = Step(app, CountCondition(app, 60), outputs=("out",), body=send, name="send")
-        condition = CudaStreamCondition(app, receiver="in")
-        app.add_flow(source, Step(app, condition, inputs=("in",), body=take, name="take"))
-
-    assert run(compose, scheduler).seen == list(range(1, 61))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -71,20 +70,6 @@ def test_a_named_stream_reads_the_value_of_its_frame(scheduler: MakeScheduler) -
     assert values_seen(body, scheduler) == [0, 1, 2, 3, 4, 5]
 
 
-def test_several_streams_read_the_values_of_their_frames() -> None:
-    """One stream is slow and one is fast, and they take turns: a write waits for both, and both wait for it."""
-
-    of_slow: list[Any] = []
-
-    def body(self: Any, context: Any, seen: list[Any]) -> None:
-        knob = context.knob("gain", np.int64)
-        read(context.allocate_cuda_stream("slow"), knob, of_slow, 7 * MS)
-        read(context.allocate_cuda_stream("fast"), knob, seen, MS)
-
-    seen = values_seen(body, before=lambda operator, n: operator.set_knob("gain", 1 << 40 | n))
-    assert seen == of_slow == [1 << 40 | n for n in range(FRAMES)]
-
-
 def test_values_that_have_changed_are_written_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of the driver costs more than a word. Words that stay as they are are not written."""
     calls: list[list[int]] = []
@@ -121,16 +106,6 @@ def test_a_stream_that_is_used_for_the_first_time_waits_for_the_value() -> None:
             read(context.allocate_cuda_stream(f"stream {self.ticks}"), knob, seen)
 
     assert values_seen(body) == [0, 1, 2, 3, 4, 5]
-
-
-def test_a_knob_that_is_asked_for_before_any_stream_has_its_value() -> None:
-    def body(self: Any, context: Any, seen: list[Any]) -> None:
-        if self.ticks == 1:
-            launch(gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM), 20 * MS, lambda: None)
-        knob = context.knob("gain", np.float32, 7)
-        read(context.allocate_cuda_stream("mine"), knob, seen)
-
-    assert values_seen(body, before=lambda operator, n: None) == [7.0] * FRAMES
 
 
 def test_work_on_the_default_stream_reads_the_values_of_its_frames() -> None:
@@ -197,32 +172,6 @@ def test_the_memory_of_knobs_goes_with_the_run() -> None:
         sim.host_view(kept[0])
 
 
-def test_an_operator_that_fails_leaves_no_knob() -> None:
-    pool = sim.Device(0)._state.memory
-    before = pool.in_use
-
-    def body(self: Any, context: Any, seen: list[Any]) -> None:
-        read(context.allocate_cuda_stream("mine"), context.knob("gain", np.float64), seen)
-        if self.ticks == 3:
-            raise ArithmeticError("enough")
-
-    with pytest.raises(ArithmeticError):
-        values_seen(body)
-    assert pool.in_use == before
-
-
-@pytest.mark.usefixtures("no_device_yet")
-def test_operators_without_knobs_run_as_they_are() -> None:
-    computes: list[Any] = []
-
-    class Plain(Operator):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            computes.append(self._headrace.node.compute)
-
-    app = run(lambda app: app.add_operator(Plain(app, CountCondition(app, 2), name="it")))
-    assert computes[1] == app.graph.find("it").compute
-
-
 # Where values come from.
 
 
@@ -257,19 +206,6 @@ def test_a_knob_follows_a_property_and_an_attribute_of_the_class() -> None:
 
     run(lambda app: app.add_operator(Classy(app, CountCondition(app, 3), name="it")))
     assert seen == [3, 10, 4, 11, 5, 12]
-
-
-def test_knobs_of_a_function_may_have_the_names_of_methods_of_operators() -> None:
-    seen: list[Any] = []
-
-    @op(outputs=())
-    def amplify(frame: Any, *, start: float = 2.0, context: Any) -> None:
-        stream = context.allocate_cuda_stream("mine")
-        read(stream, context.knob("start", np.float32), seen)
-        read(stream, context.knob("stop", np.float32, 5), seen)
-
-    run(lambda app: app.add_flow(source(app, [1, 2]), amplify(app, start=3.0)))
-    assert seen == [3.0, 5.0, 3.0, 5.0]
 
 
 def test_a_function_has_knobs_that_follow_its_parameters() -> None:
@@ -325,49 +261,6 @@ def test_a_value_that_is_set_outside_of_a_run_stays_and_one_in_a_run_does_not() 
     app.run()
     app.run()
     assert seen == [2, 2, 3, 3, 3, 9, 3, 9]
-
-
-def test_a_value_that_compose_sets_is_that_of_the_program() -> None:
-    seen: list[Any] = []
-
-    def compose(app: Any) -> None:
-        plain(app, seen)
-        app.step.set_knob("gain", app.wanted)
-
-    app = App(compose)
-    for app.wanted in (2, 3):
-        app.run()
-    assert seen == [2, 2, 3, 3]
-
-
-def test_a_value_that_another_thread_sets_while_the_application_is_composed_is_kept() -> None:
-    seen: list[Any] = []
-
-    def compose(app: Any) -> None:
-        plain(app, seen)
-        if app.is_second:
-            thread = threading.Thread(target=app.step.set_knob, args=("gain", 4))
-            thread.start()
-            thread.join()
-
-    app: Any = App(compose)
-    for app.is_second in (False, True, False):
-        app.run()
-    assert seen == [1, 1, 4, 4, 4, 4]
-
-
-def test_an_operator_that_is_restarted_keeps_its_knobs() -> None:
-    seen: list[Any] = []
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        read(context.allocate_cuda_stream("mine"), context.knob("gain", np.float32), seen)
-        self.set_knob("gain", self.ticks)
-        if self.ticks == 2:
-            raise ArithmeticError("once more")
-
-    step: dict[str, Any] = {"body": body, "name": "step", "on_error": {"restart": 1}}
-    run(lambda app: app.add_operator(Step(app, CountCondition(app, 4), **step)))
-    assert seen == [0, 1, 2, 3]
 
 
 # Mistakes.
@@ -435,20 +328,6 @@ def test_a_name_that_is_no_knob_is_an_error_where_it_is_set() -> None:
         values_seen(asks("gain", np.float32), before=before)
 
 
-def test_a_name_that_was_set_before_there_were_knobs_is_an_error_with_the_next_compute() -> None:
-    with pytest.raises(ParameterError, match=r"set_knob\('gian', ...\).* has no knob 'gian'; it has 'gain'"):
-        values_seen(asks("gain", np.float32), before=lambda operator, n: n or operator.set_knob("gian", 1))
-
-
-def test_a_knob_may_be_set_while_the_first_compute_asks_for_the_others() -> None:
-    def body(self: Any, context: Any, seen: list[Any]) -> None:
-        context.knob("gain", np.float32)
-        self.set_knob("offset", 3)  # as another thread might, just now
-        read(context.allocate_cuda_stream("mine"), context.knob("offset", np.int32), seen)
-
-    assert values_seen(body) == [0] + [3] * (FRAMES - 1)
-
-
 def test_a_value_for_an_operator_that_asks_for_no_knob_is_warned_of() -> None:
     with pytest.warns(UserWarning, match=r"set_knob\('gain', ...\) of operator 'step' changed nothing"):
         values_seen(lambda self, context, seen: None)
@@ -483,14 +362,6 @@ def test_a_wrong_name_or_value_is_refused_outside_of_runs_too(name: Any, value: 
     operator = It(App(lambda app: None), name="it")
     with pytest.raises(ParameterError, match=text):
         operator.set_knob(name, value)
-
-
-def test_an_operator_that_skips_errors_skips_those_of_its_knobs() -> None:
-    def body(self: Any, context: Any, seen: list[Any]) -> None:
-        context.knob("gain", np.float32 if self.ticks % 2 else np.int8)
-        seen.append(self.ticks)
-
-    assert values_seen(body, before=lambda operator, n: None, on_error="skip") == [1, 3, 5]
 
 
 def test_without_a_device_there_are_no_knobs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import Application, ConditionType, CountCondition, Fragment, Subgraph
+from headrace import ConditionType, CountCondition
 from headrace._runtime.streams.layout import StreamLayout
 from headrace.core.errors import GraphError
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
@@ -124,16 +124,6 @@ def test_a_branch_and_the_program_have_a_stream_for_each_pool_and_slice() -> Non
         assert layout_of(with_value) == [f"{value} a b", f"{value} c d", f"{value} e f"]
 
 
-def test_the_default_pool_of_a_fragment_is_that_of_its_operators() -> None:
-    def compose(app: Any) -> None:
-        app.stream_per = "program"
-        app.add_default_green_context_pool(0, [16])
-        row(app, ">a b>")
-        row(app, ">c d>", CudaStreamPool(app))
-
-    assert layout_of(compose) == ["program a b", "program c d"]
-
-
 def test_operators_that_share_a_stream_do_so_whatever_stream_per_says() -> None:
     for value in ("operator", "branch", "program"):
 
@@ -158,39 +148,6 @@ def test_operators_on_the_default_stream_share_it_and_a_segment_has_streams_of_i
         app.add_flow(a, b, c, d)
 
     assert planned(App(compose), captured="c") == ["default a d", "program b", "own c"]
-
-
-def test_the_fragments_of_an_application_have_layouts_of_their_own() -> None:
-    class Part(Fragment):
-        def __init__(self, *args: Any, per: str, names: str) -> None:
-            super().__init__(*args)
-            self.per, self.names = per, names
-
-        def compose(self) -> None:
-            self.stream_per = self.per
-            made = operators(self, self.names)
-            self.add_flow(*made)
-
-    class Both(Application):
-        def compose(self) -> None:
-            one = Part(self, "one", per="branch", names=">a b")
-            other = Part(self, "other", per="operator", names="c d>")
-            self.add_flow(one, other, {("b.out", "c.in")})
-
-    assert planned(Both([])) == ["branch one.a one.b", "own other.c", "own other.d"]
-
-
-def test_a_subgraph_is_part_of_the_layout_of_its_fragment() -> None:
-    class Inner(Subgraph):
-        def compose(self) -> None:
-            a, b = operators(self, ">a b")
-            self.add_flow(a, b)
-            self.share_stream(a, b)
-
-    assert layout_of(lambda app: app.add_operator(operators(app, ">z")[0]) or Inner(app, name="inner")) == [
-        "own z",
-        "share inner.a inner.b",
-    ]
 
 
 # -- in runs -----------------------------------------------------------------------------------------
@@ -297,30 +254,6 @@ def test_operators_take_the_streams_of_a_pool_with_too_few_in_turn(
     assert streams_of(compose, scheduler) == [["a", "c"], ["b", "d"]]
 
 
-def test_an_operator_that_joins_shares_a_stream_of_its_pool_too(
-    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
-) -> None:
-    use_arrays(monkeypatch)
-    late: list[Noting] = []
-
-    def join(self: Any, op_input: Any, op_output: Any) -> None:
-        if self.ticks == 2:
-            late[:] = operators(self.fragment, "late>", self.pool)
-            self.fragment.add_flow(self, late[0])
-        op_output.emit(1, "out")
-
-    def compose(app: Any) -> None:
-        pool = CudaStreamPool(app, max_size=2)
-        first = Step(app, CountCondition(app, 2 * FRAMES), pool, outputs=["out"], body=join, name="first")
-        first.pool = pool
-        app.last = operators(app, "last>", pool)
-        app.add_flow(first, *app.last)
-
-    app = run(compose, scheduler)
-    first = app.graph.find("first")._headrace.node
-    assert late[0].streams == {int(first.streams.own.handle)} != app.last[0].streams
-
-
 # -- errors ------------------------------------------------------------------------------------------
 
 
@@ -386,39 +319,6 @@ def test_a_captured_operator_shares_no_stream() -> None:
 
     with pytest.raises(GraphError, match=r"operator 'middle' is part of a captured segment"):
         App(compose).compose_graph()
-
-
-def test_operators_that_join_a_run_may_share_a_stream_with_each_other_but_not_with_one_that_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """They join one after the other; the first one is on a stream to which others come."""
-    use_arrays(monkeypatch)
-    late: list[Noting] = []
-    shared: list[bool] = []
-
-    def join(self: Any, op_input: Any, op_output: Any) -> None:
-        if self.ticks == 2:
-            late[:] = operators(self.fragment, "left> right>")
-            with pytest.raises(
-                GraphError, match="share_stream: operator 'first' runs already, and keeps its"
-            ):
-                self.fragment.share_stream(self, late[0])
-            self.fragment.share_stream(*late)
-        for place in (0, 1):
-            if self.ticks == 3 + place:
-                self.fragment.add_flow(self, late[place])
-                streams = late[place]._headrace.node.streams  # type: ignore[union-attr]
-                shared.append(streams._planned.is_shared)
-        op_output.emit(1, "out")
-
-    def compose(app: Any) -> None:
-        first = Step(app, CountCondition(app, 2 * FRAMES), outputs=["out"], body=join, name="first")
-        app.add_flow(first, *operators(app, "last>"))
-
-    run(compose)
-    assert shared == [True, True]
-    assert late[0].streams == late[1].streams
-    assert len(late[0].streams) == 1
 
 
 @pytest.mark.usefixtures("no_device_yet")

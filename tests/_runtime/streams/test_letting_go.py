@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,7 +23,6 @@ from tests.harness import (
     write,
     write_frame,
 )
-from tests.harness.internals import node_of
 
 # -- what a receiver changes -------------------------------------------------------------------------
 
@@ -123,56 +121,6 @@ def test_a_frame_that_came_as_metadata_stays(scheduler: MakeScheduler) -> None:
 # -- what is held across computes --------------------------------------------------------------------
 
 
-def test_a_frame_that_comes_with_one_that_its_sender_keeps_stays(scheduler: MakeScheduler) -> None:
-    """The sender sends one frame again and again, and a new one beside it, which nobody holds afterwards."""
-
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("mine")
-            op_output.set_cuda_stream(stream, "out")
-            if self.ticks == 1:
-                self.table = frame(stream)
-            data = frame(stream)
-            write_frame(stream, MS / 20, data, self.ticks - 1)
-            op_output.emit((self.table, data), "out", constant=True)
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            _, data = op_input.receive("in")
-            read_late(app, op_input.receive_cuda_stream("in"), data)
-
-        sender = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="sender")
-        app.add_flow(sender, Step(app, inputs=("in",), body=take, name="taker"))
-
-    assert run(compose, scheduler).seen == ALL
-
-
-def test_a_frame_that_is_let_go_in_a_compute_that_receives_nothing_stays() -> None:
-    """The one that holds frames runs again, without a message, and lets go of them there."""
-    from headrace import ConditionType
-
-    def optional(spec: Any) -> None:
-        spec.inputs["in"].condition(ConditionType.NONE)
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        held = self.__dict__.setdefault("held", [])
-        data = op_input.receive("in")
-        if data is not None:
-            self.stream = op_input.receive_cuda_stream("in")
-            held.append(data)
-        elif held:
-            read_late(self.fragment, self.stream, held.pop(0))
-
-    def compose(app: Any) -> None:
-        app.seen = []
-        sender = Sending(app, CountCondition(app, FRAMES), name="sender")
-        taker = Step(app, CountCondition(app, 60), inputs=("in",), body=body, setup=optional, name="taker")
-        app.add_flow(sender, taker)
-
-    assert run(compose).seen == ALL
-
-
 def test_what_is_watched_is_let_go_when_the_program_lets_go(machine: sim.Machine) -> None:
     """What is held is what the program holds and a bound beyond it, and both can be seen."""
     in_use: list[int] = []
@@ -220,30 +168,6 @@ def test_operators_that_share_a_frame_do_not_wait_for_each_other(
     assert max(in_use) <= 40
 
 
-def test_what_was_received_stays_when_a_compute_raises_and_the_run_goes_on(machine: sim.Machine) -> None:
-    """The run goes on here because something around the compute takes the exception."""
-    in_use: list[int] = []
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        node = node_of(self)
-        if self.ticks == 1:
-            around = node.compute
-
-            def lenient(*arguments: Any) -> None:
-                with contextlib.suppress(ZeroDivisionError):
-                    around(*arguments)
-
-            node.compute = lenient
-        data = op_input.receive("in")
-        read_late(self.fragment, op_input.receive_cuda_stream("in"), data)
-        in_use.append(machine.devices[0].memory.in_use // 8)
-        if self.ticks > 1:
-            raise ZeroDivisionError
-
-    assert frames_seen(body, frames=60) == list(range(60))
-    assert max(in_use) <= 8 + 6 + 3
-
-
 def test_a_frame_that_stop_reads_and_lets_go_stays() -> None:
     class Holding(Step):
         def stop(self) -> None:
@@ -269,18 +193,3 @@ def test_a_frame_that_stop_reads_and_lets_go_stays() -> None:
         )
 
     assert run(compose).seen == [0, 1, 2, 3]
-
-
-def test_what_a_program_holds_beyond_the_run_is_its_own(machine: sim.Machine) -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        self.__dict__.setdefault("held", []).append(op_input.receive("in"))
-        op_input.receive_cuda_stream("in")
-
-    def compose(app: Any) -> None:
-        app.taker = Step(app, inputs=("in",), body=body, name="taker")
-        app.add_flow(Sending(app, CountCondition(app, 5), name="sender"), app.taker)
-
-    app = run(compose)
-    assert machine.devices[0].memory.in_use == 5 * 8
-    app.taker.held.clear()
-    assert machine.devices[0].memory.in_use == 0

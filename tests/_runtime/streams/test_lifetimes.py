@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, IOSpec, PeriodicCondition
-from headrace._runtime.streams.owners import Watched, still_held
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from tests._runtime.streams.pipelines import track
@@ -84,78 +83,6 @@ def test_what_the_compute_received_that_asks_for_the_first_stream_of_the_program
     assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
 
 
-def test_what_is_received_after_an_operator_has_asked_for_a_stream_late_lives_as_long(
-    machine: sim.Machine, scheduler: MakeScheduler
-) -> None:
-    deaths: list[float] = []
-    ends: list[float] = []
-
-    def compose(app: Any) -> None:
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            if self.ticks == 3:  # it has been left alone since its first compute
-                op_input.receive_cuda_stream("in")
-            elif self.ticks > 3:
-                stream = op_input.receive_cuda_stream("in")
-                launch(stream, 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
-            del data
-
-        source = Step(
-            app,
-            CountCondition(app, 20),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(track(machine, deaths), "out"),
-            name="send",
-        )
-        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
-
-    run(compose, scheduler)
-    gc.collect()
-    late = sorted(deaths)[3:]
-    assert len(ends) == len(late) == 17
-    assert all(death >= end for death, end in zip(late, sorted(ends), strict=True))
-
-
-def test_an_exception_waits_for_the_device_before_anything_is_let_go(
-    machine: sim.Machine, scheduler: MakeScheduler, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("CRITICAL", "headrace.run")  # pytest would keep the record, and with it the frames
-    deaths: list[float] = []
-    ends: list[float] = []
-    stopped: list[float] = []
-
-    def compose(app: Any) -> None:
-        class Failing(Step):
-            def stop(self) -> None:
-                stopped.append(machine.timeline.now / 1e9)
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            launch(stream, 5 * MS, lambda: ends.append(machine.timeline.now / 1e9))
-            if self.ticks == 3:
-                raise ZeroDivisionError("in the middle")
-
-        source = Step(
-            app,
-            CountCondition(app, 9),
-            outputs=("out",),
-            body=lambda self, i, o, c: o.emit(track(machine, deaths), "out"),
-            name="send",
-        )
-        app.add_flow(source, Failing(app, inputs=("in",), body=take, name="take"))
-
-    with pytest.raises(ZeroDivisionError) as raised:
-        run(compose, scheduler)
-    assert "operator 'take'" in "".join(raised.value.__notes__)
-    assert len(ends) == 3  # the work was complete when run() raised
-    assert stopped[0] >= max(ends)  # and before any operator was stopped
-    del raised
-    gc.collect()
-    assert len(deaths) >= 3
-    assert min(sorted(deaths)[:3]) >= ends[0]
-
-
 def test_when_run_returns_the_work_is_complete_and_everything_is_let_go(
     machine: sim.Machine, scheduler: MakeScheduler
 ) -> None:
@@ -169,44 +96,6 @@ def test_when_run_returns_the_work_is_complete_and_everything_is_let_go(
     gc.collect()
     assert machine.devices[0].memory.in_use == 0
     assert not machine.devices[0].busy_queues
-
-
-def test_what_nobody_received_is_let_go_before_its_stream_is(scheduler: MakeScheduler) -> None:
-    closed: list[bool] = []
-
-    class Frame:
-        def __init__(self, stream: Any) -> None:
-            self.stream = stream
-
-        def __del__(self) -> None:
-            closed.append(self.stream.stream.is_closed)
-
-    def compose(app: Any) -> None:
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("s")
-            op_output.set_cuda_stream(stream)
-            op_output.emit(Frame(stream), "out")
-
-        source = Step(app, CountCondition(app, 1), outputs=("out",), body=send, name="send")
-        waits = Step(app, inputs=(("in", {"size": 2}),), body=lambda *_: None, name="waits for two")
-        app.add_flow(source, waits)
-
-    app = run(compose, scheduler)
-    assert app.undelivered() == {"waits for two.in": 1}
-    assert closed == [False]
-
-
-def test_running_again_makes_new_streams(scheduler: MakeScheduler) -> None:
-    def compose(app: Any) -> None:
-        app.consumer = Consumer(app, name="consumer")
-        app.add_flow(Producer(app, CountCondition(app, 5), name="producer"), app.consumer)
-
-    from tests.harness import App
-
-    app = App(compose, scheduler)
-    for _ in range(3):
-        app.run()
-        assert app.consumer.seen == list(range(5))
 
 
 # -- how far the host runs ahead ---------------------------------------------------------------------
@@ -299,16 +188,6 @@ def test_a_frame_lives_until_each_of_its_receivers_has_read_it(scheduler: MakeSc
 
     app: Any = run(compose, scheduler)
     assert [reader.seen for reader in app.readers] == 3 * [list(range(60))]
-
-
-@pytest.mark.parametrize("places", [(), (0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2)])
-def test_of_the_frames_of_several_receivers_those_that_are_held_are_found(places: tuple[int, ...]) -> None:
-    records = [Watched(object()) for _ in range(3)]
-    held = [records[place].owner for place in places]
-    assert still_held(records) == [records[place] for place in places]
-    assert still_held(records[2:]) == ([records[2]] if 2 in places else [])
-    del held
-    assert still_held(records) == []
 
 
 @pytest.mark.parametrize("ends", [False, True])

@@ -101,25 +101,3 @@ def test_with_no_device_there_are_no_streams(monkeypatch: pytest.MonkeyPatch) ->
         app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
 
     assert run(compose).found == [(False, 0, None)]
-
-
-def test_what_stands_for_a_stream_where_there_is_no_device_can_be_emitted_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    use_device(monkeypatch, "none")
-
-    def compose(app: Any) -> None:
-        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            op_output.set_cuda_stream(op_input.receive_cuda_stream("in"), "out")
-            op_output.emit(data, "out")
-
-        source = once(app)
-        app.last = Step(
-            app, inputs=("in",), body=lambda self, i, o, c: setattr(self, "got", i.receive("in")), name="last"
-        )
-        step = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="step")
-        app.add_flow(source, step)
-        app.add_flow(step, app.last)
-
-    assert run(compose).last.got == 1

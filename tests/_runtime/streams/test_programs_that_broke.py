@@ -100,39 +100,6 @@ def plain_source(app: Any) -> Source:
 
 # -- streams in unusual places -----------------------------------------------------------------------
 
-ORDERING = """
-def ordered_stream(op_input, context):
-    mine = context.allocate_cuda_stream("mine")
-    context.synchronize_streams(op_input.receive_cuda_streams("in"), mine)
-    return mine
-"""
-
-
-@every_layout
-def test_a_helper_of_another_module_may_order_a_stream_by_hand(
-    per: str, scheduler: MakeScheduler, other_module: Any
-) -> None:
-    helper = other_module(ORDERING)
-    theirs: set[int] = set()
-    own: set[int] = set()
-
-    class ByHand(Sink):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            frame = op_input.receive("in")
-            frame.read(self.seen, 2 * MS, helper.ordered_stream(op_input, context))
-            theirs.update(map(int, op_input.receive_cuda_streams("in")))
-
-    class Noting(Source):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            own.add(int(here.stream))
-            super().compute(op_input, op_output, context)
-
-    sink = sink_of(
-        lambda app: Noting(app, CountCondition(app, FRAMES), name="source"), scheduler, per, sink=ByHand
-    )
-    assert sink.seen == ALL
-    assert theirs == own, "the streams of the senders"
-
 
 GRABBER = """
 class Grabber:
@@ -183,69 +150,6 @@ def passing(app: Any) -> Step:
     )
 
 
-@every_layout
-@pytest.mark.parametrize("how", ["after", "waits"])
-def test_the_stream_of_an_upload_may_be_kept_in_a_class(how: str, per: str, scheduler: MakeScheduler) -> None:
-    """It is joined as the library itself asks, or by the event that the message comes after."""
-
-    class Camera(Source):
-        upload: Any = None
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            if Camera.upload is None:
-                Camera.upload = gpu.StreamHandle(gpu.Device(0).create_stream())
-            self.number += 1
-            frame = new_array(self.upload).fill(self.number, MS, self.upload)
-            event = self.upload.stream.record()
-            if how == "waits":
-                here.stream.stream.wait(event)
-            op_output.emit(frame, "out", after=event if how == "after" else None)
-
-    seen = sink_of(
-        lambda app: Camera(app, CountCondition(app, FRAMES), name="camera"), scheduler, per, passing
-    ).seen
-    assert seen == ALL
-
-
-@every_layout
-@pytest.mark.parametrize("kind", ["an unused helper", "an attribute", "a parameter of compute"])
-def test_names_in_a_class_mean_nothing(kind: str, per: str, scheduler: MakeScheduler) -> None:
-    """A base class has a helper that handles streams; an attribute is named like a function that gives one."""
-
-    class WithHelper(Sink):
-        def own_stream(self, op_input: Any) -> Any:
-            return op_input.receive_cuda_stream("in")
-
-    class Derived(WithHelper):
-        pass
-
-    class WithAttribute(Sink):
-        receive_cuda_stream = allocate_cuda_stream = "a name of the program"
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            assert self.receive_cuda_stream == self.allocate_cuda_stream
-            super().compute(op_input, op_output, context)
-
-    class Renamed(Sink):
-        def compute(self, receive_cuda_stream: Any, set_cuda_stream: Any, context: Any) -> None:
-            super().compute(receive_cuda_stream, set_cuda_stream, context)
-
-    chosen = {"an unused helper": Derived, "an attribute": WithAttribute}.get(kind, Renamed)
-    streams: list[int] = []
-
-    class Noting(Source):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            streams.append(int(here.stream))
-            super().compute(op_input, op_output, context)
-
-    sink = sink_of(
-        lambda app: Noting(app, CountCondition(app, FRAMES), name="source"), scheduler, per, sink=chosen
-    )
-    assert sink.seen == ALL
-    assert len(sink.streams) == len(set(streams)) == 1
-    assert (sink.streams == set(streams)) is (per != "operator")
-
-
 # -- frames in unusual places ------------------------------------------------------------------------
 
 
@@ -289,33 +193,6 @@ def test_a_frame_stored_in_the_application_lives_while_anybody_holds_it_and_its_
     assert seen == sorted(seen)
     assert set(seen) <= set(ALL)
     assert seen
-
-
-def test_what_a_module_holds_costs_a_compute_nothing() -> None:
-    """A table of any size: the number of calls of a compute is the same."""
-    module: Any = ModuleType("with_a_table")
-    counts: dict[int, int] = {}
-
-    class WithTable(Sink):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            assert len(module.table) in counts
-            super().compute(op_input, op_output, context)
-
-    for size in (0, 200_000):
-        module.table = {number: [number] for number in range(size)}
-        counts[size] = calls = 0
-
-        def count(frame: Any, event: str, argument: Any) -> None:
-            nonlocal calls
-            calls += event in ("call", "c_call")
-
-        sys.setprofile(count)
-        try:
-            assert sink_of(plain_source, sink=WithTable).seen == ALL
-        finally:
-            sys.setprofile(None)
-        counts[size] = calls
-    assert counts[200_000] < 2 * counts[0]  # a walk of the table would take a call for each entry
 
 
 # -- memory that is sent again -----------------------------------------------------------------------

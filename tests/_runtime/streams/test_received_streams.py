@@ -19,7 +19,6 @@ from tests.harness import (
     run,
     source,
 )
-from tests.harness.internals import input_queues
 
 
 def test_the_stream_is_the_operators_own_and_stays_the_same() -> None:
@@ -44,25 +43,6 @@ def test_a_port_that_is_not_there_is_named() -> None:
 
     with pytest.raises(PortError, match="'taker' has no input 'inn'; it has 'in'"):
         answers(body)
-
-
-def test_a_second_port_is_ordered_onto_the_same_stream() -> None:
-    def compose(app: Any) -> None:
-        app.found = []
-
-        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            streams = []
-            for port in ("a", "b"):
-                op_input.receive(port)
-                streams.append(int(op_input.receive_cuda_stream(port)))
-            app.found.append(streams)
-
-        taker = Step(app, inputs=("a", "b"), body=join, name="join")
-        for port in ("a", "b"):
-            app.add_flow(Producer(app, CountCondition(app, 2), name=port), taker, {("out", port)})
-
-    found = run(compose).found
-    assert len({stream for pair in found for stream in pair}) == 1
 
 
 def test_a_receivers_port_gives_a_stream_for_each_message() -> None:
@@ -103,25 +83,6 @@ def test_sync_to_default_orders_the_default_stream_too(machine: sim.Machine, syn
     assert (times[0] >= MS) is sync  # the producer's kernel takes a millisecond
 
 
-def test_the_default_stream_is_ordered_from_the_compute_on_that_asks_for_it(machine: sim.Machine) -> None:
-    times: list[float] = []
-
-    def compose(app: Any) -> None:
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            op_input.receive_cuda_stream("in", sync_to_default=self.ticks == 5)
-            sim.Device(0).default_stream.record().sync()
-            times.append(machine.now)
-
-        pool = CudaStreamPool(app, 0, 1)  # flag 1: not ordered with the default stream by itself
-        producer = Producer(app, CountCondition(app, 5), pool, name="producer")
-        app.add_flow(producer, Step(app, pool, inputs=("in",), body=take, name="take"))
-
-    run(compose)
-    assert times[3] < MS
-    assert times[4] >= 5 * MS
-
-
 def test_the_stream_of_one_input_comes_after_the_messages_of_the_other_in_every_compute() -> None:
     def compose(app: Any) -> None:
         app.seen = []
@@ -137,26 +98,6 @@ def test_the_stream_of_one_input_comes_after_the_messages_of_the_other_in_every_
             app.add_flow(producer, taker, {("out", name)})
 
     assert run(compose).seen == list(range(6))
-
-
-def test_the_streams_of_everything_received_at_a_port_are_given() -> None:
-    def compose(app: Any) -> None:
-        app.found = []
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            (queue,), (more,) = input_queues(self, "in"), input_queues(self, "more")
-            counts = [len(op_input.receive("in"))]
-            queue.append(more.popleft())  # as another worker may, in the meantime
-            counts.append(len(op_input.receive("in")))
-            assert op_input.receive("in") is None
-            streams = op_input.receive_cuda_streams("in")
-            app.found.append((counts, [stream is not None for stream in streams]))
-
-        batch = Step(app, inputs=(("in", {"size": 3}), "more"), body=take, name="batch")
-        app.add_flow(Producer(app, CountCondition(app, 6), name="producer"), batch, {("out", "in")})
-        app.add_flow(Producer(app, CountCondition(app, 2), name="other"), batch, {("out", "more")})
-
-    assert run(compose).found == [([3, 1], [True] * 4)] * 2
 
 
 @pytest.mark.parametrize("caller", ["receive_cuda_stream", "receive_cuda_streams"])

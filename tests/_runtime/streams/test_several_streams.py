@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from headrace import CountCondition
-from headrace.gpu import sim
 from tests.harness import (
     MS,
     Consumer,
@@ -35,13 +34,6 @@ def copied(stream: Any, data: Any) -> Any:
     return result
 
 
-def by_hand(op_input: Any, context: Any) -> Any:
-    """Return a stream of the operator that it has ordered after what it received."""
-    mine = context.allocate_cuda_stream("mine")
-    context.synchronize_streams(op_input.receive_cuda_streams("in"), mine)
-    return mine
-
-
 def passed_through(body: Body, scheduler: MakeScheduler = greedy) -> list[int]:
     """Run a producer through an operator that copies frames into a quick reader, and return what that read."""
 
@@ -55,21 +47,6 @@ def passed_through(body: Body, scheduler: MakeScheduler = greedy) -> list[int]:
         app.add_flow(middle, app.consumer)
 
     return run(compose, scheduler).consumer.seen
-
-
-def test_a_stream_that_was_set_once_does_not_hide_the_stream_of_later_computes(
-    scheduler: MakeScheduler,
-) -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        data = op_input.receive("in")
-        if self.ticks <= 2:
-            stream = by_hand(op_input, context)
-            op_output.set_cuda_stream(stream, "out")
-        else:
-            stream = op_input.receive_cuda_stream("in")
-        op_output.emit(copied(stream, data), "out")
-
-    assert passed_through(body, scheduler) == list(range(FRAMES))
 
 
 def test_a_named_stream_beside_the_own_one_is_waited_for(scheduler: MakeScheduler) -> None:
@@ -141,34 +118,3 @@ def test_two_outputs_with_a_stream_each_come_after_both(scheduler: MakeScheduler
 
     seen = run(compose, scheduler).seen
     assert seen["left"] == seen["right"] == list(range(1, FRAMES + 1))
-
-
-def test_what_the_producer_launched_since_is_not_waited_for_after_an_order_by_hand(
-    machine: sim.Machine,
-) -> None:
-    times: list[float] = []
-
-    def compose(app: Any) -> None:
-        def busy(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("s")
-            op_output.set_cuda_stream(stream)
-            op_output.emit("frame", "out")
-            app.launch_more = lambda: launch(stream, 1.0, lambda: None)
-
-        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            op_output.set_cuda_stream(by_hand(op_input, context))
-            app.launch_more()  # a second of work that the frame has nothing to do with
-            op_output.emit(data, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            launch(op_input.receive_cuda_stream("in"), MS, lambda: times.append(machine.now))
-
-        source = Step(app, CountCondition(app, 1), outputs=("out",), body=busy, name="busy")
-        middle = Step(app, inputs=("in",), outputs=("out",), body=pass_on, name="middle")
-        app.add_flow(source, middle)
-        app.add_flow(middle, Step(app, inputs=("in",), body=take, name="take"))
-
-    run(compose)
-    assert times[0] < 0.1

@@ -42,16 +42,6 @@ def test_an_operator_that_was_given_two_sources_of_streams_is_refused(
         composed(*given)
 
 
-def test_two_slices_of_one_pool_are_two_sources_too() -> None:
-    def compose(app: Any) -> None:
-        pool = green_pool(app)
-        contexts = [CudaGreenContext(app, pool, n, name=f"c{n}") for n in (0, 1)]
-        app.add_operator(Step(app, *contexts, body=lambda *_: None, name="step"))
-
-    with pytest.raises(GraphError, match="given two: CudaGreenContext 'c0' and CudaGreenContext 'c1'"):
-        App(compose).compose_graph()
-
-
 def test_a_pool_given_by_parameter_counts_as_well() -> None:
     def compose(app: Any) -> None:
         pools = [CudaStreamPool(app, name=name) for name in "ab"]
@@ -115,17 +105,3 @@ def test_two_pools_that_divide_one_device_are_refused(first: Any, second: Any, r
         match=rf"'slices0' \(operator 'step0'\) and .*'slices1' \(operator 'step1'\) both divide device 0.*{right}",
     ):
         App(compose).compose_graph()
-
-
-def test_the_fragments_slices_and_those_of_an_operator_are_two_pools() -> None:
-    def compose(app: Any, is_default_used: bool) -> None:
-        app.add_default_green_context_pool(0, [8])
-        if is_default_used:
-            app.add_operator(Step(app, CountCondition(app, 1), body=lambda *_: None, name="plain"))
-        app.add_operator(
-            Step(app, CountCondition(app, 1), green_pool(app, name="p"), body=lambda *_: None, name="step")
-        )
-
-    with pytest.raises(GraphError, match=r"'default_green_context_pool' \(operator 'plain'\) and .* 'p'"):
-        App(lambda app: compose(app, is_default_used=True)).compose_graph()
-    App(lambda app: compose(app, is_default_used=False)).run()

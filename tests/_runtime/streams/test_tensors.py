@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import numpy as np
@@ -150,25 +149,6 @@ def test_a_foreign_stream_waits_for_the_work_behind_a_tensor(follows: bool) -> N
     assert Frames(receive).seen == ALL
 
 
-def test_a_tensor_emitted_by_itself_is_waited_for_too() -> None:
-    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
-        stream = foreign()
-        tensor.__dlpack__(stream=int(stream))
-        frames.read(tensor.owner, stream)
-
-    assert Frames(receive, emit=as_tensor).seen == ALL
-
-
-def test_a_foreign_stream_that_asks_for_no_order_reads_too_soon() -> None:
-    # The test of the tests: without the wait, the frames are not there yet.
-    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
-        stream = foreign()
-        tensor.__dlpack__(stream=-1)
-        frames.read(tensor.owner, stream)
-
-    assert Frames(receive).seen == [0] * FRAMES
-
-
 def test_a_foreign_stream_waits_for_what_the_receiver_has_done_since() -> None:
     def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
         frames.write(tensor.owner, 77, op_input.receive_cuda_stream("in"))
@@ -177,127 +157,6 @@ def test_a_foreign_stream_waits_for_what_the_receiver_has_done_since() -> None:
         frames.read(tensor.owner, stream)
 
     assert Frames(receive).seen == [77] * FRAMES
-
-
-def test_the_senders_stream_waits_for_what_the_receiver_has_done_since() -> None:
-    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
-        own = op_input.receive_cuda_stream("in")
-        launch(own, 3 * MS, lambda: None)
-        frames.write(tensor.owner, 77, own)
-        tensor.__dlpack__(stream=int(frames.sender))
-        frames.read(tensor.owner, frames.sender)
-
-    assert Frames(receive, number=1).seen == [77]
-
-
-def test_the_default_stream_is_meant_where_none_is_named(waits: list[tuple[int, Any]]) -> None:
-    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
-        tensor.__dlpack__()
-        frames.read(tensor.owner, gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM))
-
-    assert Frames(receive).seen == ALL
-    assert 1 in {stream for stream, _ in waits}
-
-
-def test_a_stream_that_follows_already_waits_for_nothing_more(waits: list[tuple[int, Any]]) -> None:
-    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
-        own = op_input.receive_cuda_stream("in")
-        tensor.__dlpack__(stream=int(own))
-        tensor.__dlpack__(stream=-1)
-        frames.read(tensor.owner, own)
-
-    frames = Frames(receive)
-    assert frames.seen == ALL
-    assert len(waits) == FRAMES  # each receive, and nothing else
-
-
-def test_a_wait_is_for_what_was_emitted_not_for_what_was_launched_since(waits: list[tuple[int, Any]]) -> None:
-    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
-        tensor.__dlpack__(stream=int(foreign()))
-
-    Frames(receive)
-    assert waits
-    assert {type(other) for _, other in waits} == {sim.Event}
-
-
-def test_a_frame_that_is_passed_on_comes_after_the_last_operator_that_had_it() -> None:
-    seen: list[Any] = []
-
-    def compose(app: Any) -> None:
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("own")
-            op_output.set_cuda_stream(stream, "out")
-            array = Library()
-            launch(stream, MS, lambda: first_of(array).__setitem__(0, 1))
-            op_output.emit(map_of_arrays({"frame": array}), "out")
-
-        def double(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            message = op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            memory = first_of(message["frame"].owner)
-            launch(stream, MS, lambda: memory.__setitem__(0, 2 * memory[0]))
-            op_output.emit(message, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            tensor = op_input.receive("in")["frame"]
-            stream = foreign()
-            tensor.__dlpack__(stream=int(stream))
-            memory = first_of(tensor.owner)
-            launch(stream, MS / 10, lambda: seen.append(int(memory[0])))
-
-        last = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="send")
-        for n in range(5):
-            stage = Step(app, inputs=("in",), outputs=("out",), body=double, name=f"double{n}")
-            app.add_flow(last, stage)
-            last = stage
-        app.add_flow(last, Step(app, inputs=("in",), body=take, name="take"))
-
-    run(compose)
-    finish()
-    assert seen == [32] * FRAMES
-
-
-def test_a_frame_that_was_taken_out_of_its_map_is_alive_while_it_is_read() -> None:
-    alive: list[bool] = []
-
-    def compose(app: Any) -> None:
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
-            op_output.emit(map_of_arrays({"frame": Library()}), "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            array = weakref.ref(op_input.receive("in").pop("frame").owner)
-            stream = op_input.receive_cuda_stream("in")
-            launch(stream, MS, lambda: alive.append(array() is not None))
-
-        source = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="send")
-        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
-
-    run(compose)
-    assert alive == [True] * FRAMES
-
-
-def test_what_a_receiver_takes_out_of_a_map_is_there_for_the_others() -> None:
-    seen: list[list[str]] = []
-
-    def compose(app: Any) -> None:
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.set_cuda_stream(context.allocate_cuda_stream("own"), "out")
-            # A map without tensors reaches both as it is: those of a map with tensors are made for each receiver.
-            op_output.emit({"frame": Library(), "number": self.ticks}, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            message = op_input.receive("in")
-            op_input.receive_cuda_stream("in")
-            seen.append(list(message))
-            message.clear()
-
-        source = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="send")
-        for name in ("one", "two"):
-            app.add_flow(source, Step(app, inputs=("in",), body=take, name=name))
-
-    run(compose)
-    assert seen == 2 * FRAMES * [["frame", "number"]]
 
 
 def test_a_buffer_of_a_simulated_device_travels_as_a_tensor() -> None:
@@ -318,16 +177,6 @@ def test_a_buffer_of_a_simulated_device_travels_as_a_tensor() -> None:
     assert told == [(buffer.handle, (64,), CUDA, None, buffer)]
 
 
-def test_arrays_of_the_host_have_no_stream_whoever_sends_them() -> None:
-    told: list[Any] = []
-
-    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
-        told.append((tensor.stream, np.asarray(tensor).tolist()))
-
-    Frames(receive, number=1, emit=lambda array: {"frame": as_tensor(np.arange(3))})
-    assert told == [(None, [0, 1, 2])]
-
-
 def test_the_senders_library_is_asked_to_order_the_senders_stream() -> None:
     asked: list[tuple[int, int]] = []
 
@@ -338,23 +187,6 @@ def test_the_senders_library_is_asked_to_order_the_senders_stream() -> None:
     Frames(receive)
     assert len(asked) == FRAMES
     assert all(named == senders for named, senders in asked)
-
-
-def test_the_events_of_emitted_tensors_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    original = sim.Device.create_event
-
-    def counting(device: Any, options: Any = None) -> Any:
-        made.append(1)
-        return original(device, options)
-
-    monkeypatch.setattr(sim.Device, "create_event", counting)
-
-    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
-        frames.read(tensor.owner, op_input.receive_cuda_stream("in"))
-
-    assert Frames(receive, number=300).seen == list(range(1, 301))
-    assert len(made) < 60
 
 
 class WithoutAChoice(Frames):
@@ -386,23 +218,3 @@ def test_a_tensor_comes_after_the_streams_of_a_sender_that_set_none(emit: Any) -
 
     assert WithoutAChoice(by_dlpack, emit=emit).seen == ALL
     assert WithoutAChoice(on_its_own, emit=emit).seen == ALL
-
-
-def test_a_tensor_still_names_its_own_stream_where_its_sender_set_none() -> None:
-    """The library's stream made the frame; a stream of the operator has made something else."""
-
-    class OfALibrary(Frames):
-        def _send(self, operator: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            launch(context.allocate_cuda_stream("other"), MS / 10, lambda: None)
-            array, stream = Library(), foreign()
-            self.write(array, operator.ticks, stream)
-            op_output.emit(as_tensor(array, stream=stream), "out")
-
-    def receive(frames: Frames, tensor: Tensor, op_input: Any, context: Any) -> None:
-        stream, other = foreign(), foreign()
-        other.stream.wait(gpu.Stream.from_handle(int(tensor.stream or 1)))
-        frames.read(tensor.owner, other)
-        tensor.__dlpack__(stream=stream)
-        frames.read(tensor.owner, stream)
-
-    assert sorted(OfALibrary(receive).seen) == sorted(2 * ALL)

@@ -97,35 +97,8 @@ def test_data_comes_back_bit_for_bit(value: Any) -> None:
     assert encode(back) == content
 
 
-@given(
-    npst.arrays(np.int32, npst.array_shapes(min_dims=1, max_dims=4, max_side=5)),
-    st.data(),
-)
-@settings(max_examples=examples(50), deadline=None)
-def test_strides_do_not_matter(array: np.ndarray, data: st.DataObject) -> None:
-    steps = data.draw(st.tuples(*[st.sampled_from([1, -1, 2]) for _ in array.shape]))
-    view = array[tuple(slice(None, None, step) for step in steps)].transpose(
-        data.draw(st.permutations(range(array.ndim)))
-    )
-    back = decode(encode(view))
-    assert back.dtype == view.dtype
-    assert np.array_equal(back, view)
-    assert back.flags.writeable
-    assert back.flags.aligned
-
-
 def test_a_column_major_array_stays_one() -> None:
     assert decode(encode(np.asfortranarray(np.arange(6).reshape(2, 3)))).flags.f_contiguous
-
-
-@pytest.mark.parametrize(
-    "scalar", [np.float32(1.5), np.int8(-3), np.datetime64("2024-01-01", "ns"), np.str_("µ"), np.bool_(True)]
-)
-def test_a_scalar_of_numpy_stays_one(scalar: Any) -> None:
-    back = decode(encode(scalar))
-    assert type(back) is type(scalar)
-    assert back.dtype == scalar.dtype
-    assert back == scalar
 
 
 def test_elements_of_ml_dtypes_come_back() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import struct
 import tempfile
-import tracemalloc
 import zlib
 from io import BytesIO
 from pathlib import Path
@@ -25,7 +23,6 @@ from mcap.records import Channel, Header, McapRecord, Message, MessageIndex, Met
 from headrace.observe import RecordedMessage, RecordedPort, RecordedRun, Recording, RecordingError, encode
 from headrace.observe.recordings.recording_format import LONGEST_RUN, TREE
 from headrace.observe.recordings.recording_writer import RecordingWriter
-from tests.harness.processes import run_forked
 from tests.limits import examples
 
 CAM, SINK = RecordedPort("cam", "out"), RecordedPort("sink", "in", False, 1)
@@ -138,25 +135,6 @@ def test_a_file_cut_at_any_byte_has_all_complete_messages(tmp_path: Path) -> Non
         assert len(read) == 3 or length < counts[2]
 
 
-def test_a_killed_process_leaves_its_messages(tmp_path: Path) -> None:
-    path = tmp_path / "a.mcap"
-    program = f"""
-import os, signal
-from headrace.observe import RecordedMessage, RecordedPort, RecordedRun
-from headrace.observe.recordings.recording_writer import RecordingWriter
-writer = RecordingWriter({str(path)!r})
-port = RecordedPort("cam", "out")
-writer.begin(RecordedRun("app", [port], []))
-for number in range(100):
-    writer.carry(RecordedMessage(port, number, number, number, None, None, number))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    assert run_forked("-c", program).returncode == -signal.SIGKILL
-    recording = Recording(path)
-    assert [one.data for one in recording] == list(range(100))
-    assert not recording.is_complete
-
-
 def test_a_process_killed_while_it_writes_leaves_the_messages_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,33 +173,6 @@ def test_a_changed_bit_anywhere_is_an_error_or_changes_nothing(tmp_path: Path) -
 def third_message(content: bytes) -> int:
     """Return where the third message of cam.out begins."""
     return content.index(struct.pack("<HI", 1, 2)) - 9
-
-
-def test_one_wrong_bit_of_a_length_is_an_error_that_says_how_much_can_be_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "a.mcap"
-    write(path, [bytes(700_000)] * 6)  # each has a chunk of its own
-    content = path.read_bytes()
-    place = content.rindex(b"\x06", 0, third_message(content))  # the head of the third chunk
-    for bit in range(0, 64, 3):
-        with path.open("r+b", buffering=0) as file:
-            length = int.from_bytes(content[place + 1 : place + 9], "little") ^ 1 << bit
-            os.pwrite(file.fileno(), length.to_bytes(8, "little"), place + 1)
-        with pytest.raises(
-            RecordingError, match=rf"a.mcap' is damaged at byte {place}: .* the 4 messages in its"
-        ):
-            Recording(path)
-        caplog.clear()
-        with caplog.at_level(logging.WARNING, "headrace.observe"):
-            recording = Recording(path, strict=False)
-        assert len(recording) == 4
-        assert not recording.is_complete
-        assert caplog.messages == [recording.problem]
-        assert caplog.messages[0].endswith(
-            f"4 messages in its first {place} of {len(content)} bytes are read"
-        )
-    assert len(list(recording)) == 4
 
 
 def test_a_damaged_chunk_leaves_the_others_readable(tmp_path: Path) -> None:
@@ -371,17 +322,6 @@ def test_a_payload_that_is_no_message_is_refused(tmp_path: Path, value: Any) -> 
     put(path, HEADER + GOOD + chunk(SCHEMA, CHANNEL, Message(1, 0, encode(value), 0, 0)))
     with pytest.raises(RecordingError, match="message 0 of 'cam.out': the payload is damaged"):
         list(Recording(path))
-
-
-def test_a_length_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
-    path = tmp_path / "a.mcap"
-    put(path, HEADER + GOOD + struct.pack("<BQ", 6, 1 << 62) + bytes(100))
-    tracemalloc.start()
-    try:
-        assert list(Recording(path)) == []
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
 
 
 @given(st.binary(max_size=300))

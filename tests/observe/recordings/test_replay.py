@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from headrace.conditions import CountCondition, PeriodicCondition
-from headrace.core import ConditionType, IOSpec, Operator, PortError
+from headrace.core import IOSpec, PortError
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
 from headrace.observe import (
@@ -22,13 +22,12 @@ from headrace.observe import (
     PortRecorder,
     Recording,
     RecordingError,
-    Watcher,
     encode,
     replay,
     watch,
 )
+from headrace.observe.recordings.carriers import matches
 from headrace.observe.recordings.delivery import Delivery
-from headrace.observe.recordings.ports import matches
 from headrace.observe.recordings.recording_writer import RecordingWriter
 from headrace.resources import ManualClock
 from headrace.tensor import Tensor, TensorMap, as_tensor
@@ -184,24 +183,6 @@ def test_a_replay_that_is_recorded_gives_the_same_file(tmp_path: Path) -> None:
     assert len(Recording(tmp_path / "a.mcap")) == 2 * len(VALUES)
 
 
-def test_every_scheduler_plays_a_recording(tmp_path: Path, scheduler: MakeScheduler) -> None:
-    runs: list[list[Any]] = []
-
-    def compose(app: Any) -> None:
-        runs.append([])
-        doubled = through(app, name="double", change=lambda value: 2 * value)
-        app.add_flow(source(app, range(20)), doubled)
-        app.add_flow(doubled, sink(app, runs[-1]))
-
-    first = App(compose, scheduler)
-    watch(first, PortRecorder(tmp_path / "a.mcap", ["source"]))
-    first.run()
-    second = App(compose, scheduler)
-    replay(second, tmp_path / "a.mcap", "fast")
-    second.run()
-    assert runs[1] == runs[0] == [2 * number for number in range(20)]
-
-
 def test_operators_that_only_feed_replaced_ones_do_not_run(tmp_path: Path) -> None:
     taken: list[int] = []
 
@@ -229,23 +210,6 @@ def test_operators_that_only_feed_replaced_ones_do_not_run(tmp_path: Path) -> No
     assert (app.other.ticks, app.beside.ticks) == (3, 3)
 
 
-def test_an_operator_that_also_feeds_others_goes_on(tmp_path: Path) -> None:
-    shown: list[int] = []
-    direct: list[int] = []
-
-    def compose(app: Any) -> None:
-        camera = source(app, [1, 2, 3], name="camera")
-        blur = through(app, name="blur", change=lambda value: -value)
-        app.add_flow(camera, blur)
-        app.add_flow(camera, sink(app, direct, name="direct"))
-        app.add_flow(blur, sink(app, shown, name="shown"))
-
-    record(compose, tmp_path / "a.mcap", ["blur.out"])
-    play(compose, tmp_path / "a.mcap")
-    assert direct == [1, 2, 3] * 2
-    assert shown == [-1, -2, -3] * 2
-
-
 def test_messages_of_one_compute_are_played_in_one(tmp_path: Path) -> None:
     pairs: list[tuple[int, int]] = []
 
@@ -270,30 +234,6 @@ def test_messages_of_one_compute_are_played_in_one(tmp_path: Path) -> None:
     play(compose, tmp_path / "a.mcap", again=tmp_path / "b.mcap")
     assert pairs == [(-1, 1), (0, 2), (-3, 3)] * 2
     assert without_times(tmp_path / "b.mcap") == without_times(tmp_path / "a.mcap")
-
-
-def test_several_messages_of_one_port_and_compute_are_played(tmp_path: Path) -> None:
-    batches: list[Any] = []
-
-    def compose(app: Any) -> None:
-        burst = Step(
-            app,
-            CountCondition(app, 2),
-            outputs=[("out", {"size": 3})],
-            body=lambda self, i, o: [o.emit(10 * self.ticks + n, "out") for n in range(3)],
-            name="burst",
-        )
-        take = Step(
-            app,
-            inputs=[("in", {"size": 3})],
-            body=lambda self, i, o: batches.append(i.receive("in")),
-            name="take",
-        )
-        app.add_flow(burst, take)
-
-    record(compose, tmp_path / "a.mcap", ["burst.out"])
-    play(compose, tmp_path / "a.mcap")
-    assert batches == [(10, 11, 12), (20, 21, 22)] * 2
 
 
 def test_an_input_of_any_size_keeps_the_order_of_its_connections(tmp_path: Path) -> None:
@@ -360,39 +300,6 @@ def test_frames_of_a_device_are_played_on_the_device(tmp_path: Path, machine: si
     assert again.doubler._headrace.node is not None
 
 
-def test_a_recorded_device_frame_gives_the_same_file_again(tmp_path: Path, machine: sim.Machine) -> None:
-    def compose(app: Any) -> None:
-        app.add_flow(Producer(app, CountCondition(app, 5), name="producer"), Consumer(app, name="consumer"))
-
-    record(compose, tmp_path / "a.mcap", ["producer.out"])
-    play(compose, tmp_path / "a.mcap", again=tmp_path / "b.mcap")
-    assert without_times(tmp_path / "a.mcap") == without_times(tmp_path / "b.mcap")
-
-
-def test_messages_are_recorded_in_the_order_in_which_they_were_emitted(
-    tmp_path: Path, machine: sim.Machine
-) -> None:
-    emitted: list[str] = []
-
-    class Order(Watcher):
-        wants_data = True
-
-        def emitted(self, output: Any, item: Any, time: int) -> None:
-            emitted.append(output.name)
-
-    def compose(app: Any) -> None:
-        app.add_flow(Producer(app, CountCondition(app, 5), name="producer"), Consumer(app, name="consumer"))
-        app.add_flow(source(app, range(5)), sink(app, []))
-
-    app = App(compose)
-    watch(app, Order())
-    watch(app, PortRecorder(tmp_path / "a.mcap"))
-    app.run()
-    # A number is ready at once, and a frame when the device has computed and copied it.
-    assert [port.name for port, _ in Recording(tmp_path / "a.mcap").outline()] == emitted
-    assert len(set(emitted)) == 2
-
-
 def test_tensors_come_back_as_tensors_and_a_dict_as_a_dict(tmp_path: Path) -> None:
     seen: list[Any] = []
     values = [
@@ -435,20 +342,6 @@ def test_brackets_in_a_pattern_are_those_of_a_name_or_several_characters(
     names = [("work", "out"), ("work[results]", "out"), ("workr", "in")]
     found = {f"{operator}.{port}" for operator, port in names if matches(pattern, operator, port)}
     assert found - {"workr.in"} == ports
-
-
-def test_an_array_of_torch_comes_back_as_one(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    seen: list[Any] = []
-
-    def compose(app: Any) -> None:
-        app.add_flow(source(app, [torch.arange(3, dtype=torch.bfloat16)]), sink(app, seen))
-
-    record(compose, tmp_path / "a.mcap", ["source.out"])
-    play(compose, tmp_path / "a.mcap")
-    assert type(seen[1]) is torch.Tensor
-    assert torch.equal(seen[0], seen[1])
-    assert seen[1].dtype is torch.bfloat16
 
 
 # What a recorder refuses, and what happens to what it cannot finish.
@@ -504,15 +397,6 @@ def test_what_is_changed_after_it_was_emitted_is_recorded_as_it_was(tmp_path: Pa
     recording = Recording(tmp_path / "a.mcap")
     assert [one.data.tolist() for one in recording.messages("source.out")] == [[0, 0, 0], [1, 1, 1]]
     assert [one.data for one in recording.messages("source.other")] == [({"list": [1]},), ({"list": [1, 2]},)]
-
-
-def test_little_memory_for_what_waits_loses_nothing(tmp_path: Path, machine: sim.Machine) -> None:
-    def compose(app: Any) -> None:
-        app.add_flow(Producer(app, CountCondition(app, 50), name="producer"), Consumer(app, name="consumer"))
-
-    record(compose, tmp_path / "a.mcap", ["producer.out"], max_pending=16)
-    found = [int(one.data.elements().view(np.int64)[0]) for one in Recording(tmp_path / "a.mcap")]
-    assert found == list(range(50))
 
 
 def test_a_run_that_fails_leaves_its_recording(tmp_path: Path) -> None:
@@ -599,37 +483,6 @@ def test_an_operator_in_a_thread_pool_is_replaced_there(tmp_path: Path, schedule
     replay(second, tmp_path / "a.mcap")
     second.run()
     assert taken == [1, 2] * 2
-
-
-class Merging(Operator):
-    """Waits for either input, so that what it computes depends on the times of its messages."""
-
-    def setup(self, spec: Any) -> None:
-        spec.input("slow", size=10).condition(ConditionType.NONE)
-        spec.input("fast")
-        spec.output("out")
-
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        op_output.emit((op_input.receive("fast"), op_input.receive("slow")), "out")
-
-
-def test_sources_of_different_pace_meet_as_they_did(tmp_path: Path) -> None:
-    runs: list[list[Any]] = []
-
-    def compose(app: Any) -> None:
-        runs.append([])
-        fast = source(app, range(12), PeriodicCondition(app, "10ms"), name="fast")
-        slow = source(app, "abcd", PeriodicCondition(app, "25ms"), name="slow")
-        merge = Merging(app, name="merge")
-        app.add_flow(fast, merge, {("out", "fast")})
-        app.add_flow(slow, merge, {("out", "slow")})
-        app.add_flow(merge, sink(app, runs[-1]))
-
-    record(compose, tmp_path / "a.mcap", ["fast", "slow"])
-    play(compose, tmp_path / "a.mcap", again=tmp_path / "b.mcap")
-    assert len(runs[0]) == 12
-    assert runs[1] == runs[0]
-    assert without_times(tmp_path / "b.mcap") == without_times(tmp_path / "a.mcap")
 
 
 def test_a_disk_that_is_full_leaves_the_messages_before(

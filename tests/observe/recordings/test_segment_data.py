@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from headrace.capture import CaptureRefused
 from headrace.observe import PortRecorder, Recording, TraceWriter, Watcher, replay, watch
 from tests.harness import App
 from tests.harness.segments import branches, chain, fork
@@ -82,36 +81,6 @@ def test_the_log_says_once_that_messages_inside_are_not_seen(caplog: pytest.LogC
         "that are not replayed; to see them all, leave one of the operators out of the segment, or set "
         "HEADRACE_CAPTURE=off"
     )
-
-
-@pytest.mark.parametrize("ports", ["camera.out d.out b.out", "sink.in"])
-def test_the_log_says_nothing_if_nobody_wants_to_see_them(
-    caplog: pytest.LogCaptureFixture, ports: str
-) -> None:
-    watched(branches, Counts(ports))
-    assert warnings_of(caplog) == []
-
-
-def test_nor_if_the_segment_is_not_captured(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEADRACE_CAPTURE", "off")
-    app = App(branches)
-    counts = Counts()
-    watch(app, counts)
-    app.run()
-    assert counts.emissions["a.out"] == 20
-    assert warnings_of(caplog) == []
-
-
-def test_ports_that_the_environment_prints_are_those_of_the_border(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("HEADRACE_LOG", "three.out,sink")
-    with caplog.at_level(logging.INFO, "headrace.data"):
-        App(chain).run()
-    assert sum("three.out" in record.getMessage() for record in caplog.records) == 20
-    assert warnings_of(caplog) == []
 
 
 # Recordings.
@@ -218,17 +187,3 @@ def test_a_trace_shows_metadata_with_the_right_computes(tmp_path: Path) -> None:
         assert sum(is_replayed) == (0 if name == "sink" else 23), name
         for number, (told, flag) in enumerate(zip(shown, is_replayed, strict=True)):
             assert told == number if name != "two" or not flag else told is None
-
-
-def test_a_refused_segment_shows_everything(caplog: pytest.LogCaptureFixture) -> None:
-    def compose(app: Any) -> None:
-        chain(app)
-        app.stages[0].on_error = "skip"
-
-    app = App(compose)
-    counts = Counts()
-    watch(app, counts)
-    with pytest.warns(CaptureRefused):
-        app.run()
-    assert set(counts.emissions.values()) == set(counts.receptions.values()) == {20}
-    assert warnings_of(caplog) == []

@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.conditions import CountCondition, PeriodicCondition
-from headrace.core import IOSpec
 from headrace.gpu import sim
-from tests.harness import Step, through
 from tests.observe.traces.perfetto import TraceProcessor, perfetto
 from tests.observe.traces.test_trace_writer import two_slices
 from tests.observe.traces.traces import Trace, load_cut, traced
@@ -100,41 +97,3 @@ def test_computes_work_on_two_slices_arrows_and_counters(
     assert found.problems == {}
     (row,) = found.query("select count(*) as count from slice where category in ('compute', 'gpu')")
     assert row["count"] == len(known.of("X"))
-
-
-def test_branches_drops_discarded_messages_and_odd_names_in_a_compressed_trace(
-    read: Read, tmp_path: Path
-) -> None:
-    def emit(self: Any, op_input: Any, op_output: Any) -> None:
-        for number in range(3):
-            op_output.emit(number, "out")
-
-    def fail_sometimes(self: Any, op_input: Any, op_output: Any) -> None:
-        if not self.ticks % 2:
-            raise ValueError("an even number")
-        op_input.receive("in")
-
-    def compose(app: Any) -> None:
-        source = Step(
-            app,
-            CountCondition(app, 6),
-            PeriodicCondition(app, 1_000_000),
-            outputs=["out"],
-            body=emit,
-            name='a "name"',
-        )
-        left = through(app, name="left")
-        sink = Step(app, inputs=["in"], body=fail_sometimes, name="sink", on_error="skip")
-        last = Step(
-            app,
-            inputs=[("in", {"size": 1, "policy": IOSpec.QueuePolicy.POP})],
-            body=lambda self, i, o: i.receive("in"),
-            name="größe",
-        )
-        app.add_flow(source, left, size=3)
-        app.add_flow(left, sink)
-        app.add_flow(source, last)
-
-    trace = traced(compose, tmp_path / "out.json.gz")
-    assert trace.of("i", cat="drop")
-    check(read(tmp_path / "out.json.gz"), trace)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import re
 import threading
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +19,6 @@ from headrace.core import IOSpec
 from headrace.gpu import sim
 from headrace.gpu.backend import is_in_use
 from headrace.observe import TraceWriter, Watcher, watch
-from headrace.observe.figures import distribution, recent_computes
-from headrace.observe.traces import trace_writer
 from headrace.observe.traces.trace_file import TraceFile
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, RealtimeClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
@@ -32,13 +27,11 @@ from tests.harness import (
     App,
     Consumer,
     Doubler,
-    MakeScheduler,
     Producer,
     Step,
     run,
     sink,
     source,
-    switching_often,
     through,
 )
 from tests.observe.traces.traces import load, traced
@@ -132,21 +125,6 @@ def test_a_stream_that_is_busy_with_earlier_frames_is_a_wait_for_the_device(
     ]
 
 
-def test_a_source_whose_stream_is_busy_waits_for_the_device_too(machine: sim.Machine, tmp_path: Path) -> None:
-    class Slow(Producer):
-        seconds = 5e-3
-
-    def compose(app: Any) -> None:
-        period = PeriodicCondition(app, 2e-3)
-        app.add_flow(Slow(app, CountCondition(app, 2), period, name="slow"), Consumer(app, name="consumer"))
-
-    paths = traced(compose, tmp_path / "out.json").of("b", cat="path")
-    assert [path["args"]["parts_us"] for path in paths] == [
-        {"gpu slow": 5000 + LAUNCH, "gpu consumer": 1000},
-        {"device slow": 3000 + LAUNCH, "gpu slow": 5000, "gpu consumer": 1000},
-    ]
-
-
 def test_messages_in_use_are_those_that_the_device_still_works_on(
     machine: sim.Machine, tmp_path: Path
 ) -> None:
@@ -198,18 +176,6 @@ def test_a_compute_of_no_time_comes_before_a_longer_one_at_the_same_time(tmp_pat
     trace = traced(compose, tmp_path / "out.json")
     assert [event["ts"] for event in trace.of("X", name="encode")] == [0, 5000, 10_000]
     assert [event["ts"] for event in trace.of("X", name="display")] == [0, 5000, 10_000]
-
-
-def test_workers_have_a_track_each(scheduler: MakeScheduler, tmp_path: Path) -> None:
-    def compose(app: Any) -> None:
-        for number in range(4):
-            app.add_flow(source(app, range(50), name=f"source{number}"), sink(app, [], name=f"sink{number}"))
-
-    trace = traced(compose, tmp_path / "out.json", scheduler)
-    computes = trace.of("X", cat="compute")
-    assert len(computes) == 400
-    assert len(trace.arrows) == 200
-    assert {trace.groups[event["pid"]] for event in computes} == {"App: host"}
 
 
 def test_counters_show_how_many_messages_wait(tmp_path: Path) -> None:
@@ -317,67 +283,6 @@ def test_a_name_that_ends_with_gz_is_compressed_and_a_second_run_has_its_own_fil
         assert len(load(tmp_path / name).of("X")) == 6
 
 
-def test_memory_stays_bounded_however_long_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_computes, "_MOST", 256)
-    monkeypatch.setattr(distribution, "_KEPT", 256)
-    monkeypatch.setattr(trace_writer, "_SHARED", 8_000)  # nanoseconds: shares are written after 8 rounds
-    app = App(lambda app: app.add_flow(source(app, range(20)), sink(app, [])))
-    writer = TraceWriter(tmp_path / "out.json")
-    watch(app, writer)
-    batches: list[Any] = []
-    flows: list[Any] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(writer, "computed", batches.append)
-        patch.setattr(writer, "flowed", flows.append)
-        patch.setattr(writer, "resolved", lambda: None)
-        patch.setattr(writer, "end", lambda outcome: None)
-        app.run()
-    sent, taken = batches
-    sizes = []
-    tracemalloc.start()
-    for turn in range(40):
-        for batch in (sent, taken):
-            writer.figures.computed(batch)
-            writer.computed(batch)
-            writer.resolved()
-            batch.first += 20
-            batch.started += 1000
-            batch.ended += 1000
-        for emissions in sent.emissions:
-            emissions.compute += 20
-            emissions.number += 20
-            emissions.emitted += 1000
-        for arrivals in taken.arrivals:
-            for column in (arrivals.compute, arrivals.producer, arrivals.number):
-                column += 20
-            arrivals.emitted += 1000
-            arrivals.received += 1000
-        writer.flowed(flows[0])
-        writer.resolved()
-        if turn in (19, 39):
-            gc.collect()
-            sizes.append(tracemalloc.get_traced_memory()[0])
-    tracemalloc.stop()
-    writer.end(None)
-    assert sizes[1] < sizes[0] + 10_000
-    assert (tmp_path / "out.json").stat().st_size > 300_000
-    depths = re.findall(r'"name":"sink.in".*"messages":(\d+)', (tmp_path / "out.json").read_text())
-    assert set(depths) == {"0"}, "what is emitted is shown when it is known what was received"
-    assert (tmp_path / "out.json").read_text().count('"name":"busy"') == 40 // 9 + 1
-
-
-def test_a_watcher_that_does_not_want_emissions_gets_none(tmp_path: Path) -> None:
-    class Plain(Watcher):
-        def computed(self, computes: Any) -> None:
-            shown.append(computes.emissions)
-
-    shown: list[Any] = []
-    app = App(lambda app: app.add_flow(source(app, range(3)), sink(app, [])))
-    watch(app, Plain())
-    app.run()
-    assert shown == [[], []]
-
-
 def test_the_header_is_there_before_the_first_round(tmp_path: Path) -> None:
     def look(self: Step, i: Any, o: Any) -> None:
         i.receive("in")
@@ -394,32 +299,6 @@ def test_the_header_is_there_before_the_first_round(tmp_path: Path) -> None:
 def test_nothing_is_written_without_a_watcher(tmp_path: Path) -> None:
     run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("policy", [IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT])
-def test_workers_that_share_a_queue_leave_exact_counts(policy: Any, tmp_path: Path) -> None:
-    """In real time, with four threads: every message has its arrow, or was dropped."""
-
-    def compose(app: Any) -> None:
-        port = ("in", {"size": 1, "policy": policy})
-        join = Step(app, inputs=[port], body=lambda self, i, o: i.receive("in"), name="join")
-        for number in range(3):
-            first = source(app, range(200), name=f"source{number}")
-            app.add_flow(first, join, {("out", "in")})
-            app.add_flow(first, sink(app, [], name=f"sink{number}"))
-
-    def four_threads(app: Any) -> Any:
-        return EventBasedScheduler(app, worker_thread_number=4, clock=RealtimeClock(app))
-
-    with switching_often():
-        trace = traced(compose, tmp_path / "out.json", four_threads)
-    dropped = trace.of("M", name="end")[0]["args"]["dropped"].get("join.in", 0)
-    received = len(trace.of("X", name="join"))
-    assert len(trace.of("i", name="dropped: join.in")) == dropped
-    assert len(trace.arrows) == 600 + received
-    levels = trace.levels("join.in")
-    assert levels == sorted(levels, key=lambda level: level[0])
-    assert levels[-1][1] == 600 - received - dropped
 
 
 def test_the_arrow_of_a_message_that_comes_during_a_compute_ends_after_it_begins(tmp_path: Path) -> None:

@@ -105,7 +105,10 @@ class RunStreams:
 
     def look_for_device(self) -> bool:
         """Make the streams if the program uses a device; return whether the operators work on streams."""
-        if not self.is_active and (library_is_in_use() or is_in_use() or self._are_declared()):
+        # A program that gives operators streams, or sources of streams (`open`), uses a device.
+        if not self.is_active and (
+            library_is_in_use() or is_in_use() or self._leases or self._shares_streams
+        ):
             self.activate()
         return self.is_active
 
@@ -162,12 +165,9 @@ class RunStreams:
         """Return a stream that operators are to work on."""
         return StreamFrames(managed, self._watch, is_shared)
 
-    def _are_declared(self) -> bool:
-        """Return whether the program gives operators streams; one that needs no device does not choose one."""
-        graph = self.fragment.graph
-        return any(planned.kind in ("share", "default") for planned in self.layout) or any(
-            source_of(operator) is not None for operator in graph
-        )
+    @cached_property
+    def _shares_streams(self) -> bool:
+        return any(planned.kind in ("share", "default") for planned in self.layout)
 
     def _expect_device(self) -> None:
         ask = thread.current.ask

@@ -19,8 +19,8 @@ from headrace.observe.loggers.data_loggers import (
     has_arrays,
     options,
 )
+from headrace.observe.recordings.carriers import matches
 from headrace.observe.recordings.payloads import type_name
-from headrace.observe.recordings.ports import matches
 from headrace.observe.recordings.snapshots import TensorCopy, TensorMapCopy
 from headrace.tensor import DLDeviceType, Tensor, TensorError, TensorMap, as_tensor
 from headrace.tensor.conversion import is_array

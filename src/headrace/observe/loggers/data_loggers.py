@@ -26,8 +26,8 @@ from headrace.core.errors import QueueFullError
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
 from headrace.core.values import whole_number
+from headrace.observe.recordings.carriers import Port, PortWatcher, describe, ports_of
 from headrace.observe.recordings.delivery import Delivery
-from headrace.observe.recordings.ports import Port, PortWatcher, describe, ports_of
 from headrace.observe.recordings.snapshots import Snapshot, TensorCopy, TensorMapCopy
 from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.conversion import is_array

@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.errors import PortError
 from headrace.core.run_files import numbered, path_of_start
 from headrace.observe.events.records import OutputInfo
-from headrace.observe.recordings.carriers import Carrier, RecordedMessage, RecordedPort, RecordedRun
+from headrace.observe.recordings.carriers import (
+    Carrier,
+    Port,
+    PortWatcher,
+    RecordedMessage,
+    RecordedPort,
+    RecordedRun,
+    describe,
+    matches,
+    ports_of,
+)
 from headrace.observe.recordings.delivery import Delivery
 from headrace.observe.recordings.payloads import PayloadError, check_leaf
-from headrace.observe.recordings.ports import Port, PortWatcher, describe, matches, ports_of
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome

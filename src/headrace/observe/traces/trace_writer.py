@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice, repeat
@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace._runtime import Envelope
+from headrace.core.run_files import numbered
 from headrace.observe.events.records import QueueInfo
 from headrace.observe.figures.critical_path import divide
 from headrace.observe.figures.recent_computes import RecentRows
 from headrace.observe.figures.run_figures import ShowsFigures
 from headrace.observe.figures.statistics import saturated
-from headrace.observe.traces.levels import END, Level
 from headrace.observe.traces.trace_file import Group, TraceFile, Tracks, json_text, place
 from headrace.observe.traces.trace_reader import FORMAT, HOPS
 
@@ -50,6 +50,40 @@ if TYPE_CHECKING:
         RunInfo,
         Times,
     )
+
+END = 1 << 62
+"""A time after everything."""
+_MOST = 20_000  # changes that wait at most: of a queue, if its consumer computes for very long
+
+
+class Level:
+    """A number that changes by known amounts at known times."""
+
+    __slots__ = ("_amounts", "_horizon", "_times", "_value")
+
+    def __init__(self) -> None:
+        self._value = 0
+        self._times: Times = np.zeros(0, np.int64)
+        self._amounts = self._times
+        self._horizon = -END
+
+    def change(self, times: Sequence[int] | Times, amount: int) -> None:
+        """Note a change by an amount at each of some times; at the last time that was told, if that is later."""
+        self._times = np.concatenate((self._times, np.maximum(times, self._horizon)))
+        self._amounts = np.concatenate((self._amounts, np.full(len(times), amount)))
+
+    def tell(self, horizon: int) -> list[tuple[int, int]]:
+        """Return times up to the horizon, or later if too many wait, and the number from each on."""
+        order = np.argsort(self._times, kind="stable")
+        times, amounts = self._times[order], self._amounts[order]
+        count = max(int(times.searchsorted(horizon, "right")), len(times) - _MOST)
+        values = self._value + np.cumsum(amounts[:count])
+        # The last one of several changes at a time counts.
+        is_last = np.diff(times[:count], append=END) > 0
+        self._times, self._amounts = times[count:], amounts[count:]
+        if count:
+            self._value, self._horizon = int(values[-1]), int(times[count - 1])
+        return list(zip(times[:count][is_last].tolist(), values[is_last].tolist(), strict=True))
 
 
 class TraceWriter(ShowsFigures):
@@ -446,12 +480,6 @@ class TraceWriter(ShowsFigures):
             )
         finally:
             self._file.close()
-
-
-def numbered(path: Path, number: int) -> Path:
-    """Return the file of a run: the first has the name that was asked for, the second has ``-2`` in its name."""
-    stem, dot, rest = path.name.partition(".")
-    return path if number == 1 else path.with_name(f"{stem}-{number}{dot}{rest}")
 
 
 def _clocks(run: RunInfo) -> dict[str, Any]:

@@ -81,43 +81,16 @@ def reorder(out: Array, pixels: Array, order: list[int], alpha: int) -> None:
 # Size.
 
 
-def resize(name: str, out: Array, image: Array, rows: Any, columns: Any) -> bool:
-    """Resize an image of bytes, (rows, columns, channels), by a filter with these tables."""
+def resize(name: str, out: Array, image: Array, *tables: Any) -> bool:
+    """Resize an image of bytes, (rows, columns, channels), by a filter."""
     cv2 = opencv()
-    if cv2 is None or max(*out.shape, *image.shape) > _LARGEST:
+    if cv2 is None or name not in INTERPOLATION or max(*out.shape, *image.shape) > _LARGEST:
         return False
     if image.shape[2] == 1:  # as OpenCV returns it
         image, out = image[..., 0], out[..., 0]
-    if name == "nearest":
-        places = _places(rows.positions[:, 0].tobytes(), columns.positions[:, 0].tobytes(), image.shape[:2])
-        if places is not None:
-            _put(out, cv2.remap(image, places, None, cv2.INTER_NEAREST, dst=out))
-            return True
-    elif name not in INTERPOLATION:
-        return False
-    code = getattr(cv2, f"INTER_{INTERPOLATION.get(name, 'NEAREST_EXACT')}")
+    code = getattr(cv2, f"INTER_{INTERPOLATION[name]}")
     _put(out, cv2.resize(image, out.shape[1::-1], dst=out, interpolation=code))
     return True
-
-
-@lru_cache(maxsize=2)
-def _places(rows: bytes, columns: bytes, size: tuple[int, int]) -> Array | None:
-    """Return the place in the image of each pixel of a result; None if INTER_NEAREST_EXACT takes the same ones.
-
-    Between two pixels it may take either, and in large images its positions are not exact. Otherwise it takes 0.7
-    of the time.
-    """
-    cv2 = opencv()
-    ours = [np.frombuffer(positions, np.int32) for positions in (rows, columns)]
-    numbers = [np.arange(extent, dtype=np.uint16)[None] for extent in size]
-    theirs = [
-        cv2.resize(every, (len(at), 1), interpolation=cv2.INTER_NEAREST_EXACT)[0]
-        for every, at in zip(numbers, ours, strict=True)
-    ]
-    if all(map(np.array_equal, ours, theirs)):
-        return None
-    across, down = np.meshgrid(ours[1], ours[0])
-    return np.stack([across, down], axis=-1).astype(np.int16)
 
 
 # Colour.

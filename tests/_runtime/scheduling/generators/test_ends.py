@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, op
-from tests._runtime.scheduling.generators.functions import repeat
+from headrace import op
 from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 
@@ -93,29 +92,3 @@ def test_a_stop_in_the_middle_closes_the_generator(scheduler: MakeScheduler) -> 
 
     run(compose, scheduler)
     assert log == ["closed"]
-
-
-def test_an_application_can_be_run_again_after_a_stop_in_the_middle() -> None:
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        several = repeat(app)
-        app.add_flow(source(app, [2, 2]), several)
-        app.add_flow(several, sink(app, taken, CountCondition(app, 3)))
-
-    app = App(compose)
-    app.run()
-    app.run()
-    assert taken == [2, 2, 2] * 2
-
-
-def test_values_left_over_are_emitted_after_the_source_has_ended() -> None:
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        several = repeat(app)
-        app.add_flow(source(app, [50]), several)
-        app.add_flow(several, sink(app, taken))
-
-    run(compose)
-    assert taken == [50] * 50

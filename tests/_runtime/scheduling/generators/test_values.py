@@ -6,34 +6,9 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, PeriodicCondition, op
+from headrace import CountCondition, op
 from tests._runtime.scheduling.generators.functions import repeat
 from tests.harness import SCHEDULERS, App, MakeScheduler, Step, run, sink, source
-
-
-def test_a_slow_receiver_holds_a_generator_back() -> None:
-    """One value waits at most, and the generator is one ahead of it."""
-    made: list[int] = []
-    ahead: list[int] = []
-
-    @op
-    def count(value: int) -> Any:
-        for n in range(value):
-            made.append(n)
-            yield n
-
-    def slow(body: Step, op_input: Any, op_output: Any) -> None:
-        taken = op_input.receive("in")
-        ahead.append(len(made) - taken)
-
-    def compose(app: App) -> None:
-        counted = count(app)
-        app.add_flow(source(app, [20]), counted)
-        app.add_flow(counted, Step(app, PeriodicCondition(app, "10ms"), inputs=["in"], body=slow))
-
-    run(compose)
-    assert len(made) == 20
-    assert max(ahead) <= 2
 
 
 def test_several_outputs_take_a_tuple_or_a_dict_in_each_step(scheduler: MakeScheduler) -> None:
@@ -99,24 +74,3 @@ def test_the_timestamp_of_a_message_goes_out_with_every_value(scheduler: MakeSch
 
     run(compose, scheduler)
     assert seen == [(1, 1000), (-1, 1000), (2, 2000), (-2, 2000)]
-
-
-def test_metadata_of_one_message_does_not_come_with_the_next() -> None:
-    seen: list[dict[str, Any]] = []
-
-    def send(body: Step, op_input: Any, op_output: Any) -> None:
-        if body.ticks % 2:
-            body.metadata["odd"] = body.ticks
-        op_output.emit(1)
-
-    def take(body: Step, op_input: Any, op_output: Any) -> None:
-        op_input.receive()
-        seen.append(dict(body.metadata))
-
-    def compose(app: App) -> None:
-        several = repeat(app)
-        app.add_flow(Step(app, CountCondition(app, 4), outputs=["out"], body=send, name="camera"), several)
-        app.add_flow(several, Step(app, inputs=["in"], body=take, name="screen"))
-
-    run(compose)
-    assert seen == [{"odd": 1}, {}, {"odd": 3}, {}]

@@ -11,7 +11,7 @@ from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests._runtime.streams.devices.operators import current, sink, source
-from tests.harness import App, MakeScheduler, Step, event_based, run
+from tests.harness import App, MakeScheduler, Step, run
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
@@ -38,21 +38,6 @@ def test_a_compute_begins_with_its_device_current_whatever_ran_on_the_thread_bef
 
     Chosen(compose).run()
     assert found == {0: {0}, 1: {1}}
-
-
-def test_a_stream_that_is_asked_for_again_makes_its_device_current(scheduler: MakeScheduler) -> None:
-    found: list[int] = []
-
-    def compose(app: Any) -> None:
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            sim.Device(0).set_current()
-            context.allocate_cuda_stream("own")
-            found.append(current())
-
-        app.add_operator(Step(app, CountCondition(app, 3), CudaStreamPool(app, 1), body=body, name="step"))
-
-    run(compose, scheduler)
-    assert found == [1, 1, 1]
 
 
 def test_what_is_emitted_on_the_stream_of_another_device_leaves_the_current_one(
@@ -88,20 +73,6 @@ def test_the_callers_thread_has_its_device_again_after_the_run(
     assert current() == device_id
 
 
-def test_the_callers_device_is_not_mistaken_for_that_of_a_worker() -> None:
-    sim.Device(1).set_current()
-
-    def compose(app: Any) -> None:
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            sim.Device(0).set_current()
-            context.allocate_cuda_stream("s")
-
-        app.add_operator(Step(app, CountCondition(app, 1), body=body, name="step"))
-
-    run(compose, event_based)
-    assert current() == 1
-
-
 def test_an_operator_starts_with_its_device_current_and_the_callers_thread_has_its_own_afterwards() -> None:
     sim.Device(0).set_current()
     found: list[int] = []
@@ -117,38 +88,3 @@ def test_an_operator_starts_with_its_device_current_and_the_callers_thread_has_i
 
     run(compose)
     assert (found, current()) == ([1], 0)
-
-
-def test_an_operator_that_is_started_in_a_compute_on_another_device_leaves_that_one_current() -> None:
-    found: list[int] = []
-
-    class Late(Step):
-        def start(self) -> None:
-            found.append(current())
-
-    def compose(app: Any) -> None:
-        def add(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            late = Late(app, CudaStreamPool(app, 0), inputs=["in"], body=lambda *_: None, name="late")
-            app.add_flow(self, late)
-            found.append(current())
-
-        pool = CudaStreamPool(app, 1)
-        app.add_operator(Step(app, CountCondition(app, 1), pool, outputs=["out"], body=add, name="adding"))
-
-    run(compose)
-    assert found == [0, 1]
-
-
-def test_the_callers_thread_has_its_device_again_after_a_run_that_failed() -> None:
-    sim.Device(0).set_current()
-
-    def compose(app: Any) -> None:
-        def fail(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            context.allocate_cuda_stream("s")
-            raise ZeroDivisionError
-
-        app.add_operator(Step(app, CudaStreamPool(app, 1), body=fail, name="fail"))
-
-    with pytest.raises(ZeroDivisionError):
-        run(compose)
-    assert current() == 0

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, gpu
-from headrace.core.errors import StreamError
+from headrace import gpu
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
-from tests._runtime.streams.devices.operators import current, default_user, frame_on, source
-from tests.harness import MS, MakeScheduler, Step, launch, once, run, write
+from tests._runtime.streams.devices.operators import current, default_user, source
+from tests.harness import MS, MakeScheduler, Step, launch, run
 
 
 @pytest.mark.parametrize("slow_first", [True, False])
@@ -98,104 +97,6 @@ def test_a_plain_0_is_the_default_stream_of_the_current_device() -> None:
 
     run(compose)
     assert found == [[0, 0, 0], [1, 1, 1]]
-
-
-def test_a_default_stream_that_nobody_was_given_is_not_managed() -> None:
-    def compose(app: Any) -> None:
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            with pytest.raises(StreamError, match="headrace manages .* not 0x0"):
-                context.device_from_stream(0)
-
-        app.add_operator(Step(app, CountCondition(app, 1), CudaStreamPool(app, 1), body=body, name="step"))
-
-    run(compose)
-
-
-def test_the_default_stream_of_a_device_can_be_emitted_to_the_other() -> None:
-    seen: list[int] = []
-    found: list[Any] = []
-
-    def compose(app: Any) -> None:
-        pool = CudaStreamPool(app, 1)
-
-        def middle(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            op_output.set_cuda_stream(stream, "out")
-            data = frame_on(1, stream)
-            launch(stream, 5 * MS, lambda out: write(out, 7), data)
-            sim.Device(0).set_current()  # an operator that goes astray is no reason for a wrong frame
-            op_output.emit(data, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            (theirs,) = op_input.receive_cuda_streams("in")
-            found.extend([current(), context.device_from_stream(theirs)])
-            launch(
-                op_input.receive_cuda_stream("in"),
-                MS,
-                lambda read: seen.append(int(read.view(np.int64)[0])),
-                data,
-            )
-
-        step = Step(
-            app,
-            pool,
-            inputs=("in",),
-            outputs=("out",),
-            body=middle,
-            setup=lambda spec: spec.default_stream(),
-            name="middle",
-        )
-        app.add_flow(once(app), step)
-        app.add_flow(step, Step(app, CudaStreamPool(app, 0), inputs=("in",), body=take, name="take"))
-
-    run(compose)
-    assert found == [0, 1]
-    assert seen == [7]
-
-
-def test_a_default_stream_waits_whichever_device_is_current() -> None:
-    order: list[str] = []
-    given: list[Any] = []
-
-    def compose(app: Any) -> None:
-        def after(self: Any, stream: Any, context: Any) -> None:
-            own = context.allocate_cuda_stream("the only one")
-            launch(own, 20 * MS, lambda: order.append("own of 0"))
-            context.synchronize_streams([own], given[0])
-            assert current() == 0
-            with gpu.on_device(1):
-                launch(given[0], MS, lambda: order.append("default of 1"))
-
-        default_user(app, 1, lambda self, stream, context: given.append(stream), "first")
-        default_user(app, 0, after, "after")
-
-    run(compose)
-    assert order == ["own of 0", "default of 1"]
-
-
-def test_streams_that_headrace_does_not_manage_are_ordered_on_their_device() -> None:
-    order: list[str] = []
-
-    def compose(app: Any) -> None:
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            own = context.allocate_cuda_stream("own")
-            with gpu.on_device(1):
-                foreign = gpu.StreamHandle(sim.Device(1).create_stream())
-                launch(foreign, 20 * MS, lambda: order.append("foreign"))
-                launch(gpu.StreamHandle(gpu.LEGACY_DEFAULT_STREAM), 30 * MS, lambda: order.append("default"))
-            context.synchronize_streams([int(foreign)], own)
-            launch(own, MS, lambda: order.append("own"))
-            with gpu.on_device(1):  # a default stream that no operator was given
-                context.synchronize_streams([0], own)
-            launch(own, MS, lambda: order.append("own again"))
-
-        pool = CudaStreamPool(app, 0, stream_flags=1)
-        app.add_operator(Step(app, CountCondition(app, 1), pool, body=body, name="step"))
-
-    run(compose)
-    assert order == ["foreign", "own", "default", "own again"]
 
 
 def test_a_stream_is_not_ordered_after_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ import pytest
 from headrace import CountCondition, as_tensor, gpu
 from headrace.gpu import sim
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
-from tests._runtime.streams.devices.operators import current, frame_on, sink, source
-from tests.harness import MS, App, MakeScheduler, Step, launch, once, run, write
+from tests._runtime.streams.devices.operators import current, sink, source
+from tests.harness import MS, App, MakeScheduler, Step, launch, once, run
 from tests.harness.producers import Library
 
 
@@ -37,27 +36,6 @@ def test_two_flows_on_two_devices_do_not_wait_for_each_other(
     run(compose, scheduler)
     assert seen == {0: list(range(20)), 1: list(range(20))}
     assert machine.now < 1.2 * 20 * 2 * MS  # as long as the slower one takes, not as both
-
-
-def test_frames_come_back_from_a_device_that_passes_them_on(scheduler: MakeScheduler) -> None:
-    seen: list[int] = []
-
-    def compose(app: Any) -> None:
-        def double(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            result = frame_on(1, stream)
-            launch(stream, MS, lambda out, read: write(out, 2 * int(read.view(np.int64)[0])), result, data)
-            op_output.emit(result, "out")
-
-        middle = Step(
-            app, CudaStreamPool(app, 1), inputs=("in",), outputs=("out",), body=double, name="middle"
-        )
-        app.add_flow(source(app, 0, 20), middle)
-        app.add_flow(middle, sink(app, 0, seen))
-
-    run(compose, scheduler)
-    assert seen == [2 * number for number in range(20)]
 
 
 def test_an_operator_may_work_on_the_streams_it_received_from_two_devices(scheduler: MakeScheduler) -> None:
@@ -123,32 +101,6 @@ def test_a_tensor_is_ordered_for_a_library_on_another_device(follows: bool, name
             app, CountCondition(app, 1), CudaStreamPool(app, 0), outputs=("out",), body=make, name="make"
         )
         app.add_flow(maker, Step(app, CudaStreamPool(app, 0), inputs=("in",), body=take, name="take"))
-
-    run(compose)
-    assert seen == [7]
-
-
-def test_a_tensor_made_on_the_default_stream_of_one_device_is_ordered_for_that_of_another() -> None:
-    seen: list[int] = []
-
-    def compose(app: Any) -> None:
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            context.allocate_cuda_stream("the only one")
-            stream = op_input.receive_cuda_stream("in")
-            op_output.set_cuda_stream(stream, "out")
-            op_output.emit({"frame": as_tensor(array_of_sevens(stream), stream=stream)}, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            tensor = op_input.receive("in")["frame"]
-            sim.Device(1).set_current()
-            tensor.__dlpack__(stream=1)  # the default stream of the device that is current, the second
-            read_array(gpu.LEGACY_DEFAULT_STREAM, tensor.owner, seen)
-
-        pool = CudaStreamPool(app, 0, max_size=1)
-        sender = Step(app, pool, inputs=("in",), outputs=("out",), body=send, name="send")
-        app.add_flow(once(app), sender)
-        app.add_flow(sender, Step(app, CudaStreamPool(app, 0), inputs=("in",), body=take, name="take"))
 
     run(compose)
     assert seen == [7]
@@ -226,25 +178,6 @@ def test_a_device_is_not_a_negative_number() -> None:
     for make in (lambda: CudaStreamPool(None, -1), lambda: CudaGreenContextPool(None, -1, num_partitions=2)):
         with pytest.raises(ValueError, match="0 or more, not -1"):
             make()
-
-
-def test_two_threads_run_applications_on_two_devices() -> None:
-    found: dict[int, list[int]] = {0: [], 1: []}
-    failures: list[BaseException] = []
-
-    def work(n: int) -> None:
-        try:
-            run(lambda app: app.add_flow(source(app, n, 20), sink(app, n, found[n])))
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert found == {0: list(range(20)), 1: list(range(20))}
 
 
 def test_an_operator_of_the_fragments_default_slices_works_on_their_device() -> None:

@@ -23,14 +23,17 @@ from headrace_holoscan.core.yaml_values import dump
 from headrace_holoscan.lenience import tell
 
 
-def set_once(name: str) -> Any:
-    """Return a property that is set when a component is created, and never changed again; None is no value."""
+def set_once(name: str, kind: Callable[[Any], Any] | None = None) -> Any:
+    """Return a property that is set when a component is created, and never changed again; None is no value.
+
+    With a `kind`, it is made by that of the component, in place of an empty value.
+    """
 
     def assign(self: Any, value: Any) -> None:
         once = vars(self._headrace.once)
         if once.get(name) not in (None, value):
             raise AttributeError(f'cannot override read-only property "{name}"')
-        once[name] = value
+        once[name] = kind(self) if kind is not None and not value else value
 
     return property(attrgetter(f"_headrace.once.{name}"), assign)
 

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
 from headrace.core import Composition, ErrorPolicy, GraphError, Resource
 from headrace.core import Operator as _Operator
+from headrace.resources import CudaGreenContext
+from headrace.resources import CudaStreamPool as AnyStreamPool
 from headrace.vocabulary import BareCondition, Inner, map_of_arrays
 from headrace.vocabulary import InnerOperator as _InnerOperator
 from headrace_holoscan.absent import NotHereError
@@ -64,6 +66,8 @@ class InnerOperator(_InnerOperator):
         self.given: dict[str, Any] = {}
         # The views of the input and the output of a compute.
         self.views: tuple[InputView, OutputView] | None = None
+        # The pool of streams that an operator is shown which was given none.
+        self.default_pool: Any = None
 
     def construct(self, fragment: Any, args: tuple[Any, ...], name: str, keywords: dict[str, Any]) -> None:
         """Do the work of ``__init__``, with the keywords as a dict, in which any word may be a name."""
@@ -154,6 +158,42 @@ class InnerOperator(_InnerOperator):
         return AsynchronousCondition(self.operator.fragment)
 
 
+class _Resources(dict[str, Any]):
+    """The resources of an operator by name.
+
+    In a run with a device, an operator that was given no pool of streams has one under ``NAME_stream_pool``. It is
+    made for who asks for it: the stream of such an operator comes from a pool of the run.
+    """
+
+    def __init__(self, operator: Any) -> None:
+        super().__init__()
+        self._operator = operator
+
+    def __missing__(self, name: str) -> Any:
+        operator = self._operator
+        context = operator.execution_context if name == f"{operator.name}_stream_pool" else None
+        from headrace_holoscan.resources import CudaStreamPool
+
+        given = (*self.values(), getattr(operator, "cuda_stream_pool", None))
+        has_own = any(isinstance(each, (AnyStreamPool, CudaGreenContext)) for each in given)
+        if context is None or has_own or not context.is_gpu_available:
+            raise KeyError(name)
+        pool = operator._headrace.default_pool
+        if pool is None:
+            pool = operator._headrace.default_pool = CudaStreamPool(operator.fragment, name=name)
+        return pool
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a resource, or another value if there is none of this name."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __contains__(self, name: object) -> bool:
+        return self.get(str(name)) is not None
+
+
 class Operator(ChoosesFlows, ComposedOperator, _Operator):
     """The base of operators; subclass it and write `setup` and `compute`."""
 
@@ -164,7 +204,7 @@ class Operator(ChoosesFlows, ComposedOperator, _Operator):
 
     fragment = set_once("fragment")
     conditions = set_once("conditions")
-    resources = set_once("resources")
+    resources = set_once("resources", _Resources)
     args = set_once("args")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
