@@ -225,7 +225,7 @@ def test_segments_that_the_driver_does_not_divide_are_shown_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in (
-        "observe.events.operator_spans.captured_frontier",
+        "observe.events.replays.captured_frontier",
         "gpu.executables.instantiate_with_records",
     ):
         with monkeypatch.context() as patch:
@@ -297,7 +297,7 @@ def test_a_trace_shows_operators_of_a_replay_on_their_slices(tmp_path: Path) -> 
 def test_a_trace_shows_a_segment_that_is_not_divided_on_a_track_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("headrace.observe.events.operator_spans.captured_frontier", refuse)
+    monkeypatch.setattr("headrace.observe.events.replays.captured_frontier", refuse)
     trace = traced(lambda app: chain(app, slices={"three": 32}), tmp_path / "trace.json")
     tracks = [trace.track_of(event) for event in trace.of("X", cat="gpu", name="three")[-20:]]
     assert (
