@@ -29,7 +29,7 @@ from tests.observe.traces.traces import load
 
 MS = 1_000_000
 FATES = ("sent", "arrived", "late", "failed", "dropped", "lost")
-PROGRAMS = 300 if THOROUGH else 60
+PROGRAMS = 300 if THOROUGH else 40
 
 
 @dataclass

@@ -37,8 +37,8 @@ def test_a_program_does_what_the_model_says(first: int) -> None:
             pytest.fail(f"seed {seed} goes wrong now and then: {program}")
 
 
-ON_STREAMS = 1000 if THOROUGH else 75
-IN_EVERY_WAY = 3000 if THOROUGH else 30
+ON_STREAMS = 1000 if THOROUGH else 50
+IN_EVERY_WAY = 3000 if THOROUGH else 16
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +137,7 @@ def test_an_orderly_program_gives_the_same_messages_in_every_way() -> None:
     assert min(ways[way.__name__] for way in WAYS) > IN_EVERY_WAY // 5, ways
 
 
-IN_PARTS = 1000 if THOROUGH else 40
+IN_PARTS = 1000 if THOROUGH else 16
 
 
 def test_every_message_between_parts_is_in_one_count_whatever_drops_it_or_fails() -> None:
