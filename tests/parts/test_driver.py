@@ -182,6 +182,85 @@ def test_values_that_the_driver_sets_reach_the_part_and_are_answered() -> None:
     assert rest[12:] == ["stopped"]
 
 
+DRAINED = """
+import os
+import signal
+import sys
+
+from headrace import Application, Fragment, op
+
+
+@op
+def numbers():
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+@op
+def show(number):
+    if number == 20 and sys.argv[1] == "signal":
+        for process in (os.getppid(), os.getpid())[: int(sys.argv[2])]:
+            os.kill(process, signal.SIGTERM)
+    print(number)
+    return number
+
+
+class Edge(Fragment):
+    def compose(self):
+        self.add_operator(numbers(self, name="numbers"))
+
+
+class Server(Fragment):
+    def compose(self):
+        self.add_operator(show(self, name="show"))
+
+
+class Plant(Application):
+    stop_timeout = "3600s"
+
+    def compose(self):
+        self.add_flow(Edge(self, "edge"), Server(self, "server"), {("numbers", "show")}, size=8)
+
+
+app = Plant()
+future = None
+try:
+    if sys.argv[1] == "signal":
+        app.run()
+    else:
+        future = app.run_async()
+        app.wait_until_started()
+        app.pause()
+        app.wait_until_paused()
+        app.drain()
+        future.result()
+finally:
+    outcome = app.outcome
+    sent, shown = (outcome.operators[name].computes for name in ("edge.numbers", "server.show"))
+    print(outcome.ended_by, outcome.undelivered, sent == shown)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "ended_by"),
+    [("signal 1", 143, "interrupted"), ("signal 2", 143, "interrupted"), ("drain 0", 0, "finished")],
+)
+def test_a_run_in_processes_that_is_drained_computes_what_is_under_way(
+    how: str, status: int, ended_by: str
+) -> None:
+    """SIGTERM may come to the driver alone or to all processes, as systemd sends it."""
+    Path("drained.py").write_text(DRAINED)
+    done = run_python(
+        "-m", "headrace.cli", "run", "drained.py", "--processes", "--", *how.split(), timeout=PATIENCE
+    )
+    assert done.returncode == status, done.stderr
+    *shown, last = done.stdout.splitlines()
+    assert shown == [str(number) for number in range(len(shown))]
+    assert last == f"{ended_by} {{}} True"
+
+
 PLAYED = """
 from headrace import Application, Fragment, op
 
