@@ -7,7 +7,6 @@ import os
 import selectors
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from headrace.parts.launch import Launch
 from headrace.parts.process import Process
 from tests.harness import PATIENCE, Step
 from tests.harness.processes import run_python
-from tests.parts.running import channel_and_socket
 from tests.parts.test_processes import environment, nothing_left
 
 __all__ = ["environment", "nothing_left"]  # fixtures
@@ -349,19 +347,6 @@ def close(driver: Driver) -> None:
     driver._close()
 
 
-def test_the_driver_looks_at_when_a_process_was_heard_of() -> None:
-    driver = _driver()
-    now = monotonic()
-    driver._processes["part"] = process = Process("part", 1, {})
-    process.channel, theirs = channel_and_socket()
-    process.channel.heard_at = now
-    os.eventfd_write(driver._wake, 1)
-    driver._step()
-    assert driver.supervisor.parts["part"].heard_at == now
-    theirs.close()
-    close(driver)
-
-
 def test_what_was_wrong_in_a_process_is_forgotten_with_it() -> None:
     """The process that takes its place says nothing as long as nothing is wrong."""
     driver = _driver()
@@ -404,19 +389,6 @@ def test_a_file_that_another_one_of_the_same_moment_removes_is_not_served() -> N
     assert len(served) == 1
     for descriptor in (*pipes[0], *pipes[1]):
         os.close(descriptor)
-    close(driver)
-
-
-def test_the_driver_waits_for_nothing_when_it_has_given_up_the_last_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    driver = _driver()
-    waited: list[float] = []
-    monkeypatch.setattr(driver, "_carry_out", lambda actions: driver._processes.clear())
-    monkeypatch.setattr(driver._selector, "select", lambda seconds: waited.append(seconds) or [])
-    driver._processes["part"] = Process("part", 1, {})
-    driver._step()
-    assert waited == [0.0]
     close(driver)
 
 
