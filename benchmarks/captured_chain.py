@@ -206,7 +206,7 @@ def noted_replays(driver: Timed | None) -> Iterator[None]:
         if id(self) not in known:
             known.add(id(self))
             self.own.wait, self.own.record = driver.around(self.own.wait), driver.around(self.own.record)
-            self._streams.order.fences_on(self.own).record = self.own.record
+            self._streams.fences_on(self.own).record = self.own.record
 
     def replay_timed(self: Any, graph: Any, *frame: Any) -> None:
         if driver is not None and id(graph) not in known:

@@ -34,7 +34,7 @@ from headrace import (
     Operator,
     gpu,
 )
-from tests.random_programs.frames import RandomFrames
+from tests.random_programs.frames import SimulatedFrames, run_on_streams
 
 SIZE = 1 << 20
 SLOTS = 1 << 20
@@ -109,6 +109,9 @@ class GpuFrames:
                 ),
             )
 
+    def change(self, stream: Any, frame: Any, number: int) -> None:
+        raise NotImplementedError
+
     def view(self, frame: Any) -> Any:
         return frame[1:]
 
@@ -124,6 +127,10 @@ class CupyFrames(GpuFrames):
         with stream.cupy():
             return self.cupy.full(SIZE, number, dtype=self.cupy.int32)
 
+    def change(self, stream: Any, frame: Any, number: int) -> None:
+        with stream.cupy():
+            frame.fill(number)
+
     def export(self, frame: Any) -> Any:
         import torch
 
@@ -137,6 +144,12 @@ class TorchFrames(GpuFrames):
         with torch.cuda.stream(stream.torch()):
             return torch.full((SIZE,), number, dtype=torch.int32, device="cuda")
 
+    def change(self, stream: Any, frame: Any, number: int) -> None:
+        import torch
+
+        with torch.cuda.stream(stream.torch()):
+            frame.fill_(number)
+
     def export(self, frame: Any) -> Any:
         import torch
 
@@ -147,7 +160,13 @@ class TorchOnHost:
     """PyTorch tensors without a GPU, for a dry run on any machine: all work is done at once."""
 
     def __init__(self, delay: int = LATE) -> None:
-        self.wrong = 0
+        self.wrong = self.asked = 0
+
+    def side_stream(self) -> Any:
+        return gpu.StreamHandle(gpu.Device(0).create_stream())
+
+    def change(self, stream: Any, frame: Any, number: int) -> None:
+        frame.fill_(number)
 
     def fresh(self, stream: Any, number: int) -> Any:
         import torch
@@ -173,8 +192,6 @@ class OnSimulatedDevice:
     """Buffers of the simulated device, which shows many of the errors that a GPU would show."""
 
     def __new__(cls, delay: int = LATE) -> Any:
-        from tests.random_programs.simulated_frames import SimulatedFrames
-
         class Frames(SimulatedFrames):
             def __init__(self) -> None:
                 super().__init__(1)
@@ -412,17 +429,16 @@ def try_all_ways(libraries: dict[str, Any], frames: int) -> list[list[Any]]:
     return rows
 
 
-def try_random_programs(libraries: dict[str, Any], programs: int, frames: int) -> list[list[Any]]:
+def try_random_programs(libraries: dict[str, Any], programs: int) -> list[list[Any]]:
     rows = []
     for name, make in libraries.items():
         for kind, scheduler in THOROUGH.items():
             wrong = reads = 0
             for seed in range(programs):
                 library = make(LATE // 5)
-                app = RandomFrames(seed, frames, library, scheduler)
-                app.run()
+                program = run_on_streams(seed, library, scheduler)
                 if library.wrong:
-                    print(f"seed {seed}: {app.plan}", file=sys.stderr)
+                    print(f"seed {seed}: {program}", file=sys.stderr)
                 wrong += library.wrong
                 reads += library.asked
             rows.append([kind, name, wrong, reads])
@@ -446,7 +462,7 @@ def main() -> int:
     libraries = {"CuPy": CupyFrames, "PyTorch": TorchFrames}
     began = time.perf_counter()
     ways = try_all_ways(libraries, 400)
-    programs = try_random_programs(libraries, options.programs, 100)
+    programs = try_random_programs(libraries, options.programs)
     rows = []
     for name, make in libraries.items():
         for scheduler in SCHEDULERS:
@@ -508,7 +524,7 @@ def dry_run() -> int:
         device = nullcontext()
     with device:
         ways = try_all_ways(libraries, 40)
-        programs = try_random_programs(libraries, 10, 40)
+        programs = try_random_programs(libraries, 10)
     print(table(["", *(f"{name}, {kind}" for name in libraries for kind in THOROUGH)], ways))
     print()
     print(table(["scheduler", "library", "wrong", "of"], programs))

@@ -46,7 +46,3 @@ def test_a_run_that_ends_first_has_not_started() -> None:
     app.may_start.set()
     future.result()
     assert not app.wait_until_started()
-
-
-def test_without_a_run_there_is_nothing_to_wait_for() -> None:
-    assert not Program().wait_until_started()

@@ -59,14 +59,6 @@ def test_capture_auto_finds_chains_by_itself(
     assert line.startswith("segment 'one...three' (one, two, three): captured")
 
 
-def test_a_program_without_segments_says_so(
-    folder: Path, app: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / app).write_text(PROGRAM.format(then="self._headrace.segments.clear()"))
-    assert main(["run", app, "--capture", "verify"]) == 0
-    assert said(capsys) == ["headrace run: --capture verify: the program has no segments to capture"]
-
-
 def test_a_refusal_is_an_error_if_capture_is_strict(
     folder: Path, app: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

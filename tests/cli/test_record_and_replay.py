@@ -104,14 +104,6 @@ def test_a_file_that_is_no_recording_is_refused(
         assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["app.py"], ["a.mcap", "b.mcap", "--list"]])
-def test_what_is_missing_or_too_much_is_named(
-    folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["replay", *arguments]) == 2
-    assert capsys.readouterr().err.startswith("headrace replay: name ")
-
-
 def test_a_damaged_recording_is_played_up_to_the_damage_only_if_asked(
     app: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

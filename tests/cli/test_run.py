@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.cli import main
+from headrace.cli import main, make_parser
 from headrace.cli.run import prepare
 from tests.cli.programs import write
-from tests.harness.processes import run_python
+from tests.harness.processes import ROOT, run_python
 
 GUARD = 'if __name__ == "__main__":\n    '
 
@@ -72,15 +72,6 @@ def test_a_named_class_is_made_and_run_without_the_rest(
     write(folder, GUARD + "print('not this')")
     assert main(["run", name, "--count", "2"]) == 0
     assert said(capsys)[0] == ["0", "1"]
-
-
-def test_a_program_may_have_the_name_of_a_library(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import json
-
-    write(folder, "", "json.py")
-    assert main(["run", "json.py:Shows", "--count", "1"]) == 0
-    assert said(capsys)[0] == ["0"]
-    assert sys.modules["json"] is json
 
 
 def test_the_only_application_runs_if_the_program_runs_nothing(
@@ -173,6 +164,14 @@ def test_every_option_sets_its_variable_for_the_program_alone(
         "HEADRACE_VIEW=out.mp4",
     ]
     assert "HEADRACE_COUNT" not in os.environ
+
+
+def test_the_page_of_the_command_names_every_option() -> None:
+    parser = make_parser("run").get_default("commands")["run"]
+    options = {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    assert options - {"--help"} == {flag for flag in re.findall(r"`(--[a-z-]+)", page) if flag in options}
+    assert {"--cluster", "--plan", "--no-progress"} <= options
 
 
 @pytest.mark.parametrize(
@@ -294,16 +293,6 @@ def test_an_error_of_the_program_is_one_line(folder: Path, capsys: pytest.Captur
             f"(FunctionOperator); app.py:{line}\n(headrace run --debug ... shows the traceback)\n"
         ),
     )
-
-
-def test_with_debug_there_is_a_traceback_that_begins_in_the_program(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", write(folder, FAILS), "--debug"]) == 1
-    err = said(capsys)[1]
-    trace = err[err.index("Traceback") :].splitlines()
-    assert trace[1].strip().startswith('File "app.py", line')
-    assert "raised in compute of operator 'inverse' (FunctionOperator)" in trace
 
 
 def test_the_place_of_an_error_is_in_the_program_and_not_in_headrace(

@@ -72,16 +72,6 @@ def test_a_topic_is_shown_with_its_rate_its_size_its_delay_and_a_message(
     assert "  metadata: {'camera': 'left'}\n" in out
 
 
-@pytest.mark.parametrize("words", [["show"], ["list", "a"], ["show", "a", "--count", "0"], ["show", "a b"]])
-def test_wrong_usage_is_an_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        status = main(["topics", *words])
-    except SystemExit as exit_:
-        status = int(exit_.code or 0)
-    assert status in (1, 2)
-    assert "headrace topics: " in capsys.readouterr().err
-
-
 def test_a_viewer_attaches_to_a_running_program_by_a_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

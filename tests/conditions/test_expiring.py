@@ -10,8 +10,6 @@ from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition
 from headrace.conditions import (
     ExpiringMessageAvailableCondition,
 )
-from headrace.core import GraphError
-from tests.conditions.joins import feed, two_inputs
 from tests.harness import App, MakeScheduler, Step, run, source
 
 
@@ -125,12 +123,3 @@ def test_a_message_that_arrives_during_a_compute_has_its_own_age(
         app.track()
     app.run()
     assert taken == [(50, ("message",)), (120, (again,))]  # it arrived at 70
-
-
-def test_a_condition_on_an_expiring_input_must_be_named_where_there_are_several() -> None:
-    def compose(app: App) -> None:
-        expiring = ExpiringMessageAvailableCondition(app, 3, 50)
-        feed(app, two_inputs(app, [], expiring), 1, 1)
-
-    with pytest.raises(GraphError, match=r"must name its input: receiver=... \(one of 'left', 'right'\)"):
-        run(compose)

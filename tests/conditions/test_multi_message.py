@@ -74,11 +74,6 @@ def test_a_timeout_ends_when_a_compute_leaves_the_last_messages(scheduler: MakeS
     assert len(computes) == 1
 
 
-def test_a_frequency_that_cannot_be_read_shows_some_that_can() -> None:
-    with pytest.raises(ValueError, match="'33ms', '1.5s', '2min', '30Hz'; not 'often'"):
-        MultiMessageAvailableTimeoutCondition(None, "often")
-
-
 @pytest.mark.parametrize("given", [False, True])
 def test_a_number_at_one_input_holds_beside_a_number_over_several(
     scheduler: MakeScheduler, given: bool

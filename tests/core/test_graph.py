@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from headrace import IOSpec
 from headrace.core import Graph, GraphError
-from headrace.core.graph import Beyond, is_sink, is_source
 from tests.harness import App, Step, run
 from tests.limits import examples
 
@@ -55,12 +54,6 @@ def test_what_is_before_and_behind_a_node(edges: set[tuple[int, int]]) -> None:
     assert described == {"input_to_output": inputs or None, "output_to_input": outputs or None}
 
 
-def test_the_ports_between_two_nodes() -> None:
-    graph, made = graph_of({(0, 1)})
-    assert graph.get_port_map(made[0], made[1]) == {"out": {"in"}}
-    assert graph.get_port_map(made[1], made[0]) == {}
-
-
 def test_a_removed_node_takes_its_flows_with_it() -> None:
     graph, made = graph_of({(0, 1), (1, 2)})
     graph.remove(made[1])
@@ -88,13 +81,3 @@ def test_a_flow_that_was_removed_in_compose_is_not_run() -> None:
 
     run(compose)
     assert ticks == ["first"]
-
-
-def test_a_source_and_a_sink_are_what_flows_make_them() -> None:
-    """Whatever ports they declare: an input that may stay empty makes no operator anything but a source."""
-    _, made = graph_of({(0, 1), (1, 2)})
-    assert [is_source(operator) for operator in made] == [True, False, False, True, True, True]
-    assert [is_sink(operator) for operator in made] == [False, False, True, True, True, True]
-    for operator in made:  # the ends of flows from and to other processes
-        operator._headrace.beyond = Beyond()
-    assert not any(is_source(operator) or is_sink(operator) for operator in made)

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import Application, CountCondition, Operator, op
@@ -181,16 +180,3 @@ def test_the_log_as_json_is_one_object_a_line(monkeypatch: pytest.MonkeyPatch) -
     )
     assert "in fails" in last["traceback"]
     assert (last["fragment"], last["run"]) == ("Failing", app.run_id)
-
-
-def test_a_record_with_an_array_or_wrong_arguments_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = stderr(monkeypatch)
-    show_log("info", "json")
-    log = logging.getLogger("program")
-    log.warning("frame", extra={"pixels": np.zeros((4, 5), np.uint8)})
-    log.warning("%d of %d", 3)
-    log.warning("%d frames", "many")
-    first, second, third = map(json.loads, written.getvalue().splitlines())
-    assert (first["message"], first["pixels"]) == ("frame", "<numpy.ndarray of shape (4, 5), uint8>")
-    assert second["message"] == "%d of %d [(3,): not enough arguments for format string]"
-    assert third["message"].startswith("%d frames [('many',): %d format: ")

@@ -21,13 +21,6 @@ class Refusing(Exception):
         raise SystemExit("no notes")
 
 
-class Opaque(Exception):
-    """Not even its attributes can be looked at."""
-
-    def __getattribute__(self, name: str) -> Any:
-        raise ZeroDivisionError(name)
-
-
 def with_notes(notes: Any) -> Exception:
     error = ValueError("odd")
     error.__notes__ = notes
@@ -51,9 +44,3 @@ def test_a_note_is_added_to_odd_notes(notes: Any, known: list[str]) -> None:
     add_note(error, "one")
     assert notes_of(error) == [*known, "one"]
     assert "one" in "".join(traceback.format_exception(error))
-
-
-def test_an_exception_that_shows_nothing_stays_as_it_is() -> None:
-    error = Opaque()
-    add_note(error, "one")
-    assert notes_of(error) == []

@@ -9,10 +9,6 @@ from headrace.core import IOSpec, Progress
 from tests.harness import App, MakeScheduler, Step, run, sink, source, through
 
 
-def test_before_a_run_there_is_nothing() -> None:
-    assert App(lambda app: None).progress() == Progress("App", False)
-
-
 def test_a_run_can_be_read_while_it_is_in_progress(scheduler: MakeScheduler) -> None:
     seen: list[Progress] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace import Condition, Operator, OperatorSpec, op
-from headrace.core import ComponentSpec, ParameterError
+from headrace.core import ParameterError
 from headrace.core.parameters import reserved_names
 from tests.harness import App, run, sink, source
 
@@ -118,12 +118,3 @@ def test_a_property_of_the_name_of_a_parameter_needs_a_setter() -> None:
     some = declaring("gain", gain=property(lambda self: 3, lambda self, value: kept.append(value)))
     some(App(lambda app: None), gain=4)
     assert kept == [1, 4]
-
-
-def test_a_condition_has_reserved_names_too() -> None:
-    class Picky(Condition):
-        def setup(self, spec: ComponentSpec) -> None:
-            spec.param("check", 1)
-
-    with pytest.raises(ParameterError, match="Picky cannot have a parameter 'check': every condition has"):
-        Picky(App(lambda app: None))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from headrace import Application, ConditionType, CountCondition, EventBasedScheduler, GreedyScheduler
-from headrace._runtime.compiled import is_compiled
 from headrace.conditions import (
     AsynchronousCondition,
     CudaStreamCondition,
@@ -30,7 +29,7 @@ from headrace.resources import (
     SyntheticClock,
     ThreadPool,
 )
-from tests.harness import App, Step, run, sink, source
+from tests.harness import App, Step, run, source
 
 
 def set_state(value: Any) -> None:
@@ -152,16 +151,6 @@ def test_the_ports_of_a_condition_are_names() -> None:
         step.spec.or_combine_port_conditions(3)  # type: ignore[arg-type]
     step.spec.or_combine_port_conditions("in")  # one name, and not its letters
     assert step.spec.or_combined == [("in",)]
-
-
-@pytest.mark.skipif(is_compiled(), reason="compiled code refuses it in words of its own")
-def test_the_number_of_unfinished_computes_is_checked() -> None:
-    def compose(app: App) -> None:
-        app.max_in_flight = "8"  # type: ignore[assignment]
-        app.add_flow(source(app, [1]), sink(app, []))
-
-    with pytest.raises(TypeError, match="operator 'source': max_in_flight must be an int, not '8'"):
-        run(compose)
 
 
 def test_a_whole_number_of_any_library_is_one() -> None:

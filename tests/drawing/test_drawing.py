@@ -50,11 +50,6 @@ def test_a_graph_is_drawn_as_dot(app: App) -> None:
     assert '  "a" -> "the \\"middle\\"" [taillabel="out", headlabel="in"];' in drawn
 
 
-def test_an_unknown_style_lists_the_styles(app: App) -> None:
-    with pytest.raises(ValueError, match="there are 'text', 'boxes', 'svg', 'mermaid', 'dot'"):
-        app.draw("ascii")
-
-
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
@@ -112,10 +107,6 @@ def test_a_picture_colours_slices_and_says_which_is_which(machine: sim.Machine) 
     assert "<control>: 40 SMs" in texts
     tinted = [rect for rect in root.iter(f"{NAMESPACE}rect") if "fill-opacity" in rect.get("style", "")]
     assert len({rect.get("style") for rect in tinted}) == len(tinted) == 2
-
-
-def test_a_picture_follows_the_readers_choice_of_light_and_dark(app: App) -> None:
-    assert "@media(prefers-color-scheme:dark)" in app.draw("svg")
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -43,15 +43,6 @@ def test_a_frame_is_drawn_around_the_boxes() -> None:
     ]
 
 
-def test_every_style_shows_the_state_after_a_run(machine: object) -> None:
-    app = App(chain)
-    for style in ("text", "boxes", "svg", "mermaid", "dot"):
-        assert "captured" not in app.draw(style)
-    app.run()
-    for style in ("text", "boxes", "svg", "mermaid", "dot"):
-        assert "middle, captured" in app.draw(style), style
-
-
 def test_the_list_has_the_operators_of_a_segment_and_why_it_is_eager() -> None:
     app = App(chain)
     app.compose_graph()

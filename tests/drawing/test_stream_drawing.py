@@ -30,12 +30,6 @@ def test_boxes_have_the_name_of_the_stream() -> None:
     assert "stream 1" not in drawn, "a stream of one operator is nothing to show"
 
 
-def test_mermaid_and_dot_have_the_name_of_the_stream() -> None:
-    assert 'n1["a<br/>stream 2"]' in App(sharing).draw("mermaid")
-    assert 'n0["source"]' in App(sharing).draw("mermaid")
-    assert '"a" [label="a\\nstream 2"];' in App(sharing).draw("dot")
-
-
 def test_a_picture_has_a_bar_of_one_colour_for_each_shared_stream() -> None:
     picture = ElementTree.fromstring(App(sharing).draw("svg"))
     bars = [each.get("style") for each in picture.iter(f"{NAMESPACE}rect") if each.get("width") == "5"]

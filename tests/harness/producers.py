@@ -9,6 +9,7 @@ import ctypes
 from typing import Any
 
 from headrace.tensor import DLDataType
+from headrace.tensor.pending_work import StreamWork
 
 F32, BF16 = DLDataType(2, 32), DLDataType(4, 16)
 
@@ -138,12 +139,11 @@ class Interface:
         setattr(self, kind, {key: value for key, value in interface.items() if value is not ...})
 
 
-class Work:
-    """Work behind a tensor that notes which streams were ordered after it."""
+class Work(StreamWork):
+    """Work on a stream that notes which streams were ordered after it."""
 
-    def __init__(self, stream: int | None = 7) -> None:
-        self.stream_handle = 7
-        self.stream = stream
+    def __init__(self, stream: int = 7) -> None:
+        super().__init__(stream)
         self.ordered: list[int] = []
 
     def order(self, stream: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from headrace import Condition, ConditionType, CountCondition, IOSpec, PeriodicCondition
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState, BooleanCondition
 from headrace.core import SchedulingStatusType
-from headrace.resources import RealtimeClock, SyntheticClock
+from headrace.resources import RealtimeClock
 
 from .bindings import PATIENCE_NS, Throttle
 from .scenario import Scenario, World
@@ -318,34 +318,6 @@ def _check_two_producers(world: World) -> None:
 _add((2, 3), Scenario("two-producers", _two_producers, check=_check_two_producers))
 
 
-def _room_line(world: World) -> None:
-    """Three producers wait in line for two places; one needs both, and one waits for a time first."""
-    sink = world.sink("sink", size={"size": 2})
-
-    def emit(op: Any, op_input: Any, op_output: Any) -> None:
-        for number in range(2 if op.name == "both" else 1):
-            op_output.emit(
-                (op.name, (op.ticks - 1) * 2 + number if op.name == "both" else op.ticks - 1), "out"
-            )
-
-    beat = PeriodicCondition(world.app, 5 * MS)
-    for name, places, *conditions in (("left", 1), ("both", 2), ("right", 1, beat)):
-        outputs = [("out", {"size": places})]
-        producer = world.op(name, CountCondition(world.app, 2), *conditions, outputs=outputs, body=emit)
-        world.app.add_flow(producer, sink)
-
-
-def _check_room_line(world: World) -> None:
-    received = [pair for batch in world.received["sink"] for pair in batch]
-    for name, count in (("left", 2), ("both", 4), ("right", 2)):
-        assert [pair for pair in received if pair[0] == name] == _numbers(name, count), (
-            f"the sink received {received}"
-        )
-
-
-_add((0, 1, 2, 3), Scenario("room-line", _room_line, check=_check_room_line))
-
-
 def _pop(world: World) -> None:
     """A producer that does not wait for room, and a consumer that receives as the next message comes."""
     source = world.source("source", 3, takes=MS)
@@ -394,37 +366,6 @@ def _check_periodic(world: World) -> None:
 
 
 _add((1, 2, 3), Scenario("periodic", _periodic, check=_check_periodic))
-
-
-def _periodic_beside(world: World) -> None:
-    """The same, with a long compute that says that others may go on beside it."""
-    _periodic(world)
-    next(operator for operator in world.app.graph if operator.name == "long").parallel = True
-
-
-_add((2, 3), Scenario("periodic-beside", _periodic_beside, check=_check_periodic))
-
-
-def _periodic_in_pools(world: World) -> None:
-    """The same, with the beat in one ready queue and the long compute in another."""
-    beat = world.op("beat", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 3))
-    long = world.op("long", CountCondition(world.app, 1), body=lambda op, i, o: world.control.sleep(25 * MS))
-    world.app.make_thread_pool("beats", 1).add(beat, pin_operator=True)
-    world.app.make_thread_pool("others", 1).add(long, pin_operator=False)
-
-
-def _check_periodic_in_pools(world: World) -> None:
-    assert (world.count("beat"), world.count("long")) == (3, 1), f"computes: {world.computes}"
-    if world.is_on_time:
-        world.check_times("beat", [0, 10, 20])
-
-
-_add((1,), Scenario("periodic-pools", _periodic_in_pools, check=_check_periodic_in_pools))
-_add((2,), Scenario("periodic-manual", _periodic, clock="manual", check=lambda world: _check_counts(world)))
-
-
-def _check_counts(world: World) -> None:
-    assert (world.count("beat"), world.count("long")) == (3, 1), f"computes: {world.computes}"
 
 
 def _two_beats(world: World) -> None:
@@ -497,29 +438,6 @@ _add(
 )
 
 
-def _advance(world: World) -> None:
-    assert isinstance(world.clock, SyntheticClock)
-    for number in range(2):
-        world.wait_for("beat", number + 1)
-        world.clock.advance_by(10 * MS)
-
-
-def _check_synthetic(world: World) -> None:
-    assert world.count("beat") == 3, f"computes: {world.computes}"
-
-
-_add(
-    (0, 1, 2),
-    Scenario(
-        "synthetic",
-        lambda world: world.op("beat", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 3)),
-        others={"advancer": _advance},
-        clock="synthetic",
-        check=_check_synthetic,
-    ),
-)
-
-
 # Events from outside.
 
 
@@ -575,27 +493,6 @@ _add(
         clock="manual",
         settings={"max_duration_ms": 50},
         check=_check_awaiting,
-    ),
-)
-
-
-def _events_beside_beats(world: World) -> None:
-    _awaiting(world)
-    world.op("beat", PeriodicCondition(world.app, 10 * MS), CountCondition(world.app, 2))
-
-
-def _check_events_beside_beats(world: World) -> None:
-    _check_awaiting(world)
-    assert world.count("beat") == 2, f"computes: {world.computes}"
-
-
-_add(
-    (1, 2),
-    Scenario(
-        "event-and-beat",
-        _events_beside_beats,
-        others={"setter": _set_events},
-        check=_check_events_beside_beats,
     ),
 )
 
@@ -722,28 +619,6 @@ def _check_changing_its_mind(world: World) -> None:
 _add((0, 1, 2, 3), Scenario("changing-mind", _changing_its_mind, check=_check_changing_its_mind))
 
 
-def _switched_off(world: World) -> None:
-    condition = AsynchronousCondition(world.app)
-    condition.event_state = AsynchronousEventState.EVENT_WAITING
-    switch = world.notes["switch"] = BooleanCondition(world.app)
-    world.op("never", condition, switch)
-    world.op("other", CountCondition(world.app, 1))
-
-
-def _switch_off(world: World) -> None:
-    world.notes["switch"].disable_tick()
-
-
-def _check_switched_off(world: World) -> None:
-    assert (world.count("never"), world.count("other")) == (0, 1), f"computes: {world.computes}"
-
-
-_add(
-    (0, 1, 2, 3),
-    Scenario("switch", _switched_off, others={"switcher": _switch_off}, check=_check_switched_off),
-)
-
-
 class _Flag(Condition):
     """A user's condition: says WAIT, or WAIT_EVENT, until a flag is up."""
 
@@ -816,25 +691,6 @@ _add(
         _flagged(SchedulingStatusType.WAIT),
         settings={"stop_on_deadlock_timeout": 20},
         check=_check_deadlock,
-    ),
-)
-
-
-def _check_deadlock_manual(world: World) -> None:
-    assert (world.count("flagged"), world.count("other")) == (0, 1), f"computes: {world.computes}"
-    assert world.clock.timestamp() == 20 * MS, (
-        f"the run ended at {world.clock.timestamp() / MS} ms, not at 20"
-    )
-
-
-_add(
-    (0, 2),
-    Scenario(
-        "deadlock-manual",
-        _flagged(SchedulingStatusType.WAIT),
-        clock="manual",
-        settings={"stop_on_deadlock_timeout": 20},
-        check=_check_deadlock_manual,
     ),
 )
 
@@ -920,30 +776,6 @@ _add(
         "stop", _endless, others={"stopper": lambda world: world.app.stop_execution()}, check=_check_ended
     ),
 )
-
-
-def _stopped_at_start(world: World) -> None:
-    world.op("first", start=lambda op: world.app.stop_execution())
-    world.op("beat", PeriodicCondition(world.app, 10 * MS))
-
-
-def _check_nothing_ran(world: World) -> None:
-    assert not world.computes, f"computes: {world.computes}"
-
-
-_add((0, 2), Scenario("stop-at-start", _stopped_at_start, check=_check_nothing_ran))
-
-
-def _stopping_compute(world: World) -> None:
-    def stop(op: Any, op_input: Any, op_output: Any) -> None:
-        world.control.sleep(3 * MS)
-        world.app.stop_execution()
-
-    _endless(world)
-    world.op("last", CountCondition(world.app, 1), body=stop)
-
-
-_add((1, 2), Scenario("stop-in-compute", _stopping_compute, check=_check_ended))
 
 
 def _stop_operator(world: World) -> None:
@@ -1045,10 +877,6 @@ def _check_paused(world: World) -> None:
 
 
 _add((0, 1, 2, 3), Scenario("pause", _chain, others={"pauser": _pause_step_and_resume}, check=_check_paused))
-_add((1,), Scenario("pause-pools", _pools, others={"pauser": _pause_step_and_resume}, check=_check_paused))
-_add(
-    (2,), Scenario("pause-slow", _slow_chain, others={"pauser": _pause_step_and_resume}, check=_check_paused)
-)
 
 
 def _step_the_sink(world: World) -> None:
@@ -1313,22 +1141,6 @@ def _alone_in_a_pool(world: World) -> None:
 
 
 _add((1, 2), Scenario("alone-pool", _alone_in_a_pool, check=_check_was_alone))
-
-
-def _two_alone(world: World) -> None:
-    for name in ("left", "right"):
-        single = _single(world, f"single {name}")
-        world.app.add_flow(world.source(name, 2, takes=MS), single)
-        world.app.add_flow(single, world.sink(f"{name} sink", takes=MS))
-
-
-def _check_two_alone(world: World) -> None:
-    for name in ("left", "right"):
-        assert world.received[f"{name} sink"] == _numbers(name, 2)
-        assert world.notes[f"single {name} is alone"] or not world.is_on_time
-
-
-_add((2, 3), Scenario("alone-both", _two_alone, check=_check_two_alone))
 
 
 def _stop_while_it_waits(world: World) -> None:

@@ -82,21 +82,6 @@ def test_threads_that_share_a_lock_never_hold_it_at_once() -> None:
     assert set(found) == {None}
 
 
-def test_locks_taken_in_two_orders_are_found_to_block_each_other() -> None:
-    def toy(control: Controller, threading: ControlledThreading) -> None:
-        left, right = threading.Lock(), threading.Lock()
-
-        def work(first: object, second: object) -> None:
-            with first, second:  # type: ignore[attr-defined]
-                pass
-
-        threading.Thread(target=work, args=(left, right), name="one").start()
-        threading.Thread(target=work, args=(right, left), name="other").start()
-
-    found = faults_of(toy)
-    assert set(found) == {None, Kind.HANG}
-
-
 def test_a_look_before_a_sleep_is_found_to_lose_a_wake_up() -> None:
     def toy(control: Controller, threading: ControlledThreading) -> None:
         token = threading.Lock()
@@ -146,40 +131,6 @@ def test_time_moves_to_the_earliest_deadline_and_a_release_beats_it() -> None:
     assert play(toy, Replay(())).fault is None
 
 
-def test_a_condition_variable_wakes_who_waits_for_it() -> None:
-    def toy(control: Controller, threading: ControlledThreading) -> None:
-        condition = threading.Condition()
-        ready: list[int] = []
-
-        def wait() -> None:
-            with condition:
-                condition.wait_for(lambda: ready)
-
-        thread = threading.Thread(target=wait, name="waiter")
-        thread.start()
-        with condition:
-            ready.append(1)
-            condition.notify_all()
-        thread.join()
-
-    assert set(faults_of(toy)) == {None}
-
-
-def test_a_reentrant_lock_is_free_when_its_holder_released_it_as_often() -> None:
-    def toy(control: Controller, threading: ControlledThreading) -> None:
-        lock = threading.RLock()
-
-        def work() -> None:
-            with lock, lock:
-                control.point("inside")
-
-        threads = [threading.Thread(target=work, name=f"t{n}") for n in range(2)]
-        for thread in threads:
-            thread.start()
-
-    assert set(faults_of(toy)) == {None}
-
-
 def test_an_exception_on_a_thread_is_a_fault() -> None:
     def toy(control: Controller, threading: ControlledThreading) -> None:
         threading.Thread(target=lambda: 1 // 0, name="t").start()
@@ -191,18 +142,6 @@ def test_a_thread_that_goes_on_for_ever_is_a_fault() -> None:
     def toy(control: Controller, threading: ControlledThreading) -> None:
         while True:
             control.point("again")
-
-    assert play(toy, Replay(())).fault.kind is Kind.LIVELOCK  # type: ignore[union-attr]
-
-
-def test_a_thread_that_unwinds_into_a_loop_is_ended() -> None:
-    def toy(control: Controller, threading: ControlledThreading) -> None:
-        try:
-            while True:
-                control.point("again")
-        finally:
-            while True:
-                pass
 
     assert play(toy, Replay(())).fault.kind is Kind.LIVELOCK  # type: ignore[union-attr]
 

@@ -23,7 +23,6 @@ from tests.harness import (
     greedy,
     read_frame,
     sink,
-    source,
     wait_until,
     write_frame,
 )
@@ -107,16 +106,6 @@ def test_a_run_that_fails_raises_in_put_and_in_the_iteration(scheduler: MakeSche
     assert app.outcome.ended_by == "failed"
 
 
-def test_an_error_of_the_block_shows_the_error_of_the_run() -> None:
-    app = doubling()
-    with pytest.raises(KeyError) as caught, app.running() as future:
-        app.feed("frames").put(-1)
-        assert future.exception() is not None
-        raise KeyError("mine")
-    assert caught.value.__notes__ == ["and the run of 'App' failed: ValueError: -1 is negative"]
-    assert caught.value.__context__ is future.exception()
-
-
 def test_a_put_that_waits_is_woken_by_the_failure() -> None:
     may_fail = threading.Event()
 
@@ -192,35 +181,6 @@ def test_leaving_the_block_lets_everything_that_was_put_reach_the_other_operator
     assert feed.undelivered == 0
 
 
-def test_leaving_the_block_ends_other_sources(scheduler: MakeScheduler) -> None:
-    @op
-    def endless() -> int:
-        return 1
-
-    def compose(app: App) -> None:
-        app.add_flow(endless(app), ResultsOp(app, name="found"))
-
-    app = App(compose, scheduler)
-    with app.running():
-        for value in app.results("found"):
-            assert value == 1
-            break
-    assert app.outcome is not None
-    assert app.outcome.ended_by == "finished"
-
-
-def test_a_loop_goes_on_where_an_earlier_one_was_left() -> None:
-    def compose(app: App) -> None:
-        app.add_flow(source(app, range(5)), ResultsOp(app, name="found", size=1))
-
-    app = App(compose)
-    with app.running():
-        results = app.results("found")
-        assert next(results) == 0
-        assert list(results) == [1, 2, 3, 4]
-        assert list(results) == []
-
-
 def test_an_exception_in_the_block_stops_the_run() -> None:
     app = doubling()
     with pytest.raises(KeyError), app.running():
@@ -247,20 +207,6 @@ def test_names_that_are_wrong_are_refused() -> None:
             app.feed("found")
         with pytest.raises(GraphError, match="no ResultsOp 'double'; it has 'found'"):
             app.results("double")
-
-
-def test_a_paused_run_takes_nothing_and_leaving_the_block_ends_the_pause() -> None:
-    app = doubling()
-    with app.running():
-        app.pause()
-        assert app.wait_until_paused(PATIENCE)
-        feed = app.feed("frames")
-        feed.put(1)
-        assert len(feed) == 1
-        app.step(op_name="frames")
-        wait_until(lambda: len(feed) == 0, "the step")
-    assert app.outcome is not None
-    assert app.outcome.ended_by == "finished"
 
 
 # asyncio
@@ -321,29 +267,6 @@ def test_a_put_that_is_cancelled_has_put_nothing() -> None:
     assert asyncio.run(main()) == [2, 6]
 
 
-def test_a_task_that_is_cancelled_stops_the_run() -> None:
-    app = doubling()
-
-    async def main() -> None:
-        began = asyncio.Event()
-
-        async def use() -> None:
-            async with app.running():
-                began.set()
-                await anext(app.results("found"))
-
-        task = asyncio.create_task(use())
-        await began.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-    assert app.outcome is not None
-    assert app.outcome.ended_by == "stopped"
-    assert not _threads_of(app)
-
-
 # Frames on a device
 
 
@@ -383,21 +306,6 @@ def test_frames_on_a_device_keep_their_order_and_their_memory(
     assert seen == [2 * number for number in range(1, 25)]
 
 
-def test_a_stream_of_its_own_waits_for_the_work_behind_a_frame(machine: sim.Machine) -> None:
-    app, seen = App(fed_frames), []
-    put, taken = (gpu.StreamHandle(sim.Device(0).create_stream()) for _ in range(2))
-    with app.running():
-        with machine.attach(), gpu.use_stream(put):
-            data = frame(put)
-            write_frame(put, MS, data, 3)
-            app.feed("frames").put(data)
-            with gpu.use_stream(taken):
-                read_frame(taken, MS, next(app.results("found")), seen)
-        app.feed("frames").close()
-    taken.stream.sync()
-    assert seen == [6]
-
-
 def test_when_the_iteration_ends_the_work_on_its_frames_is_complete(machine: sim.Machine) -> None:
     app, seen = App(fed_frames), []
     stream = gpu.StreamHandle(sim.Device(0).create_stream())
@@ -417,38 +325,6 @@ def test_when_the_iteration_ends_the_work_on_its_frames_is_complete(machine: sim
 class _Handle:
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-
-
-def test_array_code_of_an_async_function_runs_on_its_stream(machine: sim.Machine) -> None:
-    from headrace.resources import CudaStreamPool
-
-    seen: list[int] = []
-
-    @op
-    async def double_later(data: Any) -> Any:
-        await asyncio.sleep(0)
-        stream = gpu.current_stream()
-        assert stream is not None
-        result = frame(stream)
-        write_frame(stream, MS, result, 0)
-        await asyncio.sleep(0)
-        assert gpu.current_stream() == stream
-        write_frame(stream, MS, result, 7)
-        return result
-
-    def compose(app: App) -> None:
-        pool = CudaStreamPool(app, reserved_size=1)
-        feed, middle = FeedOp(app, name="frames"), double_later(app, pool)
-        app.add_flow(feed, middle)
-        app.add_flow(middle, ResultsOp(app, name="found"))
-
-    app = App(compose)
-    stream = gpu.StreamHandle(sim.Device(0).create_stream())
-    with gpu.use_stream(stream), app.running():
-        app.feed("frames").put(1)
-        read_frame(stream, MS, next(app.results("found")), seen)
-    stream.stream.sync()
-    assert seen == [7]
 
 
 def _threads_of(app: App) -> list[str]:

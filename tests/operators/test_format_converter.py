@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from headrace.core import ParameterError
 from headrace.operators import FormatConverterOp
 from headrace.testing import run_operator
-from tests.limits import THOROUGH, examples
+from tests.limits import THOROUGH
 from tests.operators.cases import Array, random, without_opencv
 
 
@@ -177,14 +175,6 @@ def test_16_bits_become_8_by_full_range(channels: int) -> None:
     assert (result[0, 1] == 0).all()
 
 
-@given(st.integers(1, 70), st.integers(1, 9), st.sampled_from([1, 3, 4]))
-@settings(max_examples=examples(25), deadline=None)
-def test_every_size_is_taken(rows: int, columns: int, channels: int) -> None:
-    frame = random(np.uint8, rows, columns, channels)
-    result = convert(frame, out_dtype="float32", scale_max=255.0)
-    np.testing.assert_array_equal(result.round(), frame[..., : min(channels, 3)])
-
-
 # YUV.
 
 
@@ -298,18 +288,6 @@ def test_yuv420_becomes_rgba_with_alpha() -> None:
     without = convert(frame, in_dtype="yuv420", out_dtype="rgb888").astype(int)
     assert np.abs(result[..., :3] - without).max() <= 1
     assert (result[..., 3] == 77).all()
-
-
-@given(st.integers(1, 36), st.integers(1, 5), st.sampled_from(["nv12", "yuv420", "yuyv", "uyvy"]))
-@settings(max_examples=examples(25), deadline=None)
-def test_every_size_of_yuv_is_taken(half_rows: int, half_columns: int, name: str) -> None:
-    shape = (
-        (half_rows, 2 * half_columns, 2) if name in ("yuyv", "uyvy") else (3 * half_rows, 2 * half_columns)
-    )
-    frame = random(np.uint8, *shape)
-    standard = BT709 if name == "nv12" else BT601
-    expected = yuv_formula(*planes_of(frame, name), *standard, name in ("yuyv", "uyvy"))
-    check_rounded(expected, frame, in_dtype=name, out_dtype="rgb888")
 
 
 # What is refused.

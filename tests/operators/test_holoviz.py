@@ -12,7 +12,6 @@ import pytest
 
 from headrace.conditions import BooleanCondition, PeriodicCondition
 from headrace.core import Arg, IOSpec, ParameterError
-from headrace.core.run_files import PART_RESTARTS
 from headrace.operators import HolovizOp
 from headrace.viewer import InputSpec, LayerError, Renderer
 from headrace.viewer.display import OutletError
@@ -299,17 +298,6 @@ def test_files_are_written_beside_or_without_a_window(
     assert viewer.frames_received == viewer.frames_shown + viewer.frames_dropped
 
 
-def test_the_video_of_a_viewer_that_is_started_again_goes_on_in_another_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("av")
-    (tmp_path / "it.mp4").write_text("before")
-    monkeypatch.setenv(PART_RESTARTS, "1")
-    view([IMAGE], outlets=f"{tmp_path}/it.mp4")
-    assert (tmp_path / "it.mp4").read_text() == "before"
-    assert (tmp_path / "it-2.mp4").stat().st_size > 0
-
-
 def test_a_picture_has_the_time_of_its_frame_by_the_runs_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     times: list[float] = []
 
@@ -390,11 +378,3 @@ def test_a_layer_in_3d_needs_an_outlet_that_shows_it(tmp_path: Path, monkeypatch
     view([message], tensors=tensors, outlets=f"{tmp_path}/it.rrd,{tmp_path}/it.png")
     assert (tmp_path / "it.rrd").exists()
     assert (tmp_path / "it.png").exists()
-
-
-def test_without_a_display_nothing_is_served_and_the_pipeline_runs(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    viewer, _ = view([IMAGE])
-    assert viewer.url == ""
-    assert capsys.readouterr().out == ""

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import CountCondition, as_tensor
-from headrace.gpu import StreamHandle, sim
+from headrace import CountCondition
+from headrace.gpu import sim
 from headrace.operators import HolovizOp
 from headrace.tensor.copies import HostMemory
 from headrace.viewer import Renderer
-from tests.harness import MakeScheduler, Step, run
+from tests.harness import MakeScheduler, run
 from tests.operators.allocators import CountingAllocator
-from tests.operators.device_arrays import DeviceReader, DeviceSource, device_array
+from tests.operators.device_arrays import DeviceReader, DeviceSource
 
 RNG = np.random.default_rng(8)
 TENSORS: list[Any] = [
@@ -152,27 +152,3 @@ def test_at_most_two_frames_are_on_their_way_to_the_host(
     viewer = run(compose).viewer
     assert max(under_way) <= 2
     assert viewer.frames_received == 12
-
-
-def test_a_frame_is_copied_after_work_on_a_stream_that_the_message_does_not_carry(
-    machine: sim.Machine,
-) -> None:
-    (given,) = frames(1)
-
-    def send(self: Any, op_input: Any, op_output: Any) -> None:
-        stream = StreamHandle(sim.Device(0).create_stream())  # which headrace does not manage
-        sent = {name: as_tensor(device_array(stream, array), stream=stream) for name, array in given.items()}
-        op_output.emit(sent, "out")
-
-    def compose(app: Any) -> None:
-        viewer = HolovizOp(
-            app, tensors=TENSORS, width=20, height=10, headless=True, enable_render_buffer_output=True
-        )
-        app.reader = DeviceReader(app, name="reader")
-        app.add_flow(
-            Step(app, CountCondition(app, 1), outputs=["out"], body=send), viewer, {("out", "receivers")}
-        )
-        app.add_flow(viewer, app.reader, {("render_buffer_output", "in")})
-
-    (picture,) = run(compose).reader.seen
-    assert (picture == Renderer(20, 10, TENSORS).render(given)).all()

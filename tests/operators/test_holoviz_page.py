@@ -388,28 +388,3 @@ def test_threads_are_gone_after_an_exception_in_the_pipeline(monkeypatch: pytest
     with pytest.raises(ArithmeticError, match="broken"):
         App(compose).run()
     assert not [thread for thread in set(threading.enumerate()) - before if "headrace" in thread.name]
-
-
-@pytest.mark.parametrize(("width", "height", "scheme"), [(1280, 800, "light"), (360, 740, "dark")])
-def test_the_page_fits_every_screen(tab: Any, live: Running, width: int, height: int, scheme: str) -> None:
-    tab.emulate_media(color_scheme=scheme)
-    page = open_page(tab, live.viewer, width, height)
-    sizes = page.evaluate(
-        """() => ({
-            scroll: document.documentElement.scrollWidth, ground: getComputedStyle(document.body).backgroundColor,
-            boxes: [...document.querySelectorAll('h1, dl, button, canvas, #state')].map((e) => {
-                const box = e.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom];
-            }),
-        })"""
-    )
-    assert sizes["scroll"] <= width
-    for left, top, right, bottom in sizes["boxes"]:
-        assert left >= 0
-        assert top >= 0
-        assert right <= width + 1
-        assert bottom <= height + 1
-    assert (sum(map(int, sizes["ground"][4:-1].split(","))) > 380) == (scheme == "light")
-    picture = page.locator("#picture").bounding_box()
-    assert picture["width"] / picture["height"] == pytest.approx(WIDTH / HEIGHT, rel=0.02)
-    assert picture["width"] > 0.9 * min(width, (height - 60) * WIDTH / HEIGHT)
-    assert not page.errors

@@ -268,35 +268,6 @@ def test_a_failure_is_raised_when_the_other_models_have_ended(
             assert had_ended
 
 
-def test_failures_at_the_same_time_are_all_told(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="model 'a'") as raised:
-        inference(
-            [np.array([9])],
-            model_path_map={"a": models.picking(tmp_path), "b": models.picking(tmp_path)},
-            pre_processor_map={"a": ["x"], "b": ["x"]},
-            inference_map={"a": ["p"], "b": ["q"]},
-        )
-    assert any("model 'b'" in note for note in raised.value.__notes__)
-
-
-def test_a_restart_begins_with_the_models_that_the_parameters_switch_on(tmp_path: Path) -> None:
-    from headrace.testing import Message
-
-    frames = [Message(np.array([index]), at=f"{at} ms") for at, index in enumerate([1, 2, 9, 3], 1)]
-    outcome = run_operator(
-        InferenceOp,
-        inputs={
-            "receivers": [frames],
-            "model_activation_specs": [Message([InferenceOp.ActivationSpec("m")], at="1.5 ms")],
-        },
-        backend="onnxrt",
-        on_error={"restart": 1},
-        activation_map={"m": 0},
-        **one_model(models.picking(tmp_path)),
-    )
-    assert [np.asarray(message["y"]).tolist() for message in outcome["transmitter"]] == [[2]]
-
-
 def test_it_says_what_runs_each_model(tmp_path: Path) -> None:
     made: list[InferenceOp] = []
 

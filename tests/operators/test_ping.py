@@ -45,20 +45,6 @@ def test_a_tensor_has_the_shape_and_type_that_were_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "shape"),
-    [
-        ({"batch_size": 2, "channels": 3}, (2, 32, 64, 3)),
-        ({"columns": None}, (32,)),
-        ({"columns": 0, "rows": 5}, (5,)),
-        ({"batch_size": 0, "rows": 1, "columns": 2}, (1, 2)),
-    ],
-)
-def test_a_dimension_that_is_0_or_none_is_left_out(params: dict[str, Any], shape: tuple[int, ...]) -> None:
-    (message,) = run_operator(PingTensorTxOp, steps=1, tensor_name="frame", **params)["out"]
-    assert message["frame"].shape == shape
-
-
-@pytest.mark.parametrize(
     ("dtype", "expected"),
     [
         ("int8_t", np.int8),

@@ -15,7 +15,7 @@ from headrace.operators import V4L2VideoCaptureOp
 from headrace.resources import RealtimeClock
 from headrace.testing import run_operator
 from headrace.video import CameraError
-from tests.harness import App, MakeScheduler, Step, greedy, multi_thread, run, wait_until
+from tests.harness import App, MakeScheduler, Step, greedy, multi_thread, wait_until
 from tests.video.test_v4l2 import jpeg
 from tests.video.v4l2_driver import FakeDriver, yuyv
 
@@ -232,30 +232,6 @@ def test_frames_that_a_slow_pipeline_misses_are_counted(cameras: Any) -> None:
     assert app.camera.frames_dropped == 20 - sum(sent) > 10
 
 
-def test_no_worker_waits_for_the_camera(cameras: Any) -> None:
-    """With one thread, another operator runs a thousand times before the camera sends its first frame."""
-    opened = cameras()
-    other_done = threading.Event()
-
-    def count(self: Any, op_input: Any, op_output: Any) -> None:
-        if self.ticks == 1000:
-            other_done.set()
-            opened[0].send(yuyv(77))
-            self.stop_execution()
-
-    def end(self: Any, op_input: Any, op_output: Any) -> None:
-        op_input.receive("in")
-        assert other_done.is_set()
-        self.fragment.stop_execution()
-
-    def compose(app: Any) -> None:
-        app.add_operator(Step(app, body=count, name="other"))
-        app.add_flow(V4L2VideoCaptureOp(app), Step(app, inputs=["in"], body=end, name="end"))
-
-    run(compose, greedy)
-    assert opened[0].is_closed
-
-
 def test_an_unplugged_camera_ends_the_run_with_an_error(cameras: Any) -> None:
     opened = cameras(wait=lambda self: (self.unplug(), FakeDriver.wait(self)))
     with pytest.raises(CameraError, match=r"/dev/video0 \(Test camera\) was removed while capturing"):
@@ -299,16 +275,6 @@ def test_what_the_camera_does_not_offer_is_an_error_and_it_is_closed(
     with pytest.raises(error, match=text):
         run_operator(V4L2VideoCaptureOp, **parameters)
     assert all(driver.is_closed for driver in opened)
-
-
-def test_it_is_named_after_what_it_does(cameras: Any) -> None:
-    app = App(lambda app: None)
-    assert [V4L2VideoCaptureOp(app).name, V4L2VideoCaptureOp(app, name="eye").name] == [
-        "v4l2_video_capture",
-        "eye",
-    ]
-    with pytest.raises(TypeError, match="fragment"):
-        V4L2VideoCaptureOp(device="/dev/video0")  # type: ignore[call-arg]
 
 
 def test_without_a_camera_the_error_says_what_there_is() -> None:

@@ -13,7 +13,7 @@ import pytest
 from headrace import PeriodicCondition
 from headrace.operators import VideoReaderOp, VideoWriterOp
 from headrace.testing import Message, run_operator
-from headrace.video import VideoFileError, VideoReader, VideoWriter, codecs
+from headrace.video import VideoFileError, VideoReader, VideoWriter, codecs, files
 from tests.harness import App, MakeScheduler, Step, run, source
 from tests.harness.processes import run_forked
 
@@ -108,6 +108,18 @@ def test_pixels_of_every_format_are_written_and_read(tmp_path: Path, format_: st
     frame = np.asarray(message.data[""])
     assert frame.shape == given.shape
     np.testing.assert_allclose(frame.astype(int), given, atol=8)
+
+
+@pytest.mark.parametrize("planes", ["yuv420p", "yuv420p10le"])
+def test_pixels_do_not_depend_on_what_decoded_them(planes: str) -> None:
+    """NVDEC has other formats than software for the same values."""
+    blocks = np.random.default_rng(1).integers(0, 256, (6, 10, 3), np.uint8).repeat(8, 0).repeat(8, 1)
+    software = av.VideoFrame.from_ndarray(blocks, format="rgb24").reformat(format=planes)
+    of_nvdec = software.reformat(format={"yuv420p": "nv12", "yuv420p10le": "p010le"}[planes])
+    for pixel_format in 4 * ("rgb24", "bgra", "gray", "yuv420p"):
+        np.testing.assert_array_equal(
+            files._pixels(of_nvdec, pixel_format), files._pixels(software, pixel_format), pixel_format
+        )
 
 
 def test_frames_on_a_device_are_read_and_written(tmp_path: Path, scheduler: MakeScheduler) -> None:

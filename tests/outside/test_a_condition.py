@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,6 @@ from headrace.conditions import CountCondition
 from headrace.core import ComponentSpec
 from headrace.resources import ManualClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler, Scheduler
-from tests.harness import PATIENCE
 
 
 class Pace(Condition):
@@ -35,22 +33,6 @@ class Pace(Condition):
 
     def on_execute(self, timestamp: int) -> None:
         self._last = timestamp
-
-
-class WhenOpened(Condition):
-    """Waits, without polling, until another thread opens it."""
-
-    depends_on_ports = False
-    is_open = False
-
-    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-        status = SchedulingStatusType.READY if self.is_open else SchedulingStatusType.WAIT_EVENT
-        return status, None
-
-    def open(self) -> bool:
-        """Open it; return whether a run was told."""
-        self.is_open = True
-        return self.notify_scheduler()
 
 
 class Batches(Operator):
@@ -89,31 +71,3 @@ def test_a_condition_of_messages_and_time(make: type[Scheduler]) -> None:
     received = [value for _, batch in taken for value in batch]
     assert received == [0, 1, 2, 3, 4]
     assert taken[-1][0] == 5, "the last value waited for the time, not for another value"
-
-
-@pytest.mark.parametrize("make", [GreedyScheduler, EventBasedScheduler])
-def test_a_condition_that_another_thread_opens(make: type[Scheduler]) -> None:
-    waits, ran = threading.Event(), threading.Event()
-
-    class Watched(WhenOpened):
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            waits.set()
-            return super().check(timestamp)
-
-    class Once(Operator):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            ran.set()
-
-    class App(Application):
-        def compose(self) -> None:
-            self.condition = Watched(self)
-            self.add_operator(Once(self, self.condition, CountCondition(self, 1)))
-
-    app = App([])
-    app.scheduler(make(app))
-    future = app.run_async()
-    assert waits.wait(PATIENCE)
-    assert not ran.is_set()
-    app.condition.open()
-    assert future.result(timeout=PATIENCE).ended_by == "finished"
-    assert ran.is_set()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mcap.reader import NonSeekingReader, make_reader
+from mcap.reader import make_reader
 
 from headrace import Application, PeriodicCondition, op
 from headrace.observe import PortRecorder, watch
@@ -95,12 +95,3 @@ def test_messages_are_read_with_mcap_alone(tmp_path: Path) -> None:
     assert np.array_equal(np.frombuffer(data, dtype, count, at).reshape(shape), FRAME.sum(axis=(1, 2)))
     at, size = raw["$bytes"]
     assert data[at : at + size] == b"raw"
-
-
-def test_a_file_without_an_end_is_read_up_to_there(tmp_path: Path) -> None:
-    record(tmp_path / "run.mcap")
-    content = (tmp_path / "run.mcap").read_bytes()
-    with open(tmp_path / "run.mcap", "rb+") as file:
-        file.truncate(content.index(b"\x0f" + struct.pack("<Q", 4)))  # the end of the messages
-        messages = NonSeekingReader(file).iter_messages(log_time_order=False)
-        assert [next(messages)[1].topic for _ in range(4)].count("camera.out") == 2

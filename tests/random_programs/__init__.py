@@ -5,8 +5,8 @@
 `shrinking` makes a program that goes wrong smaller. `plants` are faults that must be found, `combinations` writes
 the page of what was combined.
 
-`graphs` are graphs for parts in processes. `frames` are programs that hold, change, drop and pass on frames of a
-device: no frame is wrong. `computing_graphs` compute on frames.
+`frames` lets messages be frames of a device, which operators hold, change, drop and pass on: no frame is wrong.
+`graphs` are graphs for parts in processes.
 
 ``pytest tests/random_programs`` runs a fixed part of them, ``python -m tests.random_programs`` new ones.
 """

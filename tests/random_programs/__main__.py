@@ -20,12 +20,11 @@ from random import Random
 from headrace import EventBasedScheduler, GreedyScheduler, MultiThreadScheduler
 from headrace.gpu import sim
 from tests.harness import MakeScheduler
-from tests.random_programs.frames import RandomFrames
+from tests.random_programs.frames import SimulatedFrames, run_on_streams
 from tests.random_programs.making import make
 from tests.random_programs.model import faults, is_wrong
 from tests.random_programs.running import run_program
 from tests.random_programs.shrinking import shrink
-from tests.random_programs.simulated_frames import SimulatedFrames
 
 # Those take the clock of the simulated device.
 ON_DEVICE: list[MakeScheduler] = [
@@ -53,9 +52,8 @@ def one_program(seed: int) -> int:
     scheduler = Random(seed).choice(ON_DEVICE)
     with sim.Machine("h200"):
         library = SimulatedFrames(seed)
-        app = RandomFrames(seed, 60, library, scheduler)
-        app.run()
-    assert not library.mistakes, f"wrong frames (number, found): {library.mistakes[:9]} in {app.plan}"
+        program = run_on_streams(seed, library, scheduler)
+    assert not library.mistakes, f"wrong frames (number, found): {library.mistakes[:9]} in {program}"
     assert library.looked_at == library.asked, "some work was not done when run() returned"
     return library.looked_at
 

@@ -57,6 +57,8 @@ class Compute:
         The messages that it sent, whether the compute failed then or not.
     route
         The stage that was chosen to receive them.
+    by
+        The operator: one of several if the stage has replicas.
     """
 
     time: int
@@ -70,6 +72,7 @@ class Compute:
     is_done: bool = False
     ended: int = -1
     route: str = ""
+    by: str = ""
 
 
 @dataclass
@@ -109,6 +112,40 @@ def results_of(stage: Stage, received: dict[str, list[Any]], turn: int) -> list[
     seen = sorted((name, [*map(repr, each)]) for name, each in received.items())
     own = () if stage.is_pure else (turn,)
     return [number_of(stage.name, *own, seen, place) for place in range(stage.emits)]
+
+
+class Plain:
+    """Lets the messages of a program be its values; `frames` has another way."""
+
+    def compose(self, app: Any) -> None:
+        """Set up an application."""
+
+    def arguments(self, app: Any) -> list[Any]:
+        """Return what an operator is given besides its conditions."""
+        return []
+
+    def declare(self, stage: Stage, spec: Any) -> None:
+        """Declare more of an operator."""
+
+    def open(self, name: str, message: Any) -> Any:
+        """Return the value of a message that a stage received."""
+        return message
+
+    def work(self, name: str, op_input: Any, op_output: Any, context: Any, ports: list[str]) -> None:
+        """Work with what was received at some inputs."""
+
+    def message(
+        self, name: str, value: Any, op_output: Any = None, context: Any = None
+    ) -> tuple[Any, Any, bool]:
+        """Return the message of a stage for a value, the event after its work, and whether it is constant."""
+        return value, None, False
+
+    def put(self, feed: Any, value: Any) -> None:
+        """Put a value into a feed."""
+        feed.put(value)
+
+    def let_go(self, name: str) -> None:
+        """End a compute."""
 
 
 class _Body:
@@ -168,13 +205,17 @@ class Working(Operator):
             main, rules = join_of(stage.join, stage)
             spec.join(main, **rules)
         spec.output("out", size=max(stage.emits, 1))
+        self.fragment.application.traffic.declare(stage, spec)
 
     def initialize(self) -> None:
         self.body = _Body(self.stage, self.fragment.application)
+        self.traffic = self.body.app.traffic
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         body, stage = self.body, self.stage
         compute = self._receive(op_input, context)
+        received = [name for name, values in compute.received.items() if values]
+        self.traffic.work(self.name, op_input, op_output, context, received)
         body.app.take(stage.takes)
         if not stage.sends_first:
             body.check_failure(compute)
@@ -193,18 +234,19 @@ class Working(Operator):
     def _receive(self, op_input: Any, context: Any, is_end: bool = False) -> Compute:
         received: dict[str, list[Any]] = {}
         stamps: list[int] = []
-        for port in self.stage.ports:
+        stage = self.stage
+        for port in stage.ports:
             received[port.name] = found = []
             while True:
                 message = op_input.receive(port.name)
-                taken = as_list(message, self.spec.inputs[port.name].gives_tuple or isinstance(message, list))
-                found += taken
+                taken = as_list(message, self.spec.inputs[port.name].gives_tuple or stage.is_window)
+                found += (self.traffic.open(self.name, each) for each in taken)
                 stamps += [t for t in op_input.get_acquisition_timestamps(port.name) if t is not None]
                 if not is_end or not taken or port.policy == "LATEST":
                     break
         compute = self.body.begin(received, context.timestamp)
-        compute.stamps, compute.is_end = stamps, is_end
-        if self.stage.by_port:
+        compute.stamps, compute.is_end, compute.by = stamps, is_end, self.name
+        if stage.by_port:
             compute.metadata = {name: entries for name, entries in self.metadata.items() if name in received}
         return compute
 
@@ -215,7 +257,9 @@ class Working(Operator):
         if self.stage.is_source and compute.stamp is not None:
             context.acq_timestamp = compute.stamp
         for value in compute.sent:
-            op_output.emit(value, "out")
+            message, after, constant = self.traffic.message(self.name, value, op_output, context)
+            op_output.emit(message, "out", after=after, constant=constant)
+        self.traffic.let_go(self.name)
 
 
 class Ending(Working):
@@ -276,7 +320,7 @@ def function_of(stage: Stage, app: Any) -> Any:
                 compute = body.begin({}, app.now)
                 compute.sent = [number_of(stage.name, body.turn, 0)]
                 compute.is_done = True
-                yield compute.sent[0]
+                yield app.traffic.message(stage.name, compute.sent[0])[0]
 
         return op(make)
     if stage.is_source:
@@ -287,30 +331,37 @@ def function_of(stage: Stage, app: Any) -> Any:
                 compute = body.begin({}, app.now)
                 compute.sent = [number_of(stage.name, body.turn, 0)]
                 compute.is_done = True
-                yield compute.sent[0]
+                yield app.traffic.message(stage.name, compute.sent[0])[0]
 
         return op(make_async)
     name = stage.ports[0].name
     size = stage.ports[0].size
 
     def begin(message: Any) -> Compute:
-        compute = body.begin({name: as_list(message, size != 1 or isinstance(message, list))}, app.now)
+        taken = as_list(message, size != 1 or stage.is_window)
+        compute = body.begin({name: [app.traffic.open(stage.name, each) for each in taken]}, app.now)
+        app.traffic.work(stage.name, None, None, None, [name])
         body.check_failure(compute)
         compute.sent = results_of(stage, compute.received, body.turn)
         return compute
 
     def work(message: Any) -> Any:
         compute = begin(message)
-        yield from compute.sent
+        del message
+        for value in compute.sent:
+            yield app.traffic.message(stage.name, value)[0]
+        app.traffic.let_go(stage.name)
         compute.is_done = True
 
     async def work_async(message: Any) -> Any:
         compute = begin(message)
+        del message
         for _ in range(9):
             await asyncio.sleep(0)
         compute.ended = app.now
         compute.is_done = True
-        return compute.sent[0]
+        app.traffic.let_go(stage.name)
+        return app.traffic.message(stage.name, compute.sent[0])[0]
 
     chosen: Any = work_async if stage.kind == "async" else work
     port = stage.ports[0]
@@ -346,15 +397,25 @@ class Group(Subgraph):
 
 
 class RandomApp(App):
-    """The application of a program."""
+    """The application of a program.
 
-    def __init__(self, program: Program) -> None:
-        super().__init__(lambda _: None, self._scheduler)
-        self.program = program
+    Parameters
+    ----------
+    traffic
+        How messages travel.
+    scheduler
+        Makes the scheduler; that of the program unless given.
+    """
+
+    def __init__(self, program: Program, traffic: Any = None, scheduler: Any = None) -> None:
+        super().__init__(lambda _: None, scheduler or self._scheduler)
+        self.program, self.traffic = program, traffic or Plain()
 
     def _scheduler(self, _: Any) -> Any:
         program = self.program
-        clock = ManualClock(self) if program.clock == "virtual" else RealtimeClock(self)
+        clock: Any = None  # that of the simulated device
+        if program.clock != "device":
+            clock = ManualClock(self) if program.clock == "virtual" else RealtimeClock(self)
         if program.scheduler == "event-based":
             return EventBasedScheduler(self, worker_thread_number=program.workers, clock=clock)
         return {"greedy": GreedyScheduler, "default": DefaultScheduler}[program.scheduler](self, clock=clock)
@@ -362,6 +423,7 @@ class RandomApp(App):
     def compose(self) -> None:
         super().compose()
         program = self.program
+        self.traffic.compose(self)
         self.record, self.lock = Record(), threading.Lock()
         self.made: dict[str, Any] = {}
         self.inner: dict[Any, Any] = {}
@@ -416,6 +478,7 @@ class RandomApp(App):
             conditions.append(CountCondition(self, stage.count))
         if stage.period:
             conditions.append(PeriodicCondition(self, stage.period))
+        arguments = self.traffic.arguments(fragment)
         settings: dict[str, Any] = {"name": stage.name}
         if stage.workers > 1:
             settings["workers"] = stage.workers
@@ -427,9 +490,10 @@ class RandomApp(App):
         if stage.kind == "results":
             return ResultsOp(fragment, *conditions, size=2, name=stage.name)
         if stage.kind in ("yields", "async"):
-            made = function_of(stage, self)(fragment, *conditions, **settings)
+            made = function_of(stage, self)(fragment, *conditions, *arguments, **settings)
         else:
-            made = (Ending if stage.ends else Working)(fragment, *conditions, stage=stage, **settings)
+            kind = Ending if stage.ends else Working
+            made = kind(fragment, *conditions, *arguments, stage=stage, **settings)
         made.metadata_policy = MetadataPolicy.BY_PORT if stage.by_port else MetadataPolicy.UPDATE
         return made
 

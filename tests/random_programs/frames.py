@@ -1,29 +1,41 @@
-"""Random programs that hold, change, batch, drop, pass on and send again what they receive, and read it late.
+"""Frames of a device as the messages of a random program: no frame is ever wrong.
 
-Every frame is filled with its number once, by the source that made it, and never written again. A reader
-launches work that looks at a frame a while later and compares it with the number that came beside it. So a
-frame that was read before it was written, or after its memory was given to another, shows as a wrong number,
-whatever the program did.
+Every message carries a value, which the program computes, and a frame, whose memory holds a number. Operators
+compute frames on streams of every kind, hold them, read them late, change those that nobody else has, and pass them
+on. A reader compares a frame with its number a while later. So a frame that was read too early, or after its memory
+was given to another, shows as a wrong number, whatever the program did.
 
-A program is made from a seed and runs on any `Library`: the simulated device's buffers here, arrays of CuPy and
-PyTorch in `benchmarks/gpu_frames.py`.
+A program runs on any `Library`: the buffers of the simulated device here, arrays of CuPy and PyTorch in
+`benchmarks/gpu_frames.py`.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
-from headrace import Application, CountCondition, Operator, gpu, retry
-from headrace.core import ConditionType
+import numpy as np
+
+from headrace import gpu
+from headrace.gpu import sim
+from headrace.gpu.allocation import Allocation
+from headrace.resources import BlockMemoryPool, CudaStreamPool
+from tests.harness.libraries import Arrays, here
+from tests.random_programs.making import make
+from tests.random_programs.program import Program, Stage
+from tests.random_programs.running import run_program
+
+MS = 1e-3
+POOL = 2000  # blocks
 
 
 class Library(Protocol):
-    """What makes frames, and looks at them late."""
+    """What makes frames, and reads them late."""
 
     asked: int
     """How many frames were read."""
@@ -31,22 +43,130 @@ class Library(Protocol):
     def fresh(self, stream: Any, number: int) -> Any:
         """Return a new frame that is being filled with a number on a stream."""
 
-    def side_stream(self) -> Any:
-        """Return a stream that headrace does not know, for any thread."""
+    def change(self, stream: Any, frame: Any, number: int) -> None:
+        """Fill a frame with another number on a stream."""
 
     def read(self, stream: Any, frame: Any, number: int) -> None:
         """Read a frame on a stream, a while later, and compare it with its number."""
+
+    def side_stream(self) -> Any:
+        """Return a stream that headrace does not know, for any thread."""
 
     def other_forms(self, frame: Any) -> list[Callable[[], Any]]:
         """Return what makes other objects that share the memory of a frame: views, exports."""
 
 
-# How a frame travels with its number, and how a receiver takes both out.
+class Array:
+    """An array of one number, of a library with a current stream; a view has the owner of another."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+
+
+class ArrayLibrary(Arrays):
+    """The library of these arrays."""
+
+    name = "Frames"
+    types = (Array,)
+
+    def owner(self, array: Any) -> Any:
+        return array.owner
+
+    def begin(self, array: Any) -> int:
+        return int(_buffer(array).handle)
+
+
+def _buffer(frame: Any) -> Any:
+    owner = frame.owner if type(frame) is Array else frame
+    return owner.buffer if type(owner) is Allocation else owner
+
+
+class SimulatedFrames:
+    """Buffers of the simulated device, or arrays of a library, that kernels of a random length work on.
+
+    The device keeps up for a while, and then it does not.
+    """
+
+    def __init__(self, seed: int, makes_arrays: bool = False) -> None:
+        self.random, self.makes_arrays = Random(seed), makes_arrays
+        self.pool: Any = None
+        self.asked = self.looked_at = 0
+        self.mistakes: list[tuple[int, int]] = []
+        self.paces = self.random.choices([0.0, 0.02, 0.1, 1.0], k=self.random.choice([1, 2, 3, 6]))
+        self.launches = 0
+
+    def fresh(self, stream: Any, number: int) -> Any:
+        device = sim.Device(0)
+        device.set_current()  # on a thread of the program
+        owner: Any
+        if self.pool is not None and self.random.random() < 0.5:
+            owner = self.pool.allocate_tensor(8, "int64", "device", stream=stream).owner
+        else:
+            owner = device.allocate(8, stream=stream.stream)
+        frame = Array(owner) if self.makes_arrays or type(owner) is Allocation else owner
+        self.change(stream, frame, number)
+        return frame
+
+    def change(self, stream: Any, frame: Any, number: int) -> None:
+        def fill(target: np.ndarray[Any, Any]) -> None:
+            target.view(np.int64)[0] = number
+
+        self._launch(stream, fill, frame)
+
+    def read(self, stream: Any, frame: Any, number: int) -> None:
+        self.asked += 1
+
+        def look(source: np.ndarray[Any, Any]) -> None:
+            self.looked_at += 1
+            found = int(source.view(np.int64)[0])
+            if found != number:
+                self.mistakes.append((number, found))
+
+        if not self._launch(stream, look, frame) and self.random.random() < 0.3:
+            stream.stream.sync()  # in virtual time, the device goes on only when it is waited for
+
+    def side_stream(self) -> Any:
+        device = gpu.Device(0)
+        device.set_current()
+        return gpu.StreamHandle(device.create_stream())
+
+    def other_forms(self, frame: Any) -> list[Callable[[], Any]]:
+        return [lambda: Array(frame.owner)] if type(frame) is Array else []
+
+    def _launch(self, stream: Any, effect: Callable[..., None], frame: Any) -> float:
+        """Launch a kernel, and return how slow the device is."""
+        self.launches += 1
+        pace = self.paces[self.launches // 40 % len(self.paces)]
+        kernel = sim.Kernel("k", self.random.choice([0.01, 0.1, 1, 3]) * MS * pace, effect)
+        sim.launch(stream.stream, sim.LaunchConfig(grid=1, block=32), kernel, _buffer(frame))
+        return pace
+
+
+@dataclass
+class Tag:
+    """What a message says of its frame.
+
+    Attributes
+    ----------
+    value
+        The message of the program.
+    number
+        What the frame holds when the work so far is done.
+    is_sole
+        Whether the receiver may take the frame out of the message, and change it: nobody else has it.
+    """
+
+    value: Any
+    number: int
+    is_sole: bool
+
+
+# How a frame travels with its tag, and how a receiver takes both out.
 
 
 @dataclass
 class Picture:
-    number: int
+    tag: Tag
     frame: Any
 
 
@@ -57,135 +177,88 @@ class Slotted:
         self.content = content
 
 
-def _generate(number: int, frame: Any) -> Iterator[Any]:
-    yield number
+def _generate(tag: Tag, frame: Any) -> Iterator[Any]:
+    yield tag
     yield frame
 
 
-def _from_picture(picture: Picture) -> tuple[int, Any]:
-    frame, picture.frame = picture.frame, None
-    return picture.number, frame
+SHARED: list[Callable[[Tag, Any], Any]] = [
+    lambda tag, frame: (tag, frame),
+    lambda tag, frame: {"tag": tag, "frame": frame},
+    lambda tag, frame: lambda: (tag, frame),
+]
+SOLE: list[Callable[[Tag, Any], Any]] = [
+    *SHARED,
+    lambda tag, frame: [tag, frame],
+    lambda tag, frame: deque([tag, [frame]]),
+    lambda tag, frame: iter([tag, frame]),
+    lambda tag, frame: Slotted({"tag": tag, "frame": frame}),
+    Picture,
+    _generate,
+]
 
 
-def _from_slotted(message: Slotted) -> tuple[int, Any]:
-    content, message.content = message.content, None
-    return content.pop("number"), content.pop("frame")
+def unwrapped(message: Any) -> tuple[Tag, Any] | None:
+    """Take the tag and the frame out of a message; return None if it is several messages, or another thing."""
+    match message:
+        case (Tag() as tag, frame) | {"tag": tag, "frame": frame}:
+            if type(message) is list:
+                message.clear()
+            elif type(message) is deque:
+                (frame,) = frame
+                message.clear()
+            return tag, frame
+        case Picture():
+            frame, message.frame = message.frame, None
+            return message.tag, frame
+        case Slotted():
+            content, message.content = message.content, None
+            return content["tag"], content["frame"]
+    if callable(message):
+        return message()  # type: ignore[no-any-return]
+    return (next(message), next(message)) if hasattr(message, "__next__") else None
 
-
-def _from_call(message: Callable[[], tuple[int, Any]]) -> tuple[int, Any]:
-    return message()
-
-
-WRAPPERS: dict[str, tuple[Callable[[int, Any], Any], Callable[[Any], tuple[int, Any]]]] = {
-    "tuple": (lambda number, frame: (number, frame), lambda message: message),
-    "list": (lambda number, frame: [number, frame], lambda message: (message.pop(0), message.pop(0))),
-    "dict": (
-        lambda number, frame: {"number": number, "frame": frame},
-        lambda message: (message["number"], message.pop("frame")),
-    ),
-    "deque": (
-        lambda number, frame: deque([number, [frame]]),
-        lambda message: (message.popleft(), message.popleft().pop()),
-    ),
-    "field": (Picture, _from_picture),
-    "slots": (lambda number, frame: Slotted({"number": number, "frame": frame}), _from_slotted),
-    "iterator": (lambda number, frame: iter([number, frame]), lambda message: (next(message), next(message))),
-    "generator": (_generate, lambda message: (next(message), next(message))),
-    "closure": (lambda number, frame: lambda: (number, frame), _from_call),
-}
-# Where a message goes to several, one must not take from it what the others need.
-SHARED = ("tuple", "closure")
 
 STREAMS = (
-    *(
-        "own",
-        "current",
-        "hidden",
-        "named",
-        "default too",
-        "kept handle",
-        "late",
-        "several",
-        "several",
-    ),
-    *("none", "none"),
+    *("own", "current", "hidden", "named", "default too", "kept handle", "late", "several", "several"),
+    *("none", "default"),
 )
-HOLDING = ("drop", "drop", "previous", "batch", "bag")
-# Where a source makes its frames: on a stream that it asked for, on the current one, on one that nobody knows and
-# that it joins, or on that of a thread, which hands them over with an event.
 MAKING = ("named", "current", "hidden", "thread")
-PASSING = ("same", "same", "fresh", "wrapped", "held", "never")
 
 
 @dataclass
-class Stage:
-    """What an operator does."""
+class Handling:
+    """What one operator does with frames."""
 
+    random: Random
     streams: str
-    holding: str
-    passing: str
-    wrapper: str
-    reads: bool
-    size: int
-    workers: int
-    fails: bool
-
-
-@dataclass
-class Plan:
-    """A program: stages in a row, and how many read what the last and the first send, side by side.
-
-    `shares` says whether two of its operators share a stream.
-    """
-
-    frames: int
-    sources: int
     making: str
-    wrapper: str
-    stages: list[Stage]
-    branches: int
-    max_in_flight: int
-    stream_per: str
-    shares: bool
+    holds: int
+    passes: float
+    changes: float
+    reads: float
+    form: int
+    turns: int = 0
+    held: list[tuple[Any, Tag]] = field(default_factory=list)
+    received: list[tuple[Any, Tag]] = field(default_factory=list)
+    made: list[tuple[Any, Tag]] = field(default_factory=list)
+    stream: Any = None
+    handle: Any = None
+    side: Any = None
 
-
-def random_plan(random: Random, frames: int) -> Plan:
-    def stage(*, is_last: bool = False) -> Stage:
-        streams = random.choice(STREAMS)
-        return Stage(
-            streams,
-            random.choice(HOLDING),
-            "never" if is_last else random.choice(PASSING[:-1]),
-            random.choice(list(WRAPPERS)),
-            is_last or random.random() < 0.7,
-            size := random.choice([1, 1, 1, 3]),
-            # A replica receives one message at a time, and does not retry.
-            workers := random.choice([1, 1, 1, 2, 3]) if size == 1 else 1,
-            workers == 1 and random.random() < 0.2,
+    @classmethod
+    def at_random(cls, random: Random) -> Handling:
+        """Return what an operator does, by its own seed."""
+        return cls(
+            random,
+            random.choice(STREAMS),
+            random.choice(MAKING),
+            random.choice([0, 0, 0, 1, 4, 60]),
+            random.choice([0.0, 0.0, 0.5, 1.0]),
+            random.choice([0.0, 0.5, 1.0]),
+            random.choice([0.3, 0.7, 1.0]),
+            random.randrange(len(SOLE)),
         )
-
-    branches = random.choice([1, 1, 2, 3])
-    stages = [stage() for _ in range(random.randint(0, 3))]
-    if branches > 1:
-        # What branches share goes round in wrappers that nobody takes anything from.
-        for one in stages[-1:]:
-            one.wrapper = random.choice(SHARED)
-    wrapper = random.choice(SHARED if branches > 1 and not stages else list(WRAPPERS))
-    last = [stage(is_last=True) for _ in range(branches)]
-    for one in last:
-        if one.streams == "none":
-            one.streams = "own"
-    return Plan(
-        frames,
-        random.choice([1, 1, 2]),
-        random.choice(MAKING),
-        wrapper,
-        [*stages, *last],
-        branches,
-        random.choice([1, 2, 8]),
-        random.choice(["operator", "operator", "branch", "program"]),
-        random.random() < 0.3,
-    )
 
 
 def join(earlier: Any, later: Any) -> None:
@@ -193,41 +266,193 @@ def join(earlier: Any, later: Any) -> None:
     later.stream.wait(earlier.stream.record())
 
 
-class Source(Operator):
-    def __init__(
-        self, fragment: Any, *args: Any, plan: Plan, library: Library, first: int, **kwargs: Any
-    ) -> None:
-        self.plan, self.library, self.number = plan, library, first
-        self.side: Any = None
-        super().__init__(fragment, *args, **kwargs)
+class Frames:
+    """Lets the messages of a program be frames."""
 
-    def setup(self, spec: Any) -> None:
-        spec.output("out")
+    def __init__(self, program: Program, library: Library) -> None:
+        self.program, self.library = program, library
+        self.random = Random(f"frames {program.seed}")
+        self._handling: dict[str, Handling] = {}
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        # Messages that one receiver takes, once: it may take the frame out.
+        self._sole = {stage.name for stage in program.stages if not program.changes and self._is_sole(stage)}
 
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        frame, after = self._make(op_output, context)
-        op_output.emit(WRAPPERS[self.plan.wrapper][0](self.number, frame), "out", after=after)
-        self.number += self.plan.sources
+    def _is_sole(self, stage: Stage) -> bool:
+        behind = self.program.behind(stage.name)
+        return len(behind) == 1 and all(
+            port.policy != "LATEST"
+            and other.kind in ("step", "results")
+            and not (other.join or other.retries or other.on_error or other.workers > 1 or other.fails)
+            for other, port in behind
+        )
 
-    def _make(self, op_output: Any, context: Any) -> tuple[Any, Any]:
-        """Return a frame, and the event after the work behind it if its stream is not known."""
-        fresh, making = self.library.fresh, self.plan.making
+    def compose(self, app: Any) -> None:
+        """Choose the streams of an application, and where its memory comes from."""
+        random = self.random
+        app.max_in_flight = random.choice([1, 2, 8, 8, 20])
+        app.stream_per = random.choice(["operator", "operator", "branch", "program"])
+        if isinstance(self.library, SimulatedFrames) and random.random() < 0.3:
+            self.library.pool = BlockMemoryPool(app, "device", 64, POOL)
+
+    def arguments(self, app: Any) -> list[Any]:
+        """Return what an operator is given besides its conditions."""
+        if self.random.random() < 0.3:
+            return []
+        return [CudaStreamPool(app, stream_flags=self.random.choice([0, 0, 1]))]
+
+    def declare(self, stage: Stage, spec: Any) -> None:
+        """Declare the stream of an operator."""
+        if self.of(stage.name).streams == "default":
+            spec.default_stream()
+
+    def of(self, name: str) -> Handling:
+        """Return what an operator does."""
+        name = name.rpartition(".")[2]
+        with self._lock:
+            if name not in self._handling:
+                self._handling[name] = Handling.at_random(Random(f"{self.program.seed} {name}"))
+            return self._handling[name]
+
+    # From receive to emit.
+
+    def open(self, name: str, message: Any) -> Any:
+        """Return the value of a message, and note its frame."""
+        if isinstance(message, dict) and "tag" not in message:  # a dead letter
+            return {key: self.open(name, each) for key, each in message.items()}
+        found = unwrapped(message)
+        if found is None:
+            return tuple(self.open(name, each) for each in message)
+        tag, frame = found
+        handling = self.of(name)
+        if handling.holds and handling.random.random() < 0.3:
+            frame = handling.random.choice([*self.library.other_forms(frame), lambda: frame])()
+            tag = Tag(tag.value, tag.number, False)
+        handling.received.append((frame, tag))
+        return tag.value
+
+    def work(self, name: str, op_input: Any, op_output: Any, context: Any, ports: list[str]) -> None:
+        """Read what was received, change what nobody else has, and hold some of it."""
+        handling = self.of(name)
+        handling.turns += 1
+        random, library = handling.random, self.library
+        received, handling.received = handling.received, []
+        stream = handling.stream = self._stream(handling, op_input, op_output, context, ports)
+        if stream is not None:
+            for frame, tag in random.sample(candidates := received + handling.held, len(candidates)):
+                if random.random() < handling.reads:
+                    library.read(stream, frame, tag.number)
+                if tag.is_sole and random.random() < handling.changes:
+                    tag.number = next(self._numbers)
+                    library.change(stream, frame, tag.number)
+            if handling.streams == "hidden":
+                join(stream, self.current())
+        handling.held += received
+        if handling.holds < 60:
+            random.shuffle(handling.held)
+
+    def current(self) -> Any:
+        """Return the current stream."""
+        return here.stream if here.stream is not None else gpu.current_stream()
+
+    def _stream(
+        self, handling: Handling, op_input: Any, op_output: Any, context: Any, ports: list[str]
+    ) -> Any:
+        kind = handling.streams
+        if not ports:
+            return None
+        if op_output is None or kind in ("current", "default"):
+            return self.current()
+        if kind == "none" or (kind == "late" and handling.turns < 4):
+            return None
+        if kind == "hidden":
+            handling.side = handling.side or self.library.side_stream()
+            join(self.current(), handling.side)
+            return handling.side
+        own = op_input.receive_cuda_stream(ports[0], sync_to_default=kind == "default too")
+        if own is None:
+            return self.current()
+        if kind == "kept handle":
+            handling.handle = handling.handle or own
+            return handling.handle
+        if kind == "named" and (mine := context.allocate_cuda_stream("mine")) is not None:
+            senders = [
+                each for port in ports for each in op_input.receive_cuda_streams(port) if each is not None
+            ]
+            context.synchronize_streams(senders, mine)
+            if handling.turns == 1:
+                op_output.set_cuda_stream(mine, "out")  # which holds for later computes, too
+            return mine
+        if kind == "several":
+            names = ("one", "two")
+            streams = [stream for each in names if (stream := context.allocate_cuda_stream(each)) is not None]
+            stream = handling.random.choice([*streams, own])
+            context.synchronize_streams([own], stream)
+            if handling.random.random() < 0.3:
+                op_output.set_cuda_stream(handling.random.choice([*streams, own]), "out")
+            return stream
+        return own
+
+    def message(
+        self, name: str, value: Any, op_output: Any = None, context: Any = None
+    ) -> tuple[Any, Any, bool]:
+        """Return a message with a frame, the event of work that nobody orders, and whether it is constant."""
+        handling = self.of(name)
+        random = handling.random
+        after = None
+        can_keep = context is not None  # a function does not say that what it sends is constant
+        known = [*handling.held, *handling.made]
+        if can_keep and known and random.random() < handling.passes:
+            frame, tag = random.choice(known)
+            number, is_new = tag.number, False
+        else:
+            number, is_new = next(self._numbers), True
+            frame, after = self._make(handling, number, op_output, context)
+        is_sole = is_new and name in self._sole
+        if not is_new:
+            tag.is_sole = False
+        elif can_keep and not is_sole and after is None and handling.holds:
+            handling.made[:] = [(frame, Tag(value, number, False))]  # which is sent again, perhaps
+        forms = SOLE if name in self._sole else SHARED
+        message = forms[handling.form % len(forms)](Tag(value, number, is_sole), frame)
+        return message, after, not is_sole
+
+    def put(self, feed: Any, value: Any) -> None:
+        """Put a value into a feed, with a frame that is made on a stream of the program."""
+        handling, number = self.of(feed.name), next(self._numbers)
+        handling.side = handling.side or self.library.side_stream()
+        frame = self.library.fresh(handling.side, number)
+        feed.put(SHARED[handling.form % len(SHARED)](Tag(value, number, False), frame), stream=handling.side)
+
+    def let_go(self, name: str) -> None:
+        """Let go of the oldest frames, at the end of a compute."""
+        handling = self.of(name)
+        del handling.held[: max(len(handling.held) - handling.holds, 0)]
+
+    def _make(self, handling: Handling, number: int, op_output: Any, context: Any) -> tuple[Any, Any]:
+        """Return a frame, and the event after the work behind it if nobody else orders it."""
+        fresh, making = self.library.fresh, handling.making
+        if context is None or making == "current":
+            return fresh(self.current(), number), None
+        if handling.stream is not None and making != "thread":
+            frame = fresh(handling.stream, number)
+            if handling.streams == "hidden":
+                join(handling.stream, self.current())
+            return frame, None
         if making == "named":
-            stream = context.allocate_cuda_stream("source")
+            stream = context.allocate_cuda_stream("source") or self.current()
             op_output.set_cuda_stream(stream, "out")
-            return fresh(stream, self.number), None
-        if making == "current":
-            return fresh(gpu.current_stream(), self.number), None
-        if self.side is None:
-            self.side = self.library.side_stream()
+            return fresh(stream, number), None
+        handling.side = handling.side or self.library.side_stream()
         if making == "hidden":
-            frame = fresh(self.side, self.number)
-            join(self.side, gpu.current_stream())
+            frame = fresh(handling.side, number)
+            join(handling.side, self.current())
             return frame, None
         made: list[Any] = []
 
         def make() -> None:
-            made.extend((fresh(self.side, self.number), self.side.stream.record()))
+            gpu.Device(0).set_current()
+            made.extend((fresh(handling.side, number), handling.side.stream.record()))
 
         thread = threading.Thread(target=make)
         thread.start()
@@ -235,167 +460,10 @@ class Source(Operator):
         return made[0], made[1]
 
 
-class Worker(Operator):
-    """An operator that does as its stage says."""
-
-    def __init__(
-        self,
-        fragment: Any,
-        *args: Any,
-        stage: Stage,
-        wrapper: str,
-        library: Library,
-        seed: int,
-        **kwargs: Any,
-    ) -> None:
-        self.stage, self.library = stage, library
-        self.unwrap = WRAPPERS[wrapper][1]
-        self.wrap = WRAPPERS[stage.wrapper][0]
-        self.random = Random(seed)
-        self.held: list[tuple[int, Any]] = []
-        self.handle: Any = None
-        self.side: Any = None
-        self.turns = 0
-        super().__init__(fragment, *args, **kwargs)
-
-    def setup(self, spec: Any) -> None:
-        spec.input("in", size=self.stage.size).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)
-        if self.stage.passing != "never":
-            spec.output("out")
-            spec.outputs["out"].condition(ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE, min_size=1)
-
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        self.turns += 1
-        messages = op_input.receive("in")
-        if self.stage.fails and self.turns % 5 == 0:
-            raise ValueError("not this time")
-        stream = self._stream(op_input, op_output, context)
-        for message in messages if self.stage.size > 1 else [messages]:
-            self._take(message, stream)
-        del messages, message
-        let_go = self._let_go()
-        if self.stage.reads and stream is not None:
-            for number, frame in self.held + let_go:
-                if self.random.random() < 0.7:
-                    self.library.read(stream, frame, number)
-        if self.stage.streams == "hidden":
-            join(stream, gpu.current_stream())
-        if self.stage.passing != "never":
-            self._pass_on(op_output, let_go, stream)
-
-    def _stream(self, op_input: Any, op_output: Any, context: Any) -> Any:
-        kind = self.stage.streams
-        if kind == "none" or (kind == "late" and self.turns < 4):
-            return None
-        if kind == "current":
-            return gpu.current_stream()
-        if kind == "hidden":
-            if self.side is None:
-                self.side = self.library.side_stream()
-            join(gpu.current_stream(), self.side)
-            return self.side
-        if kind == "named":
-            mine = context.allocate_cuda_stream("mine")
-            context.synchronize_streams(op_input.receive_cuda_streams("in"), mine)
-            if self.stage.passing != "never" and self.turns == 1:
-                op_output.set_cuda_stream(mine, "out")  # which holds for later computes, too
-            return mine
-        if kind == "several":
-            return self._any_of_several(op_input, op_output, context)
-        if kind == "kept handle":
-            if self.turns % 2 or self.handle is None:
-                self.handle = op_input.receive_cuda_stream("in")
-            return self.handle
-        return op_input.receive_cuda_stream("in", sync_to_default=kind == "default too")
-
-    def _any_of_several(self, op_input: Any, op_output: Any, context: Any) -> Any:
-        """Return one of several streams, and now and then set another for what is emitted."""
-        own = op_input.receive_cuda_stream("in")
-        streams = [own, *[context.allocate_cuda_stream(name) for name in ("one", "two")]]
-        stream = self.random.choice(streams)
-        context.synchronize_streams([own], stream)
-        if self.stage.passing != "never" and self.random.random() < 0.3:
-            op_output.set_cuda_stream(self.random.choice(streams), "out")
-        return stream
-
-    def _take(self, message: Any, stream: Any) -> None:
-        number, frame = self.unwrap(message)
-        if self.stage.holding != "drop" and self.random.random() < 0.5:
-            frame = self.random.choice([*self.library.other_forms(frame), lambda: frame])()
-        self.held.append((number, frame))
-
-    def _let_go(self) -> list[tuple[int, Any]]:
-        """Return what is let go in this compute; the rest is held on to."""
-        held, kind = self.held, self.stage.holding
-        if kind == "drop":
-            count = len(held)
-        elif kind == "previous":
-            count = len(held) - 1
-        elif kind == "batch":
-            count = 4 if len(held) >= 4 else 0
-        else:
-            self.random.shuffle(held)
-            count = self.random.randint(0, len(held)) if len(held) > 3 else 0
-        let_go, self.held = held[:count], held[count:]
-        return let_go
-
-    def _pass_on(self, op_output: Any, let_go: list[tuple[int, Any]], stream: Any) -> None:
-        kind = self.stage.passing
-        several = self.held if kind == "held" else let_go
-        if not several:
-            return
-        number, frame = self.random.choice(several)
-        if kind == "fresh" and stream is not None:
-            frame = self.library.fresh(stream, number)
-            if self.stage.streams == "hidden":
-                join(stream, gpu.current_stream())
-        op_output.emit(self.wrap(number, frame), "out")
-
-
-class RandomFrames(Application):
-    """A random program."""
-
-    def __init__(self, seed: int, frames: int, library: Library, scheduler: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self.seed, self.library, self.make_scheduler = seed, library, scheduler
-        self.plan = random_plan(Random(seed), frames)
-
-    def compose(self) -> None:
-        plan = self.plan
-        self.scheduler(self.make_scheduler(self))
-        self.max_in_flight, self.stream_per = plan.max_in_flight, plan.stream_per
-        self.workers: list[Worker] = []
-        sources = [
-            Source(
-                self,
-                CountCondition(self, plan.frames // plan.sources),
-                plan=plan,
-                library=self.library,
-                first=n + 1,
-                name=f"source{n}",
-            )
-            for n in range(plan.sources)
-        ]
-        before, wrapper = sources, plan.wrapper
-        row, last = plan.stages[: -plan.branches], plan.stages[-plan.branches :]
-        for group in [*([stage] for stage in row), last]:
-            made = []
-            for stage in group:
-                made.append(
-                    Worker(
-                        self,
-                        stage=stage,
-                        wrapper=wrapper,
-                        library=self.library,
-                        seed=self.seed + len(self.workers),
-                        **({"workers": stage.workers} if stage.workers > 1 else {}),
-                        **({"on_error": retry(2)} if stage.fails else {}),
-                        name=f"worker{len(self.workers)}",
-                    )
-                )
-                self.workers.append(made[-1])
-                for one in before:
-                    self.add_flow(one, made[-1])
-            before, wrapper = made, group[0].wrapper
-        if plan.shares:
-            self.share_stream(*Random(self.seed).sample([*sources, *self.workers], 2))
+def run_on_streams(seed: int, library: Library, scheduler: Any) -> Program:
+    """Run the program of a seed on any device, and return it."""
+    program = make(seed)
+    program.clock = "device"
+    record = run_program(program, Frames(program, library), scheduler)
+    assert record.error is None or program.block or any(stage.fails for stage in program.stages), program
+    return program

@@ -301,7 +301,8 @@ class _Making:
                 self.private.add(port.sources[0])
         is_endless = bool(ports) and all(port.least == 0 for port in ports)
         stage.count = random.randrange(1, 9) if "count" in wanted or is_endless else 0
-        stage.period = random.choice([7, 12, 30]) if "period" in wanted else 0
+        if "period" in wanted:
+            stage.period = random.choice([7, 12, 30])
         stage.workers = random.choice([2, 3]) if "replicas" in wanted else 1
         stage.retries = random.choice([1, 2]) if "retry" in wanted else 0
         for policy in ("skip", "restart", "dead letter"):
@@ -312,9 +313,7 @@ class _Making:
                 random.randrange(1, stage.retries + 1) if not stage.on_error else random.choice([1, 2, 3])
             )
             stage.sends_first = stage.kind == "step" and random.random() < 0.3 and not stage.ends
-        stage.ends = "end" in wanted and not (
-            stage.workers > 1 and any(port.size != 1 for port in ports) and self.is_strict
-        )
+        stage.ends = "end" in wanted
         if "order" in wanted:
             stage.after = self._sources(
                 1,
@@ -378,7 +377,7 @@ class _Making:
         is_slow = is_even and wait is not None and rule == "aligned" and random.random() < 0.6
         if is_slow:  # it holds up its producers, whose messages are in time
             stage.join.tolerance = stage.join.lateness = 0
-        stage.takes = random.choice([13, 25]) if is_slow else 0
+        stage.period = random.choice([13, 25]) if is_slow else 0
         stage.ports = [Port("abc"[place], [name]) for place, name in enumerate(names)]
         if random.random() < 0.7:
             self.private.update(names)

@@ -80,7 +80,9 @@ class _Model:
         raised = [stage for stage in failing if any(each.has_failed for each in self.computes(stage))]
         if raised:
             notes = [f"raised in compute of operator '{self.path(stage)}' (Working)" for stage in raised]
-            if self.ended_by != "failed" or getattr(self.record.error, "__notes__", None) != notes:
+            found = getattr(self.record.error, "__notes__", None)
+            is_left = found is None and program.block == "raise"  # by Ctrl-C, before it has failed
+            if self.ended_by != "failed" or (found != notes and not is_left):
                 yield f"the run ended by {self.ended_by} with {self.record.error!r}, not by an error in {notes}"
             return
         allowed = {"finished"}
@@ -313,7 +315,9 @@ class _Model:
                 return
             yield f"a source computed {turns} of {stage.count} times"
             return
-        if stage.timeout and self.ended_by == "finished" and self._is_free(stage):
+        # With several queues, it ends when one can receive no more, and the others may.
+        takes_rest = stage.timeout or (stage.ends and len(stage.ports) == 1 and stage.ports[0].size)
+        if takes_rest and self.ended_by == "finished" and self._is_free(stage):
             left = sum(self._left(stage, port) for port in stage.ports)
             if left:
                 yield f"ended with {left} messages left"
@@ -386,10 +390,9 @@ class _Model:
         key = port.name
         if any(not each.received[key] and not each.is_end for each in computes):
             return None
-        return sorted(
-            computes,
-            key=lambda each: len(place) if each.is_end else place.get(repr(each.received[key][0]), -1),
-        )
+        ends = sorted((each for each in computes if each.is_end), key=lambda each: each.by)
+        others = [each for each in computes if not each.is_end]
+        return sorted(others, key=lambda each: place.get(repr(each.received[key][0]), -1)) + ends
 
     def arrived(self, stage: Stage, port: Port) -> list[Any]:
         """Return what an input gave to the computes of its stage, in order; that of attempts once."""

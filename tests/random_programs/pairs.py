@@ -496,7 +496,7 @@ def fed_until(**limits: Any) -> list[Any]:
     def compose(app: App) -> None:
         app.add_flow(FeedOp(app, name="feed", size=8), sink(app, kept))
 
-    app = App(compose, clock=None)  # virtual time stands still while a feed is open
+    app = App(compose)
     future = app.run_async(**limits)
     for value in VALUES[:2]:
         app.feed("feed").put(value)

@@ -149,4 +149,20 @@ CAUSES = [
         "return next(self._done)",
         of_stage="replicas",
     ),
+    _cause(
+        "a join takes what its operator holds up for late",
+        "conditions.join",
+        "if full is not None:",
+        "if False:",
+        of_stage="join by time",
+        seeds=300,
+    ),
+    _cause(
+        "the last incomplete batch of replicas reaches no end",
+        "replicas.crew",
+        "            crew.has_left = True\n",
+        "            crew.has_left = False\n",
+        of_stage="replicas, batch, end",
+        seeds=100,
+    ),
 ]

@@ -116,6 +116,11 @@ class Stage:
         return not self.after and not any(port.sources for port in self.ports)
 
     @property
+    def is_window(self) -> bool:
+        """Whether it joins messages of one input."""
+        return self.join is not None and self.join.rule == "window"
+
+    @property
     def is_pure(self) -> bool:
         """Whether what it sends depends on what it received in the same compute only."""
         return not (

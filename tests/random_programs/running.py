@@ -14,9 +14,9 @@ from tests.random_programs.program import Program
 FRAMES = 9  # put into each feed
 
 
-def run_program(program: Program) -> Record:
+def run_program(program: Program, traffic: Any = None, scheduler: Any = None) -> Record:
     """Run a program to its end."""
-    app = RandomApp(program)
+    app = RandomApp(program, traffic, scheduler)
     limits: dict[str, Any] = {}
     if program.max_messages:
         limits["max_messages"] = program.max_messages
@@ -47,14 +47,14 @@ def _run_block(app: RandomApp, limits: dict[str, Any]) -> None:
     def put(name: str) -> None:
         with suppress(FeedClosedError, PlannedError), app.feed(name) as feed:
             for turn in range(FRAMES):
-                feed.put(number_of(name, turn))
+                app.traffic.put(feed, number_of(name, turn))
                 app.record.put[name.rpartition(".")[2]].append(number_of(name, turn))
 
     def take(name: str) -> None:
         taken = app.results(name)
         with suppress(PlannedError):
             for value in taken:
-                app.record.results[name.rpartition(".")[2]].append(value)
+                app.record.results[name.rpartition(".")[2]].append(app.traffic.open(name, value))
 
     threads: list[threading.Thread] = []
     with suppress(KeyboardInterrupt), ExitStack() as stack:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.gpu import sim
+from headrace.tensor import register_library
+from tests.harness.libraries import fresh_registry
 from tests.limits import THOROUGH
+from tests.random_programs.frames import ArrayLibrary, Frames, SimulatedFrames
 from tests.random_programs.making import make
 from tests.random_programs.model import differences, faults, is_wrong
 from tests.random_programs.program import Program, is_orderly
@@ -23,6 +27,29 @@ def test_a_program_does_what_the_model_says(first: int) -> None:
             smallest = shrink(program, is_wrong)
             assert not faults(smallest, run_program(smallest)), f"seed {seed}: {smallest}"
             pytest.fail(f"seed {seed} goes wrong now and then: {program}")
+
+
+ON_STREAMS = 1000 if THOROUGH else 100
+
+
+@pytest.mark.parametrize("first", range(0, ON_STREAMS, 25))
+def test_a_program_on_streams_does_the_same_and_no_frame_is_wrong(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(first, first + 25):
+        # Every other program runs under the checker, which has nothing to say: its warnings are errors here.
+        monkeypatch.setenv("HEADRACE_CHECK", "streams" if seed % 2 else "")
+        fresh_registry(monkeypatch)
+        if seed % 3:
+            register_library(ArrayLibrary())
+        program = make(seed)
+        program.clock = "device"
+        with sim.Machine("h200"):
+            library = SimulatedFrames(seed, makes_arrays=bool(seed % 3))
+            found = faults(program, run_program(program, Frames(program, library)))
+        assert not found, f"{program}: {found}"
+        assert library.mistakes == [], f"wrong frames (number, found) in {program}"
+        assert library.looked_at == library.asked, f"some work was not done when run() returned: {program}"
 
 
 def _orderly(count: int) -> list[Program]:

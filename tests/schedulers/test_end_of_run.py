@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from headrace import CountCondition, PeriodicCondition
+from headrace import CountCondition, PeriodicCondition, op
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState
+from headrace.core.errors import FeedClosedError
+from headrace.operators import FeedOp
 from headrace.resources import SyntheticClock
 from tests.harness import (
     PATIENCE,
@@ -16,6 +20,8 @@ from tests.harness import (
     MakeScheduler,
     Step,
     run,
+    sink,
+    source,
     through,
     wait_until,
 )
@@ -126,5 +132,31 @@ def test_time_does_not_jump_to_the_longest_duration_while_an_event_is_outstandin
 
         app.add_operator(Step(app, event, CountCondition(app, 3), body=body))
 
-    run(compose, scheduler, max_duration_ms=1)
-    assert ticks == [1, 2, 3]
+    app = run(compose, scheduler, max_duration_ms=60_000)
+    assert (ticks, app.now) == ([1, 2, 3], 0)
+
+
+def test_the_real_time_of_what_is_outside_counts_towards_a_duration_in_virtual_time(
+    scheduler: MakeScheduler,
+) -> None:
+    taken: list[Any] = []
+    app = App(lambda app: app.add_flow(FeedOp(app, name="feed"), sink(app, taken)), scheduler)
+    future = app.run_async(duration="200ms")
+    with suppress(FeedClosedError):  # the run may be over by then
+        app.feed("feed").put(1)
+    outcome = future.result(timeout=PATIENCE)
+    assert (outcome.ended_by, app.now) == ("duration", 200_000_000)
+
+
+def test_a_call_that_never_returns_does_not_keep_a_run_in_virtual_time_from_its_duration(
+    scheduler: MakeScheduler,
+) -> None:
+    @op
+    async def awaits(value: int) -> None:
+        await asyncio.Event().wait()
+
+    def compose(app: App) -> None:
+        app.add_flow(source(app, [1]), awaits(app, name="awaits"))
+
+    app = App(compose, scheduler)
+    assert app.run(duration="20ms").ended_by == "duration"

@@ -258,13 +258,6 @@ def test_a_mistake_is_told(call: Any, kind: type[Exception], message: str) -> No
         call()
 
 
-def test_an_operator_that_belongs_elsewhere_is_refused() -> None:
-    from headrace import Application
-
-    with pytest.raises(TypeError, match=r"takes the class, .* run_operator\(Average, \.\.\.\)"):
-        run_operator(Average(Application([])))  # type: ignore[arg-type]
-
-
 def test_an_operator_that_forgets_to_receive_does_not_run_for_ever() -> None:
     class Forgetful(Operator):
         def setup(self, spec: Any) -> None:
@@ -341,12 +334,3 @@ def test_an_operator_with_replicas_emits_what_these_emit(on: str) -> None:
     outcome = run_operator(square, inputs=[1, 2, 3, 4], steps=3, workers=2, on=on)
     assert outcome == {"out": [1, 4, 9]}
     assert (outcome.steps, outcome.not_received) == (3, {"value": 1})
-
-
-def test_steps_of_a_function_that_yields_are_its_messages() -> None:
-    @op
-    def twice(value: int) -> Any:
-        yield value
-        yield value
-
-    assert run_operator(twice, inputs=[1, 2, 3], steps=2) == {"out": [1, 1, 2, 2]}

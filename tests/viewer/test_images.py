@@ -201,15 +201,6 @@ def test_colours_are_looked_up_and_their_alpha_counts(dtype: str) -> None:
     assert picture[0].tolist() == [[0, 0, 0], [255, 0, 0], [0, 128, 0], [0, 128, 0]]
 
 
-def test_colours_that_are_looked_up_are_given_the_curve_of_the_picture() -> None:
-    index, table = np.zeros((10, 20), np.uint8), [[0.5, 0, 1, 1]]
-    plain, curved = (
-        draw_one(index, type="color_lut", color_lut=table, framebuffer_srgb=srgb) for srgb in (False, True)
-    )
-    assert plain[0, 0].tolist() == [128, 0, 255]
-    assert curved[0, 0].tolist() == [188, 0, 255]
-
-
 def test_looked_up_colours_are_scaled_without_mixing() -> None:
     data = np.array([[1, 2]], np.uint8)
     picture = draw_one(data, (10, 4), type="color_lut", color_lut=[[0, 0, 0, 1], [1, 0, 0, 1], [0, 0, 1, 1]])

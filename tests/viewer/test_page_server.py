@@ -19,7 +19,6 @@ from headrace._web import live_server
 from headrace.viewer.display import Picture, Scene
 from headrace.viewer.input_spec import InputSpec
 from headrace.viewer.page_server import PageServer
-from headrace.viewer.pictures import encode_png
 from tests._web.clients import ask, connect, get, token, until, until_the_end
 
 aiohttp = pytest.importorskip("aiohttp")
@@ -179,32 +178,6 @@ def decoded(data: bytes) -> int:
     return int(value)
 
 
-def test_the_server_listens_until_a_client_has_read_everything(
-    server: PageServer, events: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live_server, "_END_TIMEOUT", 3600.0)
-    monkeypatch.setattr(live_server, "_SILENCE", 3600.0)
-
-    async def action(session: Any, base: str) -> Any:
-        async with connect(session, base, server) as socket:
-            for value in range(20):  # more than wait for one client
-                server.show(picture(value), True)
-            closing = asyncio.get_running_loop().run_in_executor(None, server.close)
-            data = await until_the_end(socket)
-            # Confirmations that come late must not meet a closed connection: the browser would read nothing more.
-            for _ in range(20):
-                await socket.send_str('{"type": "shown"}')
-            await socket.send_str('{"type": "key", "code": "KeyA", "action": "press", "modifiers": 0}')
-            await socket.close()
-            await closing
-            return data, socket.close_code
-
-    data, code = ask(server, action)
-    assert code == 1000, "the client closed, and the server answered"
-    assert len(events) == 1
-    assert [one for one in data if isinstance(one, bytes)][-1] == encode_png(picture(19).pixels)
-
-
 def test_a_client_that_does_not_confirm_gets_no_more(server: PageServer) -> None:
     async def action(session: Any, base: str) -> Any:
         async with connect(session, base, server) as socket:
@@ -221,57 +194,6 @@ def test_a_client_that_does_not_confirm_gets_no_more(server: PageServer) -> None
             return under_way, waited
 
     assert ask(server, action) == (2, False)
-
-
-class Stuck:
-    """The connection of a client that reads nothing until it is told to."""
-
-    def __init__(self) -> None:
-        self.sent: list[Any] = []
-        self.may_go = asyncio.Event()
-
-    async def send_bytes(self, data: bytes) -> None:
-        self.sent.append(data)
-        await self.may_go.wait()
-
-    send_str = send_bytes
-
-
-def test_few_pictures_wait_for_a_slow_client_and_at_the_end_only_the_last() -> None:
-    async def run() -> tuple[int, list[Any]]:
-        socket = Stuck()
-        client = live_server.Client(socket, None)
-        client.start()
-        client.send(b"first", True)
-        while not socket.sent:
-            await asyncio.sleep(0)
-        for number in range(20):
-            client.send(b"%d" % number, is_needed=number % 2 == 0)
-            client.say(type="status")
-        waiting = client._queue.qsize()
-        client.finish(b"last")
-        client.finish(b"again")
-        client.say(type="status")
-        client.send(b"late", True)
-        socket.may_go.set()
-        while len(socket.sent) < 3:
-            await asyncio.sleep(0)
-        await client.stop()
-        return waiting, socket.sent
-
-    waiting, sent = asyncio.run(run())
-    assert waiting <= 8
-    assert sent == [b"first", b"last", '{"type": "ended"}']
-
-
-def test_a_client_that_comes_later_sees_the_last_picture(server: PageServer) -> None:
-    server.show(picture(), True)
-
-    async def action(session: Any, base: str) -> Any:
-        async with connect(session, base, server) as socket:
-            return await next_picture(socket)
-
-    assert ask(server, action) == encode_png(picture().pixels)
 
 
 def test_a_flood_of_clients_stops_at_the_limit_and_others_go_on(server: PageServer) -> None:

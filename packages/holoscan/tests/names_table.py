@@ -19,11 +19,9 @@ MODULES = [module for module in NAMES if module not in PENDING]
 PAGE = Path(__file__).parents[3] / "docs" / "holoscan-names.md"
 _HEAD = """# Names of the Holoscan SDK
 
-With `headrace-holoscan` installed, a program that imports `holoscan` runs. These are the public names of the
-modules of the Holoscan SDK 4.6.0. A name that is not here can be imported, so that a program that does not use it
-runs. Using it raises an error that gives the reason of this table.
-
-The table is generated from the package: `python -m packages.holoscan.tests.names_table`.
+These are the public names of the modules of the Holoscan SDK 4.6.0, as [headrace-holoscan](from-holoscan.md) has
+them. A name that is not here can be imported, and using it raises an error that gives the reason of these tables.
+`python -m packages.holoscan.tests.names_table` writes this page.
 """
 
 
@@ -45,10 +43,15 @@ def page() -> str:
 
 def _table(module: str) -> Iterator[str]:
     states = {name: state_of(module, name) for name in NAMES[module]["names"]}
+    here = [f"`{name}`" for name, state in states.items() if state == "here"]
+    others = {name: state for name, state in states.items() if state != "here"}
     yield f"## holoscan.{module}\n"
-    yield "| name | |\n| --- | --- |"
-    yield from (f"| `{name}` | {state} |" for name, state in states.items())
-    yield ""
+    if here:
+        yield "Here: " + ", ".join(here) + ".\n"
+    if others:
+        yield "| name | |\n| --- | --- |"
+        yield from (f"| `{name}` | {state} |" for name, state in others.items())
+        yield ""
 
 
 if __name__ == "__main__":

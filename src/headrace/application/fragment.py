@@ -18,7 +18,7 @@ from headrace.core.progress import count_by_port, progress_of
 from headrace.core.run_options import limits_of_run
 from headrace.core.scheduler import Scheduler
 from headrace.core.thread_pool import ThreadPool
-from headrace.core.values import ON_LOSS, places
+from headrace.core.values import ON_LOSS, places, whole_number
 from headrace.schedulers import DefaultScheduler
 
 if TYPE_CHECKING:
@@ -411,8 +411,7 @@ class Fragment(Composition):
         to the next compute. The step of a named operator waits until that operator can run: it needs its messages,
         and nothing else runs. A step during composing or starting takes place when the run begins.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ValueError(f"{self.name!r}: step takes a number of computes of 1 or more, not {n!r}")
+        whole_number(n, f"{self.name!r}: the number of computes of a step", 1)
         control = self._headrace.run_control
         if op_name and (not control.doing or control.has_begun):
             self.graph.find(op_name)  # raises if there is none; before there is an engine, the run does so

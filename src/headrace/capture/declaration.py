@@ -17,6 +17,7 @@ from headrace._runtime import GroupPlan, source_of
 from headrace.capture.groups import chains_of, in_order, why_not_a_group, why_not_in_group
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import check_group, check_member
+from headrace.core.values import whole_number
 from headrace.gpu.backend import active
 
 if TYPE_CHECKING:
@@ -56,9 +57,7 @@ class SegmentOptions:
 
     def __post_init__(self) -> None:
         for name in ("warmup", "shapes", *(() if self.slots is None else ("slots",))):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"capture(...): {name} must be an int of 1 or more, not {value!r}")
+            whole_number(getattr(self, name), f"capture(...): {name}", 1)
         period = self.check_every
         is_number = isinstance(period, (int, float)) and not isinstance(period, bool) and period >= 0
         if period is not None and not is_number:

@@ -202,11 +202,6 @@ class _DirectWork:
         current = gpu.current_stream()
         return 0 if current is None else int(current)
 
-    @property
-    def stream(self) -> int | None:
-        """None: nobody needs to wait."""
-        return None
-
     def order(self, stream: int) -> None:
         """Do nothing."""
 

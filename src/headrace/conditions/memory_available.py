@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from headrace.core.condition import PatientCondition
 from headrace.core.resource import Resource
-from headrace.core.values import Size, byte_size
+from headrace.core.values import Size, byte_size, whole_number
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -81,10 +81,8 @@ class MemoryAvailableCondition(PatientCondition):
         if (min_bytes is None) == (min_blocks is None):
             given = "neither" if min_bytes is None else "both"
             raise ValueError(f"{where} takes min_bytes or min_blocks, and was given {given}")
-        if min_blocks is not None and (
-            not isinstance(min_blocks, int) or isinstance(min_blocks, bool) or min_blocks < 1
-        ):
-            raise ValueError(f"{where}: min_blocks must be an int of at least 1, not {min_blocks!r}")
+        if min_blocks is not None:
+            whole_number(min_blocks, f"{where}: min_blocks", 1)
         self.allocator = allocator
         self.min_bytes = None if min_bytes is None else byte_size(min_bytes, f"{where}: min_bytes", 1)
         self.min_blocks = min_blocks

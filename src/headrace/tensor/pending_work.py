@@ -12,15 +12,14 @@ from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 
 
 class PendingWork(Protocol):
-    """The work that produces a tensor's data."""
+    """The work that produces a tensor's data.
+
+    Of a received message, the receiver's stream is ordered after it; of a `StreamWork`, a consumer orders its own.
+    """
 
     @property
     def stream_handle(self) -> int:
         """The handle of the stream that the work runs on."""
-
-    @property
-    def stream(self) -> int | None:
-        """The stream that a consumer with an unknown stream has to wait for, or None if it need not wait."""
 
     def order(self, stream: int) -> None:
         """Order a stream after the work."""
@@ -34,11 +33,6 @@ class StreamWork:
     def __init__(self, stream: int) -> None:
         self._stream = stream  # a StreamHandle keeps its stream alive
         self.stream_handle = int(stream) or LEGACY_DEFAULT_HANDLE  # the protocols have no stream 0
-
-    @property
-    def stream(self) -> int:
-        """The handle of the stream."""
-        return self.stream_handle
 
     def order(self, stream: int) -> None:
         """Order a stream after the work that has been submitted to this one."""

@@ -21,7 +21,7 @@ from headrace.tensor.capsule import (
 from headrace.tensor.description import Description
 from headrace.tensor.errors import TensorError, type_name
 from headrace.tensor.libraries import usual_module
-from headrace.tensor.pending_work import PendingWork, stream_of
+from headrace.tensor.pending_work import PendingWork, StreamWork, stream_of
 from headrace.tensor.types import DLDataType, DLDevice
 
 if TYPE_CHECKING:
@@ -192,7 +192,8 @@ class Tensor(ArrayOperators, Described):
     @property
     def stream(self) -> int | None:
         """The stream that the data is being computed on, or None if there is nothing to wait for."""
-        return None if self._pending_work is None else self._pending_work.stream
+        work = self._pending_work
+        return work.stream_handle if isinstance(work, StreamWork) else None
 
     def __repr__(self) -> str:
         text = f"Tensor(shape={self.shape}, dtype={self.dl_dtype.name}, device={self.device}"

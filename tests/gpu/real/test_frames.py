@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu_frames import THOROUGH, WAYS, CupyFrames, Frames, TorchFrames, Way
-from tests.random_programs.frames import RandomFrames
+from tests.random_programs.frames import run_on_streams
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -32,6 +32,5 @@ def test_no_frame_is_wrong_however_it_is_let_go(library: Any, way: Way, schedule
 @pytest.mark.parametrize("scheduler", THOROUGH.values(), ids=list(THOROUGH))
 @pytest.mark.parametrize("seed", range(6))
 def test_no_frame_is_wrong_whatever_a_program_does(library: Any, seed: int, scheduler: Any) -> None:
-    app = RandomFrames(seed, 40, library, scheduler)
-    app.run()
-    assert library.wrong == 0, app.plan
+    program = run_on_streams(seed, library, scheduler)
+    assert library.wrong == 0, program

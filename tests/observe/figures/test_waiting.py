@@ -72,6 +72,25 @@ def test_an_operator_that_waits_for_the_work_of_its_messages_waits_for_the_gpu()
     assert "gpu" not in waiting_of(statistics, "between")
 
 
+def test_room_behind_an_operator_is_told_from_a_worker() -> None:
+    """The last one takes a message every 10 ms, when its clock ticks; each before it computes for 1 ms then."""
+
+    def compose(app: Any) -> None:
+        source = Step(app, CountCondition(app, COUNT), outputs=["out"], body=takes(1), name="source")
+        between = Step(app, inputs=["in"], outputs=["out"], body=takes(1), name="between")
+        app.add_flow(source, between)
+        clock = PeriodicCondition(app, 10 * MS)
+        app.add_flow(between, Step(app, clock, inputs=["in"], body=takes(0), name="slow"))
+
+    statistics = tracked(compose)
+    source, between = waiting_of(statistics, "source"), waiting_of(statistics, "between")
+    # Of each 10 ms 8 for room; the source waits 1 for the worker, the next for its message. At last there is room.
+    waited = (COUNT - 3) / (10 * COUNT - 8)
+    assert (source["room"], source["worker"]) == pytest.approx((8 * waited, waited), abs=0.02)
+    assert (between["room"], between["message"]) == pytest.approx((8 * waited, waited), abs=0.05)
+    assert source.keys() == {"computes", "room", "worker"}
+
+
 def test_memory_and_what_else_may_hold_an_operator_are_bounds_by_name() -> None:
     """The keeper has the only block for 6 ms, and the maker waits for it."""
 

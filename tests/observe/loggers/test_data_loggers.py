@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from headrace.conditions import CountCondition
-from headrace.core import ConditionType, IOSpec, QueueFullError
+from headrace.core import IOSpec, QueueFullError
 from headrace.gpu import sim
 from headrace.observe import (
     AsyncDataLoggerResource,
@@ -535,25 +535,6 @@ def test_the_environment_prints_the_messages_of_ports(monkeypatch: pytest.Monkey
         "HEADRACE_LOG[ID:middle.out]",
         "HEADRACE_LOG[ID:sink.in]",
     ] * 2
-
-
-def test_an_input_that_nothing_is_connected_to_may_be_among_the_ports(
-    monkeypatch: pytest.MonkeyPatch, lines: Any
-) -> None:
-    monkeypatch.setenv("HEADRACE_LOG", "sink.*")
-
-    def compose(app: Any) -> None:
-        waits = Step(
-            app,
-            inputs=["in"],
-            setup=lambda spec: spec.input("more").condition(ConditionType.NONE),
-            body=lambda self, i, o: i.receive("in"),
-            name="sink",
-        )
-        app.add_flow(source(app, [1, 2]), waits, {("out", "in")})
-
-    run(compose)
-    assert [line.partition("[Acq")[0] for line in lines()] == ["HEADRACE_LOG[ID:sink.in]"] * 2
 
 
 def test_a_pattern_of_the_environment_that_names_no_port_is_reported(

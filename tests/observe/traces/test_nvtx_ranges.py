@@ -97,19 +97,6 @@ def test_without_the_package_there_is_a_warning(
     assert "the package nvtx is not installed" in caplog.text
 
 
-def test_a_watcher_that_fails_around_a_compute_does_not_end_the_run(caplog: pytest.LogCaptureFixture) -> None:
-    class Wrong(Watcher):
-        def around(self, operator: Any, compute: Any) -> Any:
-            raise RuntimeError("wrong")
-
-    taken: list[int] = []
-    app = App(lambda app: app.add_flow(source(app, [1]), sink(app, taken)))
-    watch(app, Wrong())
-    app.run()
-    assert taken == [1]
-    assert "Wrong raised, and is not called around computes" in caplog.text
-
-
 def test_a_watcher_that_wraps_nothing_costs_nothing() -> None:
     compute = object()
     assert Watcher().around(SimpleNamespace(), compute) is compute  # type: ignore[arg-type, comparison-overlap]

@@ -19,7 +19,7 @@ from headrace.observe import TraceError, TraceSummary, summarize_trace
 from headrace.observe.events.records import NO_TIMESTAMP, Flows, OperatorInfo, QueueInfo
 from headrace.observe.events.records import Path as FlowPath
 from headrace.observe.figures import critical_path
-from headrace.observe.traces import trace_reader, trace_summary
+from headrace.observe.traces import trace_summary
 from tests.harness import Consumer, MakeScheduler, Producer, Step, greedy, launch, source
 from tests.observe.traces.traces import traced
 
@@ -180,20 +180,6 @@ def test_a_cut_off_trace_is_read_up_to_there(written: Path, tmp_path: Path) -> N
     assert counts == [100, 99, 100]
 
 
-def test_the_shares_of_a_cut_off_trace_are_the_last_ones_that_were_written(
-    written: Path, tmp_path: Path
-) -> None:
-    first, second = (busy_with(operators={"step": share}) for share in (0.25, 0.5))
-    data = written.read_bytes()
-    data = data[: data.index(b'{"ph":"M","name":"busy"')]
-    for event in (first, second):
-        data += json.dumps(event).encode() + b",\n"
-    (tmp_path / "cut.json").write_bytes(data + b'{"ph":"M","na')
-    summary = summarize_trace(tmp_path / "cut.json")
-    assert not summary.is_complete
-    assert summary.busy.operators == {"step": 0.5}
-
-
 def lines(*events: Any) -> bytes:
     return b"[\n" + b",\n".join(json.dumps(event).encode() for event in events) + b"\n]\n"
 
@@ -274,18 +260,6 @@ def test_a_foreign_or_hostile_file_is_refused_in_a_line(tmp_path: Path, data: by
         summarize_trace(path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
-
-
-def test_a_file_of_countless_names_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_reader, "_MOST", 5)
-    for names, is_refused in (("abc", False), ("abcdef", True)):
-        events = [{**HEADER, "ph": "X", "dur": 1, "name": name} for name in names * 3]
-        (tmp_path / "out.json").write_bytes(lines(HEADER, *events))
-        if is_refused:
-            with pytest.raises(TraceError, match="line 7: more names than a trace of headrace has"):
-                summarize_trace(tmp_path / "out.json")
-        else:
-            assert summarize_trace(tmp_path / "out.json").seconds == 1e-6
 
 
 def test_paths_with_wrong_lengths_are_no_crash(tmp_path: Path) -> None:

@@ -283,19 +283,6 @@ def test_a_name_that_ends_with_gz_is_compressed_and_a_second_run_has_its_own_fil
         assert len(load(tmp_path / name).of("X")) == 6
 
 
-def test_the_header_is_there_before_the_first_round(tmp_path: Path) -> None:
-    def look(self: Step, i: Any, o: Any) -> None:
-        i.receive("in")
-        text = (tmp_path / "out.json").read_text()
-        seen.append(json.loads(text + "]")[0]["name"])
-
-    seen: list[str] = []
-    app = App(lambda app: app.add_flow(source(app, [1]), Step(app, inputs=["in"], body=look, name="look")))
-    watch(app, TraceWriter(tmp_path / "out.json"))
-    app.run()
-    assert seen == ["headrace"]
-
-
 def test_nothing_is_written_without_a_watcher(tmp_path: Path) -> None:
     run(lambda app: app.add_flow(source(app, [1]), sink(app, [])))
     assert not list(tmp_path.iterdir())
@@ -329,18 +316,6 @@ def test_the_arrow_of_a_message_that_comes_during_a_compute_ends_after_it_begins
 
     trace = traced(compose, tmp_path / "out.json", two_threads)
     assert [(begin["name"], end["name"]) for begin, end in trace.arrows] == [("late", "receiver")]
-
-
-def test_a_message_that_nobody_receives_waits_until_the_end(tmp_path: Path) -> None:
-    """The scheduler ends the run: its consumer never computes."""
-
-    def compose(app: Any) -> None:
-        never = CountCondition(app, 0)
-        app.add_flow(source(app, [1]), sink(app, [], never))
-
-    trace = traced(compose, tmp_path / "out.json")
-    assert trace.levels("sink.in") == [(0, 1)]
-    assert trace.arrows == []
 
 
 @pytest.mark.parametrize(

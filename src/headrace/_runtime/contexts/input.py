@@ -103,10 +103,11 @@ class InputContext:
             return None
         if self.announces:
             self._announce(self._node, port.queues)  # type: ignore[misc]
+        kind_of_item = type(item)
         if port.own is None:
-            if type(item) is not Envelope and type(item) is not Batch and not self.notes_items:
+            if kind_of_item is not Envelope and kind_of_item is not Batch and not self.notes_items:
                 port.received_in = self._node.remaining
-                return _own_map(item)
+                return item.copy() if kind_of_item in MAPPINGS else item  # `_own_map`, without a call
             if not any(message.has_fences for message in messages_in(item)):
                 return self._receive_without_stream(port, item)
             self._node.streams.open()
@@ -114,7 +115,7 @@ class InputContext:
             port.item = item
         else:
             port.add(item)
-        return self._open_all(port, item) if type(item) is Batch else self._open(port, item)
+        return self._open_all(port, item) if kind_of_item is Batch else self._open(port, item)
 
     def _receive_without_stream(self, port: InputPort, item: Any) -> Any:
         """Return received data while no device is in use."""

@@ -58,11 +58,6 @@ class EmittedWork:
         """The sender's stream."""
         return int(self._stream.handle)
 
-    @property
-    def stream(self) -> int | None:
-        """None: a receiver's stream is ordered after the work when it receives."""
-        return None
-
     def order(self, stream: int) -> None:
         """Make a stream wait for the work, unless it already does."""
         if self._fences is not None and self._fences.is_over:

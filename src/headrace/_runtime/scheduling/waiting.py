@@ -41,6 +41,8 @@ polled, declares a deadlock, moves a clock that can be moved, or waits for the n
 
 Work beside the workers, such as a call that awaits, holds the clock (`Clock.hold`): as long as it lasts, virtual
 time does not jump, and a worker that parks in the clock's time does not wake by itself. Its end is announced.
+While virtual time stands still for something outside the run, a call or an event, nothing in it can reach the end
+of a run with a duration. So the real time of these waits, added up, counts towards it (`_left_outside`).
 
 **The gate.** While no node may begin (`Gate.is_still`), rules 1 and 2 do not hold: workers park without a deadline,
 whatever is ready or due, and nothing is decided. What opens the gate wakes all of them, by rule 3. If it is open
@@ -104,12 +106,14 @@ class WaitingWorkers:
         come.
     """
 
-    __slots__ = ("_engine", "deadlock_at", "find_messages", "waking")
+    __slots__ = ("_engine", "_outside", "deadlock_at", "find_messages", "waking")
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         # When the run ends unless an operator runs before; set while the run is idle. Changed under the lock.
         self.deadlock_at: int | None = None
+        # The real time for which virtual time stood still for something outside the run. Changed under the lock.
+        self._outside = 0
         # A dict, because its order is deterministic.
         self.waking: dict[Parker, None] = {}
         self.find_messages: Callable[[], MessageWait | None] | None = None
@@ -231,6 +235,7 @@ class WaitingWorkers:
         if engine.inbox:
             return True
         is_still = False
+        outside: float | None = None
         if engine.held:
             if not engine.gate.handle():
                 return True
@@ -247,6 +252,7 @@ class WaitingWorkers:
             verdict, until = self._decide()
             if verdict is not _WAIT:
                 return verdict is _GO_ON
+            outside = self._left_outside()
         clock = engine.clock
         ready_queue = parker.ready_queue
         # Seconds after which it ends a turn for which others wait; None if it does not stand by.
@@ -280,6 +286,8 @@ class WaitingWorkers:
                 # No thread can wait for a time of this clock, so users' conditions are polled in real time.
                 polls = True
                 seconds = engine.scheduler.check_recession_period_ms / 1e3
+            if outside is not None:
+                seconds = outside if seconds is None else min(seconds, outside)
         if patience is not None:
             seconds = patience if seconds is None else min(seconds, patience)
             ready_queue.standby = parker
@@ -288,6 +296,7 @@ class WaitingWorkers:
         else:
             ready_queue.parked.insert(0, parker)  # so that it is woken last
         woken = False
+        began = 0 if outside is None else monotonic_ns()
         try:
             if engine.inbox:
                 pass
@@ -309,6 +318,8 @@ class WaitingWorkers:
             parker.deadline = None
             if patience is not None:
                 ready_queue.standby = None
+            if outside is not None:
+                self._outside += monotonic_ns() - began
         if not woken:
             if polls:
                 engine.polling.poll()
@@ -407,7 +418,16 @@ class WaitingWorkers:
             until = engine.polling.at if until is None else min(until, engine.polling.at)
         if until is not None and can_jump and not clock.is_held and clock.jump_to(until):
             return _GO_ON, None
+        if engine.limit is not None and self._left_outside() == 0.0 and clock.jump_to(engine.limit):
+            return _GO_ON, None
         return _WAIT, until
+
+    def _left_outside(self) -> float | None:
+        """Return the real seconds to wait for what is outside a run in virtual time; None if there is no limit."""
+        engine = self._engine
+        if engine.limit is None or not engine.clock.is_virtual or engine.clock.passes:
+            return None
+        return max(engine.limit - engine.clock.timestamp() - self._outside, 0) / 1e9
 
 
 # A scheduler of a program's own may wait on the main thread, where Ctrl-C raises: its caller must hold the lock

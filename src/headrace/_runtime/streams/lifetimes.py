@@ -339,7 +339,10 @@ class StreamFrames:
 
 
 class FrameStream:
-    """The stream whose work may read what an operator received, as memory of allocators refers to it.
+    """The streams whose work may read what operators received, as memory of allocators refers to them.
+
+    These are the stream of the operators and their further streams: memory may be released in the compute that
+    works on it there, before the stream is ordered after them.
 
     It refers to nothing else of the run. The garbage collector does not see what a NumPy array refers to. So an
     application that keeps a frame as such an array would never be collected if the frame referred to the run.
@@ -350,8 +353,13 @@ class FrameStream:
     def __init__(self, stream: ManagedStream) -> None:
         self._streams = (stream,)
 
+    def add(self, stream: ManagedStream) -> None:
+        """Add a further stream."""
+        if stream not in self._streams:
+            self._streams += (stream,)
+
     def streams(self) -> tuple[ManagedStream, ...]:
-        """Return the stream; may be called from any thread."""
+        """Return the streams; may be called from any thread."""
         return self._streams
 
 

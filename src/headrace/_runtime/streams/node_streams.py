@@ -530,6 +530,8 @@ class NodeStreams:
         if managed is self.own or managed in self._further:
             return
         self._further.append(managed)
+        if self.lifetimes is not None:
+            self.lifetimes.frames.user.add(managed)
         self._note_use(managed)
         self.update_outputs()
 

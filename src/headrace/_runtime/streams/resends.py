@@ -125,7 +125,8 @@ class Resends:
         """Return a function that makes the messages of an output, each with a note of its readers."""
 
         def stamp_and_note(data: Any) -> Envelope:
-            owners = () if type(data) in PLAIN else memory_in(data)
+            is_constant, self.is_constant = self.is_constant, False
+            owners = () if is_constant or type(data) in PLAIN else memory_in(data)
             self._check(data, owners, name)
             message: Envelope = make_envelope(data) if stamp is None else stamp(data)
             if owners and not self.is_over:
@@ -141,19 +142,18 @@ class Resends:
 
     def _check(self, data: Any, owners: Sequence[Any], name: str) -> None:
         """Warn if a message has memory that readers of an earlier compute may still read."""
-        is_constant, self.is_constant = self.is_constant, False
         self._quiet += 1
         turn = self._node.remaining
         for owner in owners:
             sending = self._sendings.get(id(owner))
             if sending is None or sending.turn == turn:
                 continue
+            if _is_read_only(data):
+                break
             reader = sending.reader(self._node)
             if reader is None:
                 continue
             self._quiet = 0
-            if is_constant or _is_read_only(data):
-                continue
             if not self._is_received(owner):
                 self._report(name, reader)
                 return

@@ -8,6 +8,7 @@ Computes come in batches, as NumPy arrays: thousands of them cost little more th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -88,35 +89,40 @@ class OperatorInfo:
         return counts
 
     @property
-    def waits_for_work(self) -> bool:
-        """Whether it computes only when the work of its messages is complete (`CudaStreamCondition`)."""
-        conditions = () if self.node is None else self.node.operator._headrace.conditions
-        return any(condition.waits_for_streams for condition in conditions)
+    def _conditions(self) -> Sequence[Condition]:
+        """The conditions that the program gave it."""
+        return () if self.node is None else self.node.operator._headrace.conditions
 
     @property
-    def waits_for(self) -> str:
-        """What it waits for when its messages are there and its last compute has ended.
+    def waits_for_work(self) -> bool:
+        """Whether it computes only when the work of its messages is complete (`CudaStreamCondition`)."""
+        return any(condition.waits_for_streams for condition in self._conditions)
+
+    def waits_for(self, is_due: bool = False) -> str:
+        """Return what it waits for when its messages are there and its last compute has ended.
 
         A ``"worker"``, if nothing else can hold it. Otherwise that is a bound, and which of them it waited for is
         not known: ``"memory"`` (`MemoryAvailableCondition`), or ``"held"`` for any other condition that does not
         just count messages and computes, for retries, and for room in a queue behind it that has been full.
+
+        Parameters
+        ----------
+        is_due
+            Whether its clock has ticked, too, and there is room in the queues whose room is known.
         """
         if self.node is None:
             return "held"
-        conditions = self.node.operator._headrace.conditions
-        if any(condition.waits_for_memory for condition in conditions):
+        if any(condition.waits_for_memory for condition in self._conditions):
             return "memory"
         holds = any(
-            type(condition).attach is Condition.attach and not condition.waits_for_streams
-            for condition in conditions
+            type(condition).attach is Condition.attach
+            and not condition.waits_for_streams
+            and not (is_due and condition._headrace.ticks is not None)
+            for condition in self._conditions
         )
-        retries = self.node is not None and self.faults.retries
-        is_held = (
-            holds
-            or retries
-            or any(queue.most >= queue.size for output in self.outputs for queue in output.queues)
-        )
-        return "held" if is_held else "worker"
+        behind = [queue for output in self.outputs for queue in output.queues]
+        is_full = any(queue.most >= queue.size and not (is_due and queue.room_is_known) for queue in behind)
+        return "held" if holds or self.faults.retries or is_full else "worker"
 
     @property
     def is_source(self) -> bool:
@@ -218,6 +224,23 @@ class QueueInfo:
         if segment is None or segment.captured is None:
             return False
         return any(output.operator.segment is segment for output in self.outputs)
+
+    @property
+    def room_is_known(self) -> bool:
+        """Whether its messages leave it in the order of their numbers, and each makes room for one more.
+
+        Not if several outputs emit into it, if a join takes from it, if it is in another process, or if its sender
+        waits for room for several messages.
+        """
+        if len(self.outputs) != 1 or self.operator.is_link or getattr(self.queue, "limit", 0) != self.size:
+            return False
+        sender = self.outputs[0].operator
+        ports = () if sender.node is None else sender.node.operator.spec.outputs.values()
+        return all(port.size == 1 for port in ports) and not any(
+            port in sender.node.operator.spec.outputs
+            for condition in sender._conditions
+            for port in condition.port_names
+        )
 
     @property
     def depth(self) -> int:

@@ -143,7 +143,7 @@ def divide(flows: Flows, computes: RecentComputes) -> Division:
         places += [
             queue if position else ("before", operator.name, ""),
             ("message", operator.name, ""),
-            (operator.waits_for, operator.name, ""),
+            (operator.waits_for(), operator.name, ""),
             ("link" if operator.is_link else "host", operator.name, ""),
             ("device", operator.name, operator.slice),
             ("gpu", operator.name, operator.slice),

@@ -260,6 +260,8 @@ class Goal:
             f"{name} {self.figure(name) / 1e6:.3f} ms (at most {bound / 1e6:g})"
             for name, bound in self.bounds.items()
         )
+        if not self._latency.count:
+            figures = f"none arrived; {self._bounds_text()}"
         state = {True: "met", False: "NOT met", None: "not judged"}[is_met]
         what = "ticks" if self.period else "messages"
         return f"{self.path}: {state}; {figures}; {self.late} of {self.sent} {what} late{more}"

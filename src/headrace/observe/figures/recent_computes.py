@@ -18,7 +18,7 @@ from headrace.observe.events.records import NO_TIMESTAMP
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from headrace.observe.events.records import Arrivals, Computes, OperatorInfo, Times
+    from headrace.observe.events.records import Arrivals, Computes, OperatorInfo, QueueInfo, Times
 
 _MOST = 1 << 14
 
@@ -41,6 +41,9 @@ class Column(IntEnum):
     """When the compute before had ended."""
     WORK = 8
     """When the work on the device was complete that it launched, or else that its messages carried."""
+    STARTED = 9
+    TURN = 10
+    """When all that it waited for was there but a worker, or what else may hold it; or room, until there was."""
 
 
 class RecentComputes:
@@ -50,6 +53,8 @@ class RecentComputes:
         self._rows: defaultdict[OperatorInfo, RecentRows] = defaultdict(lambda: RecentRows(len(Column)))
         self._ended: dict[OperatorInfo, int] = {}
         self._has_work = False
+        # By queue: the numbers of the last messages that left it, as many as it holds, and when they did.
+        self._left: dict[QueueInfo, tuple[Times, Times]] = {}
 
     def find(self, operator: OperatorInfo, numbers: Times) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the columns of some computes of an operator, and which of the computes are known."""
@@ -71,11 +76,41 @@ class RecentComputes:
             if self._has_work:
                 self._carry_work(arrivals, batch.first, columns[Column.WORK])
         found = {} if batch.operator.is_link else _waiting(batch, columns)
+        columns[Column.STARTED] = columns[Column.TURN] = batch.started
+        if found:
+            columns[Column.TURN] -= found["turn"][0]
         if batch.gpu:
             _add_work(batch, columns)
         self._ended[batch.operator] = int(batch.ended[-1])
         self._rows[batch.operator].extend(columns)
         return found
+
+    def waits_for_room(self, arrivals: Arrivals) -> tuple[Times, Times] | None:
+        """Return how long the computes that emitted messages waited for room in their queue, and until when.
+
+        It was there as soon as the message had left that was as many before as the queue holds. None if that is not
+        known of the queue.
+        """
+        queue = arrivals.queue
+        if not queue.room_is_known:
+            return None
+        known = self._left.get(queue, (arrivals.number[:0], arrivals.received[:0]))
+        numbers, left = (
+            np.concatenate((known[0], arrivals.number)),
+            np.concatenate((known[1], arrivals.received)),
+        )
+        self._left[queue] = numbers[-queue.size :], left[-queue.size :]
+        before = arrivals.number - queue.size
+        places = numbers.searchsorted(before)
+        has_left = numbers[places] == before
+        emitter = queue.outputs[0].operator
+        columns, is_known = self.find(emitter, arrivals.producer)
+        turn, started = columns[Column.TURN], columns[Column.STARTED]
+        until = np.minimum(left[places], started)
+        chosen = has_left & is_known & (until > turn)
+        # Room in another queue may come later.
+        self._rows[emitter].raise_to(Column.TURN, arrivals.producer[chosen], until[chosen])
+        return (until - turn)[chosen], until[chosen]
 
     def _carry_work(self, arrivals: Arrivals, first: int, work: Times) -> None:
         """Note when the work was complete that messages carried to the computes that received them."""
@@ -150,6 +185,11 @@ class RecentRows:
         self._columns[:, at : at + to_end] = columns[:, :to_end]
         self._columns[:, : added - to_end] = columns[:, to_end:]
         self._count += added
+
+    def raise_to(self, column: int, numbers: Times, values: Times) -> None:
+        """Raise a column of some rows, which are known, to these values."""
+        places = numbers % self._columns.shape[1]
+        self._columns[column, places] = np.maximum(self._columns[column, places], values)
 
     def find(self, numbers: Times) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the columns of the rows of some numbers, and which of these rows are known."""

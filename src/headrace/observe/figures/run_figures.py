@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _UNDELIVERED = 8  # computes of whose kernels CUPTI may not have delivered all
 _SHORTEST = 100_000_000  # nanoseconds to which the rates of a window refer
 _DISTRIBUTED = frozenset({"host", "span", "exact span", "kernels", "wait", "latency", "lateness"})
-_WAITED_FOR = ("message", "clock", "gpu", "turn")
+_WAITED_FOR = ("message", "clock", "gpu", "room", "turn")
 
 
 class ShowsFigures(Watcher):
@@ -152,6 +152,10 @@ class RunFigures(Watcher):
             if self._has_statistics:
                 for what, (waited, until) in waiting.items():
                     self.durations(f"for {what}", computes.operator).add(waited, until)
+                for arrivals in computes.arrivals:
+                    room = self.computes.waits_for_room(arrivals)
+                    if room is not None:
+                        self.durations("for room", arrivals.queue.outputs[0].operator).add(*room)
                 self._count(computes)
 
     def _count(self, computes: Computes) -> None:
@@ -360,9 +364,8 @@ class _Timespan:
     def waiting(self, operator: OperatorInfo) -> dict[str, float]:
         """Return the shares of the time in which an operator waited between its computes, by what for."""
         shares = {what: self.share(self.of(f"for {what}", operator).load) for what in _WAITED_FOR}
-        return {
-            operator.waits_for if what == "turn" else what: share for what, share in shares.items() if share
-        }
+        turn = max(shares.pop("turn") - shares["room"], 0.0)
+        return {what: share for what, share in (*shares.items(), (operator.waits_for(True), turn)) if share}
 
     def rate(self, events: Occurrences) -> float:
         """Return how many there were in a second; in the whole run, from the first of them to the last."""

@@ -71,8 +71,8 @@ class OperatorStatistics:
     waiting
         The shares of the time in which it waited between its computes, from the first of them on: for a
         ``"message"``, for its ``"clock"``, for the ``"gpu"`` to complete what a `CudaStreamCondition` waits for,
-        and then for a ``"worker"``; or, as bounds, for ``"memory"`` or a worker, or ``"held"`` by another
-        condition, a retry or a full queue.
+        for ``"room"`` behind it, and for a ``"worker"``; or, as bounds, for ``"memory"`` or a worker, or ``"held"``
+        by another condition, a retry or a queue of which it is not known when there was room.
     lateness
         How long after they were due the ticks of its `PeriodicCondition` began, the first not counted.
     late_ticks, skipped_ticks

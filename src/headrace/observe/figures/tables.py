@@ -48,6 +48,7 @@ _WAITED_FOR = {
     "message": "messages",
     "clock": "its clock",
     "gpu": "the GPU",
+    "room": "room",
     "worker": "a worker",
     "memory": "≤ memory",
     "held": "≤ anything else",
