@@ -65,7 +65,7 @@ ALLOWED = {
     ("operators/inference.py", "_call_together"): "the futures are done",
     ("cli/stop.py", "_ends"): "limited as `waits` says, and repeated",
     ("parts/control.py", "Channel._ready"): "limited as `waits` says, and repeated",
-    ("parts/values.py", "Values.set"): "the future is done",
+    ("parts/calls.py", "Calls.set_value"): "the future is done",
     ("parts/worker.py", "Worker._await"): "the future is done",
     ("operators/inference.py", "InferenceOp.stop"): "the threads are idle: every compute waits for its calls",
     ("topics/topic_end.py", "Opened._wait"): "a thread of its own, which `wake` ends",

@@ -575,6 +575,7 @@ class _WithoutProcesses(Driver):
     def __init__(self, hosting: Agents, *channels: Any) -> None:
         self._hosting = hosting
         self._tell_at = float("inf")
+        self._control: Any = SimpleNamespace(drained_until=float("inf"))
         self._ending = {}
         self._unreached = []
         self._agents = list(channels)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headrace import waits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 _log = logging.getLogger("headrace.topics")
 
@@ -45,6 +45,7 @@ class Opened:
         self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._is_open = True
         self._lock = threading.Lock()
+        self._end: Callable[[], TopicEnd | None] = lambda: None
         self._thread = threading.Thread(target=self._run, name=f"headrace topic {topic}", daemon=True)
 
     @property
@@ -98,10 +99,7 @@ class Opened:
                 pause = None if end is None else end._step()
             except Exception:
                 _log.exception("%s has ended because of an error", self._thread.name)
-                del end
-                while not self.is_closing:
-                    self._wait(None)
-                break
+                self._end = lambda: None
             del end
             self._wait(pause)
         if self._is_abandoned:
