@@ -51,7 +51,7 @@ ALLOWED = {
         "_runtime/scheduling/parker.py",
         "Parker.wait_for_permit",
     ): "on other threads than the main thread, and often",
-    ("_runtime/scheduling/threads.py", "WorkerThread.__init__"): "the locks are new",
+    ("_runtime/scheduling/workers.py", "WorkerThread.__init__"): "the locks are new",
     ("_runtime/scheduling/waiting.py", "WaitingWorkers._park_without"): WORKER,
     (
         "gpu/cuda/callbacks.py",
@@ -69,7 +69,7 @@ ALLOWED = {
     ("parts/worker.py", "Worker._await"): "the future is done",
     ("operators/inference.py", "InferenceOp.stop"): "the threads are idle: every compute waits for its calls",
     ("topics/topic_end.py", "Opened._wait"): "a thread of its own, which `wake` ends",
-    ("video/v4l2_device.py", "VideoDevice.wait"): "a thread of its own, which `wake` ends",
+    ("video/v4l2_camera.py", "VideoDevice.wait"): "a thread of its own, which `wake` ends",
     ("link/listener.py", "Listener._run"): "a thread of its own, which `close` ends",
 }
 

@@ -142,24 +142,6 @@ def test_a_callback_finds_its_device_current_whatever_was_made_current_before(be
         assert not bench.device.create_stream().context.is_green
 
 
-def test_a_callback_may_hold_the_last_reference_to_a_buffer(bench: Bench) -> None:
-    stream = bench.device.create_stream()
-    data, told = bench.zeros(16, stream), Told(bench)
-    gpu.when_done(stream, lambda error, data=data: told(error))
-    del data
-    told.wait()
-    stream.sync()
-
-
-@pytest.mark.parametrize("ask", [gpu.when_done, gpu.launch_host], ids=["when_done", "launch_host"])
-def test_a_handle_of_a_handle_is_of_the_same_stream(bench: Bench, ask: Any) -> None:
-    stream, told = bench.device.create_stream(), Told(bench)
-    handle = gpu.StreamHandle(gpu.StreamHandle(stream))
-    assert handle.stream is stream
-    ask(handle, told)
-    told.wait()
-
-
 def test_another_librarys_stream_can_be_asked_about(bench: Bench) -> None:
     if bench.is_simulated:
         pytest.skip("needs a real device")
@@ -195,37 +177,6 @@ def test_a_callback_that_exits_ends_no_thread_that_others_wait_for(monkeypatch: 
     assert reported == [SystemExit]
 
 
-def test_a_thread_that_does_not_start_leaves_no_queue_that_nobody_serves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(thread: Any) -> Never:
-        raise RuntimeError("can't start new thread")
-
-    waiters = completion._WaiterThreads()
-    told = threading.Event()
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(RuntimeError, match="can't start"):
-            waiters.add(1, PassedEvent(), print)
-    waiters.add(1, PassedEvent(), lambda error: told.set())
-    assert told.wait(PATIENCE)
-
-
-def test_what_is_no_stream_leaves_no_host_function_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-    import types
-
-    from headrace.gpu.cuda import callbacks as host_function
-
-    driver = types.SimpleNamespace(CUstream=lambda handle: handle)
-    monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))
-    monkeypatch.setitem(sys.modules, "cuda.bindings", types.SimpleNamespace(driver=driver))
-    before = dict(host_function._pending)
-    with pytest.raises(TypeError, match="is not a stream"):
-        gpu.launch_host(object(), print)
-    assert host_function._pending == before
-
-
 def test_a_host_function_holds_up_its_stream_until_it_returns(bench: Bench) -> None:
     stream, other = bench.device.create_stream(), bench.device.create_stream()
     order = []
@@ -238,14 +189,6 @@ def test_a_host_function_holds_up_its_stream_until_it_returns(bench: Bench) -> N
     other.sync()
     assert before.is_done
     assert order == ["host", "other"]
-
-
-def test_host_functions_take_a_handle_too(bench: Bench) -> None:
-    stream = bench.device.create_stream()
-    called = []
-    gpu.launch_host(gpu.StreamHandle(stream), lambda: called.append(True))
-    stream.sync()
-    assert called == [True]
 
 
 def test_a_host_function_that_raises_is_reported_and_the_stream_goes_on(

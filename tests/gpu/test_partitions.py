@@ -144,16 +144,6 @@ def test_closing_waits_for_the_work_under_way(bench: Bench) -> None:
     partitions.close()  # again does nothing
 
 
-def test_closing_in_the_middle_of_an_exception_lets_it_through(bench: Bench) -> Never:
-    with (
-        pytest.raises(ZeroDivisionError),
-        gpu.partition(bench.device, [16]) as partitions,
-    ):
-        context = partitions[0].context
-        raise ZeroDivisionError
-    assert context.is_closed
-
-
 def test_a_failure_half_way_leaves_nothing_behind(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
@@ -235,36 +225,6 @@ def test_an_error_that_is_not_about_splitting_is_not_taken_for_one(
     )
     with pytest.raises(bench.names.CUDAError, match="LAUNCH_FAILED"):
         gpu.partition(Proxy(bench.device, resources=resources), [16])
-
-
-def test_a_context_that_cannot_be_asked_is_not_left_behind(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = []
-
-    def create_context(options: Any) -> Any:
-        made.append(bench.device.create_context(options))
-        return made[-1]
-
-    def refuse(*_: Any) -> Never:
-        raise RuntimeError("no answer")
-
-    monkeypatch.setattr(
-        "headrace.gpu.partitions.backend_of", lambda device: SimpleNamespace(names=bench.names)
-    )
-    monkeypatch.setattr("headrace.gpu.partitions.Partition.__init__", refuse)
-    with pytest.raises(RuntimeError, match="no answer"):
-        gpu.partition(Proxy(bench.device, create_context=create_context), [16])
-    assert [context.is_closed for context in made] == [True]
-
-
-def test_a_stream_outlives_a_context_closed_under_it(bench: Bench) -> None:
-    partitions = gpu.partition(bench.device, [16])
-    stream = partitions[0].context.create_stream()  # of the context itself: not the partition's to close
-    bench.launch(stream, spin, np.int64(5_000_000))
-    partitions.close()
-    stream.sync()
-    assert stream.resources.sm.sm_count == 16
 
 
 def test_workqueues_need_driver_13_1(bench: Bench) -> None:

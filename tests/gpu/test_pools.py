@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from headrace import Application, CountCondition, Operator, gpu
-from headrace.core.errors import GraphError
-from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace.resources import CudaStreamPool
 from tests.gpu.bench import Bench
 
 NAMED = {"control": 16, "vision": 40}
@@ -48,33 +47,6 @@ def sms(*pools: Any, **kwargs: Any) -> list[Any]:
     app = App(*pools, **kwargs)
     app.run()
     return [step.found for step in app.steps]
-
-
-def test_slices_are_chosen_by_name() -> None:
-    slices = CudaGreenContextPool(None, sms_per_partition=NAMED, default_context_index="vision")
-    contexts = [CudaGreenContext(None, slices, name) for name in ("control", "leftover", -1)]
-    streams = CudaStreamPool(None, cuda_green_context=contexts[0])
-    assert sms(*contexts, streams) == [[16, 16], [76, 76], [40, 40], [16, 16]]
-
-
-def test_a_pool_outlives_the_first_of_two_runs_that_share_it() -> None:
-    slices = CudaGreenContextPool(None, sms_per_partition=NAMED)
-    pool = CudaStreamPool(None, cuda_green_context=CudaGreenContext(None, slices, "control"))
-    first = App(pool, slices)
-    assert sms(pool, slices, then=first.run) == [[16, 16], [76, 76]]
-    assert [step.found for step in first.steps] == [[16, 16], [76, 76]]
-    with pytest.raises(RuntimeError, match="no run uses it now"):
-        slices.partition(0)
-
-
-def test_impossible_slices_are_found_when_the_graph_is_composed() -> None:
-    slices = CudaGreenContextPool(None, sms_per_partition=NAMED, name="slices")
-    with pytest.raises(gpu.PartitionError, match=r"'step0': 'slices' has 3 partitions of \[16, 40, 76\]"):
-        App(CudaGreenContext(None, slices, 5)).compose_graph()
-    with pytest.raises(gpu.PartitionError, match="'step0': 'cuda_green_context_pool': 100 .* 132"):
-        App(CudaGreenContextPool(None, sms_per_partition=[100, 100])).compose_graph()
-    with pytest.raises(GraphError, match="'a' .* and .* 'b' .* both divide device 0"):
-        App(*(CudaGreenContextPool(None, num_partitions=2, name=name) for name in "ab")).compose_graph()
 
 
 def test_the_callers_thread_is_left_as_it_was(bench: Bench) -> None:

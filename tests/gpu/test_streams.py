@@ -228,25 +228,6 @@ def test_a_device_must_be_made_current_on_a_thread_before_it_makes_streams(bench
     assert outcome[1].context == bench.device.create_stream().context
 
 
-def test_a_thread_may_use_streams_that_another_made(bench: Bench) -> None:
-    stream = bench.device.create_stream()
-    outcome = []
-
-    def on_another_thread() -> None:
-        with pytest.raises(RuntimeError):  # an event cannot be made before a context is current
-            stream.record()
-        bench.names.Device(0).set_current()
-        bench.launch(stream, spin, np.int64(MS))
-        event = stream.record()
-        event.sync()
-        outcome.append(event.is_done)
-
-    thread = threading.Thread(target=on_another_thread)
-    thread.start()
-    thread.join()
-    assert outcome == [True]
-
-
 def test_a_blocking_stream_is_ordered_with_the_default_stream(bench: Bench) -> None:
     default = bench.device.default_stream
     blocking = bench.device.create_stream(options=bench.names.StreamOptions(nonblocking=False))
@@ -273,15 +254,3 @@ def test_waiting_for_the_default_stream_waits_for_what_it_waits_for(bench: Bench
     free.wait(default)
     free.sync()
     assert on_blocking.is_done
-
-
-def test_the_default_stream_has_a_handle_like_any_other(bench: Bench) -> None:
-    default = bench.device.default_stream
-    handle = gpu.StreamHandle(default)
-    assert handle == int(default.handle) == 1
-    again = bench.names.Stream.from_handle(int(handle))
-    assert again == default
-    bench.launch(again, spin, np.int64(5 * MS))
-    event = again.record()
-    assert not event.is_done
-    event.sync()

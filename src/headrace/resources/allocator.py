@@ -15,9 +15,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import lru_cache, partial
 from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace import gpu
 from headrace.core.errors import AllocationError, choices
@@ -42,21 +42,15 @@ if TYPE_CHECKING:
 
 _STEP = 512  # bytes; sizes are rounded up to it
 _REMEMBERED = 1024  # pointers that were freed
-_REMEMBERED_REQUESTS = 64
 _REMEMBERED_USES = 16
 
 
-class _Request(NamedTuple):
-    """What a call of `allocate_tensor` asks for: its arguments, which it keeps, and what they mean."""
-
-    shape: Any
-    dtype: Any
-    storage_type: Any
-    extents: tuple[int, ...]
-    element: DLDataType
-    strides: tuple[int, ...]
-    size: int
-    storage: MemoryStorageType
+@lru_cache(maxsize=256, typed=True)
+def _layout(shape: tuple[int, ...], dtype: Any) -> tuple[DLDataType, tuple[int, ...], int]:
+    """Return the element type, the strides and the bytes of a tensor: operators ask for the same in every frame."""
+    element = element_of(dtype)
+    strides, _, size = compute_layout(shape, None, 1, element.itemsize)
+    return element, strides, size
 
 
 class Allocator(Resource):
@@ -98,9 +92,7 @@ class Allocator(Resource):
         self._by_pointer: dict[int, Allocation] = {}
         self._freed: deque[int] = deque(maxlen=_REMEMBERED)
         self._torch_memory: TorchMemory | None = None
-        # The last requests, by the identity of their shape, and the uses of the streams that they named, by that of
-        # the handle: operators ask for the same in every frame. Equal arguments, as True and 1, may mean others.
-        self._requests: dict[int, _Request] = {}
+        # The uses of the streams that were named last, by the identity of the handle.
         self._uses: dict[int, tuple[Any, StreamUse]] = {}
         # The conditions that wait for memory. Any thread adds, and finalizers read a copy.
         self._waiters: dict[MemoryAvailableCondition, None] = {}
@@ -179,30 +171,15 @@ class Allocator(Resource):
         AllocationError
             If there is too little memory left, or the request can never be served.
         """
-        request = self._requests.get(id(shape))
-        if request is None or request.dtype is not dtype or request.storage_type is not storage_type:
-            request = self._request(shape, dtype, storage_type, operator)
-        storage = request.storage
-        allocation = self._allocate(request.size, storage, stream, operator)
-        device = self._store(storage).open().device
-        described = (allocation.address, request.extents, request.strides, request.element, device, False)
-        return Tensor._at(described, allocation)
-
-    def _request(self, shape: Any, dtype: Any, storage_type: StorageType | None, operator: str) -> _Request:
-        """Return what a call of `allocate_tensor` asks for, and remember it."""
         try:
-            extents = (shape,) if isinstance(shape, int) else tuple(index(extent) for extent in shape)
-            element = element_of(dtype)
-            strides, _, size = compute_layout(extents, None, 1, element.itemsize)
+            extents = (shape,) if isinstance(shape, int) else tuple(map(index, shape))
+            element, strides, size = _layout(extents, dtype)
         except TypeError as error:  # TensorError is one
             raise TensorError(f"{self._who(operator)} cannot allocate such a tensor: {error}") from error
         storage = self._storage(storage_type, operator)
-        request = _Request(shape, dtype, storage_type, extents, element, strides, size, storage)
-        if type(shape) is tuple:
-            if len(self._requests) >= _REMEMBERED_REQUESTS:
-                self._requests.clear()
-            self._requests[id(shape)] = request
-        return request
+        allocation = self._allocate(size, storage, stream, operator)
+        device = self._store(storage).open().device
+        return Tensor._at((allocation.address, extents, strides, element, device, False), allocation)
 
     def record_stream(self, tensor: Tensor, stream: Any) -> None:
         """Note that one more stream of the program works on a tensor that was allocated here.

@@ -34,31 +34,28 @@ def _unary(operation: Callable[[Any], _Value]) -> Callable[[Any], _Value]:
     return compute
 
 
-def _binary(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def compute(self: Any, other: Any) -> Any:
+_Operation = Callable[[Any, Any], Any]
+
+
+def _operators(operation: _Operation, in_place: _Operation) -> tuple[_Operation, _Operation, _Operation]:
+    """Return an operator of two operands, the reflected one, and the one in place."""
+
+    def forward(self: Any, other: Any) -> Any:
         return operation(*_operands(self, other))
 
-    return compute
-
-
-def _reflected(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def compute(self: Any, other: Any) -> Any:
+    def reflected(self: Any, other: Any) -> Any:
         array, other = _operands(self, other)
         return operation(other, array)
 
-    return compute
-
-
-def _in_place(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def compute(self: Any, other: Any) -> Any:
+    def assign(self: Any, other: Any) -> Any:
         _check_writable(self)
         array, other = _operands(self, other, in_place=True)
-        result = operation(array, other)
+        result = in_place(array, other)
         if result is not array:  # the other's library computed it, which has no operators in place, as JAX
             array[...] = result
         return self
 
-    return compute
+    return forward, reflected, assign
 
 
 class ArrayOperators:
@@ -74,29 +71,25 @@ class ArrayOperators:
     __abs__ = _unary(operator.abs)
     __invert__ = _unary(operator.invert)
 
-    __add__, __radd__, __iadd__ = _binary(operator.add), _reflected(operator.add), _in_place(operator.iadd)
-    __sub__, __rsub__, __isub__ = _binary(operator.sub), _reflected(operator.sub), _in_place(operator.isub)
-    __mul__, __rmul__, __imul__ = _binary(operator.mul), _reflected(operator.mul), _in_place(operator.imul)
-    __pow__, __rpow__, __ipow__ = _binary(operator.pow), _reflected(operator.pow), _in_place(operator.ipow)
-    __mod__, __rmod__, __imod__ = _binary(operator.mod), _reflected(operator.mod), _in_place(operator.imod)
-    __and__, __rand__, __iand__ = _binary(operator.and_), _reflected(operator.and_), _in_place(operator.iand)
-    __or__, __ror__, __ior__ = _binary(operator.or_), _reflected(operator.or_), _in_place(operator.ior)
-    __xor__, __rxor__, __ixor__ = _binary(operator.xor), _reflected(operator.xor), _in_place(operator.ixor)
-    __truediv__, __rtruediv__ = _binary(operator.truediv), _reflected(operator.truediv)
-    __itruediv__ = _in_place(operator.itruediv)
-    __floordiv__, __rfloordiv__ = _binary(operator.floordiv), _reflected(operator.floordiv)
-    __ifloordiv__ = _in_place(operator.ifloordiv)
-    __matmul__, __rmatmul__ = _binary(operator.matmul), _reflected(operator.matmul)
-    __imatmul__ = _in_place(operator.imatmul)
-    __lshift__, __rlshift__ = _binary(operator.lshift), _reflected(operator.lshift)
-    __ilshift__ = _in_place(operator.ilshift)
-    __rshift__, __rrshift__ = _binary(operator.rshift), _reflected(operator.rshift)
-    __irshift__ = _in_place(operator.irshift)
-    __divmod__, __rdivmod__ = _binary(divmod), _reflected(divmod)
+    __add__, __radd__, __iadd__ = _operators(operator.add, operator.iadd)
+    __sub__, __rsub__, __isub__ = _operators(operator.sub, operator.isub)
+    __mul__, __rmul__, __imul__ = _operators(operator.mul, operator.imul)
+    __pow__, __rpow__, __ipow__ = _operators(operator.pow, operator.ipow)
+    __mod__, __rmod__, __imod__ = _operators(operator.mod, operator.imod)
+    __and__, __rand__, __iand__ = _operators(operator.and_, operator.iand)
+    __or__, __ror__, __ior__ = _operators(operator.or_, operator.ior)
+    __xor__, __rxor__, __ixor__ = _operators(operator.xor, operator.ixor)
+    __truediv__, __rtruediv__, __itruediv__ = _operators(operator.truediv, operator.itruediv)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(operator.floordiv, operator.ifloordiv)
+    __matmul__, __rmatmul__, __imatmul__ = _operators(operator.matmul, operator.imatmul)
+    __lshift__, __rlshift__, __ilshift__ = _operators(operator.lshift, operator.ilshift)
+    __rshift__, __rrshift__, __irshift__ = _operators(operator.rshift, operator.irshift)
+    __divmod__, __rdivmod__, _ = _operators(divmod, divmod)
 
-    __lt__, __le__ = _binary(operator.lt), _binary(operator.le)
-    __gt__, __ge__ = _binary(operator.gt), _binary(operator.ge)
-    __eq__, __ne__ = _binary(operator.eq), _binary(operator.ne)
+    __lt__, __gt__, __le__, __ge__, __eq__, __ne__ = (
+        _operators(one, one)[0]
+        for one in (operator.lt, operator.gt, operator.le, operator.ge, operator.eq, operator.ne)
+    )
     # As PyTorch's tensors: a tensor is a key by its identity, although == compares elements.
     __hash__ = object.__hash__
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import gpu
@@ -68,10 +66,6 @@ def test_a_chain_takes_a_launch_its_kernels_and_the_time_between_them(
     assert took(stream, graph.launch) == pytest.approx(LAUNCH + length * 1 + (length - 1) * NODE)
 
 
-def test_an_empty_graph_takes_a_launch(stream: sim.Stream) -> None:
-    assert took(stream, captured(stream, lambda: None).launch) == pytest.approx(LAUNCH)
-
-
 def test_a_second_launch_is_on_its_way_while_the_first_runs(stream: sim.Stream) -> None:
     graph = captured(stream, lambda: sim.launch(stream, ONE_BLOCK, MS))
     assert took(stream, graph.launch, graph.launch) == pytest.approx(LAUNCH + 2)
@@ -128,77 +122,7 @@ def test_what_a_graph_does_is_over_when_its_stream_goes_on(device: sim.Device, s
     assert ends[0] == pytest.approx((LAUNCH + 1) / 1e3)
 
 
-@pytest.mark.parametrize("kind", ["paced", "real"])
-def test_graphs_run_in_the_time_of_the_wall_clock(kind: Any) -> None:
-    with sim.Machine("h200", time=kind) as machine:
-        device = sim.Device(0)
-        device.set_current()
-        stream, other = device.create_stream(), device.create_stream()
-        count = device.allocate(4, stream=stream)
-        stream.sync()
-        grow = sim.Kernel("grow", 1e-3, lambda memory: memory.view(np.int32).__iadd__(1))
-
-        def record() -> None:
-            other.wait(stream)
-            sim.launch(other, ONE_BLOCK, grow, count)
-            stream.wait(other)
-            sim.launch(stream, ONE_BLOCK, grow, count)
-
-        graph = captured(stream, record)
-        before = machine.now
-
-        def run() -> None:
-            for _ in range(3):
-                graph.launch(stream)
-                graph.launch(other)
-            other.sync()
-
-        run_in_time(run)
-        assert machine.now - before >= 12e-3
-        assert sim.host_view(count).view(np.int32)[0] == 12
-
-
 # -- SMs ---------------------------------------------------------------------------------------------
-
-
-def test_a_node_occupies_the_sms_of_its_slice_and_no_others(
-    machine: sim.Machine, device: sim.Device, stream: sim.Stream
-) -> None:
-    with gpu.partition(device, {"small": 16, "large": 64}) as parts:
-        small, large = parts["small"].create_stream(), parts["large"].create_stream()
-        graph = captured(small, lambda: sim.launch(small, FILL, MS))
-        alone = took(large, lambda one: sim.launch(one, FILL, MS))
-        graph.launch(stream)
-        machine.sleep(0.1e-3)  # it runs
-        assert took(large, lambda one: sim.launch(one, FILL, MS)) == pytest.approx(alone)
-        stream.sync()
-        rounds = -(-132 // 16)
-        graph.launch(stream)
-        machine.sleep(0.1e-3)
-        waiting = took(small, lambda one: sim.launch(one, sim.LaunchConfig(grid=16, block=1024), MS))
-        assert waiting == pytest.approx(LAUNCH + rounds - 0.1, abs=0.01)  # the last round leaves room
-
-
-def test_the_nodes_of_one_graph_run_beside_each_other_on_their_slices(
-    device: sim.Device, stream: sim.Stream
-) -> None:
-    full = sim.LaunchConfig(grid=2 * 16, block=1024)
-    with gpu.partition(device, [16, 16]) as parts:
-        first, second = (part.create_stream() for part in parts[:2])
-
-        def record(other: sim.Stream) -> Callable[[], None]:
-            def submit() -> None:
-                other.wait(first)
-                sim.launch(other, full, MS)
-                sim.launch(first, full, MS)
-                first.wait(other)
-
-            return submit
-
-        same = captured(first, record(parts[0].create_stream()))
-        apart = captured(first, record(second))
-        assert took(stream, same.launch) == pytest.approx(LAUNCH + 2)
-        assert took(stream, apart.launch) == pytest.approx(LAUNCH + 1)
 
 
 @pytest.mark.parametrize(("by_node", "first"), [(False, "graph"), (True, "load")])
@@ -244,16 +168,6 @@ def test_a_launch_after_a_buffer_was_freed_is_found(device: sim.Device, stream: 
             graph.launch(stream)
         again.close()
     stream.sync()
-
-
-def test_a_view_of_a_buffer_is_found_to_be_freed_too(device: sim.Device, stream: sim.Stream) -> None:
-    owner = device.allocate(64, stream=stream)
-    view = sim.Buffer.from_handle(owner.handle, 16)
-    graph = captured(stream, lambda: view.fill(0, stream=stream))
-    graph.launch(stream)
-    del owner
-    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
-        graph.launch(stream)
 
 
 def test_a_buffer_may_be_freed_after_the_launch_in_the_order_of_its_stream(
@@ -323,18 +237,6 @@ def test_what_a_closed_graph_refers_to_is_freed_without_the_lock_of_the_machine(
 
 
 # -- errors ------------------------------------------------------------------------------------------
-
-
-def test_an_error_in_a_replay_puts_the_device_into_the_error_state(stream: sim.Stream) -> None:
-    def fault() -> None:
-        raise ValueError("bad index")
-
-    graph = captured(stream, lambda: sim.launch(stream, ONE_BLOCK, sim.Kernel("faulty", 1e-6, fault)))
-    graph.launch(stream)
-    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_LAUNCH_FAILED: the effect of kernel 'faulty'"):
-        stream.sync()
-    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_LAUNCH_FAILED"):
-        graph.launch(stream)
 
 
 def test_a_machine_can_be_closed_during_a_replay() -> None:
@@ -469,34 +371,6 @@ def test_the_default_stream_takes_no_part_in_captures(device: sim.Device) -> Non
         with pytest.raises(sim.CUDAError, match="INVALIDATED"):
             builder.close()
         del builder
-
-
-def test_the_default_stream_does_not_mind_the_capture_of_a_nonblocking_stream(
-    device: sim.Device, stream: sim.Stream
-) -> None:
-    builder = stream.create_graph_builder().begin_building()
-    sim.launch(device.default_stream, ONE_BLOCK, MS)
-    device.default_stream.sync()
-    assert builder.end_building().graph_definition.nodes() == set()
-
-
-def test_a_launch_into_a_capture_is_not_simulated(device: sim.Device, stream: sim.Stream) -> None:
-    graph = captured(stream, lambda: sim.launch(stream, ONE_BLOCK, MS))
-    builder = stream.create_graph_builder().begin_building()
-    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_NOT_SUPPORTED"):
-        graph.launch(stream)
-    with pytest.raises(sim.CUDAError, match="INVALIDATED"):
-        builder.close()
-
-
-def test_an_event_of_a_capture_cannot_be_subtracted(device: sim.Device, stream: sim.Stream) -> None:
-    first, second = timed(device), timed(device)
-    stream.record(first)
-    builder = stream.create_graph_builder().begin_building()
-    stream.record(second)
-    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_CAPTURED_EVENT"):
-        _ = second - first
-    builder.end_building()
 
 
 def test_an_external_wait_is_not_for_an_event_of_the_capture(device: sim.Device, stream: sim.Stream) -> None:

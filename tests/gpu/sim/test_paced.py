@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from examples import noisy_neighbour
 from headrace import Application, CountCondition, GreedyScheduler, Operator, gpu
 from headrace.conditions import AsynchronousCondition, AsynchronousEventState, PeriodicCondition
 from headrace.gpu import sim
@@ -110,20 +109,6 @@ def test_a_program_may_wait_for_a_callback_in_its_own_way(machine: sim.Machine, 
     assert machine.now >= 3e-3
 
 
-def test_an_attached_thread_may_wait_for_a_callback_in_its_own_way(
-    machine: sim.Machine, in_time: InTime
-) -> None:
-    def work() -> None:
-        with machine.attach():
-            stream = sim.Device(0).create_stream()
-            done = threading.Event()
-            sim.launch(stream, ONE_BLOCK, MS)
-            gpu.when_done(stream, lambda error: done.set())
-            done.wait()
-
-    in_time(work)
-
-
 @pytest.mark.parametrize("attached", [False, True])
 def test_asking_in_a_loop_gets_there(
     machine: sim.Machine, in_time: InTime, nobody_is_away: None, attached: Any
@@ -159,21 +144,6 @@ def test_a_program_that_never_waits_does_not_stop_the_clock(
         while not event._fence.is_signaled:
             other = sim.Device(0).create_stream()
             sim.launch(other, ONE_BLOCK, MS)
-
-    in_time(work)
-
-
-def test_looking_at_the_clock_in_a_loop_gets_there(
-    machine: sim.Machine, in_time: InTime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wall_timeline, "STANDSTILL_NS", 10**15)
-    monkeypatch.setattr(
-        wall_timeline, "AWAY_NS", 50_000_000
-    )  # longer than this thread is likely to be held up
-
-    def work() -> None:
-        while machine.now < 0.5:
-            pass
 
     in_time(work)
 
@@ -250,18 +220,6 @@ def test_an_interrupt_in_the_programs_code_is_reported_and_the_clock_goes_on(
 
 
 # -- pipelines ---------------------------------------------------------------------------------------
-
-
-def test_partitions_show_what_they_do(nobody_is_away: None) -> None:
-    figures = {}
-    for kind in ("virtual", "paced"):
-        with sim.Machine("h200", time=kind):
-            figures[kind] = {
-                (row.case, row.flow): row.percentile(99)
-                for row in noisy_neighbour.run(30)
-                if row.flow == "critical"
-            }
-    assert figures["paced"] == pytest.approx(figures["virtual"])
 
 
 class Work(Operator):

@@ -85,26 +85,6 @@ def test_random_schedules_end_when_they_would_if_each_block_were_simulated() -> 
         assert run_model(schedule) == run_block_by_block(schedule), f"seed {seed}"
 
 
-def test_blocks_that_end_almost_together_end_one_after_the_other() -> None:
-    everywhere = 2**SMS - 1
-    staggered = [Job(0, 1, 1000 + 2 * number, 0, everywhere) for number in range(6)]
-    jobs = [*staggered, Job(0, 6, 600, 0, everywhere), Job(0, 1, 600, 0, everywhere)]
-    assert run_model(Schedule(jobs, SMS, 64, 1))[-2:] == [1610, 2200]
-
-
-def test_room_that_comes_free_at_one_moment_is_given_out_together() -> None:
-    # At 10 ns two slots come free on each of two SMs. The third job takes one of each, since the emptiest SM goes
-    # first, so one is left for the fourth. Given out one SM after the other, there would be none.
-    jobs = [
-        Job(0, 2, 10, 0, sms=0b01),
-        Job(0, 2, 10, 0, sms=0b10),
-        Job(1, 2, 100, 0, sms=0b11),
-        Job(2, 1, 100, 0, sms=0b01),
-    ]
-    schedule = Schedule(jobs, 2, blocks_per_sm=2)
-    assert run_model(schedule) == run_block_by_block(schedule) == [10, 10, 110, 110]
-
-
 def test_a_launch_is_in_line_for_room_that_comes_free_as_it_arrives_however_late_it_was_announced() -> None:
     timeline = Timeline()
     processors = Processors(timeline, 1, 64, 1)
@@ -126,23 +106,6 @@ def test_a_launch_is_in_line_for_room_that_comes_free_as_it_arrives_however_late
     timeline.call_at(50, lambda: timeline.call_at(100, lambda: submit("urgent", -1)))
     timeline.wait(lambda: len(ends) == 3)
     assert ends == {"first": 100, "urgent": 200, "second": 300}
-
-
-def test_room_on_one_sm_comes_free_piece_by_piece() -> None:
-    # The first job of two blocks leaves its SM in two pieces, 3 ns apart. The big block is next in line, but
-    # fits in neither piece, so small ones take both.
-    jobs = [
-        Job(0, 1, 3, 0, sms=1, threads=1024),
-        Job(0, 2, 1000, 0, sms=1, threads=1024),
-        Job(100, 10, 500, 0, sms=1, threads=1024),
-        Job(200, 1, 100, -1, sms=1, threads=2048),
-    ]
-    assert run_model(Schedule(jobs, 1)) == [3, 1003, 3503, 3603]
-
-
-def test_a_launch_finds_the_room_that_comes_free_as_it_arrives() -> None:
-    jobs = [Job(0, 3, 100, 0, sms=1), Job(200, 1, 10, -1, sms=1)]
-    assert run_model(Schedule(jobs, 1, blocks_per_sm=1)) == [310, 210]
 
 
 def test_the_cost_does_not_grow_with_the_number_of_blocks() -> None:

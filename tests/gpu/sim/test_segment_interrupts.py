@@ -136,7 +136,8 @@ class InterruptOnTheWay(InterruptAtTheEndOf):
 
 @pytest.mark.skipif(is_compiled(), reason="compiled code has no lines")
 @pytest.mark.parametrize(
-    "interrupt", [InterruptAtTheEndOf("capture/recording.py"), InterruptOnTheWay("streams/node_streams.py")]
+    "interrupt",
+    [InterruptAtTheEndOf("capture/direct_compute.py"), InterruptOnTheWay("streams/node_streams.py")],
 )
 def test_an_interrupt_between_two_streams(machine: sim.Machine, interrupt: InterruptAtTheEndOf) -> None:
     def compose(app: Any) -> None:

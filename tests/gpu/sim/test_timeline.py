@@ -136,36 +136,6 @@ def test_in_real_time_a_kernel_takes_as_long_as_it_says() -> None:
         assert machine.now >= 41e-3
 
 
-def test_in_real_time_callbacks_may_submit_and_threads_may_share_a_stream() -> None:
-    with sim.Machine("h200", time="real"):
-        device = sim.Device(0)
-        device.set_current()
-        stream = device.create_stream()
-        finished, counts = threading.Event(), []
-
-        def again(error: Any) -> None:
-            counts.append(1)
-            if len(counts) == 20:
-                finished.set()
-            else:
-                sim.launch(stream, ONE_BLOCK, sim.Kernel("tiny", 1e-5))
-                gpu.when_done(stream, again)
-
-        gpu.when_done(stream, again)
-        threads = [
-            threading.Thread(
-                target=lambda: [sim.launch(stream, ONE_BLOCK, sim.Kernel("t", 1e-5)) for _ in range(50)]
-            )
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert finished.wait(PATIENCE)
-        device.sync()
-
-
 # -- threads -----------------------------------------------------------------------------------------
 
 
@@ -232,45 +202,6 @@ def test_asking_in_a_loop_gets_there_on_an_attached_thread_too(machine: sim.Mach
                 pass
 
     in_time(work)
-
-
-def test_asking_never_waits_for_another_thread(machine: sim.Machine, in_time: InTime) -> None:
-    held = threading.Lock()  # the program's own, which the thread that asks holds and another wants
-    stream = sim.Device(0).create_stream()
-    sim.launch(stream, ONE_BLOCK, LONG)
-    event, attached = stream.record(), threading.Event()
-
-    def want() -> None:
-        with machine.attach():
-            attached.set()
-            with held:
-                pass
-
-    def program() -> None:
-        thread = threading.Thread(target=want, daemon=True)
-        with machine.attach():
-            with held:
-                thread.start()
-                attached.wait()
-                assert not any(event.is_done for _ in range(5000))
-                assert machine.now == 0
-            thread.join()
-
-    in_time(program)
-
-
-def test_a_look_in_passing_runs_nothing_of_the_programs(machine: sim.Machine) -> None:
-    stream = sim.Device(0).create_stream()
-    ran = []
-    gpu.when_done(stream, ran.append)
-    sim.launch(stream, ONE_BLOCK, LONG)
-    event = stream.record()
-    with machine.attach():
-        for _ in range(3):
-            assert not any(event.is_done for _ in range(500))
-            sim.launch(stream, ONE_BLOCK, LONG)
-        assert not ran
-        assert machine.now == 0
 
 
 # -- what is due -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from headrace.extras import installing
 from headrace.gpu import cuda
 from headrace.gpu.backend import DeviceUnavailable, do_nothing
 from headrace.gpu.cuda.callbacks import CudaCallbacks
-from headrace.gpu.cuda.capture import CudaCapture
+from headrace.gpu.cuda.capture import CudaCapture, check_status
 from headrace.gpu.stream_handle import SupportsStream, handle_of
 from headrace.lazy import import_or_explain
 
@@ -115,8 +115,7 @@ class CudaBackend(CudaCapture, CudaCallbacks):
 
         to, read = (one if isinstance(one, int) else int(one.ctypes.data) for one in (target, source))
         (status,) = driver.cuMemcpyAsync(to, read, size, driver.CUstream(handle_of(stream)))
-        if status != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"the driver refused a copy of {size} bytes: {status.name}")
+        check_status(status, f"a copy of {size} bytes was refused")
 
     def copy_from_peer(
         self, stream: SupportsStream, target: int, device_id: int, source: int, peer_id: int, size: int
@@ -128,10 +127,7 @@ class CudaBackend(CudaCapture, CudaCallbacks):
         (status,) = driver.cuMemcpyPeerAsync(
             target, to, source, read, size, driver.CUstream(handle_of(stream))
         )
-        if status != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(
-                f"the driver refused to copy {size} bytes from device {peer_id} to {device_id}: {status.name}"
-            )
+        check_status(status, f"a copy of {size} bytes from device {peer_id} to {device_id} was refused")
 
     def write_words(self, stream: SupportsStream, words: Iterable[tuple[int, int]]) -> None:
         """Write words by fills; a command of the stream for each word takes longer (`benchmarks.knobs`)."""
@@ -140,8 +136,7 @@ class CudaBackend(CudaCapture, CudaCallbacks):
         handle = driver.CUstream(handle_of(stream))
         for address, word in words:
             (status,) = driver.cuMemsetD32Async(address, word, 1, handle)
-            if status != driver.CUresult.CUDA_SUCCESS:
-                raise RuntimeError(f"the driver refused to write a word: {status.name}")
+            check_status(status, "the write of a word was refused")
 
     def memory_pool(self, device_id: int, keep: int) -> Any:
         """Return a memory resource with a pool of its own, which keeps that many freed bytes."""
@@ -233,8 +228,7 @@ def _primary_context(device_id: int) -> Any:
 
     _, device = driver.cuDeviceGet(device_id)
     status, context = driver.cuDevicePrimaryCtxRetain(device)
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise RuntimeError(f"device {device_id} has no context: {status.name}")
+    check_status(status, f"device {device_id} has no context")
     return context
 
 

@@ -23,7 +23,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -40,40 +40,43 @@ _SIZE = struct.Struct("<Q")
 PAYLOAD = 64  # bytes of a descriptor, as the driver has them
 
 
-class IPCBufferDescriptor(metaclass=MadeByDriver):
+class _Descriptor(metaclass=MadeByDriver):
+    """What one process tells another of an object; it can be pickled."""
+
+    __slots__ = ("_given", "_payload")
+
+    def __init__(self, payload: bytes, given: Any) -> None:
+        self._payload, self._given = payload, given
+
+    @classmethod
+    def _init(cls, payload: bytes, given: Any) -> Self:
+        return cls._create(payload, given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._init, (self._payload, self._given)
+
+
+class IPCBufferDescriptor(_Descriptor):
     """What another process needs to import a buffer of a pool that it has imported."""
 
-    __slots__ = ("_payload", "size")
+    __slots__ = ()
     _made_by = "Buffer.ipc_descriptor"
 
-    def __init__(self, payload: bytes, size: int) -> None:
-        self._payload = payload
-        self.size = size
-
-    @classmethod
-    def _init(cls, payload: bytes, size: int) -> IPCBufferDescriptor:
-        return cls._create(payload, size)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return IPCBufferDescriptor._init, (self._payload, self.size)
+    @property
+    def size(self) -> int:
+        """The bytes of the buffer."""
+        return int(self._given)
 
 
-class IPCEventDescriptor(metaclass=MadeByDriver):
+class IPCEventDescriptor(_Descriptor):
     """What another process needs to import an event."""
 
-    __slots__ = ("_is_blocking_sync", "_payload")
+    __slots__ = ()
     _made_by = "Event.ipc_descriptor"
 
-    def __init__(self, payload: bytes, is_blocking_sync: bool) -> None:
-        self._payload = payload
-        self._is_blocking_sync = is_blocking_sync
-
-    @classmethod
-    def _init(cls, payload: bytes, is_blocking_sync: bool) -> IPCEventDescriptor:
-        return cls._create(payload, is_blocking_sync)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return IPCEventDescriptor._init, (self._payload, self._is_blocking_sync)
+    @property
+    def _is_blocking_sync(self) -> bool:
+        return bool(self._given)
 
 
 class IPCAllocationHandle(metaclass=MadeByDriver):
