@@ -23,6 +23,14 @@ def machine() -> str:
     return f"{cores} cores, {platform.machine()}, {platform.system()}, {python}"
 
 
+def resident() -> float:
+    """Return the resident memory in MiB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("no VmRSS in /proc/self/status")
+
+
 def table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
     """Print a table under a title, floats with two digits."""
     short = [[f"{cell:.2f}" if isinstance(cell, float) else cell for cell in row] for row in rows]

@@ -88,7 +88,9 @@ class GpuFrames:
         return int(self.errors.sum())
 
     def side_stream(self) -> Any:
-        return gpu.StreamHandle(gpu.Device(0).create_stream())
+        device = gpu.Device(0)
+        device.set_current()
+        return gpu.StreamHandle(device.create_stream())
 
     def read(self, stream: Any, frame: Any, number: int) -> None:
         self.asked += 1
@@ -163,7 +165,9 @@ class TorchOnHost:
         self.wrong = self.asked = 0
 
     def side_stream(self) -> Any:
-        return gpu.StreamHandle(gpu.Device(0).create_stream())
+        device = gpu.Device(0)
+        device.set_current()
+        return gpu.StreamHandle(device.create_stream())
 
     def change(self, stream: Any, frame: Any, number: int) -> None:
         frame.fill_(number)

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-from pathlib import Path
 from typing import Any
 
-from benchmarks.common import machine, table
+from benchmarks.common import machine, resident, table
 from headrace import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator, OperatorSpec
 from headrace.core import MetadataPolicy
 
 MARKS = (10_000, 100_000, 300_000, 1_000_000)
-
-
-def resident() -> float:
-    """Return the resident memory in MiB."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError("no VmRSS in /proc/self/status")
 
 
 class Source(Operator):

@@ -51,7 +51,7 @@ ALLOWED = {
         "_runtime/scheduling/parker.py",
         "Parker.wait_for_permit",
     ): "on other threads than the main thread, and often",
-    ("_runtime/scheduling/threads.py", "WorkerThread.__init__"): "the locks are new",
+    ("_runtime/scheduling/workers.py", "WorkerThread.__init__"): "the locks are new",
     ("_runtime/scheduling/waiting.py", "WaitingWorkers._park_without"): WORKER,
     (
         "gpu/cuda/callbacks.py",
@@ -65,11 +65,11 @@ ALLOWED = {
     ("operators/inference.py", "_call_together"): "the futures are done",
     ("cli/stop.py", "_ends"): "limited as `waits` says, and repeated",
     ("parts/control.py", "Channel._ready"): "limited as `waits` says, and repeated",
-    ("parts/values.py", "Values.set"): "the future is done",
+    ("parts/calls.py", "Calls.set_value"): "the future is done",
     ("parts/worker.py", "Worker._await"): "the future is done",
     ("operators/inference.py", "InferenceOp.stop"): "the threads are idle: every compute waits for its calls",
     ("topics/service_thread.py", "ServiceThread.wait"): "a thread of its own, which `wake` ends",
-    ("video/v4l2_device.py", "VideoDevice.wait"): "a thread of its own, which `wake` ends",
+    ("video/v4l2_camera.py", "VideoDevice.wait"): "a thread of its own, which `wake` ends",
     ("link/listener.py", "Listener._run"): "a thread of its own, which `close` ends",
 }
 

@@ -95,6 +95,9 @@ def _run(
     if told.get("missing"):
         measured.skipped = f"{told['missing']} is not installed"
         return
+    if path and not told["compiled"]:
+        measured.skipped = f"failed: {path} has no compiled build for this Python"
+        return
     measured.figures.append(told["figure"])
     measured.answer = told["answer"]
 

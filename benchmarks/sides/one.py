@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from benchmarks import report
 from benchmarks.common import result
 from benchmarks.sides.scenarios import SCENARIOS
 
@@ -19,7 +20,8 @@ def main() -> None:
             figure, answer = way.measure(share)
         except ModuleNotFoundError as error:  # a command that is not a module, or a part of a library
             missing = error.name or str(error)
-    result({"missing": missing} if missing else {"figure": figure, "answer": answer})
+    told = {"missing": missing} if missing else {"figure": figure, "answer": answer}
+    result({**told, "compiled": way.is_headrace and bool(report.build())})
 
 
 if __name__ == "__main__":

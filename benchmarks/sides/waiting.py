@@ -7,8 +7,7 @@ from typing import Any
 
 from benchmarks import idle as idles
 from benchmarks import wake_up as wake_ups
-from benchmarks.common import load
-from benchmarks.memory import resident
+from benchmarks.common import load, resident
 
 
 def wake_up(package: str, *, share: float) -> tuple[float, int]:

@@ -64,16 +64,6 @@ def test_the_line_has_time_rates_latency_and_drops() -> None:
     assert text == "0:01:05  Live  2,030 computes/s  camera 30.0/s  latency 12.3 ms  7 dropped"
 
 
-def test_what_nobody_measures_is_left_out() -> None:
-    assert (
-        line_of((0, reading(0, 0)), (4000, reading(400, 0))) == "1:06:40  Live  0.1 computes/s  camera 0.1/s"
-    )
-
-
-def test_before_the_first_compute_it_says_so() -> None:
-    assert line_of((0, Progress("Live", True)), (1, Progress("Live", True))) == "0:00:01  Live  starting"
-
-
 def test_many_sources_are_one_figure() -> None:
     counts = dict.fromkeys("abc", 0)
     later = dict.fromkeys("abc", 50)

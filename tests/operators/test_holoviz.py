@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.conditions import BooleanCondition, PeriodicCondition
-from headrace.core import Arg, IOSpec, ParameterError
+from headrace.core import Arg, ParameterError
 from headrace.operators import HolovizOp
 from headrace.viewer import InputSpec, LayerError, Renderer
 from headrace.viewer.display import OutletError
@@ -39,7 +39,6 @@ def test_the_parameters_have_the_names_and_defaults_of_the_reference() -> None:
     app.compose_graph()
     viewer: Any = app.graph.find("holoviz_op")
     assert (viewer.width, viewer.height, viewer.framerate, viewer.window_title) == (1920, 1080, 60, "Holoviz")
-    assert viewer.display_color_space is HolovizOp.ColorSpace.AUTO
     assert set(viewer.spec.inputs) == {
         "receivers",
         "input_specs",
@@ -235,10 +234,7 @@ def test_a_page_that_was_asked_for_needs_its_library(
 @pytest.mark.parametrize(
     ("parameters", "what"),
     [
-        ({"use_exclusive_display": True}, "use_exclusive_display.*use fullscreen=True"),
         ({"fullscreen": True, "headless": True}, "exclude each other"),
-        ({"display_color_space": "hdr10_st2084"}, "HDR displays.*use auto, srgb_nonlinear, pass_through"),
-        ({"display_color_space": "rgb"}, "'display_color_space' .* must be one of srgb_nonlinear"),
         ({"width": 0}, "'width' of .* must be at least 1"),
         ({"framerate": 0}, "'framerate' of .* must be at least"),
         ({"font_path": "/no/such/font.ttf"}, "'/no/such/font.ttf': there is no such file"),
@@ -248,23 +244,11 @@ def test_a_page_that_was_asked_for_needs_its_library(
         ),
         ({"tensors": ["it"]}, "must be described by a dict"),
         ({"color_lut": [[1, 2]]}, "color_lut must be rows of 4"),
-        ({"receivers": [3]}, "receivers must be names or inputs"),
     ],
 )
 def test_a_wrong_parameter_is_refused(parameters: dict[str, Any], what: str) -> None:
     with pytest.raises(ParameterError, match=what):
         view([IMAGE], **parameters)
-
-
-def test_what_only_other_programs_need_is_accepted() -> None:
-    view(
-        [IMAGE],
-        display_name="DP-1",
-        vsync=True,
-        receivers=["a", IOSpec("in", IOSpec.IOType.INPUT)],
-        cuda_stream_pool=None,
-    )
-    view([IMAGE], display_color_space="srgb_nonlinear", allocator=None, framebuffer_srgb=True, framerate=30)
 
 
 def test_a_condition_that_viewers_share_ends_both() -> None:

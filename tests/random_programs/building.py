@@ -405,11 +405,15 @@ class RandomApp(App):
         How messages travel.
     scheduler
         Makes the scheduler; that of the program unless given.
+    captured
+        The class of stages that are captured.
     """
 
-    def __init__(self, program: Program, traffic: Any = None, scheduler: Any = None) -> None:
+    def __init__(
+        self, program: Program, traffic: Any = None, scheduler: Any = None, captured: Any = None
+    ) -> None:
         super().__init__(lambda _: None, scheduler or self._scheduler)
-        self.program, self.traffic = program, traffic or Plain()
+        self.program, self.traffic, self.captured = program, traffic or Plain(), captured
 
     def _scheduler(self, _: Any) -> Any:
         program = self.program
@@ -432,6 +436,11 @@ class RandomApp(App):
         self.asides = 0
         for change in program.changes:
             self.asked[change.at, change.turn].append(change)
+        self._connect()
+
+    def _connect(self) -> None:
+        """Make the operators and the flows."""
+        program = self.program
         for stage in program.stages:
             if not stage.group:
                 self.made[stage.name] = self.make(stage, self)
@@ -475,9 +484,9 @@ class RandomApp(App):
         """Return the operator of a stage."""
         conditions: list[Any] = []
         if stage.count and not (stage.kind in ("yields", "async") and stage.is_source):
-            conditions.append(CountCondition(self, stage.count))
+            conditions.append(CountCondition(fragment, stage.count))
         if stage.period:
-            conditions.append(PeriodicCondition(self, stage.period))
+            conditions.append(PeriodicCondition(fragment, stage.period))
         arguments = self.traffic.arguments(fragment)
         settings: dict[str, Any] = {"name": stage.name}
         if stage.workers > 1:
@@ -489,6 +498,8 @@ class RandomApp(App):
             return FeedOp(fragment, *conditions, size=2, name=stage.name)
         if stage.kind == "results":
             return ResultsOp(fragment, *conditions, size=2, name=stage.name)
+        if stage.captured:
+            return self.captured(fragment, stage=stage, name=stage.name)
         if stage.kind in ("yields", "async"):
             made = function_of(stage, self)(fragment, *conditions, *arguments, **settings)
         else:

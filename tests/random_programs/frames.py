@@ -21,11 +21,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from headrace import gpu
+from headrace import Operator, gpu
 from headrace.gpu import sim
 from headrace.gpu.allocation import Allocation
-from headrace.resources import BlockMemoryPool, CudaStreamPool
+from headrace.resources import BlockMemoryPool, CudaStreamPool, UnboundedAllocator
+from headrace.tensor.copies import read_on_host
 from tests.harness.libraries import Arrays, here
+from tests.random_programs.building import Plain, results_of
 from tests.random_programs.making import make
 from tests.random_programs.program import Program, Stage
 from tests.random_programs.running import run_program
@@ -77,7 +79,7 @@ class ArrayLibrary(Arrays):
 
 
 def _buffer(frame: Any) -> Any:
-    owner = frame.owner if type(frame) is Array else frame
+    owner = frame if isinstance(frame, sim.Buffer) else frame.owner
     return owner.buffer if type(owner) is Allocation else owner
 
 
@@ -460,10 +462,62 @@ class Frames:
         return made[0], made[1]
 
 
+class InMemory(Plain):
+    """Lets the messages of a program be tensors that hold its values, so that a part of it can be captured."""
+
+    def compose(self, app: Any) -> None:
+        self.memory = UnboundedAllocator(app)
+
+    def open(self, name: str, message: Any) -> Any:
+        stream = gpu.current_stream()
+        stream.stream.sync()
+        return int(read_on_host([message], stream)[0][0])
+
+    def message(
+        self, name: str, value: Any, op_output: Any = None, context: Any = None
+    ) -> tuple[Any, Any, bool]:
+        def fill(target: np.ndarray[Any, Any]) -> None:
+            target.view(np.int64)[0] = value
+
+        return self.filled(gpu.current_stream(), fill), None, False
+
+    def filled(self, stream: Any, fill: Callable[..., None], *sources: Any) -> Any:
+        """Return a new tensor that is being filled."""
+        made = self.memory.allocate_tensor((1,), np.int64, stream=stream)
+        kernel = sim.Kernel("k", MS / 10, fill)
+        sim.launch(stream.stream, sim.LaunchConfig(grid=1, block=32), kernel, *map(_buffer, (made, *sources)))
+        return made
+
+
+class Captured(Operator):
+    """A stage whose values a kernel computes."""
+
+    capturable = True
+
+    def __init__(self, fragment: Any, *args: Any, stage: Stage, **kwargs: Any) -> None:
+        self.stage = stage
+        super().__init__(fragment, *args, **kwargs)
+
+    def setup(self, spec: Any) -> None:
+        spec.input(self.stage.ports[0].name)
+        spec.output("out")
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        stage, (port,) = self.stage, self.stage.ports
+        received = op_input.receive(port.name)
+
+        def fill(target: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
+            value = int(source.view(np.int64)[0])
+            target.view(np.int64)[0] = results_of(stage, {port.name: [value]}, 0)[0]
+
+        stream = op_input.receive_cuda_stream(port.name)
+        op_output.emit(self.fragment.application.traffic.filled(stream, fill, received), "out")
+
+
 def run_on_streams(seed: int, library: Library, scheduler: Any) -> Program:
     """Run the program of a seed on any device, and return it."""
     program = make(seed)
     program.clock = "device"
-    record = run_program(program, Frames(program, library), scheduler)
+    record = run_program(program, Frames(program, library), scheduler=scheduler)
     assert record.error is None or program.block or any(stage.fails for stage in program.stages), program
     return program

@@ -40,7 +40,7 @@ def _cause(
 CAUSES = [
     _cause(
         "a block ends feeds and results by the names of attributes",
-        "application.draining",
+        "application.runner",
         "elif isinstance(operator, ResultsOp):",
         'elif hasattr(operator, "results"):',
         of_run="running()",

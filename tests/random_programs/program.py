@@ -232,11 +232,25 @@ def is_orderly(program: Program) -> bool:
             for stage in program.stages
         )
         or any(
-            port.policy != "FAULT" or port.least is not None or (len(port.sources) > 1 and port.size)
+            port.policy != "FAULT"
+            or port.least is not None
+            or (len(port.sources) > 1 and port.size)
+            or (port.size > 1 and port.limit > port.size)  # a batch has what waits there
             for stage in program.stages
             for port in stage.ports
         )
         or _is_cut_short(program)
+    )
+
+
+def is_capturable(program: Program, stage: Stage) -> bool:
+    """Return whether a segment may have a stage: it computes each message by itself, from nothing else."""
+    plain = Stage(stage.name, ports=stage.ports, named=stage.named)
+    return (
+        stage == plain
+        and len(stage.ports) == len(stage.ports[0].sources) == stage.ports[0].size == 1
+        and "." not in stage.ports[0].sources[0]
+        and not any(stage.name in other.after for other in program.stages)
     )
 
 

@@ -14,9 +14,9 @@ from tests.random_programs.program import Program
 FRAMES = 9  # put into each feed
 
 
-def run_program(program: Program, traffic: Any = None, scheduler: Any = None) -> Record:
+def run_program(program: Program, traffic: Any = None, **settings: Any) -> Record:
     """Run a program to its end."""
-    app = RandomApp(program, traffic, scheduler)
+    app = RandomApp(program, traffic, **settings)
     limits: dict[str, Any] = {}
     if program.max_messages:
         limits["max_messages"] = program.max_messages

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+from copy import deepcopy
+from dataclasses import replace
+
 import pytest
 
+from headrace.core.errors import PeerAborted
 from headrace.gpu import sim
 from headrace.tensor import register_library
 from tests.harness.libraries import fresh_registry
 from tests.limits import THOROUGH
-from tests.random_programs.frames import ArrayLibrary, Frames, SimulatedFrames
+from tests.random_programs.building import PlannedError, Record
+from tests.random_programs.frames import ArrayLibrary, Captured, Frames, InMemory, SimulatedFrames
 from tests.random_programs.making import make
-from tests.random_programs.model import differences, faults, is_wrong
-from tests.random_programs.program import Program, is_orderly
+from tests.random_programs.model import differences, faults, flow_faults, is_wrong
+from tests.random_programs.parts import LINKS, can_be_cut, places_of, run_in_parts
+from tests.random_programs.program import Program, Stage, is_capturable, is_orderly
 from tests.random_programs.running import run_program
 from tests.random_programs.shrinking import shrink
 
@@ -29,53 +37,112 @@ def test_a_program_does_what_the_model_says(first: int) -> None:
             pytest.fail(f"seed {seed} goes wrong now and then: {program}")
 
 
-ON_STREAMS = 1000 if THOROUGH else 100
+ON_STREAMS = 1000 if THOROUGH else 75
+IN_EVERY_WAY = 3000 if THOROUGH else 30
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh_registry(monkeypatch)
+    register_library(ArrayLibrary())
+
+
+def _on_streams(program: Program) -> tuple[Program, Record]:
+    """Run a program on the streams of a simulated device; its frames are buffers, or arrays of a library."""
+    other = replace(program, clock="device")
+    with sim.Machine("h200"):
+        library = SimulatedFrames(program.seed, makes_arrays=bool(program.seed % 3))
+        record = run_program(other, Frames(other, library))
+    assert library.mistakes == [], f"wrong frames (number, found) in {program}"
+    assert library.looked_at == library.asked, f"some work was not done when run() returned: {program}"
+    return other, record
 
 
 @pytest.mark.parametrize("first", range(0, ON_STREAMS, 25))
-def test_a_program_on_streams_does_the_same_and_no_frame_is_wrong(
+def test_a_program_on_streams_does_what_the_model_says_and_no_frame_is_wrong(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(first, first + 25):
         # Every other program runs under the checker, which has nothing to say: its warnings are errors here.
         monkeypatch.setenv("HEADRACE_CHECK", "streams" if seed % 2 else "")
-        fresh_registry(monkeypatch)
-        if seed % 3:
-            register_library(ArrayLibrary())
-        program = make(seed)
-        program.clock = "device"
-        with sim.Machine("h200"):
-            library = SimulatedFrames(seed, makes_arrays=bool(seed % 3))
-            found = faults(program, run_program(program, Frames(program, library)))
-        assert not found, f"{program}: {found}"
-        assert library.mistakes == [], f"wrong frames (number, found) in {program}"
-        assert library.looked_at == library.asked, f"some work was not done when run() returned: {program}"
+        program, record = _on_streams(make(seed))
+        assert not faults(program, record), program
 
 
-def _orderly(count: int) -> list[Program]:
-    programs = (make(seed) for seed in range(100_000))
-    return [program for program, _ in zip(filter(is_orderly, programs), range(count), strict=False)]
+def _under_another_scheduler(program: Program) -> tuple[Program, Record]:
+    kind = "greedy" if program.scheduler == "event-based" else "event-based"
+    other = replace(program, scheduler=kind, workers=3, clock="virtual")
+    return other, run_program(other)
 
 
-@pytest.mark.parametrize("scheduler", ["greedy", "event-based"])
-def test_an_orderly_program_gives_the_same_messages_under_every_scheduler(scheduler: str) -> None:
-    for program in _orderly(200 if THOROUGH else 15):
-        other = make(program.seed)
-        other.scheduler, other.workers, other.clock = scheduler, 3, "virtual"
-        found = list(differences(program, run_program(program), other, run_program(other)))
-        assert not found, f"{program}: {found}"
+def _as_replicas(program: Program) -> tuple[Program, Record]:
+    """Run what each stage computes by itself in two replicas; each replica has an end, so none that has one."""
+    other = deepcopy(program)
+    for stage in other.stages:
+        is_alone = not (
+            stage.retries or stage.on_error or stage.join or stage.after or stage.routes or stage.ends
+        )
+        has_batches = any(port.size != 1 or port.name == "back" for port in stage.ports)
+        if stage.kind == "step" and stage.is_pure and is_alone and not has_batches:
+            stage.workers = 2
+    return other, run_program(other)
 
 
-def test_an_orderly_program_gives_the_same_messages_with_replicas() -> None:
-    count = 0
-    for program in _orderly(300 if THOROUGH else 30):
-        other = make(program.seed)
-        for stage in other.stages:
-            is_plain = not (stage.retries or stage.on_error or stage.join or stage.after or stage.routes)
-            is_plain = is_plain and not stage.ends  # each replica ends
-            has_batches = any(port.size != 1 or port.name == "back" for port in stage.ports)
-            if stage.kind == "step" and stage.is_pure and is_plain and not has_batches:
-                stage.workers, count = 2, count + 1
-        found = list(differences(program, run_program(program), other, run_program(other)))
-        assert not found, f"{other}: {found}"
-    assert count > 20
+def _captured(program: Program) -> tuple[Program, Record] | None:
+    """Run with the longest chain of stages captured that may be."""
+    other = replace(deepcopy(program), clock="device")
+    if other.block or other.max_messages:
+        return None
+    chains: list[list[Stage]] = []
+    for stage in other.stages:
+        if is_capturable(other, stage):
+            source = stage.ports[0].sources[0]
+            before = next((each for each in chains if each[-1].name == source), None)
+            if before is not None and len(other.behind(source)) == 1:
+                before.append(stage)
+            else:
+                chains.append([stage])
+    if not chains:
+        return None
+    for place, stage in enumerate(max(chains, key=len)):
+        stage.captured = True
+        if place:
+            stage.ports[0].places = None  # a segment has no queues
+    with sim.Machine("h200"):
+        return other, run_program(other, InMemory(), captured=Captured)
+
+
+def _in_parts(program: Program) -> tuple[Program, Record] | None:
+    if not can_be_cut(program):
+        return None
+    run, record = run_in_parts(program, places_of(program), LINKS[program.seed % len(LINKS)]())
+    assert not run.errors, program
+    return program, record
+
+
+WAYS = (_under_another_scheduler, _on_streams, _as_replicas, _captured, _in_parts)
+
+
+def test_an_orderly_program_gives_the_same_messages_in_every_way() -> None:
+    programs = filter(is_orderly, map(make, itertools.count()))
+    ways: Counter[str] = Counter()
+    for program in itertools.islice(programs, IN_EVERY_WAY):
+        for stage in program.stages:
+            stage.group = ""  # a subgraph stays in one part
+        alone = run_program(program)
+        for way in WAYS:
+            if (found := way(program)) is not None:
+                ways[way.__name__] += 1
+                assert not list(differences(program, alone, *found)), f"{way.__name__}: {found[0]}"
+    assert min(ways[way.__name__] for way in WAYS) > IN_EVERY_WAY // 5, ways
+
+
+IN_PARTS = 1000 if THOROUGH else 40
+
+
+def test_every_message_between_parts_is_in_one_count_whatever_drops_it_or_fails() -> None:
+    programs = filter(can_be_cut, (replace(make(seed), clock="real") for seed in itertools.count(100_000)))
+    for program in itertools.islice(programs, IN_PARTS):
+        run, record = run_in_parts(program, places_of(program), LINKS[program.seed % len(LINKS)]())
+        assert {type(error) for error in run.errors.values()} <= {PlannedError, PeerAborted}, program
+        assert not flow_faults(program, record), program

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.application.draining import drain
 from headrace.application.inner_fragment import InnerFragment
+from headrace.application.runner import drain
 from headrace.brief import brief
 from headrace.core.checks import compose
 from headrace.core.composition import Composition

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.planner.plan import Plan
     from headrace.planner.watching import PlanWatch
 
+
 E = TypeVar("E", bound="Operator")
 
 

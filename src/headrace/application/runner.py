@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.application.draining import drain
 from headrace.application.listed_runs import listed
 from headrace.conditions.by_type import CONDITIONS
 from headrace.conditions.or_combiner import OrConditionCombiner
 from headrace.core.control import RUNNING, RunControl
+from headrace.core.graph import is_source
 from headrace.core.run_options import read_run_options
 
 if TYPE_CHECKING:
@@ -182,3 +182,18 @@ def _progress_of(fragment: Composition) -> AbstractContextManager[None]:
     from headrace.observe.progress_line import is_wanted, shown_progress
 
     return shown_progress(fragment) if is_wanted() else nullcontext()
+
+
+def drain(fragment: Composition, *, closes_results: bool = False) -> None:
+    """End the sources of a run that has begun; feeds end after the frames that wait in them."""
+    from headrace.operators import FeedOp, ResultsOp
+
+    for operator in list(fragment.graph):
+        if isinstance(operator, FeedOp):
+            operator.feed.close()
+        elif isinstance(operator, ResultsOp):
+            if closes_results:
+                operator.results.close()
+        elif is_source(operator):
+            operator.stop_execution()
+    fragment._headrace.run_control.resume()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headrace import waits
 from headrace._runtime import Interrupts
-from headrace.application.draining import drain
+from headrace.application.runner import drain
 from headrace.core.errors import add_note, message_of
 
 if TYPE_CHECKING:

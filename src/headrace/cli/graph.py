@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from headrace.cli import Failed
 from headrace.cli.errors import status_of
-from headrace.cli.program import Program, ProgramError
+from headrace.cli.program import Program, ProgramError, Runs
 from headrace.cli.run import add_program_arguments, changed_environment, variables_of
-from headrace.cli.runs import Runs
 
 if TYPE_CHECKING:
     from headrace.application import Fragment

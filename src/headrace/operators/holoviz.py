@@ -26,7 +26,7 @@ from headrace.tensor.copies import HostMemory, copy_from_pinned
 from headrace.viewer import callbacks, input_spec
 from headrace.viewer.callbacks import CALLBACKS, Callbacks
 from headrace.viewer.display import Display, Outlet, OutletError, Scene
-from headrace.viewer.input_spec import ColorSpace, InputSpec, input_specs
+from headrace.viewer.input_spec import InputSpec, input_specs
 from headrace.viewer.layers import LayerError, guess, match, refuse_3d
 from headrace.viewer.outlets import PngOutlet, RerunOutlet, VideoOutlet, chosen_outlets
 from headrace.viewer.renderer import Renderer, color_table
@@ -74,8 +74,6 @@ class HolovizOp(TensorOperator):
         Conditions and resources.
     allocator
         Allocates the emitted pictures.
-    receivers
-        Accepted for compatibility: connect operators with ``add_flow``.
     tensors
         How tensors are drawn: dicts or :class:`InputSpec`. Each must be in some message of every compute; others
         are ignored. Without any, the first messages make the list: images are drawn as such, and ``(N, 2)`` floats
@@ -84,14 +82,10 @@ class HolovizOp(TensorOperator):
         The colours of ``color_lut`` layers: rows of 4 floats from 0 to 1.
     window_title
         The title of the page.
-    display_name
-        Accepted for compatibility: a page is on no particular display.
     width, height
         The size of the picture in pixels.
     framerate
         The most pictures a second that are drawn for the page.
-    use_exclusive_display
-        Refused: a page does not own a display.
     fullscreen
         Whether the picture fills the page, with the controls over it.
     headless
@@ -101,10 +95,6 @@ class HolovizOp(TensorOperator):
         ``HEADRACE_VIEW`` comes first.
     framebuffer_srgb
         Whether the picture is stored with the sRGB curve.
-    vsync
-        Accepted for compatibility: a browser always waits for its display.
-    display_color_space
-        ``auto``, ``srgb_nonlinear`` or ``pass_through``; the spaces of HDR displays are refused.
     enable_render_buffer_input, enable_render_buffer_output
         Whether there are the ports for a picture as an array, ``(height, width, 4)`` of uint8.
     key_callback, unicode_char_callback, mouse_button_callback, scroll_callback, cursor_pos_callback
@@ -136,7 +126,6 @@ class HolovizOp(TensorOperator):
     YuvRange: ClassVar[TypeAlias] = input_spec.YuvRange
     ChromaLocation: ClassVar[TypeAlias] = input_spec.ChromaLocation
     DepthMapRenderMode: ClassVar[TypeAlias] = input_spec.DepthMapRenderMode
-    ColorSpace: ClassVar[TypeAlias] = ColorSpace
     Key: ClassVar[TypeAlias] = callbacks.Key
     KeyAndButtonAction: ClassVar[TypeAlias] = callbacks.KeyAndButtonAction
     KeyModifiers: ClassVar[TypeAlias] = callbacks.KeyModifiers
@@ -153,25 +142,16 @@ class HolovizOp(TensorOperator):
     window_size_callback: Callable[..., object] | None = parameter(default=None, check=callable)
     window_close_callback: Callable[..., object] | None = parameter(default=None, check=callable)
     allocator: Allocator = parameter(default=None)
-    receivers: Sequence[Any] = parameter(default=(), check=lambda given: _check_receivers(given))
     tensors: Sequence[Any] = parameter(default=(), check=lambda given: input_specs(given, "tensors"))
     color_lut: Sequence[Any] = parameter(default=(), check=color_table)
     window_title: str = "Holoviz"
-    display_name: str = "DP-0"
     width: int = parameter(default=1920, minimum=1, maximum=_LARGEST)
     height: int = parameter(default=1080, minimum=1, maximum=_LARGEST)
     framerate: float = parameter(default=60.0, minimum=1e-6, maximum=1000)
-    use_exclusive_display: bool = parameter(
-        default=False, check=lambda given: _refuse_exclusive_display(given)
-    )
     fullscreen: bool = False
     headless: bool = False
     outlets: str = ""
     framebuffer_srgb: bool = False
-    vsync: bool = False
-    display_color_space: ColorSpace | str = parameter(
-        default=ColorSpace.AUTO, check=lambda given: _check_color_space(given)
-    )
     enable_render_buffer_input: bool = False
     enable_render_buffer_output: bool = False
     interrupt_app_on_window_close: bool = False
@@ -496,25 +476,6 @@ class HolovizOp(TensorOperator):
 
 def _is_rerun(outlet: str) -> bool:
     return outlet in ("rerun", "rerun-web") or outlet.lower().endswith(".rrd")
-
-
-def _refuse_exclusive_display(value: bool) -> None:
-    if value:
-        raise ValueError("a page in the browser has no display of its own; use fullscreen=True")
-
-
-def _check_color_space(value: Any) -> None:
-    space = input_spec.member(ColorSpace, value, "it")
-    allowed = ("auto", "srgb_nonlinear", "pass_through")
-    if space.value not in allowed:
-        raise ValueError(f"it is one of HDR displays, and a page shows sRGB; use {', '.join(allowed)}")
-
-
-def _check_receivers(receivers: Sequence[Any]) -> None:
-    for receiver in receivers:
-        is_input = isinstance(receiver, IOSpec) and receiver.io_type is IOSpec.IOType.INPUT
-        if not (isinstance(receiver, str) or is_input):
-            raise ValueError(f"receivers must be names or inputs, not {receiver!r}")
 
 
 def _check_font(path: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from headrace.planner.observing import Observed
+from headrace.planner.observing import SHORTEST, Observed
 from headrace.planner.targets import Target
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class PlanWatch(Observed):
         found = []
         for name, expected in self.plan.expected.items():
             times = self.device(name)
-            if times is not None and expected and times.p50 > SLOWER * expected:
+            if times is not None and times.p50 > max(SLOWER * expected, expected + SHORTEST):
                 found.append(
                     f"operator {name!r} takes {times.p50 / 1e3:.4g} us on the device, "
                     f"{times.p50 / expected - 1:.0%} more than the planned {expected / 1e3:.4g}"

@@ -3,7 +3,6 @@ from headrace.viewer.callbacks import KeyAndButtonAction as KeyAndButtonAction
 from headrace.viewer.callbacks import KeyModifiers as KeyModifiers
 from headrace.viewer.callbacks import MouseButton as MouseButton
 from headrace.viewer.input_spec import ChromaLocation as ChromaLocation
-from headrace.viewer.input_spec import ColorSpace as ColorSpace
 from headrace.viewer.input_spec import DepthMapRenderMode as DepthMapRenderMode
 from headrace.viewer.input_spec import ImageFormat as ImageFormat
 from headrace.viewer.input_spec import InputSpec as InputSpec

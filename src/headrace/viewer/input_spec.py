@@ -77,18 +77,6 @@ class DepthMapRenderMode(enum.StrEnum):
     TRIANGLES = "triangles"
 
 
-class ColorSpace(enum.StrEnum):
-    """How the picture is to be shown. A page shows sRGB; the spaces of HDR displays are refused."""
-
-    SRGB_NONLINEAR = "srgb_nonlinear"
-    EXTENDED_SRGB_LINEAR = "extended_srgb_linear"
-    BT2020_LINEAR = "bt2020_linear"
-    HDR10_ST2084 = "hdr10_st2084"
-    PASS_THROUGH = "pass_through"
-    BT709_LINEAR = "bt709_linear"
-    AUTO = "auto"
-
-
 _Member = TypeVar("_Member", bound=enum.Enum)
 
 

@@ -18,7 +18,6 @@ from yarl import URL
 
 from headrace import CountCondition, Subgraph
 from headrace.core import Operator, OperatorSpec
-from headrace.core.control import RunControl
 from headrace.observe import Dashboard, Watcher, watch
 from headrace.observe.dashboard.time_line import CELL
 from tests._web.clients import ask, connect, get, token, until
@@ -456,20 +455,6 @@ def test_a_page_pauses_steps_resumes_and_stops(one: Watched) -> None:
 
     talk(one, action)
     assert one.future.result().ended_by.value == "stopped"
-
-
-def test_a_page_may_ask_for_ten_thousand_steps_at_once(
-    shared: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(RunControl, "step", lambda control, count: asked.append(count))
-
-    async def action(socket: Any) -> None:
-        await socket.send_str('{"type": "step", "count": 10000}')
-        await until(lambda: asked)
-
-    talk(shared, action)
-    assert asked == [10_000]
 
 
 def test_an_announcement_that_raises_leaves_no_server_behind() -> None:

@@ -159,17 +159,6 @@ def test_a_group_is_unfolded_in_the_graph_and_folded_by_its_button(page: Any) ->
     assert button.get_attribute("aria-expanded") == "false"
 
 
-def test_all_groups_are_unfolded_and_folded_at_once(page: Any) -> None:
-    page.click("#unfold")
-    frame = boxes(page, "#graph-frame")[0]
-    found = boxes(page, "#graph [data-operator]")
-    assert len(found) == LINES * len(STAGES)
-    assert all(is_inside(box, frame) for box in found), "all are to be seen"
-    assert page.locator("#graph .flow").count() == LINES * (len(STAGES) - 1)
-    page.click("#fold")
-    assert page.locator("#graph [data-group]").count() == LINES
-
-
 def test_names_can_be_read_where_all_of_a_large_graph_is_shown(page: Any) -> None:
     page.set_viewport_size({"width": 800, "height": 560})
     page.click("#unfold")
@@ -200,20 +189,6 @@ def test_a_group_is_unfolded_with_the_keyboard(page: Any) -> None:
     assert page.evaluate("() => document.activeElement.textContent") == "line0 10"
     page.keyboard.press("Space")
     assert page.locator("#graph [data-operator]").count() == 0
-
-
-def test_a_folded_group_is_marked_if_one_of_its_operators_is_saturated(page: Any) -> None:
-    page.evaluate(
-        """() => {
-            socket.onmessage = null;
-            const operators = figures.operators.map((each, at) => ({ ...each, is_saturated: at === 35 }));
-            show({ ...figures, operators, line: [], log: [] });
-        }"""
-    )
-    marked = page.locator("#graph .unit.saturated")
-    assert [each.get_attribute("data-group") for each in marked.all()] == ["line3"]
-    page.click("#unfold")
-    assert [each.get_attribute("data-operator") for each in marked.all()] == ["35"]
 
 
 # Zoom, pan, search.
@@ -365,12 +340,3 @@ def test_few_paths_are_shown_until_all_are_asked_for(page: Any) -> None:
     assert rows.first.locator("td").first.get_attribute("title").count(" → ") == len(STAGES) - 1
     page.click("#more-paths")
     assert rows.count() == LINES
-
-
-def test_the_page_fits_a_phone(page: Any) -> None:
-    page.set_viewport_size({"width": 360, "height": 740})
-    for button in ("#fold", "#unfold"):
-        page.click(button)
-        assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
-        found = boxes(page, "section, canvas, button, input")
-        assert all(box["left"] >= 0 and box["right"] <= 361 for box in found)

@@ -13,9 +13,7 @@ from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import ConditionType, IOSpec, op
 from headrace.core.errors import GraphError
 from headrace.observe import (
-    AsyncDataLoggerResource,
     Computes,
-    DataLogger,
     Flows,
     PortRecorder,
     Recording,
@@ -177,24 +175,6 @@ def test_watchers_end_although_a_later_one_cannot_begin(tmp_path: Path) -> None:
         app.run()
     assert ends.ended == 1
     assert not [thread for thread in threading.enumerate() if thread.name == "headrace record"]
-
-
-def test_loggers_are_released_although_a_later_one_cannot_begin() -> None:
-    class Broken(DataLogger):
-        def initialize(self) -> None:
-            raise OSError("on purpose")
-
-    class Waits(AsyncDataLoggerResource):
-        pass
-
-    def compose(app: Any) -> None:
-        plain(app)
-        app.add_data_logger(Waits(app, name="waits"))
-        app.add_data_logger(Broken())
-
-    with pytest.raises(OSError, match="on purpose"):
-        App(compose).run()
-    assert not [thread for thread in threading.enumerate() if thread.name == "waits"]
 
 
 def test_watchers_end_although_another_one_raises_at_its_end() -> None:
@@ -381,24 +361,6 @@ def test_messages_that_are_never_received_count_in_the_largest_depth(policy: IOS
     assert (queue.received, queue.depth, queue.most, queue.dropped) == (1, 3, 4, 1)
 
 
-def test_two_outputs_of_an_operator_may_lead_to_one_queue() -> None:
-    def emit(self: Any, op_input: Any, op_output: Any) -> None:
-        op_output.emit("one", "first")
-        op_output.emit("two", "second")
-
-    def compose(app: Any) -> None:
-        source = Step(app, CountCondition(app, 5), outputs=["first", "second"], body=emit, name="source")
-        sink = Step(app, inputs=[("in", {"size": 2})], body=lambda self, i, o: i.receive("in"), name="sink")
-        app.add_flow(source, sink, {("first", "in"), ("second", "in")})
-
-    app = App(compose)
-    tracker = app.track(0, 0)
-    app.run()
-    statistics = tracker.statistics
-    assert statistics.operator("sink").count == 5
-    assert (statistics.queue("sink.in").received, statistics.path("source,sink").count) == (10, 10)
-
-
 class Arriving(Watcher):
     """Collects what each compute received: the compute, the producer and the timestamp of every message."""
 
@@ -439,46 +401,6 @@ def test_messages_with_and_without_a_timestamp_stay_in_order() -> None:
         for stamp in several
     ]
     assert [row[1:] for row in arriving.rows] == sent
-
-
-def test_messages_of_failed_computes_were_not_received(tmp_path: Path) -> None:
-    def compose(app: Any) -> None:
-        source = Step(
-            app,
-            CountCondition(app, 8),
-            outputs=["out"],
-            body=lambda self, i, o: o.emit(self.ticks, "out"),
-            name="source",
-        )
-        sink = Step(app, inputs=["in"], body=take_odd, name="sink")
-        sink.on_error = "skip"
-        app.add_flow(source, sink)
-
-    def take_odd(self: Any, op_input: Any, op_output: Any) -> None:
-        if not self.ticks % 2:
-            raise ValueError("an even number")
-        taken.append(op_input.receive("in"))
-
-    taken: list[int] = []
-    app = App(compose)
-    arriving, trace = Arriving(), TraceWriter(tmp_path / "out.json")
-    watch(app, arriving)
-    watch(app, trace)
-    tracker = app.track(0, 0)
-    app.run()
-    assert taken == [1, 3, 5, 7]
-    statistics = tracker.statistics
-    queue = statistics.queue("sink.in")
-    assert (queue.received, queue.discarded, queue.dropped, queue.depth) == (4, 4, 0, 0)
-    assert statistics.path("source,sink").count == 4
-    assert statistics.sinks == {"sink.in": 4}
-    assert [row[:2] for row in arriving.rows] == [(0, 0), (2, 2), (4, 4), (6, 6)]
-    assert (
-        'headrace_queue_discarded_total{application="App",queue="sink.in"} 4.0' in statistics.to_prometheus()
-    )
-    assert "discarded" in str(statistics)
-    events = json.loads((tmp_path / "out.json").read_text())
-    assert not [event for event in events if event["ph"] == "i" and event["cat"] != "run"]  # no drops
 
 
 def test_a_watcher_is_shown_what_happened_after_its_period_although_a_round_failed(

@@ -65,24 +65,6 @@ def test_messages_and_paths_are_those_of_a_run_without_capture(
     }
 
 
-def test_counts_of_the_tracker_are_those_of_a_run_without_capture(monkeypatch: pytest.MonkeyPatch) -> None:
-    (app, _, tracker), (plain_app, _, plain) = both(branches, monkeypatch)
-    with_, without = tracker.statistics, plain.statistics
-    assert [(each.name, each.count) for each in with_.operators] == [
-        (each.name, each.count) for each in without.operators
-    ]
-    assert [(each.name, each.received, each.most, each.dropped) for each in with_.queues] == [
-        (each.name, each.received, each.most, each.dropped) for each in without.queues
-    ]
-    assert [(each.name, each.count) for each in with_.paths] == [
-        (each.name, each.count) for each in without.paths
-    ]
-    assert (with_.sources, with_.sinks) == (without.sources, without.sinks)
-    assert app.outcome is not None
-    assert plain_app.outcome is not None
-    assert app.outcome.operators == plain_app.outcome.operators
-
-
 def test_segments_that_lend_their_memory_are_seen_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     (_, captured, _), (_, plain, _) = both(lambda app: chain(app, 30, outputs="ring", slots=2), monkeypatch)
     assert captured.structure() == plain.structure()
@@ -243,7 +225,7 @@ def test_segments_that_the_driver_does_not_divide_are_shown_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in (
-        "observe.events.operator_spans.captured_frontier",
+        "observe.events.replays.captured_frontier",
         "gpu.executables.instantiate_with_records",
     ):
         with monkeypatch.context() as patch:
@@ -295,15 +277,6 @@ def test_the_log_of_the_sdk_has_every_operator_of_every_message(
         assert names == ["source", "one", "two", "three", "sink"]
 
 
-def test_goals_hold_for_paths_through_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = App(lambda app: chain(app, 20, 10 * MS))
-    near, far = app.expect("source->sink", max="1ms"), app.expect("one->three", max="1s")
-    app.run()
-    assert (near.count, near.late) == (20, 20)
-    assert (far.count, far.late) == (20, 0)
-    assert "on the GPU for three" in str(near.recent[-1])
-
-
 def test_a_trace_shows_operators_of_a_replay_on_their_slices(tmp_path: Path) -> None:
     trace = traced(
         lambda app: chain(app, slices={"one": 16, "two": 24, "three": 32}), tmp_path / "trace.json"
@@ -324,7 +297,7 @@ def test_a_trace_shows_operators_of_a_replay_on_their_slices(tmp_path: Path) -> 
 def test_a_trace_shows_a_segment_that_is_not_divided_on_a_track_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("headrace.observe.events.operator_spans.captured_frontier", refuse)
+    monkeypatch.setattr("headrace.observe.events.replays.captured_frontier", refuse)
     trace = traced(lambda app: chain(app, slices={"three": 32}), tmp_path / "trace.json")
     tracks = [trace.track_of(event) for event in trace.of("X", cat="gpu", name="three")[-20:]]
     assert (

@@ -14,10 +14,8 @@ from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.gpu import sim
 from headrace.observe import (
     Computes,
-    GpuWork,
     OperatorInfo,
     RunInfo,
-    StreamInfo,
     TraceWriter,
     summarize_trace,
     watch,
@@ -87,32 +85,6 @@ def test_what_runs_a_few_times_is_not_called_saturated() -> None:
     assert statistics.operator("b").busy == pytest.approx(0.9, abs=0.01)
     assert statistics.saturated == ()
     assert tracked(chain(1, 9, count=10, period=1)).saturated
-
-
-def test_a_trace_of_a_few_computes_names_nothing_as_saturated(tmp_path: Path) -> None:
-    app = App(chain(1, 9, count=5, period=1), greedy)
-    watch(app, TraceWriter(tmp_path / "out.json"))
-    app.run()
-    busy = summarize_trace(tmp_path / "out.json").busy
-    assert busy.threads == pytest.approx({"MainThread": 1})
-    assert not busy.saturated
-
-
-def test_computes_that_were_timed_on_the_device_stand_for_those_that_were_not() -> None:
-    operator = OperatorInfo("it", 0, node=idle_node())
-    stream = StreamInfo(operator, 0, 1, 0)
-    operator.streams.append(stream)
-    watcher = ShowsFigures().figures
-    watcher.begin(RunInfo("test", [operator], started=0, epoch=0, is_virtual=True))
-    starts = np.arange(100) * 10 * MS
-    is_timed = np.arange(100) % 4 == 0
-    timed = np.flatnonzero(is_timed)
-    work = GpuWork(stream, timed, starts[timed], starts[timed] + 6 * MS)
-    threads = np.zeros(100, np.int64)
-    watcher.computed(Computes(operator, 0, starts, starts + 10 * MS, threads, is_timed, [], [work]))
-    statistics = watcher.snapshot()
-    assert statistics.operator("it").gpu_busy == pytest.approx(0.6)
-    assert statistics.slices[0].busy == pytest.approx(0.6)
 
 
 def test_workers_are_saturated_where_no_operator_is() -> None:

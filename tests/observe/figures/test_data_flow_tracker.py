@@ -55,36 +55,6 @@ def test_a_second_block_tracks_again() -> None:
     assert tracker.statistics.operator("source").count == 5
 
 
-def test_a_block_that_raises_ends_tracking_too() -> None:
-    app = counted([2, 3])
-    try:
-        with app.track() as tracker:
-            app.run()
-            raise ZeroDivisionError
-    except ZeroDivisionError:
-        app.run()
-    assert tracker.statistics.operator("source").count == 2
-
-
-def test_a_block_leaves_a_tracker_that_was_made_in_it() -> None:
-    app = counted([2, 3])
-    with app.track() as outer:
-        inner = app.track()
-        app.run()
-    assert app.data_flow_tracker() is inner
-    app.run()
-    assert inner.statistics.operator("source").count == 3
-    assert outer.statistics.operators == ()
-
-
-def test_without_a_block_every_later_run_is_tracked() -> None:
-    app = counted([2, 3])
-    tracker = app.track()
-    app.run()
-    app.run()
-    assert tracker.statistics.operator("source").count == 3
-
-
 def test_a_run_that_has_begun_in_the_block_is_tracked_to_its_end() -> None:
     has_begun, may_end = threading.Event(), threading.Event()
 

@@ -102,20 +102,6 @@ def test_a_message_that_is_being_dropped_is_not_counted_as_waiting(operator: Ope
     assert QueueInfo(operator, "in", 1, 0, queue=Dropping([1, 2])).depth == 1
 
 
-def test_a_percentile_is_the_least_value_that_so_many_do_not_exceed(operator: OperatorInfo) -> None:
-    figures = figures_of(operator)
-    for number in range(1, 101):
-        figures.computed(computes_of(operator, [number * MS], number * 1000))
-    host = figures.snapshot(WINDOW, SECOND).operator("it").host
-    assert (host.p50, host.p99) == (50_000, 99_000)
-
-
-def test_before_the_window_is_over_the_rate_is_that_of_the_time_so_far(operator: OperatorInfo) -> None:
-    figures = figures_of(operator)
-    figures.computed(computes_of(operator, np.arange(100) * 10 * MS, MS))
-    assert figures.snapshot(WINDOW, SECOND).operator("it").rate == pytest.approx(100, rel=0.03)
-
-
 @pytest.mark.parametrize(("period", "rate"), [(SECOND, 1.0), (2 * SECOND, 0.5), (400 * MS, 2.5)])
 def test_a_slow_rate_is_that_of_its_intervals(operator: OperatorInfo, period: int, rate: float) -> None:
     figures = figures_of(operator)
@@ -261,16 +247,6 @@ def test_queues_workers_and_what_is_saturated_have_shares(operator: OperatorInfo
     assert figures.snapshot(WINDOW, now).queue("it.in").busy == pytest.approx(180 / 400, rel=0.03)
     assert [*figures.threads(WINDOW, now).values()] == pytest.approx([0.96, 0.4, 0.4], rel=0.1)
     assert figures.snapshot(WINDOW, now).saturated == ("it computes 96% of the time",)
-
-
-def test_workers_are_saturated_where_no_operator_is(operator: OperatorInfo) -> None:
-    other = operator_of("other", 1)
-    figures = figures_of(operator, other, workers=1)
-    for one, begin in ((operator, 0), (other, 50 * MS)):
-        figures.computed(computes_of(one, begin + np.arange(40) * 100 * MS, 49 * MS))
-    assert figures.snapshot(WINDOW, 4 * SECOND).saturated == (
-        "workers: the only worker computes 98% of the time",
-    )
 
 
 @pytest.mark.parametrize(("shift", "share", "named"), [(0, 0.49, 0), (50, 0.98, 1)])

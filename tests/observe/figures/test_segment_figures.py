@@ -57,34 +57,10 @@ def test_statistics_have_the_segments() -> None:
     ]
 
 
-def test_the_tables_have_the_segments() -> None:
-    lines = str(tracked(chain)).splitlines()
-    assert lines[-3].split() == ["segment", "state", "frames", "replayed"]
-    assert lines[-1].split() == ["middle", "(one,", "two,", "three)", "captured", "20", "19"]
-
-
 def test_the_tables_say_why_a_segment_is_eager() -> None:
     with pytest.warns(CaptureRefused):
         lines = str(tracked(refused)).splitlines()
     assert lines[-1].startswith("middle is eager: operator 'two'")
-
-
-def test_prometheus_counts_frames_of_segments() -> None:
-    text = tracked(chain).to_prometheus()
-    labels = 'application="App",segment="middle"'
-    assert f"headrace_segment_frames_total{{{labels}}} 20.0\n" in text
-    assert f"headrace_segment_replayed_total{{{labels}}} 19.0\n" in text
-    assert f'headrace_segment_state{{{labels},state="captured"}} 1.0\n' in text
-
-
-def test_figures_of_a_run_without_segments_do_not_speak_of_them() -> None:
-    def compose(app: Any) -> None:
-        chain(app)
-        app._headrace.segments.clear()
-
-    statistics = tracked(compose)
-    assert statistics.segments == ()
-    assert "segment" not in str(statistics) + statistics.to_prometheus()
 
 
 def test_the_live_page_is_told_the_state_of_segments() -> None:
@@ -96,16 +72,6 @@ def test_the_live_page_is_told_the_state_of_segments() -> None:
     assert segment.items() >= {"state": "captured", "reason": "", "frames": 20, "replayed": 19}.items()
     assert [operator["count"] for operator in dashboard.last["operators"]] == [20] * 5
     assert [round(operator["gpu"][0] / 1e3) for operator in dashboard.last["operators"][1:4]] == [1, 2, 3]
-
-
-def test_the_live_page_is_told_why_a_segment_is_eager() -> None:
-    app = App(refused)
-    dashboard = Told(app, announce=lambda url: None)
-    with pytest.warns(CaptureRefused):
-        app.run()
-    (told,) = dashboard.last["segments"]
-    assert told["state"] == "eager"
-    assert "operator 'two'" in told["reason"]
 
 
 def test_frames_kept_for_replays_count_at_the_first_operator() -> None:

@@ -17,7 +17,7 @@ from headrace.observe import Path as FlowPath
 from headrace.observe.figures.data_flow_tracker import FlowLog
 from headrace.observe.figures.distribution import Distribution
 from headrace.observe.figures.recent_computes import RecentRows
-from headrace.resources import ManualClock, RealtimeClock
+from headrace.resources import RealtimeClock
 from tests.harness.application import SCHEDULERS, App, MakeScheduler, greedy, multi_thread
 from tests.harness.operators import Step
 
@@ -84,26 +84,6 @@ def tracked(compose: Any, scheduler: MakeScheduler = greedy) -> Any:
     return tracker.statistics
 
 
-def test_each_operator_has_its_own_time_on_the_host() -> None:
-    statistics = tracked(chain(1, 2, 3))
-    assert [each.name for each in statistics.operators] == ["a", "b", "c"]
-    assert [each.count for each in statistics.operators] == [5, 5, 5]
-    assert [each.host.p50 for each in statistics.operators] == [1 * MS, 2 * MS, 3 * MS]
-    assert statistics.operator("b").host.mean == 2 * MS
-    assert statistics.operator("b").host.max == 2 * MS
-    assert statistics.operator("b").gpu.count == 0
-    assert statistics.operator("a").rate == pytest.approx(100)
-
-
-def test_a_path_takes_from_when_its_source_was_due_to_the_end_at_the_sink() -> None:
-    statistics = tracked(chain(1, 2, 3))
-    (path,) = statistics.paths
-    assert (path.name, path.count) == ("a,b,c", 5)
-    assert path.latency.p50 == path.latency.max == 6 * MS  # from when the source was due
-    assert statistics.sources == {"a.out": 5}
-    assert statistics.sinks == {"c.in": 5}
-
-
 def test_the_wait_in_a_queue_and_its_depth() -> None:
     # Three messages at once, every 100 ms; each takes 25 ms.
     def compose(app: Any) -> None:
@@ -123,19 +103,6 @@ def test_the_wait_in_a_queue_and_its_depth() -> None:
     assert (queue.received, queue.depth, queue.most) == (6, 0, 3)
     assert (queue.wait.min, queue.wait.p50, queue.wait.max) == (0, 25 * MS, 50 * MS)
     assert statistics.path("burst,slow").latency.max == 75 * MS
-
-
-def test_a_message_waits_until_the_compute_that_receives_it_starts() -> None:
-    def receives_late(self: Any, op_input: Any, op_output: Any) -> None:
-        self.fragment.scheduler().clock.sleep_for(4 * MS)
-        op_input.receive("in")
-
-    def compose(app: Any) -> None:
-        source = Step(app, CountCondition(app, 3), outputs=["out"], body=takes(1), name="source")
-        app.add_flow(source, Step(app, inputs=["in"], body=receives_late, name="late"))
-
-    wait = tracked(compose).queue("late.in").wait
-    assert (wait.count, wait.min, wait.max) == (3, 0, 0)
 
 
 def test_a_message_that_comes_in_the_compute_that_receives_it_does_not_wait() -> None:
@@ -165,55 +132,6 @@ def test_a_message_that_comes_in_the_compute_that_receives_it_does_not_wait() ->
     (arrivals,) = computes.arrivals
     assert received == [1]
     assert (computes.started.tolist(), arrivals.received.tolist()) == ([0], [4 * MS])
-
-
-def test_dropped_messages_are_counted_and_do_not_confuse_the_others() -> None:
-    received: list[int] = []
-
-    def compose(app: Any) -> None:
-        burst = Step(
-            app,
-            CountCondition(app, 4),
-            PeriodicCondition(app, 10 * MS),
-            outputs=["out"],
-            body=lambda self, i, o: [o.emit((self.ticks, n), "out") for n in range(3)],
-            name="burst",
-        )
-        last = Step(app, inputs=["in"], body=lambda self, i, o: received.append(i.receive("in")), name="last")
-        app.add_flow(burst, last, policy=IOSpec.QueuePolicy.POP)
-
-    app = App(compose)
-    collects = Collects()
-    watch(app, collects)
-    tracker = app.track(0, 0)
-    app.run()
-    assert received == [(1, 2), (2, 2), (3, 2), (4, 2)]
-    queue = tracker.statistics.queue("last.in")
-    assert (queue.received, queue.dropped) == (4, 8)
-    assert tracker.statistics.sources == {"burst.out": 12}
-    numbers = [
-        n for each in collects.computes for arrivals in each.arrivals for n in arrivals.number.tolist()
-    ]
-    assert numbers == [2, 5, 8, 11]
-    assert tracker.statistics.path("burst,last").latency.max == 0
-
-
-def test_a_rejected_message_is_counted_as_emitted_and_not_as_received() -> None:
-    def compose(app: Any) -> None:
-        burst = Step(
-            app,
-            CountCondition(app, 3),
-            outputs=["out"],
-            body=lambda self, i, o: [o.emit(n, "out") for n in range(3)],
-            name="burst",
-        )
-        last = Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last")
-        app.add_flow(burst, last, policy=IOSpec.QueuePolicy.REJECT)
-
-    statistics = tracked(compose)
-    assert (statistics.queue("last.in").received, statistics.queue("last.in").dropped) == (3, 6)
-    assert statistics.sources == {"burst.out": 9}
-    assert statistics.path("burst,last").count == 3
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
@@ -303,21 +221,6 @@ def test_a_function_that_yields_several_times_passes_on_what_it_received() -> No
     assert computes[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
 
 
-def test_an_acquisition_timestamp_is_where_the_time_begins() -> None:
-    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        op_output.emit(1, "out", acq_timestamp=context.timestamp - 7 * MS)
-
-    def compose(app: Any) -> None:
-        source = Step(app, CountCondition(app, 3), outputs=["out"], body=emit, name="source")
-        app.add_flow(source, Step(app, inputs=["in"], body=takes(1), name="last"))
-
-    app = App(compose)
-    tracker = app.track(0, 0)
-    app.run()
-    latency = tracker.statistics.path("source,last").latency
-    assert latency.min >= 8 * MS
-
-
 def test_a_timestamp_is_that_of_the_clock_as_it_began_with_the_run() -> None:
     class Restarts(RealtimeClock):
         """A clock that showed another time before the run; it begins anew with each run."""
@@ -343,18 +246,6 @@ def test_a_timestamp_is_that_of_the_clock_as_it_began_with_the_run() -> None:
     tracker = app.track(0, 0)
     app.run()
     assert tracker.statistics.path("source,last").latency.max < 50_000 * MS
-
-
-def test_a_later_run_begins_where_its_clock_does() -> None:
-    app = App(chain(1, 2), clock=ManualClock())
-    tracker, collects = app.track(0, 0), Collects()
-    watch(app, collects)
-    lengths = []
-    for _ in range(2):
-        app.run()
-        assert collects.run.started == 0
-        lengths.append(tracker.statistics.seconds)
-    assert lengths[0] == lengths[1] > 0.04
 
 
 @pytest.mark.parametrize("stamp", [1 << 60, -(1 << 60), -1_000_000_000_000])
@@ -388,28 +279,6 @@ def test_a_signal_handler_may_ask_for_figures_at_any_moment(monkeypatch: pytest.
     app.run()
     assert asked
     assert tracker.statistics.operator("c").count == goal.count == 5
-
-
-def test_figures_can_be_read_while_the_application_runs() -> None:
-    seen: list[int] = []
-
-    def compose(app: Any) -> None:
-        source = Step(
-            app,
-            CountCondition(app, 5),
-            outputs=["out"],
-            body=lambda self, i, o: (
-                seen.append(app.data_flow_tracker().statistics.operator("source").count),
-                o.emit(1, "out"),
-            ),
-            name="source",
-        )
-        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
-
-    app = App(compose)
-    app.track()
-    app.run()
-    assert seen == [0, 1, 2, 3, 4]
 
 
 def test_a_watcher_that_raises_ends_the_watching_and_not_the_run(caplog: pytest.LogCaptureFixture) -> None:
@@ -456,11 +325,6 @@ def test_an_operator_that_raises_is_counted_and_the_run_is_observed_to_its_end()
         app.run()
     assert collects.ended == 1
     assert tracker.statistics.operator("last").count == 3
-
-
-def test_a_queue_never_holds_more_than_its_limit() -> None:
-    # Everything happens at the same instant of virtual time.
-    assert tracked(chain(0, 0, count=20, period=0.001)).queue("b.in").most == 1
 
 
 def test_data_is_shown_once_however_many_receive_it() -> None:
@@ -632,20 +496,6 @@ def test_json_and_prometheus_have_the_same_figures() -> None:
     assert 'headrace_path_latency_seconds_bucket{application="App",le="0.01",path="a,b,c"} 5.0' in text
     assert 'headrace_path_latency_seconds_count{application="App",path="a,b,c"} 5.0\n' in text
     assert text.count("# TYPE headrace_compute_seconds histogram\n") == 1
-
-
-def test_names_are_escaped_for_prometheus() -> None:
-    def compose(app: Any) -> None:
-        source = Step(
-            app,
-            CountCondition(app, 1),
-            outputs=["out"],
-            body=lambda self, i, o: o.emit(1, "out"),
-            name='a"\\b\n',
-        )
-        app.add_flow(source, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last"))
-
-    assert r'operator="a\"\\b\n"' in tracked(compose).to_prometheus()
 
 
 def test_a_name_that_does_not_exist_is_an_error_that_lists_the_others() -> None:

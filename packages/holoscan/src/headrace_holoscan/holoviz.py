@@ -9,6 +9,7 @@ nearest one that can.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
@@ -17,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from headrace import operators
-from headrace.core import ConditionType
+from headrace.core import ConditionType, IOSpec
 from headrace.viewer import InputSpec as _InputSpec
 from headrace.viewer import View as _View
 from headrace_holoscan.lenience import tell
@@ -153,15 +154,51 @@ def _refuse(value: bool) -> None:
         raise ValueError(f"there are no depths and no pose to send: {_WHY}")
 
 
+class ColorSpace(enum.StrEnum):
+    """How the picture is to be shown. A page shows sRGB; the spaces of HDR displays are refused."""
+
+    SRGB_NONLINEAR = "srgb_nonlinear"
+    EXTENDED_SRGB_LINEAR = "extended_srgb_linear"
+    BT2020_LINEAR = "bt2020_linear"
+    HDR10_ST2084 = "hdr10_st2084"
+    PASS_THROUGH = "pass_through"
+    BT709_LINEAR = "bt709_linear"
+    AUTO = "auto"
+
+
+def _check_color_space(value: Any) -> None:
+    space, allowed = ColorSpace(value), ("auto", "srgb_nonlinear", "pass_through")
+    if space.value not in allowed:
+        raise ValueError(f"it is one of HDR displays, and a page shows sRGB; use {', '.join(allowed)}")
+
+
+def _refuse_exclusive_display(value: bool) -> None:
+    if value:
+        raise ValueError("a page in the browser has no display of its own; use fullscreen=True")
+
+
+def _check_receivers(receivers: Any) -> None:
+    for receiver in receivers:
+        if not (isinstance(receiver, str) or getattr(receiver, "io_type", None) is IOSpec.IOType.INPUT):
+            raise ValueError(f"receivers must be names or inputs, not {receiver!r}")
+
+
 class HolovizOp(operators.HolovizOp):
     """Shows images, shapes and text, and in Rerun layers in 3D; see `headrace.operators.HolovizOp`."""
 
     InputSpec = InputSpec
     Pose3D = Pose3D
+    ColorSpace = ColorSpace
 
     def setup(self, spec: Any) -> None:
         """Declare what the SDK's operator has besides."""
         super().setup(spec)
+        # A page is on no particular display, and a browser waits for its own; operators are connected by flows.
+        spec.param("receivers", (), check=_check_receivers)
+        spec.param("display_name", "DP-0")
+        spec.param("vsync", False)
+        spec.param("use_exclusive_display", False, check=_refuse_exclusive_display)
+        spec.param("display_color_space", ColorSpace.AUTO, check=_check_color_space)
         for name, value in _CAMERA.items():
             spec.param(name, value)
             spec.input(f"{name}_input").condition(ConditionType.NONE)

@@ -337,10 +337,11 @@ class WaitingWorkers:
     def _park(self, parker: Parker, seconds: float | None, is_still: bool) -> bool:
         """Park in the clock's time; but in a pause in which nothing runs, so that its time stands still.
 
-        A simulated machine moves its time when all workers wait. As long as something runs, it may need that.
+        A simulated machine moves its time when all workers wait. As long as something runs, it may need that. So
+        may a node that is about to compute alone.
         """
         engine = self._engine
-        if is_still and not engine.running:
+        if is_still and not engine.running and engine.alone.node is None:
             return parker.park(None)
         return engine.clock.park(parker, seconds)
 

@@ -351,7 +351,7 @@ class FrameStream:
     __slots__ = ("_streams",)
 
     def __init__(self, stream: ManagedStream) -> None:
-        self._streams = (stream,)
+        self._streams: tuple[ManagedStream, ...] = (stream,)
 
     def add(self, stream: ManagedStream) -> None:
         """Add a further stream."""

@@ -10,28 +10,29 @@ their order; the rest, in which results are emitted, belongs to the last one.
 The times on the device come from a second executable graph of the same recording, with records of events between
 the operators. Its launches are slower: on an H200, 13 µs of the host's time in place of 4
 (`benchmarks/graph_costs.py`). So it is launched as often as computes of ordinary operators are timed, and otherwise
-the plain graph is. The next launch overwrites the times, which have to be read before; there are a few such graphs,
-to be used in turn. Where the driver refuses them, the time of the whole graph is taken, which counts for the last
-operator.
+the plain graph is. Where the work of each operator begins and ends is noted while the graph is recorded
+(`OperatorSpans`). The next launch overwrites the times, which have to be read before; there are a few such graphs,
+to be used in turn. Where the driver refuses them, the time of the whole graph is taken, for the last operator.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
+from headrace.gpu.capture import captured_frontier
 from headrace.observe.events.gpu_timing import Timer
-from headrace.observe.events.operator_spans import OperatorSpans
 from headrace.observe.events.queues import Feed
 from headrace.observe.events.records import StreamInfo
 from headrace.observe.events.sampling import Sampling
 
 if TYPE_CHECKING:
+    from headrace._runtime import Node
     from headrace.observe.events.gpu_timing import DeviceTime, Piece
     from headrace.observe.events.recorder import NodeRecorder
     from headrace.observe.events.records import SegmentInfo
@@ -323,3 +324,59 @@ class _TimedGraph:
         """Release the graph; the device has finished."""
         if self._is_own:
             self._graph.close()
+
+
+class OperatorSpans:
+    """Where the work of each operator begins and ends in a recorded graph.
+
+    Work begins when that of the operators before it has ended, or with the graph. So one point serves as the end of
+    an operator and as the beginning of those behind it.
+
+    Parameters
+    ----------
+    inner
+        The inputs inside the segment that the messages of each output go to.
+
+    Attributes
+    ----------
+    points
+        The nodes of the graph that come before each point, by their handles.
+    spans
+        For each operator, the numbers of the points at which it begins and ends.
+    is_complete
+        Whether all points are known; the driver may refuse to tell.
+    """
+
+    def __init__(self, inner: Mapping[tuple[Node, str], Iterable[tuple[Node, str]]]) -> None:
+        self.points: list[dict[int, Any]] = []
+        self.spans: dict[Node, tuple[int, int]] = {}
+        self.is_complete = True
+        self._sources: dict[Node, dict[Node, None]] = {}
+        for (source, _), targets in inner.items():
+            for target, _ in targets:
+                self._sources.setdefault(target, {})[source] = None
+
+    def begin(self, origin: gpu.StreamHandle) -> None:
+        """Note the first point, at which nothing of the operators has been recorded yet."""
+        self._add([origin])
+
+    def end(self, node: Node, streams: Iterable[gpu.StreamHandle]) -> None:
+        """Note the end of an operator, whose work is on these streams."""
+        before = [self.spans[source][1] for source in self._sources.get(node, ())]
+        begin = before[0] if before else 0
+        if len(before) > 1 and self.is_complete:
+            begin = len(self.points)
+            self.points.append({handle: each for at in before for handle, each in self.points[at].items()})
+        self.spans[node] = begin, self._add(streams)
+
+    def _add(self, streams: Iterable[gpu.StreamHandle]) -> int:
+        """Add the point that streams have reached, and return its number."""
+        if self.is_complete:
+            try:
+                self.points.append(
+                    {handle: each for one in streams for handle, each in captured_frontier(one).items()}
+                )
+            except Exception:
+                _log.debug("the operators of a segment cannot be timed", exc_info=True)
+                self.is_complete = False
+        return len(self.points) - 1

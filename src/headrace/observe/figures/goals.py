@@ -425,6 +425,7 @@ class GoalsWatcher(ShowsFigures):
 
     period = Watcher.period
     wants_statistics = wants_cpu_times = False
+    explains = True
     wants_emissions = True
     wants_every_gpu_time = True  # a goal is not met by frames of which nobody knows how long they took
     spans_parts = True

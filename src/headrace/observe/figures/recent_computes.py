@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from headrace.observe.events.records import Arrivals, Computes, OperatorInfo, QueueInfo, Times
 
-_MOST = 1 << 14
+_MOST = 1 << 14  # rows that are kept to tell where the time of messages went
+_FEW = 1 << 9  # and where only the waiting of operators is told
 
 
 class Column(IntEnum):
@@ -47,10 +48,11 @@ class Column(IntEnum):
 
 
 class RecentComputes:
-    """The last computes of each operator; what happened longer ago is not known any more."""
+    """The last computes of each operator, and many if it `explains`; those of longer ago are not known any more."""
 
-    def __init__(self) -> None:
-        self._rows: defaultdict[OperatorInfo, RecentRows] = defaultdict(lambda: RecentRows(len(Column)))
+    def __init__(self, explains: bool = True) -> None:
+        most = _MOST if explains else _FEW
+        self._rows: defaultdict[OperatorInfo, RecentRows] = defaultdict(lambda: RecentRows(len(Column), most))
         self._ended: dict[OperatorInfo, int] = {}
         self._has_work = False
         # By queue: the numbers of the last messages that left it, as many as it holds, and when they did.
@@ -159,14 +161,15 @@ def _waiting(batch: Computes, columns: NDArray[np.int64]) -> dict[str, tuple[Tim
 
 
 class RecentRows:
-    """Rows of ints, numbered from 0, of which at least the last 16,384 are kept, and all that were added last.
+    """Rows of ints, numbered from 0: at least the last ones are kept, `most` of them, and all that were added last.
 
     They are given and returned as columns, which are copied as they lie.
     """
 
-    __slots__ = ("_columns", "_count")
+    __slots__ = ("_columns", "_count", "_most")
 
-    def __init__(self, columns: int) -> None:
+    def __init__(self, columns: int, most: int | None = None) -> None:
+        self._most = _MOST if most is None else most
         # A ring: the row of a number is at its remainder. It grows until it is as long as it may be.
         self._columns: NDArray[np.int64] = np.zeros((columns, 64), np.int64)
         self._count = 0
@@ -174,11 +177,12 @@ class RecentRows:
     def extend(self, columns: NDArray[np.int64]) -> None:
         """Add rows, and forget the oldest."""
         added = columns.shape[1]
-        needed = max(added, min(self._count + added, _MOST))
+        needed = max(added, min(self._count + added, self._most))
         if needed > self._columns.shape[1]:
-            known, self._columns = self._columns, np.zeros((len(columns), 2 * needed), np.int64)
+            size = max(needed, 2 * min(needed, self._most))
+            known, self._columns = self._columns, np.zeros((len(columns), size), np.int64)
             kept = np.arange(max(self._count - known.shape[1], 0), self._count)
-            self._columns[:, kept % (2 * needed)] = known[:, kept % known.shape[1]]
+            self._columns[:, kept % size] = known[:, kept % known.shape[1]]
         size = self._columns.shape[1]
         at = self._count % size
         to_end = min(added, size - at)

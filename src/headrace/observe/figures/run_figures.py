@@ -54,7 +54,9 @@ class ShowsFigures(Watcher):
     window
         The nanoseconds up to now of which it shows figures, besides those of the whole run.
     wants_statistics
-        Whether it shows statistics; otherwise, where the time of messages went.
+        Whether it shows statistics.
+    explains
+        Whether it tells where the time of messages went, for which more computes are kept.
     figures
         The figures of the run that it watches, or of the last one.
     """
@@ -63,6 +65,7 @@ class ShowsFigures(Watcher):
     wants_cpu_times = True
     window = 0
     wants_statistics = True
+    explains = False
     _figures: RunFigures | None = None
 
     @property
@@ -126,7 +129,7 @@ class RunFigures(Watcher):
         self._coverage: defaultdict[tuple[int, str], Coverage] = defaultdict(Coverage)
         # In the order in which messages first came on them.
         self._paths: dict[Path, None] = {}
-        self.computes = RecentComputes()
+        self.computes = RecentComputes(any(each.explains for each in shown_by))
         self.newest = 0
 
     def begin(self, run: RunInfo) -> None:

@@ -102,6 +102,7 @@ class TraceWriter(ShowsFigures):
 
     period = 0.25
     wants_threads = True
+    explains = True
     wants_every_gpu_time = True
     wants_emissions = True
     spans_parts = True
