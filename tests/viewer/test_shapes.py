@@ -56,6 +56,11 @@ def test_the_colour_its_alpha_and_the_opacity_of_the_layer_are_used() -> None:
     assert picture[5, 10].tolist() == [64, 32, 0]
 
 
+def test_the_colour_of_a_shape_has_the_curve_of_the_picture() -> None:
+    picture = draw_one(points((0.5, 0.5)), type="points", color=[0.5, 0.5, 0.5, 1], framebuffer_srgb=True)
+    assert picture[5, 10].tolist() == [188, 188, 188]
+
+
 def test_a_horizontal_line_covers_whole_pixels_from_end_to_end() -> None:
     picture = draw_one(points((0.1, 0.5), (0.4, 0.5)), type="lines")
     assert lit(picture) == block(2, 5, 9, 6)

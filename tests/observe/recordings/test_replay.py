@@ -20,13 +20,15 @@ from headrace.observe import (
     Carrier,
     PayloadError,
     PortRecorder,
+    RecordedMessage,
+    RecordedPort,
     Recording,
     RecordingError,
     encode,
     replay,
     watch,
 )
-from headrace.observe.recordings.carriers import matches
+from headrace.observe.recordings.carriers import MessageList, matches
 from headrace.observe.recordings.delivery import Delivery
 from headrace.observe.recordings.recording_writer import RecordingWriter
 from headrace.resources import ManualClock
@@ -345,6 +347,22 @@ def test_brackets_in_a_pattern_are_those_of_a_name_or_several_characters(
 
 
 # What a recorder refuses, and what happens to what it cannot finish.
+
+
+def test_a_source_of_messages_is_closed_at_the_end_of_each_run() -> None:
+    class Source(MessageList):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    messages = Source([RecordedMessage(RecordedPort("source", "out"), 0, 0, 0, None, None, 5)])
+    taken: list[int] = []
+    app = App(lambda app: app.add_flow(source(app, [1]), sink(app, taken)))
+    replay(app, messages, "fast")
+    app.run()
+    app.run()
+    assert (taken, messages.closed) == ([5, 5], 2)
 
 
 def test_an_unknown_port_is_an_error_that_lists_the_ports(tmp_path: Path) -> None:
