@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import parts_graphs as plans
+from benchmarks.parts_graphs import EndingStage, Plan, Stage, looped, orderly, unruly
 from headrace import gpu
 from headrace.core import MetadataPolicy
 from headrace.tensor.copies import copy, simulated_memory, upload
 from tests.harness import event_based, greedy, multi_thread
-from tests.parts import plans
-from tests.random_programs.graphs import EndingStage, Plan, Stage, looped, orderly, unruly
 
 SCHEDULERS = [greedy, multi_thread, *(partial(event_based, workers=workers) for workers in (2, 3, 5))]
 PARTS = 3

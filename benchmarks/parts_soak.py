@@ -32,9 +32,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.parts_graphs import flows_of, in_order
 from benchmarks.parts_program import KINDS, plan_of, policies_of
 from benchmarks.report import circumstances, publish, table
-from tests.parts.plans import flows_of, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,10 @@ def run(way: str, kind: str, seed: int, folder: Path, limit: float) -> dict[str,
             other.wait()
     if signalling is not None:
         signalling.join()
-    left = [*processes_of(marker), *(str(path) for path in (folder / "runtime").iterdir())]
+    left = [
+        *processes_of(marker),
+        *(str(path) for path in (folder / "runtime").rglob("*") if not path.is_dir()),
+    ]
     if left:
         problems.append(f"left: {left}")
     found: dict[str, Any] = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}

@@ -130,24 +130,6 @@ def test_a_request_whose_body_never_came_is_ended_with_the_server(
     assert not caplog.records
 
 
-def test_a_client_that_reads_nothing_does_not_keep_the_server_from_ending(
-    server: LiveServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live_server, "_END_TIMEOUT", 0.0)
-
-    async def action(session: Any, base: str) -> Any:
-        async with connect(session, base, server) as page:
-            await until(lambda: server._clients)
-            transport = page._response.connection.transport
-            transport.pause_reading()
-            server.send(bytes(64 << 20), True)  # more than the buffers of the connection hold
-            server.close()
-            transport.abort()
-            return server._clients
-
-    assert ask(server, action) == set()
-
-
 def test_a_client_that_has_stopped_reading_is_not_waited_for(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

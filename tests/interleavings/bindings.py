@@ -148,7 +148,7 @@ def wait_for_messages(app: Any) -> None:
 @contextmanager
 def watched(control: Controller, watch: Watch) -> Iterator[None]:
     """Tell a watch of every park, wake-up and announcement, and when an engine finds itself done."""
-    park, unpark, announce, end = Parker.park, Parker.unpark, Engine.announce, Engine.end
+    park, unpark, announce, stop = Parker.park, Parker.unpark, Engine.announce, Engine.request_stop
     notify, disable = Condition.notify_scheduler, BooleanCondition.disable_tick
     event_state: Any = AsynchronousCondition.event_state
     on_event = LinkOperator.on_event
@@ -174,10 +174,10 @@ def watched(control: Controller, watch: Watch) -> Iterator[None]:
         with watch.announcing():
             announce(engine, node)
 
-    def watched_end(engine: Engine, ended_by: str = "") -> None:
-        if not control.aborting:
+    def watched_stop(engine: Engine, ended_by: str = "stopped") -> None:
+        if ended_by != "stopped" and not control.aborting:  # the engine finds itself done
             watch.ended(engine)
-        end(engine, ended_by)
+        stop(engine, ended_by)
 
     def changing(change: Callable[..., Any]) -> Any:
         def watched_change(changed: Condition | LinkOperator, *args: Any) -> Any:
@@ -187,7 +187,7 @@ def watched(control: Controller, watch: Watch) -> Iterator[None]:
         return watched_change
 
     Parker.park, Parker.unpark = watched_park, watched_unpark  # type: ignore[assignment,method-assign]
-    Engine.announce, Engine.end = watched_announce, watched_end  # type: ignore[assignment,method-assign]
+    Engine.announce, Engine.request_stop = watched_announce, watched_stop  # type: ignore[assignment,method-assign]
     Condition.notify_scheduler = changing(notify)  # type: ignore[method-assign]
     BooleanCondition.disable_tick = changing(disable)  # type: ignore[method-assign]
     LinkOperator.on_event = changing(on_event)  # type: ignore[method-assign]
@@ -200,7 +200,7 @@ def watched(control: Controller, watch: Watch) -> Iterator[None]:
         LinkOperator.on_event = on_event  # type: ignore[method-assign]
         AsynchronousCondition.event_state = event_state  # type: ignore[method-assign]
         Parker.park, Parker.unpark = park, unpark  # type: ignore[method-assign]
-        Engine.announce, Engine.end = announce, end  # type: ignore[method-assign]
+        Engine.announce, Engine.request_stop = announce, stop  # type: ignore[method-assign]
 
 
 def has_wake_up(parker: Parker) -> bool:

@@ -365,15 +365,6 @@ PLANTS = [
         (_LOST,),
     ),
     Plant(
-        "the end wakes nobody",
-        _ENGINE,
-        "        self.held = True\n        self.waiting.wake_all()\n",
-        "        self.held = True\n",
-        "chain-2",
-        (_LOST,),
-        order=3,
-    ),
-    Plant(
         "the run ends while a compute runs",
         _WAITING,
         "        elif engine.running or engine.has_ready():\n",

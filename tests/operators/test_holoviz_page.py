@@ -248,19 +248,6 @@ def test_a_page_from_elsewhere_does_not(browser: Any, cell: int) -> None:
     wait_until(lambda: any("frame-ancestors" in error for error in page.errors), "a refusal", page)
 
 
-def test_the_page_shows_rate_drops_and_state(tab: Any, live: Running) -> None:
-    page = open_page(tab, live.viewer)
-    rate, dropped = page.locator("#rate"), page.locator("#dropped")
-    wait_until(
-        lambda: rate.inner_text() not in ("–", "0.0") and dropped.inner_text().isdigit(), "a rate", page
-    )
-    assert page.locator("#state").inner_text() == "live"
-    assert page.locator("#size").inner_text() == f"{WIDTH}×{HEIGHT}"
-    viewer = live.viewer
-    handled = viewer.frames_shown + viewer.frames_dropped  # first: more frames come in the meantime
-    assert viewer.frames_received >= handled
-
-
 def test_callbacks_are_called_with_what_happened(browser: Any, running: Any) -> None:
     called: list[tuple[Any, ...]] = []
 

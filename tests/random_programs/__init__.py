@@ -6,7 +6,7 @@
 the page of what was combined.
 
 `frames` lets messages be frames of a device, which operators hold, change, drop and pass on: no frame is wrong.
-`graphs` are graphs for parts in processes.
+`parts` runs a program in several parts.
 
 ``pytest tests/random_programs`` runs a fixed part of them, ``python -m tests.random_programs`` new ones.
 """

@@ -87,6 +87,7 @@ class Record:
     outcome: Any = None
     error: BaseException | None = None
     statistics: Any = None
+    goals: dict[tuple[str, str], Any] = field(default_factory=dict)
 
 
 def number_of(name: str, *of: Any) -> int:

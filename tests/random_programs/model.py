@@ -22,6 +22,8 @@ from tests.random_programs.join_sets import latest, nearest, tightest
 from tests.random_programs.program import Port, Program, Stage
 from tests.random_programs.running import run_program
 
+FATES = ("arrived", "late", "failed", "dropped", "lost", "outstanding", "untimed")
+
 
 @dataclass
 class Message:
@@ -58,7 +60,7 @@ class _Model:
 
     def path(self, stage: Stage) -> str:
         """Return the name of the operator of a stage in its application."""
-        return f"{stage.group}.{stage.name}" if stage.group else stage.name
+        return self.program.path(stage)
 
     def computes(self, stage: Stage) -> list[Compute]:
         """Return what a stage did."""
@@ -71,6 +73,7 @@ class _Model:
             for port in stage.ports:
                 yield from (f"{stage.name}.{port.name}: {fault}" for fault in self._port(stage, port))
         yield from self._tracked()
+        yield from self._goals()
 
     # How the run ends.
 
@@ -649,6 +652,41 @@ class _Model:
             if computes and (with_figures is None or with_figures.count != len(computes)):
                 yield f"{stage.name}: tracked {with_figures and with_figures.count} of {len(computes)} computes"
             yield from self._paths(stage)
+
+    def _goals(self) -> Iterator[str]:
+        """Check that every message of a goal is in one count, and that it is met only if all are in time."""
+        for (source, last), goal in self.record.goals.items():
+            counts = {fate: getattr(goal, fate) for fate in FATES}
+            name = f"the goal {source}->{last}"
+            if sum(counts.values()) != goal.sent or min(counts.values()) < 0:
+                yield f"{name} has {goal.sent} messages in {counts}"
+            bad = [fate for fate in ("late", "failed", "lost", "outstanding", "untimed") if counts[fate]]
+            if goal.is_met and bad:
+                yield f"{name} is met, with {counts}"
+            told = self.outcome.goals.get(f"{source}->{last}")
+            if told is None or any(getattr(told, fate, counts[fate]) != counts[fate] for fate in FATES):
+                yield f"{name} has {counts}, and {told} in the outcome"
+            first, end = source.rpartition(".")[2], last.rpartition(".")[2]
+            ways = [stage for stage, _ in self.program.behind(first) if self._leads_to(stage.name, end)]
+            messages = self.sent(first)
+            # A message is a frame in each queue on a way; a flow without data is a way, too.
+            sent = None if messages is None else len(messages) * len(ways)
+            is_exact = (
+                self.is_whole and self.program.stage(first).kind == "source" and not self.program.changes
+            )
+            if (
+                is_exact
+                and sent not in (None, goal.sent)
+                and not any(each.after for each in self.program.stages)
+            ):
+                yield f"{name} has {goal.sent} of {sent} messages"
+
+    def _leads_to(self, name: str, end: str) -> bool:
+        names = [name]
+        for each in names:
+            behind = [*self.program.behind(each), *self.program.behind(f"{each}.failed")]
+            names += {stage.name for stage, _ in behind} - set(names)
+        return end in names
 
     def _paths(self, stage: Stage) -> Iterator[str]:
         """Check that the tracker has a path of each message of a chain."""

@@ -194,6 +194,21 @@ class Program:
         """Return the inputs that an output leads to."""
         return [(stage, port) for name, stage, port in self.flows() if name == source]
 
+    def goals(self) -> list[tuple[str, str]]:
+        """Return the ends of the paths that have a goal, if it is tracked: from each source to a sink behind it."""
+        found = []
+        for stage in self.stages if self.track else ():
+            names = [stage.name] * stage.is_source
+            for name in names:
+                names += [each.name for each, _ in self.behind(name) if each.name not in names]
+            if len(names) > 1:
+                found.append((self.path(stage), self.path(self.stage(names[-1]))))
+        return found
+
+    def path(self, stage: Stage) -> str:
+        """Return the name of the operator of a stage in its application."""
+        return f"{stage.group}.{stage.name}" if stage.group else stage.name
+
     def __str__(self) -> str:
         return text_of(self)
 

@@ -17,6 +17,7 @@ FRAMES = 9  # put into each feed
 def run_program(program: Program, traffic: Any = None, **settings: Any) -> Record:
     """Run a program to its end."""
     app = RandomApp(program, traffic, **settings)
+    goals = {ends: app.expect("->".join(ends), max="1s") for ends in program.goals()}
     limits: dict[str, Any] = {}
     if program.max_messages:
         limits["max_messages"] = program.max_messages
@@ -32,7 +33,7 @@ def run_program(program: Program, traffic: Any = None, **settings: Any) -> Recor
         except PlannedError as planned:
             error = planned
         record = app.record
-        record.error = error
+        record.error, record.goals = error, goals
         if tracker is not None:
             record.statistics = tracker.statistics
     record.outcome = app.outcome

@@ -462,15 +462,6 @@ class DetailsFlow:
         self.steps: list[tuple[Node, list[Step]]] = []
         self._inner = inner
 
-    @property
-    def is_chain(self) -> bool:
-        """Whether every operator receives one message before it emits one, and all pass metadata on unchanged."""
-        return all(
-            [step.is_received for step in steps] in ([True, False], [True])
-            and node.operator.is_metadata_enabled
-            for node, steps in self.steps
-        )
-
     def carry(self, entered: dict[Where, Details]) -> dict[Where, Details]:
         """Return what the messages of every output carry, for what the messages at the inputs carry."""
         waiting = dict(entered)

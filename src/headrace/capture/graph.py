@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.capture.boundary import Input, Output, copied_arrays
 from headrace.gpu.executables import Executables
-from headrace.tensor import Tensor
 from headrace.tensor.device_arrays import NewArrays
 from headrace.tensor.lent_arrays import LentArray, LentArrays
 from headrace.tensor.structures import Leaves, Structure, rebuild
@@ -38,10 +37,8 @@ class Graph:
         The number of frames that it emitted.
     compare_at
         The time at which the next one is compared with an ordinary compute; the first one is at any time.
-    lent, lender
-        The arrays on its own memory that it sends, with ``outputs="ring"``; what lent the array of `launch_one`.
-    is_chain
-        Whether what it emits carries the metadata and the timestamp of the one message that it receives.
+    lent
+        The arrays on its own memory that it sends, with ``outputs="ring"``.
     """
 
     def __init__(
@@ -62,13 +59,11 @@ class Graph:
         self.flow = flow
         self.launches = 0
         self.compare_at = float("-inf")
-        self.is_chain = len(inputs) == 1 == len(outputs) and flow.is_chain
         self._stream = stream
         self._handle = stream.handle
         self._executables: Launches = executables
         self._kept = kept
         self.lent: list[LentArray] = []
-        self.lender: LentArray | None = None
         # How a launch finds the addresses of its arrays and makes what it emits, so that a frame looks nothing up.
         copied = [(number, input_) for number, input_ in enumerate(inputs) if input_.copied]
         self._entering = [(number, input_.address_of, input_.before) for number, input_ in copied]
@@ -85,15 +80,9 @@ class Graph:
         else:
             sent = emitted
             self.lent = [LentArray(array.layout, array.array, slots.tell) for array in sent]
-            self.lender = self.lent[0] if self.lent else None
         # Whether what is emitted are these arrays, one at each output.
         self._is_plain = all(output.is_array for output in outputs) and sent == emitted
         self._sent = sent
-        # Whether one array enters it and one leaves it, in its own memory or in other; a Tensor is sent otherwise.
-        is_single = len(inputs) == len(self._entering) == len(sent) == 1 and not self._copied_back
-        is_single = is_single and self._is_plain and bool(sent[0].size)
-        self.is_single = is_single and type(sent[0].array) is not Tensor
-        self._again = self._new[0] if self._new and isinstance(self._new[0], LentArrays) else None
 
     @property
     def copied_back(self) -> set[int]:
@@ -102,8 +91,6 @@ class Graph:
 
     def launch(self, leaves: Leaves, values: Leaves) -> list[Any]:
         """Launch an executable on the arrays of a frame, and return what each output emits."""
-        if self.is_single:
-            return [self.launch_one(leaves[0])]
         addresses = [address_of(leaves[number]) - before for number, address_of, before in self._entering]
         back = [addresses[place] for place in self._copied_back] if self._copied_back else None
         made = [each.lend() for each in self.lent] if self.lent else [new.take() for new in self._new]
@@ -113,23 +100,6 @@ class Graph:
             addresses += back
         self._executables.launch(addresses, self._handle)
         return made if self._is_plain else self._emitted(made, values)
-
-    def launch_one(self, array: Any) -> Any:
-        """Launch an executable on an array, and return another, if that is all that enters and leaves."""
-        _, enters, before = self._entering[0]
-        if self._again is not None:
-            made = self._again.take()
-            self.lender = self._again.last
-            addresses = [enters(array) - before, self._again.address]
-        elif self.lender is not None:
-            made = self.lender.lend()
-            addresses = [enters(array) - before]
-        else:
-            made = self._new[0].take()
-            _, leaves_at, behind = self._leaving[0]
-            addresses = [enters(array) - before, leaves_at(made) - behind]
-        self._executables.launch(addresses, self._handle)
-        return made
 
     def _emitted(self, made: list[Any], values: Leaves) -> list[Any]:
         """Return what is emitted: the arrays that a launch writes, views of them, and values of the host."""
@@ -161,7 +131,6 @@ class Graph:
         for new in self._new:
             new.close()
         self._new.clear()
-        self._again = self.lender = None
         self._sent.clear()
         for each in self.lent:
             each.close()

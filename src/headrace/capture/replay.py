@@ -19,7 +19,7 @@ from collections import deque
 from functools import partial
 from math import isfinite
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import Envelope, ManagedStream, create_event, wait_for, write_knobs
 from headrace.capture.direct_compute import DirectStreams, compute_directly, compute_one
@@ -29,14 +29,11 @@ from headrace.tensor.device_memory import KeptArray, Saved, changed_numbers, com
 from headrace.tensor.structures import Leaves, rebuild
 
 if TYPE_CHECKING:
-    from headrace._runtime import Details, Group, Knobs
+    from headrace._runtime import Group, Knobs
     from headrace.capture.graph import Graph
     from headrace.core.parameters import ParameterVersion
 
 _log = logging.getLogger("headrace.capture")
-
-# So many replays are timed at first, and then one in so many. It is odd, because every other takes a little more.
-_TIMED: Final = 17
 
 
 class Replay:
@@ -59,7 +56,6 @@ class Replay:
         self.replayed = 0
         self.times: deque[int] = deque(maxlen=256)
         self.compute_times: deque[int] = deque(maxlen=32)
-        self._timed_at = 0
         self.findings: tuple[str, set[int]] | None = None
         self._group = group
         self._node = group.node
@@ -108,28 +104,19 @@ class Replay:
             The messages of the frame, and the arrays and the values of the host in them. The lists are emptied, so
             that nothing holds an array when its reference count is looked at.
         """
-        replayed = self.replayed
-        is_timed = replayed >= self._timed_at
-        began = time.perf_counter_ns() if is_timed else 0
+        began = time.perf_counter_ns()
+        is_compared = self.period is not None and self._clock() >= graph.compare_at
         node, own = self._node, self._own
         assert own is not None
         if get_ident() != self._streams.current_on:
             self._streams.make_current(own.device_id)
-        has_details = False
-        details: Details | None = None
         try:
-            has_details, details = self._receive(graph, items)
+            has_details = self._receive(items)
             if self._set_knobs or self.polled_knobs:
                 self._write_knobs(own)
-            if self.period is not None and self._clock() >= graph.compare_at:
-                emitted = self._compare(graph, items, leaves, values)
-                is_timed = False
-            else:
-                emitted = graph.launch(leaves, values)
+            emitted = self._compare(graph, leaves, values) if is_compared else graph.launch(leaves, values)
             if has_details:
                 self._emit_with_details(graph, items, emitted)
-            elif details is not None:
-                node.output.emit(emitted.pop(), graph.names[0], acq_timestamp=details.acq_timestamp)
             else:
                 for name in graph.names:
                     node.output.emit(emitted.pop(0), name)
@@ -141,37 +128,21 @@ class Replay:
             self._streams.lifetimes.note_compute()  # type: ignore[union-attr]
         if node.has_details:
             node.clear_details()
-        self.replayed = replayed + 1
+        self.replayed += 1
         graph.launches += 1
-        if is_timed:
-            self._note_time(time.perf_counter_ns() - began)
-
-    def _note_time(self, nanoseconds: int) -> None:
-        """Note how long the last replay took."""
-        self.times.append(nanoseconds)
-        self._timed_at = self.replayed + (0 if self.replayed <= _TIMED else _TIMED - 1)
+        if not is_compared:
+            self.times.append(time.perf_counter_ns() - began)
         if not self._are_settled:
             kept = [each.lifetimes for each in self._group.members if each.lifetimes is not None]
             self._are_settled = not [each for each in kept if not each.settle()]
 
-    def _receive(self, graph: Graph, items: list[Any]) -> tuple[bool, Details | None]:
-        """Order the stream after the messages of a frame, and keep them alive.
-
-        Returns whether they have details, unless these are one timestamp, which is returned then.
-        """
+    def _receive(self, items: list[Any]) -> bool:
+        """Order the stream after the messages of a frame, and keep them alive; return whether they have details."""
         has_details = False
-        timestamp: Details | None = None
         for port, item in zip(self._ports, items, strict=True):
-            details = item.details if type(item) is Envelope else None
-            is_timestamp = (
-                graph.is_chain and details is not None and details.metadata is None and not details.calls
-            )
             self._node.input.keep(port, item)
-            if is_timestamp:
-                timestamp = details
-            else:
-                has_details |= details is not None
-        return has_details, timestamp
+            has_details |= type(item) is Envelope and item.details is not None
+        return has_details
 
     def _write_knobs(self, own: ManagedStream) -> None:
         """Write what knobs were set to since the last frame; nothing if one of the values is wrong."""
@@ -209,7 +180,7 @@ class Replay:
 
     # Comparing.
 
-    def _compare(self, graph: Graph, items: list[Any], leaves: Leaves, values: Leaves) -> list[Any]:
+    def _compare(self, graph: Graph, leaves: Leaves, values: Leaves) -> list[Any]:
         """Replay a frame, compute it too, and return the results of the replay if both are the same."""
         assert self.period is not None
         graph.compare_at = self._clock() + self.period

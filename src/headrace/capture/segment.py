@@ -92,11 +92,11 @@ class CapturedSegment:
         self._settled_for: Hashable = None
         self._graphs: list[Graph] = []
         self._retired: list[LentArray] = []  # of closed graphs, while somebody may use them
-        self.seen_version = -1
+        self._seen_version = -1
         self._knob_count = 0
         self._live = list(filter(None, (node.operator._headrace.live_state for node in self.members)))
         # Of a replayed frame that is a single array, since the next one may be like it.
-        self.last: Entry | None = None
+        self._last: Entry | None = None
         # What lets frames be recorded while nothing else computes; None if there is one worker. Whether nothing
         # else computes in this frame, and in how many frames nothing else is to compute until one of them is
         # recorded.
@@ -130,26 +130,26 @@ class CapturedSegment:
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Let one frame pass; the compute of the segment's node."""
-        if self.last is None and self._group.has_left:
+        if self._last is None and self._group.has_left:
             self._go_on()
         else:
-            self.compute_frame([port.take() for port in self._ports], None)
+            self._compute_frame([port.take() for port in self._ports])
         if self._slot_available is not None:
-            self.look_for_slot()
+            self._look_for_slot()
 
-    def compute_frame(self, items: list[Any], graph: Graph | None) -> None:
-        """Let a frame pass; it is like the last one if its graph is given."""
+    def _compute_frame(self, items: list[Any]) -> None:
         for live in self._live:
             live.apply()
-        last = self.last
+        last = self._last
         if (
             last is not None
-            and self.version.number == self.seen_version
+            and self.version.number == self._seen_version
             and not (self._state.buffers and self._state.is_set_anew)
         ):
             # No variable may hold the array: whether the program still does is found by its reference count.
             leaves = [items[0].data if type(items[0]) is Envelope else items[0]]
-            if graph is None and last.matches(leaves[0]):
+            graph = None
+            if last.matches(leaves[0]):
                 graph = last.graph or last.slots.take()  # type: ignore[union-attr]
             if graph is not None:
                 self._replay_frame(graph, items, leaves, [])
@@ -162,7 +162,7 @@ class CapturedSegment:
         else:
             self._compute_any(items)
 
-    def look_for_slot(self) -> None:
+    def _look_for_slot(self) -> None:
         """Wait for a slot after a frame if there is none; the condition is evaluated only then."""
         node, available = self.node, self._slot_available
         assert available is not None
@@ -200,8 +200,8 @@ class CapturedSegment:
 
     def _compute_any(self, items: list[Any]) -> None:
         """Let a frame pass whose graph has to be looked for, or recorded."""
-        self.last = None
-        if self.version.number != self.seen_version:
+        self._last = None
+        if self.version.number != self._seen_version:
             self._look_at_parameters()
         try:
             frame = Frame(items)
@@ -241,7 +241,7 @@ class CapturedSegment:
         (structure,) = frame.structures if len(frame.structures) == 1 else (None,)
         is_full = entry.slots is None or entry.slots.made >= entry.slots.most
         if type(structure) is Layout and is_full:
-            self.last = entry
+            self._last = entry
             entry.matches = structure.kind.matching(structure)
         self._replay_frame(graph, items, frame.leaves, frame.values)
         if self._replay.findings is not None:
@@ -310,7 +310,7 @@ class CapturedSegment:
         self._state.look()
         knobs = sum(len(node.operator._headrace.knobs.types) for node in self.members)
         if knobs != self._knob_count:
-            self._knob_count, self.seen_version = knobs, -1
+            self._knob_count, self._seen_version = knobs, -1
         node = self.node
         node.lifetimes = node.streams.lifetimes
         for member in self.members:
@@ -347,7 +347,7 @@ class CapturedSegment:
     def _look_at_parameters(self) -> bool:
         """Find out what the parameters are now; return whether one is something else."""
         before = self._cache.parameters
-        self.seen_version = self.version.number
+        self._seen_version = self.version.number
         self._cache.parameters = self._parameters_now()
         return self._cache.parameters != before
 
@@ -368,7 +368,7 @@ class CapturedSegment:
             self._compute_eagerly(items)
             self._refuse(error)
             return
-        has_changed = self.version.number != self.seen_version and self._look_at_parameters()
+        has_changed = self.version.number != self._seen_version and self._look_at_parameters()
         if has_changed or self._state.look():
             # A parameter has changed meanwhile, or a declared attribute was assigned for the first time.
             graph.close()
@@ -476,7 +476,7 @@ class CapturedSegment:
     def _refuse(self, refusal: Exception) -> None:
         """Run as without capture from now on; warn, or raise where the segment has to be captured."""
         self._is_refused = True
-        self.last = None
+        self._last = None
         if self._slot_available is not None:
             self._slot_available.slots.clear()  # it need not wait for one any more
         self._say("is not captured and runs as without capture", str(refusal), refusal)
@@ -511,7 +511,7 @@ class CapturedSegment:
 
     def _close(self, entry: Entry) -> None:
         """Release the graphs of an entry."""
-        self.last = None
+        self._last = None
         if entry.slots is not None:
             entry.slots.forget()  # receivers may hold its memory, so its graphs are closed at the end
         elif entry.graph is not None:
@@ -555,7 +555,7 @@ class CapturedSegment:
         if self._replay.times:
             segment.replay_ns = statistics.median(self._replay.times)
         self._group.clear()
-        self.last = None
+        self._last = None
         for node in self.members:
             node.operator._headrace.knobs.version = None
         with ExitStack() as stack:  # all are closed, even if the device has failed

@@ -157,16 +157,11 @@ class LentArrays:
         What they look like, and what makes new ones.
     own
         The stream (`ManagedStream`) that writes them.
-
-    Attributes
-    ----------
-    address, last
-        The memory of the array that was taken last, and what lent it; None if it is a new array.
     """
 
     __slots__ = (
         *("_back", "_events", "_layout", "_left", "_lent", "_made", "_marked", "_marks", "_new", "_own"),
-        *("_ready", "address", "last"),
+        "_ready",
     )
 
     def __init__(self, layout: Layout, new: NewArrays, own: Any) -> None:
@@ -183,8 +178,6 @@ class LentArrays:
         self._events: dict[Any, Any] = {}
         # The number of those that were made, and how many new arrays are sent before the next look.
         self._made = self._left = 0
-        self.address = 0
-        self.last: LentArray | None = None
 
     @staticmethod
     def are_lent(layout: Layout) -> bool:
@@ -203,14 +196,9 @@ class LentArrays:
                 self._collect()
             if not self._ready:
                 self._left = (self._left or _BATCH) - 1
-                self.last = None
-                array = self._new.take()
-                kind = self._layout.kind
-                self.address = kind.address(array) - kind.extent(self._layout).before
-                return array
-        self.last = one = self._ready.pop()
+                return self._new.take()
+        one = self._ready.pop()
         lent.append(one)
-        self.address = one.address
         return one.lend()
 
     def _collect(self) -> None:

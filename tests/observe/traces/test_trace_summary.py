@@ -16,9 +16,6 @@ from headrace.cli import trace as command
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.gpu import sim
 from headrace.observe import TraceError, TraceSummary, summarize_trace
-from headrace.observe.events.records import NO_TIMESTAMP, Flows, OperatorInfo, QueueInfo
-from headrace.observe.events.records import Path as FlowPath
-from headrace.observe.figures import critical_path
 from headrace.observe.traces import trace_summary
 from tests.harness import Consumer, MakeScheduler, Producer, Step, greedy, launch, source
 from tests.observe.traces.traces import traced
@@ -289,42 +286,3 @@ def test_a_long_trace_is_read_in_bounded_memory(tmp_path: Path, monkeypatch: pyt
         assert summary.paths[0].count == count
         assert summary.paths[0].p50 == pytest.approx(0.05, abs=0.02)
     assert sizes[1] < sizes[0] + 100_000  # 1200 more messages would take more than 300 KB
-
-
-def test_the_parts_of_a_path_add_up_to_its_latency() -> None:
-    """Whatever the times are: random ones, even such as cannot be."""
-    random = np.random.default_rng(12)
-    operators = [OperatorInfo(name, index) for index, name in enumerate("abcd")]
-    queues = tuple(QueueInfo(operator, "in", 1, index) for index, operator in enumerate(operators[1:]))
-    for _ in range(200):
-        count = 20
-        times = np.sort(random.integers(0, 1000, (count, 8)), axis=1)
-        flows = Flows(
-            FlowPath(tuple(operators)),
-            queues,
-            np.tile(np.arange(count)[:, None], 4),
-            times,
-            times[:, random.integers(0, 2)],
-            np.ones(count, np.bool_),
-        )
-        tables = []
-        for _ in operators:
-            began = random.integers(0, 1000, count)
-            worked = random.integers(0, 100, count)
-            ended = began + worked
-            delay = random.integers(0, 100, count)
-            used = random.random(count) < 0.6
-            unknown = np.full(count, NO_TIMESTAMP)
-            tables.append(
-                np.stack(
-                    [
-                        random.integers(0, 1000, count),
-                        *(np.where(used, column, unknown) for column in (began, ended, worked, began, delay)),
-                        random.integers(0, 1000, count),
-                        random.integers(0, 1000, count),
-                    ]
-                )
-            )
-        parts = critical_path._Walk(flows, tables).parts
-        assert (np.sum(parts, axis=0) == flows.latency).all()
-        assert (parts >= 0).all()

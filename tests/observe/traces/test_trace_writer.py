@@ -107,24 +107,6 @@ def test_a_path_is_divided_by_what_its_messages_waited_for(machine: sim.Machine,
         }
 
 
-def test_a_stream_that_is_busy_with_earlier_frames_is_a_wait_for_the_device(
-    machine: sim.Machine, tmp_path: Path
-) -> None:
-    class Slow(Consumer):
-        seconds = 5e-3
-
-    def compose(app: Any) -> None:
-        period = PeriodicCondition(app, 2e-3)
-        app.add_flow(Producer(app, CountCondition(app, 3), period, name="producer"), Slow(app, name="slow"))
-
-    paths = traced(compose, tmp_path / "out.json").of("b", cat="path")
-    assert [path["args"]["parts_us"] for path in paths] == [
-        {"gpu producer": 1000 + LAUNCH, "gpu slow": 5000},
-        {"gpu producer": 1000 + LAUNCH, "device slow": 3000, "gpu slow": 5000},
-        {"gpu producer": 1000 + LAUNCH, "device slow": 6000, "gpu slow": 5000},
-    ]
-
-
 def test_messages_in_use_are_those_that_the_device_still_works_on(
     machine: sim.Machine, tmp_path: Path
 ) -> None:

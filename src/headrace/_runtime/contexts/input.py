@@ -145,24 +145,24 @@ class InputContext:
 
     def _keep(self, port: InputPort, data: Any, message: Envelope | None) -> Any:
         """Keep received data alive for the operator's stream, and return it; of a map, the receiver's own copy."""
-        kind = type(data)
-        keeping = port.keeping
-        if kind is not keeping.kind:
-            return self._keep_other(port, data, message)
-        frames = keeping.frames
+        found = array_owners.get(type(data))
+        if found is None:
+            return self._keep_other(port, data)
+        owner_of, memory_of = found
+        frames = port.frames
         try:
             if in_use:
                 record = None if message is None else message.record
-                owner = record if type(record) is Allocation else keeping.memory_of(data)
+                owner = record if type(record) is Allocation else memory_of(data)
                 if type(owner) is Allocation:
                     frames.unsorted.append(owner)
                     return data
             else:
-                owner = keeping.owner_of(data)
+                owner = owner_of(data)
         except Exception:  # a sparse tensor has none
             add_owners(data, frames.unsorted)
             return data
-        if keeping.is_shared and message is not None:
+        if port.is_shared and message is not None:
             record = message.record
             if type(record) is not Watched:
                 record = message.record = Watched(owner)
@@ -171,17 +171,12 @@ class InputContext:
             frames.received.append(owner)
         return data
 
-    def _keep_other(self, port: InputPort, data: Any, message: Envelope | None) -> Any:
-        """Keep data that is not an array of the kind that came last."""
+    def _keep_other(self, port: InputPort, data: Any) -> Any:
+        """Keep data that is no array of a type that is known; that of an array is known afterwards."""
         kind = type(data)
         if kind in PLAIN:
             return data
-        if kind in array_owners:
-            keeping = port.keeping
-            keeping.kind, (keeping.owner_of, keeping.memory_of) = kind, array_owners[kind]
-            return self._keep(port, data, message)
-        frames = port.keeping.frames
-        add_owners(data, frames.unsorted if in_use else frames.received)
+        add_owners(data, port.frames.unsorted if in_use else port.frames.received)
         return data.copy() if kind in MAPPINGS else data
 
     def keep(self, port: InputPort, item: Any) -> None:
@@ -198,7 +193,7 @@ class InputContext:
                 item.work.note_ordered(port.own)
             self._keep(port, item.data, item)
             if item.metadata:
-                self._keep_other(port, item.metadata, None)
+                self._keep_other(port, item.metadata)
         else:
             self._keep(port, item, None)
 
@@ -257,7 +252,7 @@ class InputContext:
             if has_metadata and node.operator.is_metadata_enabled:
                 node.operator.metadata.receive(port.name, details.metadata)
             if own is not None:
-                self._keep_other(port, details.metadata, None)
+                self._keep_other(port, details.metadata)
         if details.acq_timestamp is not None:
             node.output.pass_on(details.acq_timestamp)
         if has_metadata and details.calls:

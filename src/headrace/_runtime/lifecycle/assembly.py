@@ -85,7 +85,8 @@ def _set_node(operator: Operator, node: Node) -> None:
 def _complete(fragment: Composition, engine: Engine) -> None:
     """Create the contexts and the streams of every node, now that the queues exist."""
     share_rooms(engine.nodes)
-    engine.streams = RunStreams(fragment, captured_in(engine))
+    captured = [operator for group in engine.groups for operator in group.operators]
+    engine.streams = RunStreams(fragment, captured)
     engine.followers.append(engine.streams.follow)
     of_groups = {group.node for group in engine.groups}
     for node in engine.nodes:
@@ -106,11 +107,6 @@ def expect_undeclared_flows(engine: Engine) -> None:
     ]
     for queue in (queue for node in engine.nodes for queue in node.inputs):
         queue.feeders += [node for node in choosing if node not in queue.feeders]
-
-
-def captured_in(engine: Engine) -> list[Operator]:
-    """Return the operators of the segments of a run."""
-    return [operator for group in engine.groups for operator in group.operators]
 
 
 def _give_conditions(node: Node, supplies: Supplies) -> None:

@@ -364,7 +364,8 @@ def _connect_outputs(node: Node, engine: Engine) -> None:
         if node in queue.feeders:
             queue.feeders.remove(node)
     # One that watches counts, too.
-    operator, counts = node.operator, operator_counts(node) and engine.observer is None
+    operator = node.operator
+    counts = operator.fragment.count_messages and engine.observer is None
     seen: dict[Queue, None] = {}
     for name in operator.spec.every_output:
         behind = dict.fromkeys(
@@ -387,11 +388,6 @@ def _connect_outputs(node: Node, engine: Engine) -> None:
     node.outputs = tuple(seen)
     for queue in node.outputs:
         queue.feeders.append(node)
-
-
-def operator_counts(node: Node) -> bool:
-    """Return whether the messages of a node are counted."""
-    return node.operator.fragment.count_messages
 
 
 def _check_queues(operator: Operator) -> None:

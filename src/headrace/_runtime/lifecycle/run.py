@@ -265,13 +265,10 @@ class _Life:
             # Listed before its start: an operator whose start failed half-way must also be stopped.
             self._started.append(operator)
             operator._headrace.run_phase = OperatorStatus.START_PENDING
-            self._start_operator(operator)
+            node: Any = operator._headrace.node
+            node.streams.call(partial(self._call, "start", operator))
             operator._headrace.run_phase = OperatorStatus.STARTED
             check_compute(operator)
-
-    def _start_operator(self, operator: Operator) -> None:
-        node: Any = operator._headrace.node
-        node.streams.call(partial(self._call, "start", operator))
 
     def _initialize_all(self, engine: Engine) -> None:
         fragment = self.fragment

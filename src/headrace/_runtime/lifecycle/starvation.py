@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.queue_state import QueueState
-    from headrace.core.condition import Condition
 
 
 def find_starved(engine: Engine) -> tuple[Starved, ...]:
@@ -72,7 +71,8 @@ def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
     if not left and not starving:
         if node.computes:
             return None
-        never_ran = bool(loop) and not any(_has_run(other) for other in loop)
+        # The end of a link may have run in the other process.
+        never_ran = bool(loop) and not any(other.computes or other.beyond is not None for other in loop)
         if empty and not never_ran:
             return None
     waits_for = [Waiting(port, tuple(_states(queues, loop))) for port, queues in empty.items()]
@@ -80,11 +80,6 @@ def _examine(node: Node, loop: frozenset[Node]) -> Starved | None:
         Waiting("", reason=condition.starving or f"condition {condition.name!r}") for condition in conditions
     ]
     return Starved(node.name, node.computes, tuple(waits_for), left)
-
-
-def _has_run(node: Node) -> bool:
-    """Return whether a node of a loop has computed; of a link, whether one of another process may have."""
-    return bool(node.computes) or node.beyond is not None
 
 
 def _too_short(node: Node) -> dict[str, list[Queue]]:
@@ -95,18 +90,13 @@ def _too_short(node: Node) -> dict[str, list[Queue]]:
         if short:
             found[port] = short
     for condition in node.awaited.conditions:
-        ports = [port for port in _inputs_of(condition, node) if port in node.input_queues]
+        leaves = [leaf for leaf in leaves_of(condition) if leaf.port_role != "transmitter"]
+        ports = [port for leaf in leaves for port in leaf.ports_of(node) if port in node.input_queues]
         if ports:
             # Too few messages in all, or none at some of the inputs.
             empty = [port for port in ports if not any(map(len, node.input_queues[port]))]
             found.update((port, list(node.input_queues[port])) for port in empty or ports)
     return found
-
-
-def _inputs_of(condition: Condition, node: Node) -> list[str]:
-    """Return the inputs of a node that a condition is about."""
-    leaves = [leaf for leaf in leaves_of(condition) if leaf.port_role != "transmitter"]
-    return [name for leaf in leaves for name in leaf.ports_of(node)]
 
 
 def _left(node: Node) -> dict[str, int]:

@@ -68,11 +68,8 @@ class EmittedWork:
                 return
         consumer = stream_of(stream)
         # Use events of the stream's own device: the consumer's device may differ.
-        if not is_named(self._stream, stream) and not self._is_complete:
+        is_complete = self._fences is not None and self._number <= self._fences.completed
+        if not is_complete and not is_named(self._stream, stream):
             consumer.wait(self._stream.now() if self._event is None else self._event)
         for other in ordered:
             consumer.wait(other.now())
-
-    @property
-    def _is_complete(self) -> bool:
-        return self._fences is not None and self._number <= self._fences.completed

@@ -45,8 +45,9 @@ class InputPort:
         Otherwise: the last compute that received something here, and the last that found nothing.
     own
         The operator's stream, which is ordered after each message as it is received; None while it has none.
-    keeping
-        How what is received is kept for that stream.
+    frames, is_shared
+        Where the owners of received memory are kept for that stream (`streams.lifetimes`), and whether the messages
+        also go to other receivers, so that all of them keep one record of the owner.
     is_optional
         Whether the operator runs without messages here.
     form
@@ -54,7 +55,7 @@ class InputPort:
     """
 
     __slots__ = (
-        *("empty_in", "form", "is_optional", "item", "keeping", "name", "own"),
+        *("empty_in", "form", "frames", "is_optional", "is_shared", "item", "name", "own"),
         *("queues", "reader", "received_in", "take"),
     )
 
@@ -68,7 +69,8 @@ class InputPort:
         self.received_in: int | None = None
         self.empty_in: int | None = None
         self.own: ManagedStream | None = None
-        self.keeping = Keeping()
+        self.frames: Any = None
+        self.is_shared = False
         self.form: Callable[[tuple[Any, ...]], Any] | None = None
 
     def connect(self, queues: tuple[Queue, ...]) -> None:
@@ -116,30 +118,6 @@ class InputPort:
                 self.item = Batch([None] * self.reader.count)
             elif self.empty_in == turn:
                 self.item = EMPTY
-
-
-class Keeping:
-    """How what is received at an input is kept for the operator's stream.
-
-    Attributes
-    ----------
-    frames
-        Where the owners of received memory are kept (`streams.lifetimes`).
-    is_shared
-        Whether the messages also go to other receivers, so that all of them keep one record of the owner.
-    kind, owner_of, memory_of
-        The type of the arrays that come here, and the functions that return the owner of one, and its allocation or
-        else its owner.
-    """
-
-    __slots__ = ("frames", "is_shared", "kind", "memory_of", "owner_of")
-
-    def __init__(self) -> None:
-        self.frames: Any = None
-        self.is_shared = False
-        self.kind: Any = None
-        self.owner_of: Callable[[Any], Any] = _itself
-        self.memory_of: Callable[[Any], Any] = _itself
 
 
 class Reader:
@@ -316,10 +294,6 @@ def has_other_receivers(port: InputPort) -> bool:
         for feeder in queue.feeders
         for queues in feeder.output_queues.values()
     )
-
-
-def _itself(data: Any) -> Any:
-    return data
 
 
 def no_such_port(operator: str, kind: str, name: str, names: Iterable[str]) -> PortError:

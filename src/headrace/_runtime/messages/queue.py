@@ -278,6 +278,21 @@ class Queue(deque[Any]):
             return None
 
 
+class Collector(Queue):
+    """A queue in the place of a real one that collects messages with a key; with capacity 0, `offer` gets each."""
+
+    __slots__ = ("_collected", "_key")
+
+    def __init__(self, key: Any, collected: list[tuple[Any, Any]]) -> None:
+        super().__init__(None, "", 0, _REJECT)
+        self._key = key
+        self._collected = collected
+
+    def offer(self, item: Any) -> None:
+        """Keep a message."""
+        self._collected.append((self._key, item))
+
+
 class UnconnectedQueue(Queue):
     """The queue behind an unconnected output; it has no consumer, and drops and counts every message."""
 

@@ -174,23 +174,13 @@ class Engine:
         self.waiting.announced(None)
 
     def request_stop(self, ended_by: str = "stopped") -> None:
-        """End the run after the running computes have finished; `ended_by` says why, as for `end`."""
+        """End the run after the running computes; `ended_by` says why, and is empty if nothing is left to do."""
         if not self.stopping:
             self.ended_by = ended_by
         # In this order: a worker that clears `held` looks at `stopping` afterwards.
         self.stopping = True
         self.held = True
         self.inbox.append(None)
-        self.waiting.wake_all()
-        if self.on_stop is not None:
-            self.on_stop()
-
-    def end(self, ended_by: str = "") -> None:
-        """End the run for the reason `ended_by`; by default, because there is nothing left to do."""
-        if not self.stopping:
-            self.ended_by = ended_by
-        self.stopping = True
-        self.held = True
         self.waiting.wake_all()
         if self.on_stop is not None:
             self.on_stop()
@@ -673,7 +663,7 @@ class Engine:
             self.set_awaited(node, NOTHING)
             node.enqueue_if_ready()
         if self.limit is not None and now >= self.limit:
-            self.end("duration")
+            self.request_stop("duration")
         if self.polling.nodes:
             if now >= self.polling.at:
                 self.polling.poll()

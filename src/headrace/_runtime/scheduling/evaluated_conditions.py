@@ -119,17 +119,12 @@ class EvaluatedConditions:
         return Awaited(
             combined,
             until if combined is _WAIT_TIME else None,
-            self.are_polled and self._must_poll(combined),
+            # One that waits for an event or a time is evaluated when it comes. It must also be polled if any one of
+            # several conditions is enough and another of them returned WAIT.
+            self.are_polled
+            and (combined is _WAIT or any(each._headrace.is_polled_beside for each in self.conditions)),
             tuple(waiting),
         )
-
-    def _must_poll(self, status: SchedulingStatusType) -> bool:
-        """Return whether conditions that are not READY must be polled, given their combined state.
-
-        A node that waits for an event or a time is evaluated when it comes. It must also be polled if any one of
-        several conditions is enough and another of them returned WAIT.
-        """
-        return status is _WAIT or any(condition._headrace.is_polled_beside for condition in self.conditions)
 
     def on_execute(self, timestamp: int) -> None:
         """Notify the conditions that compute ran."""

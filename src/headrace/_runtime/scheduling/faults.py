@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.ports import parts_of
-from headrace._runtime.messages.queue import Batch, Queue
+from headrace._runtime.messages.queue import Batch, Collector, Queue
 from headrace._runtime.scheduling.notes import note, traceback_of
 from headrace._runtime.scheduling.routing import compute_of
 from headrace._runtime.scheduling.unreceived import has_more
@@ -35,7 +35,7 @@ from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import add_note, message_of
 from headrace.core.function import FunctionOperator
-from headrace.core.ports import INPUT_EXEC, IOSpec
+from headrace.core.ports import INPUT_EXEC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -93,7 +93,7 @@ class Faults:
             return
         self._outputs.clear()
         for port in dict.fromkeys(self.node.output.ports.values()):
-            held_back = tuple([_HeldBack(queue, self._emitted) for queue in port.queues])
+            held_back = tuple([Collector(queue, self._emitted) for queue in port.queues])
             self._outputs.append((port, port.queues, held_back))
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
@@ -123,7 +123,7 @@ class Faults:
     def _attempt(self, resume: Resume, op_input: Any, op_output: Any, context: Any) -> None:
         """Compute, and send what that emitted if it succeeded."""
         if resume.is_retried:
-            resume.end_retry()
+            resume.retry(False)
         for port, _, held_back in self._outputs:
             port.connect(held_back)
         try:
@@ -226,7 +226,7 @@ class Faults:
             node.operator.start()
             self._compute = compute_of(node)
         if self._resume is not None:
-            self._resume.begin_retry()
+            self._resume.retry(True)
 
     def _give_up(self) -> None:
         """Release the messages of the failed compute, and those that the last attempt did not receive again."""
@@ -386,21 +386,6 @@ class Faults:
         record.exc_text = record.exc_text or traceback_of(error)
         record.exc_info = (type(error), error, None)
         error.with_traceback(None)
-
-
-class _HeldBack(Queue):
-    """A queue in front of a real one that collects what an attempt emits; with capacity 0, `offer` gets each."""
-
-    __slots__ = ("_behind", "_emitted")
-
-    def __init__(self, behind: Queue, emitted: list[tuple[Queue, Any]]) -> None:
-        super().__init__(behind.consumer, behind.port, 0, IOSpec.QueuePolicy.REJECT)
-        self._behind = behind
-        self._emitted = emitted
-
-    def offer(self, item: Any) -> None:
-        """Keep a message back."""
-        self._emitted.append((self._behind, item))
 
 
 def _yields(node: Node) -> bool:

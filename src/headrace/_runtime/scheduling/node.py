@@ -46,10 +46,6 @@ _TICKING = OperatorStatus.TICKING
 _IDLE = OperatorStatus.IDLE
 
 
-def _has_lock() -> bool:
-    return True  # before Python 3.13
-
-
 class Node(RunningOperator):
     """An operator in a run.
 
@@ -155,7 +151,7 @@ class Node(RunningOperator):
     @property
     def is_parallel(self) -> bool:
         """Whether it computes beside others: its operator says so, or nothing keeps two computes apart."""
-        return self.operator._headrace.parallel or not getattr(sys, "_is_gil_enabled", _has_lock)()
+        return self.operator._headrace.parallel or not getattr(sys, "_is_gil_enabled", lambda: True)()
 
     @property
     def retired(self) -> bool:

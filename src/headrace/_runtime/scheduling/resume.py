@@ -106,14 +106,9 @@ class Resume:
             self._update_sizes()
         self.noted = None
 
-    def begin_retry(self) -> None:
-        """Let the node run again without a new message, because messages of a failed compute are kept for it."""
-        self.is_retried = True
-        self._update_sizes()
-
-    def end_retry(self) -> None:
-        """Let the node wait for messages again, because it computes with those that were kept."""
-        self.is_retried = False
+    def retry(self, is_retried: bool) -> None:
+        """Let the node run again with the messages of a failed compute, which are kept for it; or let it wait."""
+        self.is_retried = is_retried
         self._update_sizes()
 
     @property

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.messages.queue import Queue, UnconnectedQueue
+from headrace._runtime.messages.queue import Collector, Queue, UnconnectedQueue
 from headrace.core.execution import back_flows
-from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.ports import OutputPort
@@ -95,7 +95,7 @@ class DynamicRouting(Routing):
             self._nowhere[name] = unconnected[0] if unconnected else UnconnectedQueue()
             if not unconnected:
                 node.output_queues[name] = (*queues, self._nowhere[name])
-        self._collectors = {name: (_Collector(name, self._collected),) for name in node.output_queues}
+        self._collectors = {name: (Collector(name, self._collected),) for name in node.output_queues}
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:
         """Return a compute whose messages go along the flows that the program chooses after it."""
@@ -196,18 +196,3 @@ class DynamicRouting(Routing):
             with node.engine.lock:
                 queue.resize(len(queue) + 1)
         return queue
-
-
-class _Collector(Queue):
-    """A queue that collects the messages of one output."""
-
-    __slots__ = ("_collected", "_name")
-
-    def __init__(self, name: str, collected: list[tuple[str, Any]]) -> None:
-        super().__init__(None, "", 0, IOSpec.QueuePolicy.REJECT)
-        self._name = name
-        self._collected = collected
-
-    def offer(self, item: Any) -> None:
-        """Keep a message."""
-        self._collected.append((self._name, item))

@@ -394,7 +394,7 @@ class WaitingWorkers:
             if engine.polling.nodes and engine.polling.poll():
                 return _GO_ON, None
         if not engine.alive:
-            engine.end()
+            engine.request_stop("")
             return _OVER, None
         until = engine.timers.next()
         if until is not None or engine.outstanding:
@@ -408,7 +408,7 @@ class WaitingWorkers:
             if now >= self.deadlock_at:
                 if engine.ends.end_idle():
                     return _GO_ON, None
-                engine.end()
+                engine.request_stop("")
                 return _OVER, None
             until = self.deadlock_at
         # While an event is outstanding, time must not jump to the end of the run.

@@ -32,6 +32,7 @@ from headrace._runtime.streams.lifetimes import Lifetimes, StreamFrames, limit_o
 from headrace._runtime.streams.resends import Resends, holds_memory
 from headrace._runtime.streams.run_streams import synchronize
 from headrace.core.errors import StreamError
+from headrace.gpu import array_libraries
 from headrace.gpu.current import remember_stream, thread
 from headrace.gpu.lasting_stream import Current, LastingStream
 
@@ -160,7 +161,8 @@ class NodeStreams:
                     self.lifetimes.note_compute()
                 if self.run.look_for_device():  # it may have imported a library
                     self.open()
-            if node.compute == self._first_compute and not self.run.is_to_look_again:
+            may_find_device = not self.run.is_active and array_libraries.is_being_imported()
+            if node.compute == self._first_compute and not may_find_device:
                 node.compute = self._compute if self.own is None else self._make_compute()
 
     def _call_without_stream(self, call: Callable[[], object]) -> None:
@@ -314,7 +316,7 @@ class NodeStreams:
         if self.own is None:
             assert self._planned is not None
             self.run.activate()
-            self.work_on(self.run.stream_of_plan(self._planned, self.node.operator))
+            self.work_on(self.run.make(self._planned))
             if thread.current.ask is not None:
                 assert self._current is not None
                 self.make_current(self.device_id)
@@ -331,8 +333,8 @@ class NodeStreams:
         self.lifetimes = node.lifetimes = Lifetimes(node, frames, self._limit)
         self._current = LastingStream(_handle_of(own))
         for port in self._ports:
-            port.own, port.keeping.frames = own, self.lifetimes.held
-            port.keeping.is_shared = has_other_receivers(port)
+            port.own, port.frames = own, self.lifetimes.held
+            port.is_shared = has_other_receivers(port)
         if self.run.brings and self._planned is not None:
             from headrace._runtime.streams.other_devices import OtherDevices
 
@@ -350,7 +352,7 @@ class NodeStreams:
     def follow(self) -> None:
         """Send and receive as the flows of the operator are now, between two computes."""
         for port in self._ports:
-            port.keeping.is_shared = self.own is not None and has_other_receivers(port)
+            port.is_shared = self.own is not None and has_other_receivers(port)
         self.update_outputs()
 
     def make_current(self, device_id: int) -> None:

@@ -112,25 +112,15 @@ class RunStreams:
             self.activate()
         return self.is_active
 
-    @property
-    def is_to_look_again(self) -> bool:
-        """Whether a library may be there when the next compute begins."""
-        return not self.is_active and array_libraries.is_being_imported()
-
     def activate(self) -> None:
         """Make the streams of all operators; each works on its own from its next compute on."""
         with self.lock:
             if self.is_active or not self.has_device:
                 return
             for planned in self.layout:
-                self._make(planned)
+                self.make(planned)
             self.is_active = True
         self._expect_device()
-
-    def stream_of_plan(self, planned: PlannedStream, operator: Operator) -> StreamFrames:
-        """Return the stream for a place in the layout, which is made if the operator has joined the run."""
-        with self.lock:
-            return self._made.get(planned) or self._make(planned)
 
     def take_for(self, operator: Operator) -> ManagedStream | None:
         """Take another stream from the source of an operator, or that of its fragment; None if none is left."""
@@ -148,18 +138,23 @@ class RunStreams:
         for node in dict.fromkeys((*changed, *senders, *receivers)):
             node.streams.follow()
 
-    def _make(self, planned: PlannedStream) -> StreamFrames:
-        first = planned.operators[0]
-        device_id = self.device_of(first)
-        managed = self.default_stream(device_id) if planned.kind == "default" else self.take_for(first)
-        if managed is None:  # the layout takes no more than there are
-            name = planned.source.name if planned.source is not None else "of the fragment"
-            raise StreamError(
-                f"operator {first.name!r}: pool {name!r} has no stream left, since another run, or another "
-                "operator by name, has taken it; raise max_size"
-            )
-        made = self._made[planned] = self.adopt(managed, planned.is_shared)
-        return made
+    def make(self, planned: PlannedStream) -> StreamFrames:
+        """Return the stream for a place in the layout, which is made if the operator has joined the run."""
+        with self.lock:
+            made = self._made.get(planned)
+            if made is not None:
+                return made
+            first = planned.operators[0]
+            device_id = self.device_of(first)
+            managed = self.default_stream(device_id) if planned.kind == "default" else self.take_for(first)
+            if managed is None:  # the layout takes no more than there are
+                name = planned.source.name if planned.source is not None else "of the fragment"
+                raise StreamError(
+                    f"operator {first.name!r}: pool {name!r} has no stream left, since another run, or another "
+                    "operator by name, has taken it; raise max_size"
+                )
+            made = self._made[planned] = self.adopt(managed, planned.is_shared)
+            return made
 
     def adopt(self, managed: ManagedStream, is_shared: bool = False) -> StreamFrames:
         """Return a stream that operators are to work on."""

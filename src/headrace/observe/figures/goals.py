@@ -87,7 +87,7 @@ class Goal:
         The figures that were given, in nanoseconds: ``mean``, ``p50``, ``p95``, ``p99``, ``max``; ``jitter`` for a
         period.
     sent
-        The number of frames so far.
+        The number of frames so far. A message is a frame in each queue on the way that it was sent to.
     arrived, late, failed, dropped, lost
         How many of them arrived in time, arrived late, failed, were dropped on purpose, and were lost with a
         process.
