@@ -17,7 +17,6 @@ from headrace.cluster import ray_hosting, ray_start
 from headrace.core.errors import GraphError, LinkError, PeerLost
 from headrace.parts.access import Access
 from headrace.parts.control import Gone, Starting
-from headrace.parts.launch import Launch
 from tests.harness import PATIENCE, wait_until
 
 
@@ -189,11 +188,6 @@ def test_an_address_that_nobody_listens_at_is_named_at_once(monkeypatch: pytest.
     assert ray.starts == 0
 
 
-@pytest.mark.parametrize("address", ["10.0.0.1", "ray://10.0.0.1:10001", "", ":6379", "host:port"])
-def test_what_is_no_address_is_left_to_ray(address: str) -> None:
-    ray_start.check_address(address)
-
-
 class SlowRay(FakeRay):
     """Starts at the last attempt, if at all."""
 
@@ -238,16 +232,6 @@ def test_a_program_that_uses_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: FakeRay(is_initialized=True))
     with pytest.raises(GraphError, match="this program uses Ray already"):
         ray_hosting.RayHosting("auto", [], ACCESS, ".")
-
-
-def test_ray_is_ended_if_the_driver_cannot_listen(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[str] = []
-    fake = SimpleNamespace(host="192.0.2.1", close=lambda: closed.append("hosting"))
-    monkeypatch.setattr(ray_hosting, "RayHosting", lambda *_, **__: fake)
-    options, launch = {"HEADRACE_CLUSTER": "auto"}, Launch("app.py", "", (), False)
-    with pytest.raises(LinkError, match="cannot listen on 192.0.2.1"):
-        ray_hosting.open_to_ray(options, [], None, launch)
-    assert closed == ["hosting"]
 
 
 def test_processes_that_ray_left_behind_are_ended(tmp_path: Path) -> None:

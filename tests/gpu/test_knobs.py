@@ -172,17 +172,6 @@ def test_the_live_page_sets_a_knob(capture: Any) -> None:
 
 
 @captured_or_not
-def test_another_thread_sets_a_knob(capture: Any) -> None:
-    def before(context: Any, n: int) -> None:
-        thread = threading.Thread(target=stage(context).set_knob, args=("gain", n % 4))
-        thread.start()
-        thread.join()
-
-    app = Knobs(before, frames=FRAMES, capture=capture)
-    check(app, [n % 4 for n in range(FRAMES)], [0] * FRAMES)
-
-
-@captured_or_not
 def test_operators_of_a_chain_have_knobs_of_their_own(capture: Any, scheduler: MakeScheduler) -> None:
     """The second is fed by the first, so its values are those of a moment when no frame was between them."""
 

@@ -314,15 +314,6 @@ class TestCredits:
             with pytest.raises(CrossingError, match=r"1200000 bytes.* 1 MB"):
                 link.sender.send(pair)
 
-    def test_free_slots_of_another_size_are_not_in_the_way_of_many_arrays(self) -> None:
-        with Pair(max_bytes=1 << 20) as link:
-            link.sender.send(Sample(frame(1, 600_000)))
-            assert link.take()[0] == 1
-            link.receiver.tick(0)
-            link.loop.serve()
-            assert link.sender.send(Sample([frame(number, 1 << 17) for number in range(8)]))
-            assert [array[0] for array in link.take()] == list(range(8))
-
     def test_other_sizes_of_frames_use_the_same_memory(self) -> None:
         with Pair(max_bytes=4 << 20) as link:
             for size in (500_000, 3 << 20, 20_000, 4 << 20, 500_000) * 2:
@@ -487,12 +478,6 @@ class TestEnds:
             assert isinstance(link.sender.failure, PeerAborted)
             assert isinstance(link.sender.failure.__cause__, Mute)
 
-    def test_an_abort_of_any_length_fits(self) -> None:
-        with Pair() as link:
-            link.sender.abort(ValueError("ü" * 100_000), "p" * 100_000)
-            link.loop.serve()
-            assert isinstance(link.receiver.failure, PeerAborted)
-
     @pytest.mark.parametrize("lost", ["sender", "receiver"])
     def test_a_peer_that_vanishes_is_a_loss(self, lost: str) -> None:
         with Pair() as link:
@@ -523,19 +508,6 @@ class TestEnds:
         link.receiver.close()
         assert str(link.receiver.failure) == "server"
         told.assert_called_once_with()
-
-    @pytest.mark.parametrize("reads", [True, False])
-    def test_a_peer_that_has_said_its_last_is_not_lost_any_more(self, reads: bool) -> None:
-        link = Bytes()
-        link.deliver()
-        link.sender.end()
-        link.back.inbox += b"".join(link.ahead.wire)
-        if reads:
-            link.receiver.serve(True, False)
-        link.receiver.lose(PeerLost("edge"))
-        assert link.receiver.has_ended
-        assert link.receiver.failure is None
-        link.receiver.close()
 
     def test_a_closed_end_does_not_wait_for_a_peer_that_is_said_to_be_lost(self) -> None:
         link = Bytes()
@@ -671,21 +643,6 @@ class TestLoop:
         gc.collect()
         assert not open_files() - before
         assert Path("/proc/self/maps").read_text().count("memfd:headrace") == maps
-
-    def test_several_links_at_once_do_not_mix(self) -> None:
-        loop = LinkLoop()
-        threads = [threading.Thread(target=self.run, args=(loop, 60, 20_000 + 7000 * n)) for n in range(4)]
-        failed: list[Any] = []
-        hook, threading.excepthook = threading.excepthook, failed.append
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        finally:
-            threading.excepthook = hook
-        assert not failed
-        assert loop.thread is None
 
     def test_goes_on_when_a_program_raises_on_an_event(self, caplog: Any) -> None:
         loop = LinkLoop()

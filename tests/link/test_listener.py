@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import resource
@@ -20,7 +19,7 @@ from headrace.core.errors import AuthenticationError, LinkError, PeerLost, Proto
 from headrace.link import handshake
 from headrace.link import listener as listening
 from headrace.link.carrier import Carrier
-from headrace.link.connect import Patience, connect, connect_unix, introduce
+from headrace.link.connect import connect, connect_unix
 from headrace.link.handshake import ClientHandshake, Purpose
 from headrace.link.listener import Listener, listen
 from headrace.link.protocol import Kind, pack_message
@@ -235,21 +234,6 @@ def test_strangers_push_out_each_other_and_not_one_that_is_in_its_handshake():
     listener.close()
 
 
-def test_too_many_of_one_host_do_not_push_out_another_one():
-    listener = Door()
-    strangers = [stranger(listener)]
-    wait_until(lambda: listener._arrivals, "the first")
-    first = listener._arrivals[0]
-    first.host = "another host"
-    strangers += [stranger(listener) for _ in range(listening.MOST_ARRIVALS + 9)]
-    wait_until(lambda: listener.refused >= 10, "the refusal of the others")
-    assert len(listener._arrivals) == listening.MOST_ARRIVALS
-    assert listener._arrivals[0] is first
-    for each in strangers:
-        each.close()
-    listener.close()
-
-
 def test_a_process_without_descriptors_goes_on_when_it_has_some_again():
     listener = Door()
     near, far = connected(listener)
@@ -340,21 +324,6 @@ def test_a_server_that_is_gone_or_answers_nothing_is_named():
         connect_unix("/nowhere/socket", PURPOSE)
 
 
-def test_a_server_that_stops_in_its_answer_is_given_up_in_time():
-    with listen() as server:
-        thread = threading.Thread(target=lambda: answer_a_byte(server))
-        thread.start()
-        with pytest.raises(PeerLost, match="did not complete the handshake in time"):
-            connect(server.getsockname(), PURPOSE, TOKEN, seconds=0.1)
-        thread.join(PATIENCE)
-
-
-def answer_a_byte(server: socket.socket) -> None:
-    with server.accept()[0] as connection:
-        connection.send(b"h")
-        is_closed_by_the_peer(connection)
-
-
 def test_a_certificate_from_files_is_used(tmp_path):
     made = identity()
     with pytest.raises(ValueError, match=r"no certificate and key .*nothing\.pem"):
@@ -364,7 +333,7 @@ def test_a_certificate_from_files_is_used(tmp_path):
 
 def test_a_certificate_that_cannot_be_made_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.x509", None)
-    with pytest.raises(ImportError, match=r"certificate for TLS .* \'.\[tls\]'"):
+    with pytest.raises(ImportError, match=r"certificate for TLS .* '(\.|headrace)\[tls\]'"):
         ServerIdentity.make()
 
 
@@ -376,37 +345,6 @@ def test_a_handshake_that_takes_too_long_is_closed(caplog, monkeypatch):
         assert is_closed_by_the_peer(connection)
     wait_until(lambda: listener.refused == 1, "it is refused")
     assert "took longer than 0.05 s" in caplog.text
-    listener.close()
-
-
-def test_a_byte_now_and_then_does_not_lengthen_the_time(monkeypatch):
-    passed = itertools.count(0, 0.1)
-    monkeypatch.setattr("headrace.link.connect.monotonic", lambda: next(passed))
-    hello = ClientHandshake(PURPOSE, TOKEN).begin()
-    asked: list[float] = []
-
-    class Trickle:
-        type = socket.SOCK_STREAM
-
-        def settimeout(self, seconds: float) -> None:
-            asked.append(seconds)
-
-        def recv(self, most: int) -> bytes:
-            if asked[-1] < 0.05:
-                raise TimeoutError
-            return hello[len(asked) - 1 :][:1]
-
-    with pytest.raises(TimeoutError):
-        introduce(Trickle(), handshake.ServerHandshake(TOKEN), Patience(3.0))
-    assert len(asked) == 31
-
-
-def test_one_that_leaves_without_a_word_is_not_logged(caplog):
-    listener = Door()
-    stranger(listener).close()
-    close(*connected(listener))  # which came later
-    wait_until(lambda: not listener._arrivals, "it is forgotten")
-    assert (listener.refused, caplog.records) == (0, [])
     listener.close()
 
 

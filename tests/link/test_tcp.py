@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import socket
 import struct
-import threading
 from time import monotonic
 
 import numpy as np
@@ -91,23 +90,6 @@ def test_a_closed_connection_whose_peer_does_not_read_ends_in_time():
     far.close()
 
 
-def test_a_process_that_is_to_leave_waits_no_longer(monkeypatch):
-    """For a connection that is closed, and for bytes that were not sent."""
-    monkeypatch.setattr(lingering, "_latest", float("inf"))
-    near, far = tcp_sockets()
-    waiting = linger(near, 10 * PATIENCE)
-    lingering.note_unsent(far, 10 * PATIENCE)
-    exiting = threading.Thread(target=lingering.wait)
-    exiting.start()
-    assert lingering._longest() > monotonic() + PATIENCE
-    lingering.leave_soon(0.0)
-    exiting.join(PATIENCE)
-    assert not exiting.is_alive()
-    lingering.note_unsent(far, None)
-    waiting.end()
-    far.close()
-
-
 @pytest.mark.parametrize("kind", STREAMS)
 def test_a_closed_connection_whose_peer_is_lost_is_waited_for_no_longer(kind):
     near, far = CARRIERS[kind]()
@@ -118,16 +100,6 @@ def test_a_closed_connection_whose_peer_is_lost_is_waited_for_no_longer(kind):
     assert lingering._longest() == 0.0
     wait_for_descriptors(before - 1)
     far.close()
-
-
-def test_a_closed_connection_waits_as_long_as_its_link_allows(monkeypatch):
-    allowed = []
-    monkeypatch.setattr("headrace.link.tcp.linger", lambda connection, seconds: allowed.append(seconds))
-    for patience in (None, 1.5, -1.0):
-        near, far = tcp_sockets()
-        TcpCarrier(near, silence=3.0).close(patience)
-        far.close()
-    assert allowed == [3.0, 1.5, 0.2]
 
 
 def test_bytes_that_tls_has_already_read_are_not_forgotten(monkeypatch):

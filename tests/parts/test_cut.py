@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import Application, Condition, ConditionType, CountCondition, Fragment, IOSpec, op
-from headrace.conditions import DownstreamMessageAffordableCondition
+from headrace import Application, Condition, ConditionType, CountCondition, Fragment, IOSpec
 from headrace.core import SchedulingStatusType
 from headrace.core.errors import CrossingError, GraphError, LinkError, PeerAborted, PeerLost, QueueFullError
 from headrace.gpu import sim
 from headrace.link.protocol import Sample
-from headrace.observe import TraceWriter, watch
 from headrace.parts import link_operators
 from headrace.parts.cut import Cut, cut_flows
 from tests.harness import (
@@ -894,48 +892,7 @@ def test_the_compute_that_emits_does_not_meet_the_errors_of_a_link() -> None:
     assert any(FLOW in note for note in caught.value.__notes__)
 
 
-def test_arrays_and_objects_keep_their_order(scheduler: MakeScheduler, links: Any) -> None:
-    values = [np.full(8, number) if number % 3 else (number, "object") for number in range(60)]
-    taken: list[Any] = []
-    result = run_plant(lambda: plant(camera(values), detector(taken), scheduler=scheduler, size=3), links)
-    assert not result.errors
-    assert [int(value[0]) for value in taken] == list(range(60))
-
-
 # Graphs.
-
-
-def test_what_an_operator_is_made_of_does_not_matter(links: Any) -> None:
-    """Subgraphs, replicas, async functions, joins of two parts' flows, and an output with several receivers."""
-    seen: list[Any] = []
-
-    @op(outputs="out")
-    async def double(value: int) -> int:
-        return value * 2
-
-    @op
-    def keep(left: int, right: int) -> None:
-        seen.append((left, right))
-
-    def edge(part: Any) -> None:
-        part.add_flow(source(part, range(6), name="camera"), double(part, name="double"))
-        part.add_operator(Step(part, inputs=["in"], body=lambda s, i, o: i.receive("in"), name="local"))
-        part.add_flow(part.graph.find("edge.camera"), part.graph.find("edge.local"))
-
-    def server(part: Any) -> None:
-        class Triple(Step):
-            def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-                op_output.emit(op_input.receive("in") * 3)
-
-        part.add_flow(
-            Triple(part, inputs=["in"], outputs=["out"], name="triple", workers=2),
-            keep(part, name="keep"),
-            {("out", "right")},
-        )
-
-    flows = [("double.out", "keep.left"), ("camera.out", "triple.in")]
-    assert not run_plant(lambda: plant(edge, server, flows), links).errors
-    assert seen == [(n * 2, n * 3) for n in range(6)]
 
 
 def test_two_operators_of_one_part_share_the_places_of_a_queue(scheduler: MakeScheduler, links: Any) -> None:
@@ -1265,12 +1222,6 @@ def test_a_captured_segment_has_operators_of_one_part() -> None:
     assert "operator 'edge.camera' belongs to 'edge' and cannot be added to 'server'" in text
 
 
-def test_a_part_that_is_not_there_is_named() -> None:
-    assert refused(plant(camera([]), detector([])), ("sever",)) == (
-        "'Plant' has no fragment 'sever'; it has 'edge', 'server'; did you mean 'server'?"
-    )
-
-
 # The device, and what watches a run.
 
 
@@ -1296,24 +1247,6 @@ def test_a_device_frame_is_sent_when_its_work_is_done(machine: sim.Machine, sche
     assert seen == beside == [0, 1, 2, 3, 4]
 
 
-def test_trackers_and_loggers_watch_a_part(links: Any, tmp_path: Any) -> None:
-    taken: list[int] = []
-    trackers, traces = {}, {}
-
-    def watch_part(cut: Cut) -> None:
-        trackers[cut.part] = cut.application.track(0, 0)
-        traces[cut.part] = TraceWriter(tmp_path / f"{cut.part}.json")
-        watch(cut.application, traces[cut.part])
-        cut.application.count_messages = True
-
-    result = run_plant(lambda: plant(camera(range(20)), detector(taken), size=3), links, prepare=watch_part)
-    assert not result.errors
-    assert taken == list(range(20))
-    for part, operator in (("edge", "edge.camera"), ("server", "server.detector")):
-        assert any(operator in path for path in trackers[part].get_path_strings())
-        assert operator in (tmp_path / f"{part}.json").read_text()
-
-
 # Room.
 
 
@@ -1332,20 +1265,3 @@ def test_senders_are_expected_to_wait_if_too_few_places_are_free(
 
     run_plant(lambda: plant(camera(values), server, size=size, scheduler=event_based))
     assert found[0] is is_awaited
-
-
-def test_the_room_that_senders_wait_for_is_known() -> None:
-    def edge(*conditions: Any) -> Callable[[Any], None]:
-        def compose(part: Any) -> None:
-            part.add_operator(source(part, [1], *conditions, name="camera"))
-
-        return compose
-
-    def room(*conditions: Any) -> int:
-        application = plant(edge(*conditions), detector([]), size=4)
-        application.compose_graph()
-        (flow,) = cut_flows(application)
-        return flow.room
-
-    assert room() == 1
-    assert room(DownstreamMessageAffordableCondition(min_size=3, transmitter="out")) == 4

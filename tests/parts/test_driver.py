@@ -7,7 +7,6 @@ import os
 import selectors
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from headrace.parts.launch import Launch
 from headrace.parts.process import Process
 from tests.harness import PATIENCE, Step
 from tests.harness.processes import run_python
-from tests.parts.running import channel_and_socket
 from tests.parts.test_processes import environment, nothing_left
 
 __all__ = ["environment", "nothing_left"]  # fixtures
@@ -182,6 +180,85 @@ def test_values_that_the_driver_sets_reach_the_part_and_are_answered() -> None:
     assert rest[12:] == ["stopped"]
 
 
+DRAINED = """
+import os
+import signal
+import sys
+
+from headrace import Application, Fragment, op
+
+
+@op
+def numbers():
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+@op
+def show(number):
+    if number == 20 and sys.argv[1] == "signal":
+        for process in (os.getppid(), os.getpid())[: int(sys.argv[2])]:
+            os.kill(process, signal.SIGTERM)
+    print(number)
+    return number
+
+
+class Edge(Fragment):
+    def compose(self):
+        self.add_operator(numbers(self, name="numbers"))
+
+
+class Server(Fragment):
+    def compose(self):
+        self.add_operator(show(self, name="show"))
+
+
+class Plant(Application):
+    stop_timeout = "3600s"
+
+    def compose(self):
+        self.add_flow(Edge(self, "edge"), Server(self, "server"), {("numbers", "show")}, size=8)
+
+
+app = Plant()
+future = None
+try:
+    if sys.argv[1] == "signal":
+        app.run()
+    else:
+        future = app.run_async()
+        app.wait_until_started()
+        app.pause()
+        app.wait_until_paused()
+        app.drain()
+        future.result()
+finally:
+    outcome = app.outcome
+    sent, shown = (outcome.operators[name].computes for name in ("edge.numbers", "server.show"))
+    print(outcome.ended_by, outcome.undelivered, sent == shown)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "ended_by"),
+    [("signal 1", 143, "interrupted"), ("signal 2", 143, "interrupted"), ("drain 0", 0, "finished")],
+)
+def test_a_run_in_processes_that_is_drained_computes_what_is_under_way(
+    how: str, status: int, ended_by: str
+) -> None:
+    """SIGTERM may come to the driver alone or to all processes, as systemd sends it."""
+    Path("drained.py").write_text(DRAINED)
+    done = run_python(
+        "-m", "headrace.cli", "run", "drained.py", "--processes", "--", *how.split(), timeout=PATIENCE
+    )
+    assert done.returncode == status, done.stderr
+    *shown, last = done.stdout.splitlines()
+    assert shown == [str(number) for number in range(len(shown))]
+    assert last == f"{ended_by} {{}} True"
+
+
 PLAYED = """
 from headrace import Application, Fragment, op
 
@@ -270,19 +347,6 @@ def close(driver: Driver) -> None:
     driver._close()
 
 
-def test_the_driver_looks_at_when_a_process_was_heard_of() -> None:
-    driver = _driver()
-    now = monotonic()
-    driver._processes["part"] = process = Process("part", 1, {})
-    process.channel, theirs = channel_and_socket()
-    process.channel.heard_at = now
-    os.eventfd_write(driver._wake, 1)
-    driver._step()
-    assert driver.supervisor.parts["part"].heard_at == now
-    theirs.close()
-    close(driver)
-
-
 def test_what_was_wrong_in_a_process_is_forgotten_with_it() -> None:
     """The process that takes its place says nothing as long as nothing is wrong."""
     driver = _driver()
@@ -325,19 +389,6 @@ def test_a_file_that_another_one_of_the_same_moment_removes_is_not_served() -> N
     assert len(served) == 1
     for descriptor in (*pipes[0], *pipes[1]):
         os.close(descriptor)
-    close(driver)
-
-
-def test_the_driver_waits_for_nothing_when_it_has_given_up_the_last_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    driver = _driver()
-    waited: list[float] = []
-    monkeypatch.setattr(driver, "_carry_out", lambda actions: driver._processes.clear())
-    monkeypatch.setattr(driver._selector, "select", lambda seconds: waited.append(seconds) or [])
-    driver._processes["part"] = Process("part", 1, {})
-    driver._step()
-    assert waited == [0.0]
     close(driver)
 
 

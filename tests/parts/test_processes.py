@@ -90,11 +90,6 @@ def test_a_killed_process_ends_the_run(moment: str, capfd: pytest.CaptureFixture
     assert out == ["begins", *(SHOWN[:2] if moment == "run" else SHOWN if moment == "stop" else [])]
 
 
-def test_a_process_that_is_killed_after_its_run_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run("kill@exit") == 0
-    assert lines(capfd)[0][-1] == "finished 16 0 {} {}"
-
-
 def test_a_machine_that_stands_still_while_the_driver_looks_loses_no_part(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,15 +180,6 @@ def test_all_processes_may_be_killed_at_once(capfd: pytest.CaptureFixture[str]) 
         r"headrace run: PartLost: fragment '[ab]': its process \d+ was ended by SIGKILL while it ran", err
     )
     assert out == ["begins", *SHOWN[:2]]
-
-
-def test_a_program_without_fragments_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
-    Path("alone.py").write_text(
-        "from headrace import Application, op\n\n\n@op\ndef once():\n    yield 1\n\n\n"
-        "class Alone(Application):\n    def compose(self):\n        self.add_operator(once(self))\n"
-    )
-    assert main(["run", "alone.py", "--processes"]) == 1
-    assert "'Alone' cannot run in processes, because it is not made of fragments: " in lines(capfd)[1]
 
 
 JOINED = """

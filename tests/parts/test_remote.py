@@ -335,11 +335,6 @@ def test_a_worker_without_the_token_is_refused() -> None:
     reception.close()
 
 
-def test_a_worker_that_is_not_patient_says_that_nobody_listens() -> None:
-    with pytest.raises(PeerLost, match="cannot connect to"):
-        serve(ADDRESS, Access(make_token()), is_patient=False)
-
-
 def test_another_worker_takes_the_place_of_one_that_was_lost_before_its_processes_came(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -580,6 +575,7 @@ class _WithoutProcesses(Driver):
     def __init__(self, hosting: Agents, *channels: Any) -> None:
         self._hosting = hosting
         self._tell_at = float("inf")
+        self._control: Any = SimpleNamespace(drained_until=float("inf"))
         self._ending = {}
         self._unreached = []
         self._agents = list(channels)
@@ -658,29 +654,6 @@ def test_a_process_that_sigterm_ends_before_it_has_composed_ends_the_run_as_sigt
     failure = driver.supervisor.failure
     assert isinstance(failure, SystemExit)
     assert failure.code == 143
-
-
-def test_a_process_is_lost_whose_worker_cannot_say_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_module, "monotonic", lambda: 10.0)
-    hosting, channel = agents(), FakeChannel()
-    alone = _WithoutProcesses(hosting, channel)
-    add(hosting, "b", channel)
-    hosting.start("b", 7, {})
-    alone._on_closed(connected(alone))
-    alone._lose_agent(channel, "is gone")  # type: ignore[arg-type]
-    assert alone.supervisor.failure is None
-    alone._end_waits(10.31)
-    assert isinstance(alone.supervisor.failure, PartLost)
-    assert channel.sent == [StartPart("b", 7, 2), "closed"]
-
-
-def test_all_takes_what_other_workers_leave() -> None:
-    hosting, one, rest = agents(), FakeChannel(), FakeChannel()
-    hosting.start("a", 1, {})
-    hosting.start("b", 2, {})
-    add(hosting, "", one)
-    add(hosting, "all", rest)
-    assert (one.sent, rest.sent) == ([StartPart("a", 1)], [StartPart("b", 2, 2)])
 
 
 @pytest.mark.parametrize(
@@ -792,18 +765,6 @@ def test_a_process_is_lost_soon_after_something_of_it_has_ended(
     assert told.sent == [Lost("b"), Stop()]
 
 
-def test_what_a_process_said_before_its_worker_said_that_it_is_gone_counts() -> None:
-    driver = _WithoutProcesses(agents())
-    process = connected(driver)
-    driver.supervisor.parts["b"].state = State.RUNNING
-    driver._on_gone(Gone("b", 7, "its process ended", 0))
-    outcome: Any = SimpleNamespace(ended_by=EndedBy.FINISHED)
-    driver._handle(process, Ended(outcome))
-    driver._on_closed(process)
-    assert driver._processes == {}
-    assert driver.supervisor.failure is None
-
-
 class _WithLinks(_WithoutProcesses):
     """A driver whose parts 'a', 'b' and 'c' run, each linked with the next."""
 
@@ -889,13 +850,6 @@ def test_a_flow_to_a_part_that_has_ended_meanwhile_ends_if_its_link_is_lost(
     assert driver.said_to("b") == [EndFlow("b -> c", 0)]
     assert driver.supervisor.restarts == {}
     assert driver.supervisor.failure is None
-
-
-def test_a_part_that_is_not_needed_stays_as_it_is_if_a_link_with_it_is_lost() -> None:
-    driver = _WithLinks(a="go_on")
-    driver.hear("b", LinkLost("a -> b", 0))
-    assert driver.said_to("a") == [Lost("b", "a -> b", 0)]
-    assert driver._ending == {}
 
 
 def test_of_two_parts_that_lose_their_link_only_the_one_that_is_named_first_is_started_again(

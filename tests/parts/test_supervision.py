@@ -138,12 +138,6 @@ def test_a_part_that_is_stopped_stops_all(by: EndedBy) -> None:
     assert (made.failure, made.ended_by) == (None, by)
 
 
-def test_a_part_that_finishes_leaves_the_others_alone() -> None:
-    made = started()
-    assert made.ended("b", ended(), 1) == made.exited("b", "", 1) == []
-    assert not made.is_stopping
-
-
 @pytest.mark.parametrize(
     ("steps", "doing"),
     [(0, "before it had composed"), (1, "before its links"), (2, "operators started"), (3, "while it ran")],
@@ -166,13 +160,6 @@ def test_a_loss_is_an_error_unless_the_policy_lets_a_started_part_go(
         assert made.failure is None
         assert isinstance(actions[0], Warn)
         assert actions[1:] == ([Spawn("b", 1)] if policy == "restart" else [])
-
-
-def test_a_loss_that_the_peers_notice_first_is_still_the_reason() -> None:
-    made = started()
-    made.ended("a", ended(error=PeerLost("gone")), 1)
-    made.exited("b", "its process was ended by SIGKILL", 1)
-    assert isinstance(made.failure, PartLost)
 
 
 def test_a_restarted_part_gets_links_to_those_that_are_there() -> None:
@@ -232,16 +219,6 @@ def test_silence_is_noticed_within_three_seconds_and_not_too_early() -> None:
     assert made.exited("b", "was ended by SIGKILL", 13.0) == []
 
 
-def test_a_silent_process_has_no_more_time_if_its_peers_notice_it_first() -> None:
-    made = started(now=10.0)
-    made.ended("a", ended(error=PeerLost("b is gone")), 12.8)
-    made.beat("c", 12.8)
-    assert made.tick(12.85) == [Kill("b")]
-    assert isinstance(made.failure, PartLost)
-    assert "fragment 'b': its process has said nothing for 2.85 s" in str(made.failure)
-    assert made.exited("b", "was ended by SIGKILL", 13.0) == []
-
-
 def test_processes_may_be_silent_before_their_run_and_while_the_driver_is_stopped() -> None:
     made = supervisor()
     assert made.next_time() is None
@@ -278,17 +255,6 @@ def test_the_time_of_a_process_that_is_started_again_begins_when_it_is_started()
     made.forgive(13.0)
     assert made.parts["b"].heard_at is None
     assert made.tick(14.0) == []
-
-
-def test_a_process_has_its_time_to_exit_once_more_if_the_driver_was_stopped() -> None:
-    made = started()
-    for name in "abc":
-        made.ended(name, ended(), 1)
-    for name in "ac":
-        made.exited(name, "ended", 1)
-    made.forgive(100.0)
-    assert made.tick(99.0 + GRACE) == []
-    assert made.tick(100.0 + GRACE) == [Kill("b")]
 
 
 def test_a_process_that_does_not_exit_is_killed() -> None:

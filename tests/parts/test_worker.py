@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, Operator, OperatorSpec
 from headrace.core.errors import GraphError, PeerAborted, PeerLost
 from headrace.core.ports import IOSpec
 from headrace.core.time_base import TimeBase
@@ -100,16 +99,6 @@ def test_a_process_says_twice_a_second_that_it_lives() -> None:
     assert channel.sent == [Beat()] * 3
 
 
-def test_a_process_does_not_wait_for_a_driver_that_does_not_read() -> None:
-    channel = _Channel()
-    made = _worker(channel)
-    channel.is_full = True
-    assert made.tick(10.0) == 10.0 + BEAT
-    channel.is_full = False
-    made.tick(11.0)
-    assert channel.sent == [Beat()]
-
-
 def test_a_driver_is_told_when_something_is_wrong_and_when_it_is_not_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,35 +120,6 @@ def test_a_driver_is_told_when_something_is_wrong_and_when_it_is_not_any_more(
     made.tick(3.8)
     made.tick(4.8)
     assert channel.sent == [Beat(), Beat(("operator 'slow' has computed for 3.0 s",)), Beat(), Beat()]
-
-
-@pytest.mark.parametrize("has_deadline", [True, False])
-def test_a_part_looks_for_late_computes_if_an_operator_has_a_deadline(
-    has_deadline: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked_at: list[Any] = []
-    monkeypatch.setattr(worker_module, "stuck_operators", lambda app: looked_at.append(app) or [])
-
-    class Watched(Operator):
-        def setup(self, spec: OperatorSpec) -> None:
-            if has_deadline:
-                spec.deadline("1h")
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            made: Any = _worker(_Channel())
-            made.control = SimpleNamespace(engine=self.fragment._headrace.engine)
-            idleness = SimpleNamespace(relieve=lambda: None, was_idle=False)
-            made.cut = SimpleNamespace(application=self.fragment, idleness=idleness)
-            made.tick(1.0)
-            self.fragment.stop_execution()
-
-    class Plant(Application):
-        def compose(self) -> None:
-            self.add_operator(Watched(self, name="watched"))
-
-    plant = Plant()
-    plant.run()
-    assert looked_at == [plant] * has_deadline
 
 
 def test_what_is_offered_to_a_driver_that_reads_nothing_is_not_sent() -> None:
@@ -249,27 +209,6 @@ def test_what_a_part_printed_is_waited_for_as_long_as_some_of_it_is_passed_on(
     assert waited == [0.1] * looks
 
 
-def test_a_child_that_keeps_writing_does_not_keep_a_part_from_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(os, "dup2", lambda *numbers: None)
-    speech = Speech(_Channel(), is_heard=True)  # type: ignore[arg-type]
-    os.close(speech._kept)
-    waited: list[Any] = []
-
-    def join(thread: Any, seconds: float) -> bool:
-        waited.append(thread)
-        assert len(waited) < 1000
-        for place in (0, 1):  # as much as is read at once, of each stream
-            speech._passed[place] += 1 << 16
-        return False
-
-    monkeypatch.setattr(worker_module.waits, "join", join)
-    speech._threads, speech._passed = [threading.Thread(), threading.Thread()], [5, 9]
-    speech.end()
-    assert waited == [speech._threads[0]] * 2  # what both held at the end
-
-
 FLOW = CutFlow("a.out -> b.in", "a", "b", ("a.out",), "b.in", 4, IOSpec.QueuePolicy.FAULT, True)
 
 
@@ -311,14 +250,6 @@ def test_a_part_does_not_wait_for_ever_for_the_link_of_one_that_was_lost(
     assert "fragment 'a' could not be connected" in str(waiting.linked[0].failure)
 
 
-def test_a_part_that_waits_for_a_link_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver has lost the other part, and stops this one, which has nothing to report but that it ended."""
-    waiting = _Awaiting(monkeypatch, lambda look: look == 3 and waiting.tell(Stop()))
-    waiting.worker._join(waiting.worker.cut)
-    assert waiting.looks == 10
-    assert [link.failure for link in waiting.linked] == [None]
-
-
 @pytest.mark.parametrize("lost", ["a", "c"])
 def test_a_part_waits_no_longer_for_the_link_of_one_that_the_driver_has_lost(
     lost: str, monkeypatch: pytest.MonkeyPatch
@@ -352,16 +283,6 @@ def test_a_part_waits_no_longer_for_a_host_that_is_cut_off(monkeypatch: pytest.M
     answers.set()
     assert closed.wait(PATIENCE)
     port._listener.close()
-
-
-def test_a_part_gives_up_the_links_with_one_that_the_driver_has_lost() -> None:
-    made = _worker(_Channel())
-    lost: list[tuple[str, str]] = []
-    for part, name in (("a", "one"), ("b", "two"), ("a", "three")):
-        link = SimpleNamespace(lose=lambda error, name=name: lost.append((name, str(error))))
-        made._links[name] = part, link
-    made._handle(Lost("a"))
-    assert lost == [(name, f"link '{name}': fragment 'a' is lost") for name in ("one", "three")]
 
 
 def test_a_part_gives_up_one_link_if_the_part_at_its_other_end_has_lost_it() -> None:
@@ -409,15 +330,6 @@ def test_a_lost_link_is_told_to_the_driver_and_follows_the_policy_of_the_other_p
     assert [str(error) for error in part.failed] == ["it failed", "it is cut off"][: 1 + (policy == "stop")]
     assert part.ended == ([FLOW.name] if policy == "go_on" else [])
     assert lost.__notes__ == ["fragment 'a' is lost, in flow 'a.out -> b.in'"]
-
-
-def test_a_part_that_is_known_to_be_gone_is_not_told_to_the_driver() -> None:
-    """This process takes the place of a lost one, and has no link with a part that the others do without."""
-    part = _Linked(a="go_on", b="restart")
-    part.worker._epochs = {}
-    part.fail(PeerLost("fragment 'a' is gone"))
-    assert part.channel.sent == part.failed == []
-    assert part.ended == [FLOW.name]
 
 
 def test_a_flow_whose_link_was_lost_ends_if_the_driver_says_so() -> None:
@@ -557,16 +469,6 @@ def test_a_part_whose_operators_have_opened_too_many_files_reports(monkeypatch: 
     made.report(None, ValueError("what happened"))
     (said,) = channel.sent
     assert said.failure.text == "what happened"
-
-
-def test_no_socket_has_the_number_of_a_closed_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    free, closed = [1, 2, 7], []
-    monkeypatch.setattr(os, "open", lambda *given: free.pop(0))
-    monkeypatch.setattr(os, "close", closed.append)
-    worker_module._open_streams()
-    monkeypatch.undo()
-    assert not free
-    assert closed == [7]
 
 
 def test_an_operator_that_runs_an_application_is_an_error_and_not_the_end_of_the_program(

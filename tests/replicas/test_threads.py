@@ -19,7 +19,7 @@ from headrace import (
 from headrace.conditions import ExpiringMessageAvailableCondition
 from headrace.core.errors import GraphError, ParameterError
 from headrace.gpu import sim
-from tests.harness import MS, PATIENCE, App, MakeScheduler, Step, greedy, run, sink, source
+from tests.harness import MS, App, MakeScheduler, Step, greedy, run, sink, source
 
 
 class Late(Operator):
@@ -119,14 +119,6 @@ def through_slow(
     return taken
 
 
-def test_each_replica_is_an_instance_of_its_own(machine: sim.Machine) -> None:
-    app, _ = late(jobs(12), greedy, workers=3)
-    replicas = [operator for operator in app.graph if isinstance(operator, Late)]
-    assert [replica.name for replica in replicas] == ["late[0]", "late[1]", "late[2]"]
-    assert sorted(number for replica in replicas for number in replica.seen) == list(range(12))
-    assert all(replica.seen for replica in replicas)
-
-
 def test_an_error_ends_the_run_and_names_the_replica(machine: sim.Machine, scheduler: MakeScheduler) -> None:
     with pytest.raises(ValueError, match="-1 is negative") as raised:
         late([(0, 5), (-1, 5), (2, 5)], scheduler, workers=2)
@@ -168,18 +160,6 @@ def _pass_on(self: Any, op_input: Any, op_output: Any) -> None:
 @op
 def spell(number: int) -> Any:
     yield from [number] * number
-
-
-def test_a_function_that_yields_keeps_its_values_together(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    def compose(app: Any) -> None:
-        spelled = spell(app, workers=3)
-        app.add_flow(source(app, [3, 0, 1, 2]), spelled)
-        app.add_flow(spelled, sink(app, taken), size=3)
-
-    run(compose, scheduler)
-    assert taken == [3, 3, 3, 1, 2, 2]
 
 
 def test_a_job_has_the_messages_of_all_inputs(scheduler: MakeScheduler) -> None:
@@ -265,32 +245,6 @@ def test_stopping_the_operator_finishes_what_its_replicas_have(
     assert taken == sorted(begun)
     assert 3 in taken
     assert len(taken) < 20
-
-
-def test_a_pause_holds_the_replicas(machine: sim.Machine, scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    def body(self: Any, op_input: Any, op_output: Any) -> None:
-        number = op_input.receive("in")
-        if number == 5:
-            self.fragment.pause()
-        op_output.emit(number, "out")
-
-    def compose(app: Any) -> None:
-        slow = Step(app, body=body, name="slow", inputs=["in"], outputs=["out"], workers=2)
-        app.add_flow(source(app, range(20)), slow)
-        app.add_flow(slow, sink(app, taken))
-
-    app = App(compose, scheduler)
-    future = app.run_async()
-    assert app.wait_until_paused(PATIENCE)
-    before = len(taken)
-    assert before < 20
-    app.step(1)  # of any operator: whether "slow" can run depends on its replicas
-    assert app.wait_until_paused(PATIENCE)
-    app.resume()
-    future.result(PATIENCE)
-    assert taken == list(range(20))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +26,6 @@ from headrace.topics.subscribe_request import SubscribeRequest
 from tests.harness import PATIENCE, wait_until
 from tests.topics.ends import (
     FAULT,
-    REJECT,
     Reader,
     await_connection,
     await_idle,
@@ -99,18 +97,6 @@ def test_a_late_subscriber_gets_only_later_messages_if_either_end_wants_that(
             assert reader.subscription.missed == 0
 
 
-def test_every_subscriber_gets_each_message() -> None:
-    with published(policy=FAULT) as publication:
-        with reading(policy=FAULT) as one, reading(policy=FAULT) as two:
-            await_subscribers(publication, 2)
-            for value in range(3):
-                wait_until(lambda: publication.has_room, "room")
-                publication.publish(value)
-                assert one.next().data == two.next().data == value
-        await_subscribers(publication, 0)
-        assert (publication.sent, publication.lost) == (6, 0)
-
-
 def test_what_a_slow_subscriber_loses_is_counted_at_both_ends() -> None:
     with published() as publication, reading(policy=FAULT) as slow, reading() as fast:
         await_subscribers(publication, 2)
@@ -158,18 +144,6 @@ def test_an_outbox_keeps_its_size_while_the_device_still_works_on_a_message() ->
         done.set()
         while reader.next().data != 5:
             pass
-
-
-def test_with_reject_the_oldest_stay() -> None:
-    with published(policy=REJECT) as publication, reading(policy=FAULT) as reader:
-        await_subscribers(publication)
-        publication.publish(0)
-        await_idle(publication)
-        publication.publish(1)
-        wait_until(lambda: len(publication.subscribers[0].outbox) == 1, "the message waits")
-        publication.publish(2)
-        assert reader.values(2) == [0, 1]
-        assert publication.lost == 1
 
 
 def test_with_fault_there_is_no_room_until_the_subscriber_takes_a_message() -> None:
@@ -412,59 +386,6 @@ def test_a_closed_subscription_lets_go_of_its_messages() -> None:
         reader.subscription = Subscription("unused")
 
 
-def test_a_message_that_is_put_back_is_counted_at_every_moment() -> None:
-    """It was being sent, and had to wait: there is no room for another, and something is left to be sent."""
-    answers: list[bool] = []
-    asks = threading.Event()
-
-    class Lock:
-        """Notes that somebody waits for the lock."""
-
-        def __init__(self, lock: Any) -> None:
-            self.lock = lock
-
-        def __enter__(self) -> None:
-            asks.set()
-            self.lock.acquire()
-
-        def __exit__(self, *error: object) -> None:
-            self.lock.release()
-
-    class Outbox(deque[Any]):
-        def appendleft(self, item: Any) -> None:
-            asks.clear()
-            thread.start()
-            wait_until(lambda: asks.is_set() or not thread.is_alive(), "a question")
-            super().appendleft(item)
-
-    with published(policy=FAULT) as publication, reading():
-        await_subscribers(publication)
-        await_idle(publication)
-        thread = threading.Thread(target=lambda: answers.extend((publication.has_room, publication.is_idle)))
-        lock = publication._lock
-        (subscriber,) = publication._subscribers
-        with lock:
-            publication._lock = Lock(lock)  # type: ignore[assignment]
-            subscriber.outbox, subscriber.is_sending = Outbox(), True
-            subscriber.after(object(), has_gone=False)  # type: ignore[arg-type]
-            publication._lock = lock
-            subscriber.outbox, subscriber.is_sending = deque(), True
-        thread.join(PATIENCE)
-        with lock:
-            subscriber.is_sending = False
-    assert answers == [False, False]
-
-
-def test_what_is_closed_can_be_closed_again() -> None:
-    with published() as publication, reading() as reader:
-        await_subscribers(publication)
-        for _ in range(2):
-            reader.subscription.close()
-            publication.close()
-        publication.publish("unheard")
-        assert reader.subscription.take() is None
-
-
 def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -480,13 +401,6 @@ def test_the_name_of_a_topic_is_checked(topic: Any) -> None:
 def test_a_queue_that_cannot_be_is_refused(make: Any, options: dict[str, Any], expected: str) -> None:
     with pytest.raises(TopicError, match=rf"{make.__name__}\('a'\): {expected} must be"):
         make("a", **options)
-
-
-def test_a_subscriber_cannot_ask_for_more_messages_than_a_publisher_sends() -> None:
-    with pytest.raises(TopicError, match="at most 1024 messages, not 1025"):
-        Subscription("a", size=1025)
-    with published() as publication, reading(size=1024):
-        await_subscribers(publication)
 
 
 def test_each_subscriber_may_write_to_a_frame_of_shared_memory() -> None:

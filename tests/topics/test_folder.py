@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import select
-import shutil
 import socket
 import subprocess
 import time
@@ -98,11 +97,6 @@ def test_a_socket_that_never_listened_is_removed_when_its_process_is_gone(folder
     assert folder.publishers() == []
 
 
-def test_a_folder_is_made_private(folder: TopicFolder) -> None:
-    folder.publishers()
-    assert folder.path.stat().st_mode & 0o777 == 0o700
-
-
 def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "topics").mkdir(mode=0o700)
     (tmp_path / "topics").chmod(0o750)
@@ -169,27 +163,6 @@ def test_a_watch_survives_the_folder(folder: TopicFolder) -> None:
         watch.close()
 
 
-def test_a_watch_follows_the_name_of_the_folder(folder: TopicFolder) -> None:
-    watch = folder.watch("a")
-    try:
-        folder.path.rename(folder.path.with_name("moved"))
-        assert is_readable(watch)
-        watch.clear()
-        announcement = announce(folder, "a")
-        assert is_readable(watch)
-        close(announcement)
-    finally:
-        watch.close()
-
-
-def test_a_folder_whose_parents_are_removed_is_made_again(folder: TopicFolder) -> None:
-    announcement = announce(folder, "a")
-    shutil.rmtree(folder.base)
-    assert not announcement.is_there()
-    assert folder.publishers() == []
-    close(announcement)
-
-
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_folder_that_is_removed_while_it_is_used_is_made_again(
     folder: TopicFolder, monkeypatch: pytest.MonkeyPatch, times: int
@@ -208,15 +181,6 @@ def test_a_folder_that_is_removed_while_it_is_used_is_made_again(
     announcement = announce(folder, "a")
     assert (announcement.is_there(), left) == (True, 0)
     close(announcement)
-
-
-def test_a_folder_that_is_removed_again_and_again_is_named(
-    folder: TopicFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder.base.mkdir()
-    monkeypatch.setattr(os, "mkdir", lambda *_, **__: None)
-    with pytest.raises(TopicError, match="is not there after it was made"):
-        folder.publishers()
 
 
 def test_what_else_is_in_the_folder_harms_nobody(folder: TopicFolder) -> None:
@@ -269,13 +233,6 @@ def test_a_folder_holds_nothing_open(folder: TopicFolder) -> None:
         with pytest.raises(PublisherGone):
             folder.connect(max(folder.publishers("a")), Purpose("topic", "a"))
     assert not open_files() - before
-
-
-def test_an_announced_socket_keeps_message_boundaries(folder: TopicFolder) -> None:
-    announcement = announce(folder, "a")
-    kind = announcement.listening.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
-    close(announcement)
-    assert kind == socket.SOCK_SEQPACKET
 
 
 def test_the_longest_name_fits_in_a_process_with_many_files(

@@ -162,13 +162,6 @@ def test_a_run_does_not_end_before_its_last_message_is_on_its_way(scheduler: Mak
         assert (publication.sent, publication.lost) == (2, 0)
 
 
-def test_without_subscribers_a_run_goes_on_and_ends(scheduler: MakeScheduler) -> None:
-    app = run(lambda app: app.export_topic("a", source(app, [1, 2, 3]), policy=FAULT), scheduler)
-    assert app.outcome is not None
-    assert app.outcome.ended_by is EndedBy.FINISHED
-    assert repr(app.topics()["export a"]) == "<Publication 'a': 3 published, 0 sent, 0 lost, 0 subscribers>"
-
-
 def test_an_import_ends_after_its_count(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
     with published(policy=FAULT) as publication:
@@ -201,13 +194,6 @@ def test_an_import_that_has_ended_leaves_the_topic_although_its_program_goes_on(
     assert taken == [0]
 
 
-def test_a_program_that_waits_for_a_topic_can_be_stopped(scheduler: MakeScheduler) -> None:
-    app, ended = receive(scheduler, [])
-    assert app.wait_until_started(PATIENCE)
-    app.stop_execution()
-    assert ended.result(PATIENCE).ended_by is EndedBy.STOPPED
-
-
 def test_a_slow_operator_gets_the_newest_message() -> None:
     with published() as publication:
         taken: list[int] = []
@@ -231,24 +217,6 @@ def test_a_slow_operator_gets_the_newest_message() -> None:
         ended.result(PATIENCE)
         assert taken == [0, 5]
         assert app.topics()["import a"].missed == 4
-
-
-def test_an_operator_in_between_that_fails_ends_only_its_own_program() -> None:
-    def fail(op: Any, op_input: Any, op_output: Any) -> None:
-        raise ZeroDivisionError("in the subscriber")
-
-    with published() as publication:
-        app = App(
-            lambda app: app.import_topic("a", Step(app, inputs=["in"], body=fail, name="bad")), clock=None
-        )
-        ended = app.run_async()
-        await_subscribers(publication)
-        publication.publish(1)
-        with pytest.raises(ZeroDivisionError):
-            ended.result(PATIENCE)
-        await_subscribers(publication, 0)
-        publication.publish(2)
-        assert publication.published == 2
 
 
 class Edge(Fragment):
@@ -379,11 +347,6 @@ def test_an_operator_may_emit_as_many_messages_at_once_as_the_queue_holds(
     assert ended.result(PATIENCE).ended_by is EndedBy.FINISHED
     between = _between(sender, receiver)
     assert taken == [(value, 100 + value + between, {"value": value}) for value in (0, 1, 2)] * 2
-
-
-def test_a_target_that_is_no_operator_is_an_error() -> None:
-    with pytest.raises(GraphError, match="None is not an operator"):
-        run(lambda app: app.import_topic("a", None))
 
 
 # Time.

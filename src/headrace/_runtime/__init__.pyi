@@ -4,6 +4,7 @@ from headrace._runtime.lifecycle.interrupts import Interrupts as Interrupts
 from headrace._runtime.lifecycle.outcome_future import OutcomeFuture as OutcomeFuture
 from headrace._runtime.lifecycle.run import run as run
 from headrace._runtime.lifecycle.run import run_async as run_async
+from headrace._runtime.lifecycle.stop_timeout import stop_timeout_of as stop_timeout_of
 from headrace._runtime.lifecycle.supplies import Supplies as Supplies
 from headrace._runtime.messages.envelope import Details as Details
 from headrace._runtime.messages.envelope import Envelope as Envelope

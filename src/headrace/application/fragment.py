@@ -376,14 +376,14 @@ class Fragment(Composition):
         """End the sources of the run: it ends when what is under way has been computed.
 
         May be called from any thread, and returns at once. Feeds end after the frames that wait in them; a paused
-        run goes on. A run that has not begun, or whose operators compute in other processes, is stopped.
+        run goes on. A run that has not begun is stopped.
         """
         control = self._headrace.run_control
-        if control.engine is None:
+        if control.engine is not None:
+            control.drain_wanted = True
+            drain(self)
+        elif not control.drain_elsewhere():
             self.stop_execution()
-            return
-        control.drain_wanted = True
-        drain(self)
 
     def pause(self) -> None:
         """Let no new compute begin in this run; may be called from any thread, and returns at once.

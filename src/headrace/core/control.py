@@ -107,6 +107,10 @@ class RunControl:
         """Whether the operators of the run exist, here or elsewhere: what is set now is set in this run."""
         return self.engine is not None or self.set_elsewhere is not None
 
+    def drain_elsewhere(self) -> bool:
+        """End the sources of a run in other processes; return whether there is one that has begun."""
+        return False
+
     def problems(self) -> list[str]:
         """Return what is wrong with operators that compute elsewhere, in words."""
         return []

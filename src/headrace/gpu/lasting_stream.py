@@ -1,7 +1,7 @@
 """LastingStream: the current stream of one compute after the other.
 
 One compute makes its stream current, and the stream stays current until the thread computes on another one, or
-leaves the run: then what was current before the run is restored (`ambient.leave`). So a compute restores nothing.
+leaves the run: then what was current before the run is restored (`current.leave`). So a compute restores nothing.
 Each library makes sure that its stream is current, in the way that costs it least, since the program may have set
 another one.
 """

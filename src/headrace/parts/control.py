@@ -134,6 +134,11 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """End the sources of the part, and compute what is under way."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Say again whether nothing can run, in the answer to this wave of questions."""
 

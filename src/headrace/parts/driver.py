@@ -29,7 +29,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace import waits
-from headrace._runtime import Interrupts
+from headrace._runtime import Interrupts, stop_timeout_of
 from headrace.core.checks import compose
 from headrace.core.control import PAUSE, RUNNING, RunControl
 from headrace.core.errors import GraphError, add_note, message_of, notes_of
@@ -52,6 +52,7 @@ from headrace.parts.control import (
     Channel,
     Composed,
     Connect,
+    Drain,
     Ended,
     EndFlow,
     Gone,
@@ -143,6 +144,8 @@ def drive(
     interrupts = Interrupts(application.name, control.stop, lambda: _waits_for(driver))
     try:
         interrupts.install()
+        seconds = stop_timeout_of(application)
+        interrupts.drain = None if seconds is None else partial(control.drain_within, seconds / 2)
         application._headrace.claim(control)
         application._headrace.outcome = None
         try:
@@ -229,18 +232,33 @@ def open_driver(
 class DriverControl(RunControl):
     """The control of a run in processes, whose pauses are passed on to them."""
 
-    __slots__ = ("_is_paused", "_lock", "find_problems", "on_request")
+    __slots__ = ("_is_paused", "_lock", "drained_until", "find_problems", "on_request")
 
     def __init__(self) -> None:
         super().__init__(RUNNING)
         self.on_request: Callable[[], None] | None = None
         self.find_problems: Callable[[], list[str]] = list
+        self.drained_until = float("inf")
+        """When the parts are stopped that are being drained."""
         self._is_paused = threading.Event()
         self._lock = threading.RLock()  # a signal handler may pause, too
 
     def problems(self) -> list[str]:
         """Return what is wrong in the parts."""
         return self.find_problems()
+
+    def drain_elsewhere(self) -> bool:
+        """End the sources of all parts, and go on if they are paused; return whether the run has begun."""
+        if self.has_started:
+            self.drain_wanted = True
+            self.resume()
+        return self.has_started
+
+    def drain_within(self, seconds: float) -> None:
+        """End the sources, and stop the run after so many seconds; also from a signal handler."""
+        self.drained_until = monotonic() + seconds
+        if not self.drain_elsewhere():
+            self.stop()
 
     def step(self, count: int, op_name: str = "") -> None:
         """Refuse: which operator of several processes is ready first is nobody's to say."""
@@ -433,6 +451,13 @@ class Driver:
         self._pass_on_requests()
         while control.errors:
             self._carry_out(self.supervisor.fail("", control.errors.popleft(), now))
+        if control.drain_wanted and not self.supervisor.is_draining:
+            self.supervisor.is_draining = True
+            for part in self._alive():
+                self._post(part, Drain())
+        if now >= control.drained_until:
+            control.drained_until = float("inf")
+            control.stop()
         if control.stop_wanted and not self.supervisor.is_stopping:
             self.supervisor.ended_by = EndedBy.STOPPED
             self._carry_out(self.supervisor.stop(now))
@@ -456,7 +481,7 @@ class Driver:
 
     def _next_time(self) -> float:
         known = self.supervisor.next_time()
-        times = [] if known is None else [known]
+        times = [self._control.drained_until] if known is None else [self._control.drained_until, known]
         times += [asked + SILENCE for asked in self._hosting.unanswered.values()]
         times += [*self._ending.values(), *(each.until for each in self._unreached)]
         return min(times, default=float("inf"))
@@ -625,6 +650,9 @@ class Driver:
         for part, own in ends.items():
             names, epochs, addresses = zip(*own, strict=True) if own else ((), (), ())
             self._post(part, Connect(names, epochs, addresses))
+        if self.supervisor.is_draining:  # a part that was started again
+            for part in parts:
+                self._post(part, Drain())
 
     def _epoch(self, flow: CutFlow) -> int:
         """Return the epoch of the link of a flow now."""

@@ -166,6 +166,8 @@ class Supervisor:
     silence: float = SILENCE
     failures: list[tuple[str, BaseException, int]] = field(default_factory=list)
     is_stopping: bool = False
+    is_draining: bool = False
+    """Whether the sources have ended, and all parts compute what is under way."""
     ended_by: EndedBy | None = None
     restarts: dict[str, int] = field(default_factory=dict)
     # Those of parts that were lost.
@@ -345,6 +347,8 @@ class Supervisor:
     def _failed(self, name: str, failure: Failure, now: float) -> list[Action]:
         if failure.is_interrupt and self.parts[name].is_interrupted:
             return []
+        if failure.is_interrupt and self.is_draining:  # SIGTERM came to all processes, and drained them
+            return self._look_for_the_end()
         rank = 0 if failure.is_interrupt else 3 if failure.is_consequence else 1
         return self.fail(name, failure.error(f"fragment {name!r}"), now, rank)
 

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import waits
 from headrace.application import Fragment
+from headrace.application.draining import drain
 from headrace.application.runner import Runner
 from headrace.cli.program import Program, ProgramError
 from headrace.core.control import RUNNING, RunControl
@@ -61,6 +62,7 @@ from headrace.parts.control import (
     Channel,
     Composed,
     Connect,
+    Drain,
     Ended,
     EndFlow,
     EndIdle,
@@ -305,7 +307,7 @@ class Worker:
         self._lost: set[str] = set()  # parts, until there is an end of a new link with them
         self._is_linked = threading.Event()
         self._has_begun = False
-        self._has_started = False
+        self._has_started = self._is_draining = False
         self._early: list[Call] = []  # before the operators have started
         self._wave = 0
         self._lock = threading.Lock()
@@ -590,6 +592,11 @@ class Worker:
             case Stop():
                 if self.control is not None:
                     self.control.stop()
+            case Drain():
+                with self._lock:
+                    self._is_draining, has_started = True, self._has_started
+                if has_started:
+                    self._drain()
             case Pause(number):
                 self._pause(number)
             case Resume():
@@ -620,6 +627,14 @@ class Worker:
             for wanted in early:
                 self._set(wanted)
         self.channel.post(Started())
+        if self._is_draining:
+            self._drain()
+
+    def _drain(self) -> None:
+        """End the sources of the part."""
+        assert self.control is not None
+        self.control.drain_wanted = True
+        drain(self.cut.application)
 
     def _set(self, call: Call) -> None:
         """Set a value of an operator, and answer with the error if it was refused."""

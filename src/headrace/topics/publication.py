@@ -28,8 +28,8 @@ from headrace.link.listener import Listener
 from headrace.link.protocol import Sample
 from headrace.link.sender import Sender
 from headrace.topics.discovery import check_topic, discoveries
-from headrace.topics.service_thread import ServiceThread
 from headrace.topics.subscribe_request import SubscribeRequest
+from headrace.topics.topic_end import Opened, TopicEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ class _Item(NamedTuple):
     event: Any = None
 
 
-class Publication:
+class Publication(TopicEnd):
     """A topic that this program publishes, until it is closed.
 
     One that is dropped without `close` ends, too, and the log says so.
@@ -89,7 +89,8 @@ class Publication:
         on_room: Callable[[], object] = lambda: None,
         ways: Sequence[Discovery] | None = None,
     ) -> None:
-        self.topic = check_topic(topic)
+        opened = _Opened(check_topic(topic))
+        super().__init__(topic, opened)
         check_queue(f"Publication({topic!r})", size, policy)
         self.program = program
         self.size, self.policy = size, policy
@@ -101,8 +102,6 @@ class Publication:
         self._lock = threading.Lock()
         self._last: _Item | None = None
         self._gone_sent = self._gone_lost = 0
-        self._reported: set[str] = set()
-        self._open = opened = _Open(topic)
         self._subscribers, self._arriving, self._announced = (
             opened.subscribers,
             opened.arriving,
@@ -112,10 +111,7 @@ class Publication:
         ways = discoveries() if ways is None else ways
         # By the clocks of two hosts, a publisher that is there already may seem to begin later than this one.
         self._started = max(time.time_ns(), self._find_others(ways) + 1)
-        self._thread = opened.thread = ServiceThread(
-            f"headrace topic {topic}", partial(_serve, weakref.ref(self), opened), opened.close_dropped
-        )
-        self._thread.start()
+        opened.begin(self)
         try:
             for way in ways:
                 self._announced[way] = self._announce(way)
@@ -229,16 +225,9 @@ class Publication:
         if self._thread.is_closing:
             return
         self._thread.close()
-        self._open.close_listeners()
         for subscriber in (*self._arriving, *self._subscribers):
-            subscriber.sender.end()
             self._remove(subscriber)
         self._last = None
-
-    def __del__(self) -> None:
-        thread = getattr(self, "_thread", None)  # its __init__ may have failed
-        if thread is not None:
-            thread.abandon()
 
     def __repr__(self) -> str:
         counts = f"{self.published} published, {self.sent} sent, {self.lost} lost"
@@ -261,9 +250,11 @@ class Publication:
 
     # The thread of the publication.
 
-    def _step(self, has_changed: bool) -> float | None:
-        """Do what is to do, also where a topic is announced; return how long to wait, unless something happens."""
-        if has_changed or time.monotonic() >= self._look_again_at:
+    def _step(self) -> float | None:
+        if (
+            self._thread.readable.intersection(self._thread.descriptors)
+            or time.monotonic() >= self._look_again_at
+        ):
             self._announce_again()
         for subscriber in (*self._arriving, *self._subscribers):
             try:
@@ -271,7 +262,7 @@ class Publication:
                     self._admit(subscriber)
                 self._flush(subscriber)
             except Exception as error:  # the others go on
-                self._report(error, subscriber)
+                self._report(error, str(subscriber))
                 self._remove(subscriber)
         try:
             self._on_room()
@@ -311,7 +302,7 @@ class Publication:
                 if self._last is not None and subscriber.request.wants_last:
                     subscriber.offer(self._last)
         elif time.monotonic() >= subscriber.until:
-            self._report(PeerLost("it has not answered"), subscriber)
+            self._report(PeerLost("it has not answered"), str(subscriber))
             self._remove(subscriber)
 
     def _flush(self, subscriber: Subscriber) -> None:
@@ -328,7 +319,7 @@ class Publication:
             if not has_gone:
                 break
         if sender.failure is not None:
-            self._report(sender.failure, subscriber)
+            self._report(sender.failure, str(subscriber))
         if sender.failure is not None or sender.has_ended:
             self._remove(subscriber)
 
@@ -358,25 +349,6 @@ class Publication:
                 self._arriving.remove(subscriber)
         subscriber.sender.close()
 
-    def _report(self, error: BaseException, subscriber: Subscriber | None = None) -> None:
-        """Log an error of a subscriber, each kind once; the run goes on."""
-        kind = type(error).__name__
-        if kind in self._reported:
-            return
-        self._reported.add(kind)
-        who = (
-            ""
-            if subscriber is None
-            else f", subscriber {subscriber.request.program!r} ({subscriber.request.pid})"
-        )
-        _log.warning(
-            "topic %r%s: %s: %s (the program goes on; this is logged once)",
-            self.topic,
-            who,
-            kind,
-            error,
-        )
-
     def _find_others(self, ways: Sequence[Discovery]) -> int:
         """Warn of the publishers that are there, and return when the newest of them began; 0 without any."""
         newest = 0
@@ -395,55 +367,31 @@ class Publication:
         return newest
 
 
-class _Open:
-    """What a publication has open. Its threads refer to it, and not to the publication, which may be garbage."""
-
-    thread: ServiceThread
+class _Opened(Opened):
+    """What a publication has open."""
 
     def __init__(self, topic: str) -> None:
-        self._topic = topic
+        super().__init__("publication", topic)
         self.subscribers: list[Subscriber] = []
         self.arriving: list[Subscriber] = []
         """Those whose connection is made, and who have not answered."""
         self.announced: dict[Discovery, tuple[Announcement, Listener]] = {}
         """Of each way, how it is announced there, and who listens."""
-        self.has_changed = False
-        """Whether something may have changed there."""
 
     @property
-    def watches(self) -> set[int]:
+    def descriptors(self) -> set[int]:
         """The descriptors that tell of a change where the topic is announced."""
         announced = list(self.announced.values())
         return {each.watch.fileno() for each, _ in announced if each.watch is not None}
 
-    def close_listeners(self) -> None:
-        """Let nobody find the topic, or join it."""
+    def release(self) -> None:
+        """Let nobody find the topic, or join it, and tell the subscribers that it has ended."""
         for announcement, listener in self.announced.values():
             announcement.close()
             listener.close()
-
-    def close_dropped(self) -> None:
-        """Close all for a publication that nobody refers to any more; on its thread."""
-        _log.warning(
-            "the publication of topic %r was dropped without close(), and has ended; keep it as long as it is "
-            "needed, and close it then",
-            self._topic,
-        )
-        self.close_listeners()
         for subscriber in (*self.arriving, *self.subscribers):
             subscriber.sender.end()
             subscriber.sender.close()
-
-
-def _serve(reference: weakref.ref[Publication], opened: _Open) -> None:
-    """Serve a publication; do not refer to it while waiting."""
-    publication = reference()
-    if publication is None:
-        return
-    pause = publication._step(opened.has_changed)
-    del publication
-    watches = opened.watches
-    opened.has_changed = bool(opened.thread.wait(watches, pause) & watches)
 
 
 def _taker_of(reference: weakref.ref[Publication], purpose: Purpose) -> Callable[[Carrier], None] | None:
@@ -470,6 +418,9 @@ class Subscriber:
         """Whether it was told what the topic is."""
         self.until = time.monotonic() + _PATIENCE
         """When it must have answered."""
+
+    def __str__(self) -> str:
+        return f", subscriber {self.request.program!r} ({self.request.pid})"
 
     @property
     def is_full(self) -> bool:

@@ -17,7 +17,6 @@ import threading
 import time
 import weakref
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolError, TopicError
@@ -26,8 +25,8 @@ from headrace.core.time_base import TimeBase, counts_since_1970
 from headrace.link.receiver import Receiver
 from headrace.topics.discovery import PublisherGone, check_topic, discoveries
 from headrace.topics.publication import check_queue
-from headrace.topics.service_thread import ServiceThread
 from headrace.topics.subscribe_request import MOST_PLACES, SubscribeRequest
+from headrace.topics.topic_end import Opened, TopicEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,7 +62,7 @@ class Message(NamedTuple):
         return self.time_base.convert(timestamp, here)
 
 
-class Subscription:
+class Subscription(TopicEnd):
     """A topic that this program receives, until it is closed.
 
     One that is dropped without `close` ends, too, and the log says so.
@@ -95,7 +94,8 @@ class Subscription:
         on_change: Callable[[], object] = lambda: None,
         ways: Sequence[Discovery] | None = None,
     ) -> None:
-        self.topic = check_topic(topic)
+        self._open = _Opened(check_topic(topic))
+        super().__init__(topic, self._open)
         check_queue(f"Subscription({topic!r})", size, policy, MOST_PLACES)
         self.received = 0
         """The number of messages that were taken."""
@@ -120,17 +120,9 @@ class Subscription:
         # The publishers that refused, which are not asked again.
         self._refused: set[Publisher] = set()
         self._retry_at: float | None = None
-        self._reported: set[str] = set()
         self._ways = discoveries() if ways is None else ways
-        self._open = _Open(topic, [way.watch(topic) for way in self._ways])
-        self._thread = ServiceThread(
-            f"headrace topic {topic}",
-            partial(_serve, weakref.ref(self), self._open),
-            self._open.close_dropped,
-        )
-        self._open.thread = self._thread
-        self._thread.start()
-        self._thread.wake()
+        self._open.watches += [way.watch(topic) for way in self._ways]
+        self._open.begin(self)
 
     def take(self) -> Message | None:
         """Return the next message, or None if there is none now."""
@@ -165,15 +157,9 @@ class Subscription:
         if self._thread.is_closing:
             return
         self._thread.close()
-        self._open.close()
         with self._lock:
             self.undelivered = len(self._inbox)
             self._inbox.clear()
-
-    def __del__(self) -> None:
-        thread = getattr(self, "_thread", None)  # its __init__ may have failed
-        if thread is not None:
-            thread.abandon()
 
     @property
     def _link(self) -> _Link | None:
@@ -236,7 +222,6 @@ class Subscription:
     # The thread.
 
     def _step(self) -> float | None:
-        """Do what is to do; return how long to wait, in seconds, unless something happens."""
         link = self._link
         if link is not None and link.is_over:
             self._leave(link)
@@ -309,13 +294,6 @@ class Subscription:
         except Exception as error:
             self._report(error)
 
-    def _report(self, error: BaseException) -> None:
-        """Log an error, each kind once; the subscription goes on."""
-        kind = type(error).__name__
-        if kind not in self._reported:
-            self._reported.add(kind)
-            _log.warning("topic %r: %s: %s (this is logged once)", self.topic, kind, error)
-
     def _arrived(self, link: _Link) -> None:
         """Handle that something has changed at a link."""
         if not hasattr(link, "receiver"):
@@ -325,42 +303,26 @@ class Subscription:
             self._thread.wake()
 
 
-class _Open:
-    """What a subscription has open. The thread refers to it, and not to the subscription, which may be garbage."""
+class _Opened(Opened):
+    """What a subscription has open."""
 
-    thread: ServiceThread
-
-    def __init__(self, topic: str, watches: list[Watch]) -> None:
-        self._topic = topic
-        self.watches = watches
+    def __init__(self, topic: str) -> None:
+        super().__init__("subscription", topic)
+        self.watches: list[Watch] = []
         self.link: _Link | None = None
 
-    def close(self) -> None:
+    @property
+    def descriptors(self) -> list[int]:
+        """The descriptors that tell of publishers."""
+        return [watch.fileno() for watch in self.watches]
+
+    def release(self) -> None:
         """Close the watches and the link."""
         for watch in self.watches:
             watch.close()
         link, self.link = self.link, None
         if link is not None:
             link.close()
-
-    def close_dropped(self) -> None:
-        """Close them for a subscription that nobody refers to any more; on its thread."""
-        _log.warning(
-            "the subscription of topic %r was dropped without close(), and has ended; keep it as long as it is "
-            "needed, and close it then",
-            self._topic,
-        )
-        self.close()
-
-
-def _serve(reference: weakref.ref[Subscription], opened: _Open) -> None:
-    """Serve a subscription; do not refer to it while waiting."""
-    subscription = reference()
-    if subscription is None:
-        return
-    pause = subscription._step()
-    del subscription
-    opened.thread.wait([watch.fileno() for watch in opened.watches], pause)
 
 
 class _Link:
