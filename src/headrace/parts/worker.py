@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import waits
 from headrace.application import Fragment
-from headrace.application.draining import drain
-from headrace.application.runner import Runner
+from headrace.application.runner import Runner, drain
 from headrace.cli.program import Program, ProgramError
 from headrace.core.control import RUNNING, RunControl
 from headrace.core.errors import Failure, GraphError, LinkError, PeerLost, add_note, notes_of
