@@ -23,7 +23,7 @@ from tests.random_programs.program import Program, Stage, is_capturable, is_orde
 from tests.random_programs.running import run_program
 from tests.random_programs.shrinking import shrink
 
-SEEDS = 5000 if THOROUGH else 200
+SEEDS = 5000 if THOROUGH else 150
 IN_A_TEST = 50
 
 
