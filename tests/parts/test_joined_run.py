@@ -200,7 +200,7 @@ def test_a_trace_has_the_threads_of_each_part_and_arrows_between_them(tmp_path: 
     assert [(path.name, path.count) for path in summary.paths] == [
         (f"edge.camera → {LINK} → server.detector", 20)
     ]
-    assert {part.kind for part in summary.paths[0].parts} >= {"link", "queue"}
+    assert {part.kind for part in summary.paths[0].parts} >= {"link", "host"}
 
 
 def test_messages_that_a_queue_dropped_are_counted() -> None:

@@ -92,6 +92,16 @@ class Extra(Pair):
     pass
 
 
+@dataclass
+class Owning:
+    """Owns memory, which its end gives back."""
+
+    memory: int
+
+    def __del__(self) -> None:
+        pass
+
+
 def test_objects_that_may_hold_more_than_their_items_are_leaves() -> None:
     loose = Loose(1)
     loose.more = 2  # type: ignore[attr-defined]
@@ -107,6 +117,7 @@ def test_objects_that_may_hold_more_than_their_items_are_leaves() -> None:
         {1, 2},
         loose,
         extra,
+        Owning(1),
         unset,
         Loose,
         np.zeros(3),

@@ -173,7 +173,13 @@ def inside(data: Any, is_leaf: IsLeaf | None = None) -> tuple[tuple[Any, ...], I
     # By its type alone: a leaf may object to being looked at.
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return None if getattr(data, "__dict__", None) else ((), data)
-    if dataclasses.is_dataclass(kind) and not issubclass(kind, _MORE_THAN_FIELDS):
+    if (
+        dataclasses.is_dataclass(kind)
+        and not issubclass(kind, _MORE_THAN_FIELDS)
+        and not hasattr(
+            kind, "__del__"
+        )  # a copy would release again what it owns, as a buffer its memory
+    ):
         names = tuple([field.name for field in dataclasses.fields(kind)])
         attributes = getattr(data, "__dict__", ())
         if all(name in names for name in attributes) and all(hasattr(data, name) for name in names):
