@@ -176,9 +176,7 @@ def inside(data: Any, is_leaf: IsLeaf | None = None) -> tuple[tuple[Any, ...], I
     if (
         dataclasses.is_dataclass(kind)
         and not issubclass(kind, _MORE_THAN_FIELDS)
-        and not hasattr(
-            kind, "__del__"
-        )  # a copy would release again what it owns, as a buffer its memory
+        and not hasattr(kind, "__del__")  # a copy would release again what it owns, as a buffer its memory
     ):
         names = tuple([field.name for field in dataclasses.fields(kind)])
         attributes = getattr(data, "__dict__", ())
