@@ -39,7 +39,7 @@ class Plant:
     order
         The seed of an order of schedules in which it is found soon. In any other it takes longer, and no more.
     is_dear
-        Whether it takes hundreds of runs in every order that was tried, and is for a thorough run.
+        Whether it takes hundreds of runs, or seconds, in every order that was tried, and is for a thorough run.
     """
 
     what: str

@@ -194,6 +194,7 @@ PLANTS = [
         "                pass\n",
         "received-late-2",
         (_ERROR, _MISJUDGED),
+        is_dear=True,
     ),
     Plant(
         "a sender stays in its ready queue while its message still waits",
@@ -202,6 +203,7 @@ PLANTS = [
         "            pass\n",
         "received-late-2",
         (_ERROR, _MISJUDGED),
+        is_dear=True,
     ),
     Plant(
         "the turn of a node does not end with its compute",
@@ -295,6 +297,7 @@ PLANTS = [
         "            if patience",
         "loaded-2",
         (_TIME, _WRONG),
+        is_dear=True,
     ),
     Plant(
         "conditions are not polled while the clock stands still",
@@ -355,6 +358,7 @@ PLANTS = [
         "stop-3",
         (_LOST,),
         order=40,
+        is_dear=True,
     ),
     Plant(
         "a stop is not in the inbox",
@@ -476,6 +480,7 @@ PLANTS = [
         "            elif False:\n",
         "blocked-beat-2",
         (_HANG, _MISJUDGED),
+        is_dear=True,
     ),
     # Shared queues.
     Plant(
@@ -518,6 +523,7 @@ PLANTS = [
         "pop-2",
         (_WRONG, _ERROR),
         order=0,
+        is_dear=True,
     ),
     # Gate.
     Plant(
@@ -578,6 +584,7 @@ PLANTS = [
         "step-pooled-1",
         (_WRONG,),
         order=90,
+        is_dear=True,
     ),
     # Computing alone.
     Plant(
@@ -700,6 +707,7 @@ PLANTS = [
         "link-other-1",
         (_ERROR,),
         order=5,
+        is_dear=True,
     ),
     Plant(
         "a link is not told that the receiver of its messages has ended",

@@ -261,7 +261,7 @@ def test_a_chain_that_is_launch_bound_is_measured_as_a_segment_and_captured() ->
     """The launch of a graph takes the host no time here, and each of three launches takes 40 us."""
     goal = Target.parse("c: p99 < 100us")
     with sim.Machine("orin"):
-        decision = make_plan(chain(Buffers, Launch, "abc"), [goal], simulate_apart, frames=60)
+        decision = make_plan(chain(Buffers, Launch, "abc"), [goal], simulate_apart, frames=24)
     segment = decision.measured.segments["a", "b", "c"]
     assert segment.host.p50 < 40e3
     assert segment.curve is not None
@@ -276,10 +276,10 @@ def test_a_chain_that_is_launch_bound_is_measured_as_a_segment_and_captured() ->
 def test_a_chain_ends_at_the_operator_of_a_goal_and_shares_a_stream_unless_it_may_be_captured() -> None:
     with sim.Machine("orin"):
         program = chain(Buffers, Launch, "abcd")
-        decision = make_plan(program, [Target.parse("b: p99 < 5ms")], not_simulated, frames=60)
+        decision = make_plan(program, [Target.parse("b: p99 < 5ms")], not_simulated, frames=12)
         assert list(decision.measured.segments) == [("a", "b"), ("c", "d")]
         plain = make_plan(
-            chain(Buffers, Plain, "abcd"), [Target.parse("b: p99 < 5ms")], not_simulated, frames=60
+            chain(Buffers, Plain, "abcd"), [Target.parse("b: p99 < 5ms")], not_simulated, frames=12
         )
     assert plain.plan.segments == ()
     assert plain.plan.shared_streams
