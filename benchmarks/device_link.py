@@ -28,7 +28,7 @@ from benchmarks.common import machine, table
 from headrace import gpu
 from headrace.gpu.backend import active
 from headrace.link import device as link_device
-from headrace.link.carrier import UnixCarrier
+from headrace.link.carrier import Carrier
 from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
@@ -128,7 +128,7 @@ def write(
 ) -> None:
     """Send frames that are filled with their number."""
     bench, event = Bench(is_green), threading.Event()
-    sender = Sender(UnixCarrier(connected), terms(size), event.set)
+    sender = Sender(Carrier(connected), terms(size), event.set)
     frames = [bench.frame(size) for _ in range(4)]
     last: list[Any] = [None] * 4
     for number in range(count):
@@ -164,7 +164,7 @@ def read(
             raise RuntimeError("the benchmark wants the way through the host")
 
         link_device.DeviceSegment.from_peer = refuse  # type: ignore[method-assign,assignment]
-    receiver = Receiver(UnixCarrier(connected), terms(size), event.set)
+    receiver = Receiver(Carrier(connected), terms(size), event.set)
     taken, number, begin = [], 0, 0.0
     while True:
         event.clear()
@@ -195,7 +195,7 @@ def doomed_writer(connected: socket.socket, point: str) -> None:
     """Send frames, and be killed at a point."""
     bench, event = Bench(), threading.Event()
     size = 4 * MIB
-    sender = Sender(UnixCarrier(connected), terms(size), event.set)
+    sender = Sender(Carrier(connected), terms(size), event.set)
     for number in range(100):
         frame = bench.frame(size)
         is_last = number == 5
@@ -218,7 +218,7 @@ def doomed_writer(connected: socket.socket, point: str) -> None:
 def survivor_reader(connected: socket.socket, point: str) -> dict[str, Any]:
     """Read frames of a writer that is killed; check them also after it is gone."""
     bench, event = Bench(), threading.Event()
-    receiver = Receiver(UnixCarrier(connected), terms(4 * MIB), event.set)
+    receiver = Receiver(Carrier(connected), terms(4 * MIB), event.set)
     kept: list[Any] = []
     while receiver.failure is None:
         event.clear()
@@ -240,7 +240,7 @@ def survivor_reader(connected: socket.socket, point: str) -> dict[str, Any]:
 def doomed_reader(connected: socket.socket, point: str) -> None:
     """Read frames, and be killed at a point."""
     bench, event = Bench(), threading.Event()
-    receiver = Receiver(UnixCarrier(connected), terms(4 * MIB), event.set)
+    receiver = Receiver(Carrier(connected), terms(4 * MIB), event.set)
     if point == "before it maps":
         os.kill(os.getpid(), signal.SIGKILL)
     kept = []
@@ -262,7 +262,7 @@ def doomed_reader(connected: socket.socket, point: str) -> None:
 def survivor_writer(connected: socket.socket, point: str) -> dict[str, Any]:
     """Send frames to a reader that is killed."""
     bench, event = Bench(), threading.Event()
-    sender = Sender(UnixCarrier(connected), terms(4 * MIB), event.set)
+    sender = Sender(Carrier(connected), terms(4 * MIB), event.set)
     number = 0
     while sender.failure is None:
         frame = bench.frame(4 * MIB)
@@ -400,7 +400,7 @@ def pair(
     environment: dict[str, str] | None = None,
 ) -> Any:
     """Run two roles in two processes; return the result of the first."""
-    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ends = socket.socketpair(socket.AF_UNIX)
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     results, writing = os.pipe()

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import machine, table
-from headrace.link.carrier import UnixCarrier
+from headrace.link.carrier import Carrier
 from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
@@ -52,7 +52,7 @@ def receive_bare(connected: socket.socket, size: int, count: int, results: Any) 
     results.send(None)
     begin = cpu()
     for _ in range(count):
-        slot, sent = _NOTE.unpack(connected.recv(64))
+        slot, sent = _NOTE.unpack(connected.recv(_NOTE.size))
         frame = np.frombuffer(memory, np.uint8, size, slot * max(size, mmap.PAGESIZE))
         taken.append(now() - sent)
         del frame
@@ -62,7 +62,7 @@ def receive_bare(connected: socket.socket, size: int, count: int, results: Any) 
 
 def receive_link(connected: socket.socket, size: int, count: int, results: Any) -> None:
     arrived: SimpleQueue[None] = SimpleQueue()
-    receiver = Receiver(UnixCarrier(connected), Terms("bench", SLOTS), partial(arrived.put, None))
+    receiver = Receiver(Carrier(connected), Terms("bench", SLOTS), partial(arrived.put, None))
     taken: list[int] = []
     results.send(None)
     begin = cpu()
@@ -81,7 +81,7 @@ def receive_link(connected: socket.socket, size: int, count: int, results: Any) 
 
 
 def receive_nothing(connected: socket.socket, size: int, count: int, results: Any) -> None:
-    receiver = Receiver(UnixCarrier(connected), Terms("bench", SLOTS), lambda: None)
+    receiver = Receiver(Carrier(connected), Terms("bench", SLOTS), lambda: None)
     time.sleep(1.0)
     begin = cpu()
     time.sleep(10.0)
@@ -96,7 +96,7 @@ def cpu() -> float:
 
 
 def unix_sockets() -> tuple[socket.socket, socket.socket]:
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return socket.socketpair(socket.AF_UNIX)
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def run_bare(size: int, rate: float, count: int, in_place: bool = False) -> tupl
         for _ in paced(count, rate):
             while not free or rate:
                 try:
-                    (slot,) = struct.unpack("<Q", connected.recv(64, 0 if not free else socket.MSG_DONTWAIT))
+                    (slot,) = struct.unpack("<Q", connected.recv(8, 0 if not free else socket.MSG_DONTWAIT))
                 except BlockingIOError:
                     break
                 free.append(slot)
@@ -167,7 +167,7 @@ def run_bare(size: int, rate: float, count: int, in_place: bool = False) -> tupl
 def run_link(size: int, rate: float, count: int, in_place: bool = False) -> tuple[np.ndarray, float, float]:
     with peer(receive_link, size, count) as (connected, results):
         room: SimpleQueue[None] = SimpleQueue()
-        sender = Sender(UnixCarrier(connected), Terms("bench", SLOTS), partial(room.put, None))
+        sender = Sender(Carrier(connected), Terms("bench", SLOTS), partial(room.put, None))
         allocator = RingAllocator()
         frame: Any = np.ones(size, np.uint8)
         results.recv()
@@ -193,7 +193,7 @@ def run_link(size: int, rate: float, count: int, in_place: bool = False) -> tupl
 def run_idle() -> tuple[float, float]:
     """Return the CPU time, in per cent of one core, that each end of an idle link uses."""
     with peer(receive_nothing, 0, 0) as (connected, results):
-        sender = Sender(UnixCarrier(connected), Terms("bench", SLOTS), lambda: None)
+        sender = Sender(Carrier(connected), Terms("bench", SLOTS), lambda: None)
         time.sleep(1.5)
         begin = cpu()
         _, theirs = results.recv()

@@ -27,7 +27,6 @@ from headrace.link.carrier import Carrier
 from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.tcp import TcpCarrier
 from headrace.link.tls import ServerIdentity, TlsCarrier, client_context
 
 _NOTE = struct.Struct("<Q")
@@ -53,7 +52,7 @@ def secured(connected: socket.socket, by: str, is_server: bool) -> socket.socket
 def carrier_of(connected: socket.socket) -> Carrier:
     if isinstance(connected, ssl.SSLSocket):
         return TlsCarrier(connected)
-    return TcpCarrier(connected)
+    return Carrier(connected)
 
 
 # The receiving process.

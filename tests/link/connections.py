@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable
 from functools import cache
 
-from headrace.link.carrier import Carrier, Received, UnixCarrier
-from headrace.link.tcp import TcpCarrier
+from headrace.link.carrier import Carrier, Received
 from headrace.link.tls import ServerIdentity, TlsCarrier, client_context
 from tests.harness.threads import PATIENCE, wait_until
 
@@ -30,13 +29,13 @@ def identity() -> ServerIdentity:
 
 
 def unix_carriers() -> tuple[Carrier, Carrier]:
-    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    return UnixCarrier(near), UnixCarrier(far)
+    near, far = socket.socketpair(socket.AF_UNIX)
+    return Carrier(near), Carrier(far)
 
 
 def tcp_carriers() -> tuple[Carrier, Carrier]:
     near, far = tcp_sockets()
-    return TcpCarrier(near), TcpCarrier(far)
+    return Carrier(near), Carrier(far)
 
 
 def tls_sockets(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from headrace.link.carrier import CarrierClosed, Received, UnixCarrier
+from headrace.link.carrier import Carrier, CarrierClosed, Received
 from headrace.link.protocol import HEADER_SIZE, Terms, unpack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
@@ -110,13 +110,13 @@ class Pair:
     def __init__(self, **terms: Any) -> None:
         self.terms = Terms("edge.out -> server.in", **({"size": 4} | terms))
         self.loop: Any = HandLoop()
-        self.sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sockets = socket.socketpair(socket.AF_UNIX)
         self.events: list[str] = []
         self.sender = Sender(
-            UnixCarrier(self.sockets[0]), self.terms, lambda: self.events.append("sender"), loop=self.loop
+            Carrier(self.sockets[0]), self.terms, lambda: self.events.append("sender"), loop=self.loop
         )
         self.receiver = Receiver(
-            UnixCarrier(self.sockets[1]), self.terms, lambda: self.events.append("receiver"), loop=self.loop
+            Carrier(self.sockets[1]), self.terms, lambda: self.events.append("receiver"), loop=self.loop
         )
         self.loop.serve()
 

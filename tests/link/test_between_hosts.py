@@ -18,7 +18,6 @@ from headrace.link.carrier import Carrier
 from headrace.link.protocol import HEADER_SIZE, ReceivingEnd, Sample, SendingEnd, Terms, unpack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.tcp import TcpCarrier
 from tests.harness.processes import environment_of_programs, forking
 from tests.harness.threads import PATIENCE, wait_until
 from tests.link.connections import CARRIERS, descriptors, tcp_sockets, wait_for_descriptors
@@ -132,8 +131,8 @@ import os, socket, sys
 import numpy as np
 from headrace.link.sender import Sender
 from headrace.link.protocol import Sample, Terms
-from headrace.link.tcp import TcpCarrier
-carrier = TcpCarrier(socket.socket(fileno=int(sys.argv[1])))
+from headrace.link.carrier import Carrier
+carrier = Carrier(socket.socket(fileno=int(sys.argv[1])))
 sender = Sender(carrier, Terms("edge.camera.out -> server.detector.frame", 4), int)
 for number in range(4):
     assert sender.send(Sample(np.full(4 << 20, number, np.uint8)))
@@ -159,7 +158,7 @@ def started(connection: socket.socket, how: str) -> subprocess.Popen[bytes]:
 def test_a_process_that_exits_at_once_loses_nothing():
     near, far = tcp_sockets()
     process = started(near, "exit")
-    taking = Taking(TcpCarrier(far))
+    taking = Taking(Carrier(far))
     taken = taking.finish()
     assert [int(sample.data[-1]) for sample in taken] == [0, 1, 2, 3]
     assert taking.receiver.failure is None
@@ -170,7 +169,7 @@ def test_a_process_that_exits_at_once_loses_nothing():
 def test_a_process_that_is_killed_is_lost_and_its_whole_frames_are_there():
     near, far = tcp_sockets()
     process = started(near, "stay")
-    taking = Taking(TcpCarrier(far))
+    taking = Taking(Carrier(far))
     wait_until(lambda: len(taking.taken) == 4, "the frames")
     process.kill()
     taking.finish()

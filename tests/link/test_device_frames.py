@@ -20,7 +20,7 @@ import pytest
 from headrace import TensorMap, gpu
 from headrace.core.errors import CrossingError, PeerLost
 from headrace.gpu import sim
-from headrace.link.carrier import UnixCarrier
+from headrace.link.carrier import Carrier
 from headrace.link.device import DeviceSegment
 from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
@@ -263,10 +263,10 @@ from tests.link.test_device_frames import Link, PATIENCE, values
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.link.protocol import Sample, Terms
-from headrace.link.carrier import UnixCarrier
+from headrace.link.carrier import Carrier
 import threading
 gpu.Device(0).set_current()
-carrier = UnixCarrier(socket.socket(fileno=int(sys.argv[2])))
+carrier = Carrier(socket.socket(fileno=int(sys.argv[2])))
 event = threading.Event()
 terms = Terms("a -> b", 4, max_bytes=1 << 20)
 if sys.argv[1] == "reader":
@@ -294,8 +294,8 @@ threading.Event().wait()
 """
 
 
-def start(role: str) -> tuple[subprocess.Popen[str], UnixCarrier]:
-    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def start(role: str) -> tuple[subprocess.Popen[str], Carrier]:
+    near, far = socket.socketpair(socket.AF_UNIX)
     process = forking()(
         [sys.executable, "-c", PEER, role, str(far.fileno())],
         pass_fds=[far.fileno()],
@@ -305,7 +305,7 @@ def start(role: str) -> tuple[subprocess.Popen[str], UnixCarrier]:
         env=os.environ | {"HEADRACE_DEVICE": "sim", "HEADRACE_SIM_TIME": "paced"},
     )
     far.close()
-    return process, UnixCarrier(near)
+    return process, Carrier(near)
 
 
 def kill(process: subprocess.Popen[str]) -> None:

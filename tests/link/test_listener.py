@@ -97,7 +97,7 @@ def test_a_connection_goes_to_whoever_takes_it(listener, encrypted):
 
 
 def listen_unix(path: str) -> socket.socket:
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)
     listening.listen()
     return listening

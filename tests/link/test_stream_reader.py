@@ -7,9 +7,8 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import LinkError
-from headrace.link.carrier import Received
+from headrace.link.carrier import Received, StreamReader
 from headrace.link.protocol import HEADER_SIZE, MAX_BODY, Kind, pack_message
-from headrace.link.tcp import StreamReader
 from tests.limits import examples
 
 BODIES = st.one_of(st.binary(max_size=40), st.integers(0, MAX_BODY).map(bytes))

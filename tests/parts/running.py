@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace import Application
 from headrace.core.outcome import Outcome
-from headrace.link.carrier import UnixCarrier
+from headrace.link.carrier import Carrier
 from headrace.link.connect import carrier_of
 from headrace.link.protocol import Terms
 from headrace.link.receiver import Receiver
@@ -55,12 +55,12 @@ class UnixLinks:
             with self._lock:
                 pair = self.made.get(flow.name)
                 if pair is None:
-                    pair = self.made[flow.name] = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                    pair = self.made[flow.name] = socket.socketpair(socket.AF_UNIX)
             terms = Terms(flow.name, flow.size, flow.policy, silence=self._silence)
             if flow in cut.outgoing:
-                cut.connect(flow.name, Sender(UnixCarrier(pair[0]), terms, lambda: None))
+                cut.connect(flow.name, Sender(Carrier(pair[0]), terms, lambda: None))
             else:
-                cut.connect(flow.name, Receiver(UnixCarrier(pair[1]), terms, lambda: None))
+                cut.connect(flow.name, Receiver(Carrier(pair[1]), terms, lambda: None))
 
 
 @dataclass

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headrace.link.carrier import Carrier
 from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.link.tcp import TcpCarrier
 from headrace.parts.agent import DEFAULT_PORT
 from tests.harness import PATIENCE, wait_until
 from tests.harness.networks import Host, connected, two_hosts, why_not
@@ -128,7 +128,7 @@ def test_all_frames_arrive_in_order_over_a_network_that_loses_packets(hosts: tup
         host.drop("input", "numgen inc mod 20 0")  # every twentieth
     terms = Terms(LINK, 4)
     room, news = threading.Event(), threading.Event()
-    sender, receiver = Sender(TcpCarrier(near), terms, room.set), Receiver(TcpCarrier(far), terms, news.set)
+    sender, receiver = Sender(Carrier(near), terms, room.set), Receiver(Carrier(far), terms, news.set)
     frames = [np.full(size, number, np.uint8) for number, size in enumerate([10, 30_000, 70_000] * 30)]
 
     def send() -> None:

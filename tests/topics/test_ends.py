@@ -261,7 +261,7 @@ def test_a_stranger_that_says_nothing_or_nonsense_harms_nobody() -> None:
     folder = TopicFolder()
     with published() as publication:
         place = folder.base.joinpath(*folder.names) / max(folder.publishers("a")).place
-        silent, noisy = (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
+        silent, noisy = (socket.socket(socket.AF_UNIX) for _ in range(2))
         with silent, noisy:
             silent.connect(str(place))
             noisy.connect(str(place))

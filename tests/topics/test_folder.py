@@ -185,7 +185,7 @@ def test_a_folder_that_is_removed_while_it_is_used_is_made_again(
 
 def test_what_else_is_in_the_folder_harms_nobody(folder: TopicFolder) -> None:
     announcement = announce(folder, "a")
-    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     opened = os.open(folder.path, os.O_DIRECTORY)
     stream.bind(f"/proc/self/fd/{opened}/a@1-1")
     stream.listen()

@@ -1,10 +1,25 @@
-"""Carrier: what takes the messages of a link from one end to the other, in order; over a Unix socket, here.
+"""Carrier: what takes the messages of a link from one end to the other, in order, as one stream of bytes.
 
 A carrier knows headers (`protocol`), because they say where a message ends, and nothing else of the protocol. It is
-non-blocking. One thread at a time uses it, which the end of the link sees to by a lock.
+non-blocking. One thread at a time uses it, which the end of the link sees to by a lock. The stream is a Unix socket
+on one host, where descriptors travel beside the bytes, and TCP between hosts; `tls` has one that is encrypted.
 
-Over a Unix socket with message boundaries (SOCK_SEQPACKET) one packet is one message, so nothing has to be put
-together again. The system accepts or refuses a packet as a whole. `stream` carries messages over TCP.
+Between hosts, small messages leave at once (TCP_NODELAY). The system gives up a connection whose other host is gone
+after the same time as the link itself (`silence`):
+
+- keepalive finds it when nothing is under way;
+- TCP_USER_TIMEOUT finds it when sent bytes are not acknowledged. Linux also gives up a peer that acknowledges but
+  does not read for that long. With 2 s, a process that was stopped for 2.7 s was lost although the link allows 3 s.
+  So this limit must not be shorter than that of the link.
+
+Decided against: packets (SOCK_SEQPACKET) on one host. Nothing has to be put together there, but it is a second
+carrier, with a bound on each message. MSG_ZEROCOPY: the frame would have to stay unchanged until the system says
+that it has been sent, and on loopback the system copies anyway.
+
+A stream has messages in pieces of any size (`StreamReader`). The reader says where the next bytes belong
+(`target`), and is told how many came (`advance`), so that a socket receives straight into it. Headers and bodies go
+through a small buffer, many at a time. Bulk bytes go straight into the memory that the receiver of the message will
+own: only those that came with the header are copied.
 """
 
 from __future__ import annotations
@@ -12,18 +27,33 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import struct
 from array import array
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from headrace.core.errors import LinkError
-from headrace.link.protocol import HEADER_SIZE, MAX_BODY, MAX_INLINE, unpack_header
+from headrace.link.lingering import linger, note_unsent
+from headrace.link.protocol import HEADER_SIZE, MAX_BODY, unpack_header
 
 Buffer: TypeAlias = Any
 """An object with contiguous bytes: bytes, bytearray, a memoryview or an array of NumPy."""
 
+_AT_ONCE = 8 << 20  # bytes that one call receives, so that one link does not keep the others waiting
+_MOST_PARTS = 64  # buffers of one system call, which takes at most 1,024
+_TO_CLOSE = 0.2  # seconds within which a link closes a connection when everything is sent
+_AT_ONCE_BY_RESET = struct.pack("ii", 1, 0)  # SO_LINGER, for no time
+# As plain numbers: an operation on members of an enumeration takes longer than the rest of a call.
+_SENT_WITH = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_RECEIVED_WITH = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+_DESCRIPTORS_MISSING = int(socket.MSG_CTRUNC)
+_ANCILLARY = socket.CMSG_SPACE(4 * array("i").itemsize)
+_PASSING = frozenset((105, 109))  # ENOBUFS, ETOOMANYREFS
 _new = tuple.__new__  # makes a named tuple without a call of Python
 
 
@@ -52,18 +82,43 @@ class Received(NamedTuple):
     descriptors: tuple[int, ...] = ()
 
 
-class Carrier(Protocol):
-    """One end of a connection that carries whole messages."""
+class Carrier:
+    """One end of a connection that carries whole messages.
 
-    is_local: bool
-    """Whether descriptors travel, so that frames lie in shared memory. If not, frames travel as bulk bytes."""
+    Parameters
+    ----------
+    connected
+        The socket, after the handshake, which it owns from now on.
+    silence
+        The seconds after which a host that does not answer is given up.
+    """
+
+    def __init__(self, connected: socket.socket, silence: float = 3.0) -> None:
+        connected.setblocking(False)
+        self.is_local = connected.family == socket.AF_UNIX
+        """Whether descriptors travel, so that frames lie in shared memory. If not, frames travel as bulk bytes."""
+        if not self.is_local:
+            set_timeouts(connected, silence)
+        self._socket = connected
+        self._silence = silence
+        self._reader = StreamReader()
+        self._waiting: deque[memoryview] = deque()
+        self._gone = 0  # buffers that were sent
+        # Copies of descriptors that wait, each with the number of the buffer that they go with.
+        self._rights: deque[tuple[int, array[int]]] = deque()
+        self._is_broken = False  # nothing can be sent any more
+        self._is_noted = False  # a process that exits waits for this carrier
+        self._end: str | None = None
+        self._lingering: Any = None
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when messages arrive, and writable when more can be sent."""
+        return self._socket.fileno()
 
     @property
     def wants_write(self) -> bool:
         """Whether something is left to be sent by `flush`."""
+        return bool(self._waiting)
 
     def send(self, message: bytes, bulk: Sequence[Buffer] = (), descriptors: Sequence[int] = ()) -> None:
         """Send a message without waiting. What the system does not take now is kept, and `flush` sends it.
@@ -71,16 +126,65 @@ class Carrier(Protocol):
         The buffers are kept as they are, not copied; descriptors are duplicated. A lost peer is not reported here
         but by `receive`, because what the peer said before it went can still be read.
         """
+        assert self.is_local or not descriptors, "descriptors do not travel between hosts"
+        was_idle = not self._waiting
+        if descriptors:
+            self._rights.append((self._gone + len(self._waiting), array("i", map(os.dup, descriptors))))
+        self._waiting.append(memoryview(message))
+        for part in bulk:
+            if len(part):
+                self._waiting.append(memoryview(part).cast("B"))
+        if was_idle:
+            self.flush()
 
     def flush(self) -> None:
         """Send as much as the system takes of what is left; report nothing, as `send`."""
+        waiting = self._waiting
+        while waiting:
+            try:
+                sent = 0 if self._is_broken else self._write()
+            except (BlockingIOError, InterruptedError):
+                self._is_noted = True
+                note_unsent(self, self._silence)
+                return
+            except OSError:
+                # The reader is told, after what the peer sent before.
+                self._is_broken = True
+            if self._is_broken:
+                self._forget_waiting()
+                break
+            while waiting and sent >= len(waiting[0]):
+                sent -= len(waiting.popleft())
+                self._gone += 1
+            if sent:
+                waiting[0] = waiting[0][sent:]
+        if self._is_noted and not waiting:
+            self._is_noted = False
+            note_unsent(self, _TO_CLOSE)
+
+    def _write(self) -> int:
+        """Send some of the bytes that wait, and return how many; raise BlockingIOError if none can be sent."""
+        if not self._rights:
+            return self._socket.sendmsg(islice(self._waiting, _MOST_PARTS), (), _SENT_WITH)
+        number, descriptors = self._rights[0]
+        before = number - self._gone
+        if before:
+            return self._socket.sendmsg(islice(self._waiting, min(before, _MOST_PARTS)), (), _SENT_WITH)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
+        try:
+            sent = self._socket.sendmsg((self._waiting[0],), rights, _SENT_WITH)
+        except OSError as error:
+            if error.errno in _PASSING:
+                raise BlockingIOError from error
+            raise
+        self._rights.popleft()
+        _close(descriptors)
+        return sent
 
     def receive(self) -> list[Received]:
         """Return some messages that have arrived, without waiting; an empty list if there are none.
 
-        It is called again as long as the descriptor is readable. A carrier that has read more than it returned
-        returns the rest at the next call, and must not leave a whole message unreturned when the descriptor is not
-        readable.
+        It is called again as long as the descriptor is readable.
 
         Raises
         ------
@@ -89,135 +193,180 @@ class Carrier(Protocol):
         LinkError
             If what arrived cannot be received.
         """
+        messages: list[Received] = []
+        left = _AT_ONCE
+        while self._end is None and (left > 0 or self._holds_bytes()):
+            target = self._reader.target()
+            try:
+                size = self._read(target)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                if self.is_local and isinstance(error, ConnectionResetError):
+                    continue  # said once, and before the bytes that are still there
+                self._end = f"the connection is broken ({error})"
+                break
+            if not size:
+                between = self._reader.is_between_messages
+                self._end = "the connection was closed" + ("" if between else " in the middle of a message")
+                self._is_broken = True
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_WR)  # tells the peer that everything was read
+                break
+            left -= size
+            messages += self._reader.advance(size)
+            if size < len(target) and not self._holds_bytes():
+                break  # there is no more: to be told so would cost a call of the system
+        if self._end is not None and not messages:
+            raise CarrierClosed(self._end)
+        return messages
+
+    def _read(self, target: memoryview) -> int:
+        """Receive some bytes, and return how many; raise BlockingIOError if there are none."""
+        if not self.is_local:
+            return self._socket.recv_into(target)
+        size, ancillary, flags, _ = self._socket.recvmsg_into((target,), _ANCILLARY, _RECEIVED_WITH)
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                self._reader.descriptors.extend(
+                    array("i", data[: len(data) - len(data) % array("i").itemsize])
+                )
+        if flags & _DESCRIPTORS_MISSING:
+            most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            raise LinkError(
+                "this process could not take the shared memory that came with a message: it may have "
+                f"{most} files open, and has; allow more with `ulimit -n`"
+            )
+        return size
+
+    def _holds_bytes(self) -> bool:
+        """Whether there are bytes for which the descriptor will not become readable."""
+        return False
 
     def close(self, patience: float | None = None) -> None:
         """Close the descriptor, and all that was kept; a second call does nothing.
 
-        Between hosts, the peer has so many seconds to read the last that was said, or the carrier's own limit.
+        Between hosts, the peer has so many seconds to read the last that was said (`lingering`), or the carrier's
+        own limit.
         """
+        self._forget_waiting()
+        _close(self._reader.descriptors)
+        is_open = self._end is None and not self._is_broken and self._socket.fileno() >= 0
+        if is_open and not self.is_local:
+            seconds = self._silence if patience is None else max(patience, _TO_CLOSE)
+            self._lingering = linger(self._socket, seconds)
+        with suppress(OSError):
+            self._socket.close()
+        note_unsent(self, None)
 
     def reset(self) -> None:
         """Close the descriptor, and let the peer know at once: what it has not received is lost.
 
         After `close`, let go of what waits for the peer.
         """
+        if self._lingering is not None:
+            self._lingering.end()
+        self._is_broken = True
+        with suppress(OSError):
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE_BY_RESET)
+        self.close()
+
+    def _forget_waiting(self) -> None:
+        self._waiting.clear()
+        while self._rights:
+            _close(self._rights.popleft()[1])
 
 
-_LARGEST_PACKET = HEADER_SIZE + MAX_BODY + MAX_INLINE
-_MOST_DESCRIPTORS = 4
-_ANCILLARY = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array("i").itemsize)
-# As plain numbers: an operation on members of an enumeration takes longer than the rest of a call.
-_SENT_WITH = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-_RECEIVED_WITH = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
-_DESCRIPTORS_MISSING = int(socket.MSG_CTRUNC)
-_PASSING = frozenset((105, 109))  # ENOBUFS, ETOOMANYREFS
+def _close(descriptors: array[int] | deque[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
 
 
-class _Waiting(NamedTuple):
-    """A packet that the system did not take, with its own copies of the descriptors."""
+def set_timeouts(connected: socket.socket, silence: float) -> None:
+    """Let small messages leave at once, and let the system give up a host that is silent."""
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(silence * 1000))
 
-    packet: bytes
-    descriptors: tuple[int, ...]
+
+_BUFFER = 64 << 10
+assert _BUFFER >= HEADER_SIZE + MAX_BODY
 
 
-class UnixCarrier:
-    """A connected Unix socket of the kind SOCK_SEQPACKET, which it owns from now on."""
+class StreamReader:
+    """Puts messages together from the bytes of a stream."""
 
-    is_local = True
+    __slots__ = ("_begin", "_buffer", "_end", "_missing", "_whole", "descriptors")
 
-    def __init__(self, connected: socket.socket) -> None:
-        connected.setblocking(False)
-        self._socket = connected
-        self._waiting: deque[_Waiting] = deque()
-        self._buffer = memoryview(bytearray(_LARGEST_PACKET))
-        self._buffers = [self._buffer]
-        self._is_broken = False
-        self.wants_write = False
-        """Whether packets wait to be sent."""
+    def __init__(self) -> None:
+        self.descriptors: deque[int] = deque()
+        """Those that have come: each with the first byte of its message, or before."""
+        self._buffer = memoryview(bytearray(_BUFFER))
+        self._begin = self._end = 0  # the bytes of the buffer that belong to no message yet
+        self._missing = self._buffer[:0]  # the part of the bulk of a message that has not arrived,
+        self._whole: Received | None = None  # and what it will be
 
-    def fileno(self) -> int:
-        """Return the descriptor of the socket."""
-        return self._socket.fileno()
+    @property
+    def is_between_messages(self) -> bool:
+        """Whether the last message that began has arrived as a whole."""
+        return not self._missing and self._begin == self._end
 
-    def send(self, message: bytes, bulk: Sequence[Buffer] = (), descriptors: Sequence[int] = ()) -> None:
-        """Send a message as one packet, or keep a copy of it for `flush`."""
-        packet = b"".join((message, *bulk)) if bulk else message
-        if self.wants_write or not self._try(packet, descriptors):
-            self._waiting.append(_Waiting(packet, tuple(map(os.dup, descriptors))))
-            self.wants_write = True
+    def target(self) -> memoryview:
+        """Return where the next bytes belong; there is room for one at least."""
+        return self._missing or self._buffer[self._end :]
 
-    def flush(self) -> None:
-        """Send the packets that wait, until the system takes no more."""
-        while self._waiting and self._try(*self._waiting[0]):
-            for descriptor in self._waiting.popleft().descriptors:
-                os.close(descriptor)
-        self.wants_write = bool(self._waiting)
+    def advance(self, size: int) -> list[Received]:
+        """Return the messages that are complete, now that so many bytes have been written to `target`.
 
-    def _try(self, packet: bytes, descriptors: Sequence[int]) -> bool:
-        """Send a packet; return False if the system takes none now. A packet for a lost peer counts as sent."""
-        if self._is_broken:
+        Raises
+        ------
+        LinkError
+            If there is no memory for a message.
+        """
+        messages: list[Received] = []
+        if self._missing:
+            self._missing = self._missing[size:]
+            if not self._missing and self._whole is not None:
+                messages.append(self._whole)
+                self._whole = None
+            return messages
+        self._end += size
+        while not self._missing and self._parse(messages):
+            pass
+        if self._begin:
+            rest = self._end - self._begin
+            self._buffer[:rest] = self._buffer[self._begin : self._end]
+            self._begin, self._end = 0, rest
+        return messages
+
+    def _parse(self, messages: list[Received]) -> bool:
+        """Take a message off the buffer, or the beginning of one with bulk bytes; return False if there is none."""
+        have = self._end - self._begin
+        if have < HEADER_SIZE:
+            return False
+        kind, count, length, size = unpack_header(self._buffer[self._begin : self._end])
+        whole = HEADER_SIZE + length
+        if have < whole:
+            return False
+        body = bytes(self._buffer[self._begin + HEADER_SIZE : self._begin + whole])
+        self._begin += whole
+        if not size:
+            own = tuple([self.descriptors.popleft() for _ in range(count)]) if count else ()
+            messages.append(_new(Received, (kind, body, None, own)))
             return True
         try:
-            if descriptors:
-                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
-                self._socket.sendmsg((packet,), rights, _SENT_WITH)
-            else:
-                self._socket.send(packet, _SENT_WITH)
-        except (BlockingIOError, InterruptedError):
-            return False
-        except OSError as error:
-            # ENOBUFS and ETOOMANYREFS pass; any other error is for ever, and the reader is told of it.
-            if error.errno in _PASSING:
-                return False
-            self._is_broken = True
+            bulk = np.empty(size, np.uint8)
+        except MemoryError:
+            raise LinkError(f"there is no memory for a frame of {size} bytes") from None
+        present = min(size, have - whole)
+        target = bulk.data
+        target[:present] = self._buffer[self._begin : self._begin + present]
+        self._begin += present
+        if present == size:
+            messages.append(Received(kind, body, bulk))
+        else:
+            self._whole, self._missing = Received(kind, body, bulk), target[present:]
         return True
-
-    def receive(self) -> list[Received]:
-        """Return the message of the next packet, if there is one.
-
-        One at a time: to look for another costs a call of the system, while the program could be told of this one.
-        """
-        try:
-            size, ancillary, flags, _ = self._socket.recvmsg_into(self._buffers, _ANCILLARY, _RECEIVED_WITH)
-        except (BlockingIOError, InterruptedError):
-            return []
-        except ConnectionResetError:
-            return self.receive()  # said once, and before the packets that are still there
-        except OSError as error:
-            raise CarrierClosed(f"the connection is broken ({error})") from error
-        if not size:
-            raise CarrierClosed("the connection was closed")
-        descriptors = _descriptors_in(ancillary) if ancillary else ()
-        if flags & _DESCRIPTORS_MISSING:
-            for descriptor in descriptors:
-                os.close(descriptor)
-            most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-            raise LinkError(
-                "this process could not take the shared memory that came with a packet: it may have "
-                f"{most} files open, and has; allow more with `ulimit -n`"
-            )
-        packet = self._buffer
-        kind, body, bulk = unpack_header(packet)
-        end = HEADER_SIZE + body
-        content = bytearray(packet[end:size]) if bulk else None
-        return [_new(Received, (kind, bytes(packet[HEADER_SIZE:end]), content, descriptors))]
-
-    def close(self, patience: float | None = None) -> None:
-        """Close the socket and the descriptors of what was not sent."""
-        while self._waiting:
-            for descriptor in self._waiting.popleft().descriptors:
-                os.close(descriptor)
-        self.wants_write = False
-        with suppress(OSError):
-            self._socket.close()
-
-    reset = close
-
-
-def _descriptors_in(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
-    """Return the descriptors that came with a packet."""
-    descriptors = array("i")
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
-    return tuple(descriptors)

@@ -8,12 +8,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.core.errors import PeerLost
-from headrace.link.carrier import UnixCarrier
-from headrace.link.handshake import MOST_BYTES, ClientHandshake, Purpose, check_token, check_user
-from headrace.link.tcp import TcpCarrier
+from headrace.link.carrier import Carrier
+from headrace.link.handshake import ClientHandshake, Purpose, check_token, check_user
 
 if TYPE_CHECKING:
-    from headrace.link.carrier import Carrier
     from headrace.link.handshake import ServerHandshake
 
 T = TypeVar("T")
@@ -84,11 +82,9 @@ def connect(
         raise
 
 
-def connect_unix(
-    path: str, purpose: Purpose, seconds: float = 10.0, kind: socket.SocketKind = socket.SOCK_SEQPACKET
-) -> Carrier:
-    """Connect to a Unix socket of the same user, which keeps packets or not; otherwise as `connect`."""
-    connection = socket.socket(socket.AF_UNIX, kind)
+def connect_unix(path: str, purpose: Purpose, seconds: float = 10.0) -> Carrier:
+    """Connect to a Unix socket of the same user, otherwise as `connect`."""
+    connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(seconds)
         connection.connect(path)
@@ -115,10 +111,8 @@ def _introduce(connection: socket.socket, handshake: ClientHandshake, patience: 
 
 def carrier_of(connection: socket.socket, silence: float = 3.0) -> Carrier:
     """Return the carrier over a connection whose ends have proved who they are."""
-    if connection.type == socket.SOCK_SEQPACKET:
-        return UnixCarrier(connection)
     if type(connection) is socket.socket:
-        return TcpCarrier(connection, silence)
+        return Carrier(connection, silence)
     from headrace.link.tls import TlsCarrier  # costly to import, and not needed on one host
 
     return TlsCarrier(connection, silence)
@@ -169,11 +163,8 @@ def introduce(
     LinkError
         If the peer says what it should not (`handshake`).
     """
-    keeps_packets = connection.type == socket.SOCK_SEQPACKET  # one packet is one message
     while not handshake.is_done:
-        data = patience.wait(
-            connection, lambda: connection.recv(MOST_BYTES if keeps_packets else handshake.wanted)
-        )
+        data = patience.wait(connection, lambda: connection.recv(handshake.wanted))
         if not data:
             raise PeerLost("the connection was closed in the handshake")
         on_data()

@@ -11,19 +11,16 @@ import os
 import pickle
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from time import monotonic
 from typing import Any
 
 from headrace.core.errors import Failure, LinkError, PeerAborted, PeerLost
 from headrace.link.carrier import Buffer, Carrier, CarrierClosed
 from headrace.link.loop import LinkLoop
-from headrace.link.protocol import MAX_BODY, Kind, LinkEnd, Terms
+from headrace.link.protocol import Kind, LinkEnd, Terms
 
 _NEVER = 3600.0
 COLLECT = Kind.COLLECT  # members of an enumeration are slow to find
-_LONGEST_TEXT = 4 << 10
-_LONGEST_TRACE = 16 << 10
 
 
 class End:
@@ -60,7 +57,7 @@ class End:
         body = encode_failure(error, part)
         with self._lock:
             if self._can_say():
-                self._post(self._machine.abort(body))
+                self._post(self._machine.abort(len(body)), (body,))
         self._after_lock()
 
     def close(self) -> None:
@@ -153,21 +150,18 @@ class End:
         """Accept what arrived; return whether the program has to be told."""
         tell = False
         try:
-            while received := self._carrier.receive():
-                for kind, body, bulk, descriptors in received:
-                    try:
-                        asked = self._machine.receive(kind, body, now)
-                        if asked is not None:
-                            self._do(asked, bulk, descriptors)
-                            tell = tell or asked is not COLLECT
-                        elif self._note(kind):
-                            tell = True
-                        asked = None  # a failure of the next message must not keep memory that came back
-                    finally:
-                        for descriptor in descriptors:
-                            os.close(descriptor)
-                if not self._reads_on():
-                    break
+            for kind, body, bulk, descriptors in self._carrier.receive():
+                try:
+                    asked = self._machine.receive(kind, body, now)
+                    if asked is not None:
+                        self._do(asked, bulk, descriptors)
+                        tell = tell or asked is not COLLECT
+                    elif self._note(kind, bulk):
+                        tell = True
+                    asked = None  # a failure of the next message must not keep memory that came back
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
         except CarrierClosed as error:
             self._is_peer_gone = True
             if not self._machine.peer_ended:
@@ -202,15 +196,10 @@ class End:
         self._loop.remove(self)
         return tell
 
-    def _reads_on(self) -> bool:
-        """Return whether to look for more messages before the program is told of these."""
-        return False
-
-    def _note(self, kind: int) -> bool:
+    def _note(self, kind: int, bulk: Buffer | None) -> bool:
         """Note a message that only the state machine had to know of; return whether the program has to be told."""
         if kind == Kind.ABORT:
-            assert self._machine.abort_body is not None
-            self._fail(decode_failure(self._machine.abort_body, self.terms.name))
+            self._fail(decode_failure(bulk, self.terms.name))
         return kind in (Kind.ABORT, Kind.END)
 
     def _do(self, asked: Any, bulk: Buffer | None, descriptors: tuple[int, ...]) -> None:
@@ -250,7 +239,8 @@ class End:
         """Fail because of what the peer said, and hear it no more."""
         self._fail(error)
         if not self._machine.has_ended:
-            self._post(self._machine.abort(encode_failure(error, self.terms.name)))
+            body = encode_failure(error, self.terms.name)
+            self._post(self._machine.abort(len(body)), (body,))
         self._is_peer_gone = True
         self._loop.remove(self)
 
@@ -291,15 +281,11 @@ class End:
 
 
 def encode_failure(error: BaseException, part: str) -> bytes:
-    """Return the body of an ABORT, with as much of an exception as there is room for."""
-    failure = Failure.of(error)
-    brief = replace(failure, traceback=failure.traceback[-_LONGEST_TRACE:], cause=None)
-    briefest = replace(brief, content=b"", text=failure.text[:_LONGEST_TEXT], notes=())
-    bodies = (pickle.dumps((part[:_LONGEST_TEXT], each)) for each in (failure, brief, briefest))
-    return next(body for body in bodies if len(body) <= MAX_BODY)
+    """Return what an ABORT says."""
+    return pickle.dumps((part, Failure.of(error)))
 
 
-def decode_failure(body: bytes, link: str) -> PeerAborted:
+def decode_failure(body: Buffer, link: str) -> PeerAborted:
     """Return the error for the peers of a part that failed, whose exception is the cause."""
     part, failure = pickle.loads(body)
     error = PeerAborted(f"link {link!r}: {part!r} failed: {failure.kind}: {failure.text}", part)

@@ -2,7 +2,7 @@
 
 A TCP connection that is closed resets its peer if the peer still says something, and what was under way to the peer
 is lost: its last frames, or why this end has failed. So a closed end says that it has said everything, goes on
-reading, and forgets the connection when the peer has read everything: a `TcpCarrier` then closes its direction too.
+reading, and forgets the connection when the peer has read everything: a carrier then closes its direction too.
 
 A process that exits waits for that, and for what its carriers still have to send, as long as the peers read. One
 that ends by `os._exit` calls `wait` before.

@@ -18,8 +18,9 @@ order in which they have to be sent. These are their rules:
   else looks after both processes, as the driver of a run does, `silence` is None, and no end beats.
 
 On every carrier, a message is a fixed header, a body and, where the carrier takes them, bulk bytes: the kind
-(1 byte), the length of the body (4 bytes, at most `MAX_BODY`) and the length of the bulk bytes (8 bytes), all
-little-endian. A body never holds the memory of an array: that lies in shared memory, or is bulk.
+(1 byte), the number of descriptors (1 byte), the length of the body (4 bytes, at most `MAX_BODY`) and the length of
+the bulk bytes (8 bytes), all little-endian. A body never holds the memory of an array: that lies in shared memory,
+or is bulk.
 
 Both ends have proved who they are, speak the same version (`handshake`), and may run what they like in each other
 (`codec`). So an end does not defend itself against its peer: it raises `ProtocolError` only where it would go on
@@ -90,14 +91,14 @@ class Sample(NamedTuple):
 
 # The wire.
 
-VERSION = 5
+VERSION = 6
 """The version of the handshake and of all that follows it, the messages of drivers and workers included."""
 MAX_BODY = 48 << 10
-"""The most bytes of a body, so that a message with a small array fits into one packet of a Unix socket."""
+"""The most bytes of a body, which a carrier reads into a buffer of its own."""
 MAX_INLINE = 16 << 10
 """The most bytes of a frame's arrays that travel with its message where there is shared memory."""
 
-_HEADER = struct.Struct("<BIQ")
+_HEADER = struct.Struct("<BBIQ")
 HEADER_SIZE = _HEADER.size
 
 
@@ -135,13 +136,14 @@ class Header(NamedTuple):
     """The header of a message."""
 
     kind: int
+    descriptors: int
     body: int
     bulk: int
 
 
-def pack_message(kind: int, body: bytes, bulk: int = 0) -> bytes:
-    """Return a message but for its bulk bytes."""
-    return _HEADER.pack(kind, len(body), bulk) + body
+def pack_message(kind: int, body: bytes, bulk: int = 0, descriptors: int = 0) -> bytes:
+    """Return a message but for its bulk bytes and descriptors."""
+    return _HEADER.pack(kind, descriptors, len(body), bulk) + body
 
 
 def unpack_header(data: bytes | bytearray | memoryview) -> Header:
@@ -263,8 +265,6 @@ class LinkEnd:
         """Whether the peer has said HELLO."""
         self.has_ended = False
         self.peer_ended = False
-        self.abort_body: bytes | None = None
-        """What the ABORT of the peer says."""
         self._terms = terms
         self._next_beat = now + self.between
 
@@ -277,10 +277,10 @@ class LinkEnd:
         self.has_ended = True
         return pack_message(Kind.END, _PROGRESS.pack(self.frames))
 
-    def abort(self, body: bytes) -> bytes:
-        """Return the message that says that this end's part has failed."""
+    def abort(self, length: int) -> bytes:
+        """Return the message that says that this end's part has failed; so many bulk bytes say how."""
         self.has_ended = True
-        return pack_message(Kind.ABORT, body)
+        return pack_message(Kind.ABORT, b"", length)
 
     def tick(self, now: float) -> bytes:
         """Return the beat, if it is due."""
@@ -320,7 +320,6 @@ class LinkEnd:
                 )
             self.is_open = True
         elif kind == Kind.ABORT:
-            self.abort_body = body
             self.peer_ended = True
         elif kind == Kind.END:
             self._check_end(*_PROGRESS.unpack(body))
@@ -368,7 +367,8 @@ class SendingEnd(LinkEnd):
         self._segments += 1
         if device:
             self.unanswered.add(number)
-        return number, pack_message(Kind.SEGMENT, _SEGMENT.pack(number, size, is_reused) + device)
+        body = _SEGMENT.pack(number, size, is_reused) + device
+        return number, pack_message(Kind.SEGMENT, body, descriptors=1)
 
     def collect(self) -> bytes:
         """Return the message that asks the receiver to let go of frames that nobody can reach any more."""
@@ -383,7 +383,7 @@ class SendingEnd(LinkEnd):
         assert self.credits
         self.credits -= 1
         self.frames += 1
-        return _HEADER.pack(_FRAME_KIND, len(body), bulk) + body
+        return _HEADER.pack(_FRAME_KIND, 0, len(body), bulk) + body
 
     def lend(self, holder: Any) -> None:
         """Note what keeps the memory of the next place in a segment until it comes back."""

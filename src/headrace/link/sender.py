@@ -278,7 +278,7 @@ class Sender(End):
             padding = -inline % ALIGNMENT
             is_on_device = type(piece) is DevicePiece and length > 0
             if not is_on_device and inline + padding + length <= MAX_INLINE:
-                bulk += (bytes(padding), _as_bytes(piece))
+                bulk += (bytes(padding), bytes(_as_bytes(piece)))  # which may change when `send` returns
                 places.append((IN_BULK, inline + padding, length))
                 inline += padding + length
                 continue
@@ -400,8 +400,6 @@ class Sender(End):
 
     def _keep(self, outgoing: _Outgoing) -> None:
         """Keep a frame until those before it, and its copies, are done."""
-        if self._is_local:  # what `send` was given may change when it returns
-            outgoing.bulk = [bytes(part) for part in outgoing.bulk]
         self._outbox.append(outgoing)
 
     def _send_ready(self) -> None:
@@ -454,11 +452,6 @@ class Sender(End):
             self._post(self._machine.collect())
             self._pause *= 2
             self._collect_at = now + self._pause
-
-    def _reads_on(self) -> bool:
-        # A worker that waits for a credit, gets one and uses it would leave the others unread for ever, and wait
-        # for each of them: frames would go one by one, with however many places.
-        return self._machine.credits < 2 <= self.terms.size
 
     def _is_needed(self) -> bool:
         if self._outbox:

@@ -19,7 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from headrace.lazy import import_or_explain
-from headrace.link.tcp import TcpCarrier
+from headrace.link.carrier import Carrier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ def binding_of(connection: ssl.SSLSocket) -> bytes:
     return connection.getpeercert(binary_form=True) or b""
 
 
-class TlsCarrier(TcpCarrier):
+class TlsCarrier(Carrier):
     """A carrier over TLS: a socket whose handshakes are done, TLS's own and the link's."""
 
     _socket: ssl.SSLSocket

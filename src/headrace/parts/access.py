@@ -80,7 +80,7 @@ class Access:
                 find_taker=find_taker,
                 silence=_silence(is_for_links),
             )
-        listening = socket.socket(socket.AF_UNIX, _kind(is_for_links))
+        listening = socket.socket(socket.AF_UNIX)
         listening.bind(address or f"\0headrace-{os.urandom(12).hex()}")
         listening.listen(_BACKLOG)
         return Listener(listening, find_taker=find_taker)
@@ -95,7 +95,7 @@ class Access:
         for attempt in range(_ATTEMPTS):
             try:
                 if isinstance(address, str):
-                    return connect_unix(address, purpose, kind=_kind(is_link))
+                    return connect_unix(address, purpose)
                 return connect(
                     address, purpose, self.token, encrypted=self.encrypted, silence=_silence(is_link)
                 )
@@ -104,11 +104,6 @@ class Access:
                     raise
                 waits.wait(threading.Event(), _PAUSE * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
-
-
-def _kind(is_link: bool) -> socket.SocketKind:
-    """Return the kind of a Unix socket: frames need descriptors, and control messages are long."""
-    return socket.SOCK_SEQPACKET if is_link else socket.SOCK_STREAM
 
 
 def _silence(is_link: bool) -> float:

@@ -86,7 +86,7 @@ class TopicFolder:
 
     def is_alive(self, publisher: Publisher) -> bool:
         """Return whether a publisher still listens; remove its socket if it does not."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, self._opened() as folder:
+        with socket.socket(socket.AF_UNIX) as connection, self._opened() as folder:
             connection.setblocking(False)
             try:
                 connection.connect(_path(folder, publisher.place))
@@ -171,7 +171,7 @@ class _Announcement:
         self.name = f"{topic.replace('/', _SLASH)}@{started:x}-{os.getpid()}"
         self._folder = folder
         self.watch: _Watch | None = None
-        self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listening = socket.socket(socket.AF_UNIX)
         self.listening.setblocking(False)
         try:
             unfinished = f".{self.name}"

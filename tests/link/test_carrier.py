@@ -1,24 +1,29 @@
-"""TcpCarrier and TlsCarrier: whole messages over TCP, never waiting, and what happens when the peer is gone."""
+"""Carrier and TlsCarrier: whole messages over a stream, never waiting, and what happens when the peer is gone."""
 
 from __future__ import annotations
 
+import os
+import resource
 import select
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 
 import numpy as np
 import pytest
 
+from headrace.core.errors import LinkError
 from headrace.link import lingering
-from headrace.link.carrier import CarrierClosed
+from headrace.link.carrier import Carrier, CarrierClosed
 from headrace.link.lingering import linger
 from headrace.link.protocol import Kind, pack_message
-from headrace.link.tcp import TcpCarrier
 from tests.harness.threads import PATIENCE
 from tests.link.connections import CARRIERS, descriptors, receive, tcp_sockets, wait_for_descriptors
 
-STREAMS = ["tcp", "tls"]
+STREAMS = ["unix", "tcp", "tls"]
+HOSTS = ["tcp", "tls"]
 
 
 def frame(body: bytes, bulk: np.ndarray) -> tuple[bytes, list[np.ndarray]]:
@@ -74,8 +79,8 @@ def test_the_last_words_are_read_before_the_end_is_noticed(kind):
 def test_a_closed_connection_ends_as_soon_as_the_peer_has_read_it():
     near, far = tcp_sockets()
     before = descriptors()
-    carrier = TcpCarrier(far, silence=4 * PATIENCE)
-    TcpCarrier(near, silence=4 * PATIENCE).close()
+    carrier = Carrier(far, silence=4 * PATIENCE)
+    Carrier(near, silence=4 * PATIENCE).close()
     with pytest.raises(CarrierClosed):
         receive(carrier, 1)
     wait_for_descriptors(before - 1)
@@ -90,7 +95,7 @@ def test_a_closed_connection_whose_peer_does_not_read_ends_in_time():
     far.close()
 
 
-@pytest.mark.parametrize("kind", STREAMS)
+@pytest.mark.parametrize("kind", HOSTS)
 def test_a_closed_connection_whose_peer_is_lost_is_waited_for_no_longer(kind):
     near, far = CARRIERS[kind]()
     before = descriptors()
@@ -105,7 +110,7 @@ def test_a_closed_connection_whose_peer_is_lost_is_waited_for_no_longer(kind):
 def test_bytes_that_tls_has_already_read_are_not_forgotten(monkeypatch):
     """A peer that puts several messages into one record: the socket does not become readable for the last."""
     near, far = CARRIERS["tls"]()
-    monkeypatch.setattr("headrace.link.tcp._AT_ONCE", 1)
+    monkeypatch.setattr("headrace.link.carrier._AT_ONCE", 1)
     near.send(pack_message(Kind.FRAME, b"", 10))
     assert select.select([far], [], [], PATIENCE)[0]
     assert far.receive() == []
@@ -117,7 +122,7 @@ def test_bytes_that_tls_has_already_read_are_not_forgotten(monkeypatch):
 
 def test_a_message_that_is_cut_off_is_no_message():
     near, far = tcp_sockets()
-    carrier = TcpCarrier(far)
+    carrier = Carrier(far)
     near.send(pack_message(Kind.ABORT, bytes(30))[:23])
     near.close()
     with pytest.raises(CarrierClosed, match="in the middle of a message"):
@@ -142,7 +147,7 @@ def test_a_peer_that_is_gone_is_reported_by_receive_alone(kind):
 def test_a_reset_tells_the_peer_at_once_and_forgets_what_it_has_not_received():
     near, far = tcp_sockets()
     far.settimeout(PATIENCE)
-    carrier = TcpCarrier(near)
+    carrier = Carrier(near)
     carrier.send(*frame(b"", np.zeros(1000, np.uint8)))
     carrier.reset()
     assert carrier.fileno() == -1
@@ -164,7 +169,7 @@ def test_a_closed_carrier_leaves_no_descriptor(kind):
 def test_the_system_gives_up_a_silent_host_no_sooner_than_the_link():
     near, far = tcp_sockets()
     with far:
-        TcpCarrier(near, silence=1.5)
+        Carrier(near, silence=1.5)
         options = {
             name: near.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
             for name in ("TCP_NODELAY", "TCP_USER_TIMEOUT", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
@@ -178,3 +183,49 @@ def test_the_system_gives_up_a_silent_host_no_sooner_than_the_link():
         }
         assert near.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         near.close()
+
+
+@contextmanager
+def no_file_left() -> Iterator[None]:
+    """Let the process open no file."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_out_of_descriptors_is_reported_as_that() -> None:
+    near, far = map(Carrier, socket.socketpair(socket.AF_UNIX))
+    near.send(pack_message(Kind.SEGMENT, b"", descriptors=1), descriptors=[0])
+    with no_file_left(), pytest.raises(LinkError, match=r"may have \d+ files open, and has; allow"):
+        far.receive()
+    near.close()
+    far.close()
+
+
+def test_descriptors_arrive_with_their_messages_also_if_the_system_took_nothing_at_first() -> None:
+    before = descriptors()
+    near, far = map(Carrier, socket.socketpair(socket.AF_UNIX))
+    files = [os.memfd_create(name) for name in "abc"]
+    for number, file in enumerate(files):
+        near.send(*frame(b"", np.zeros(1 << 20, np.uint8)))
+        near.send(pack_message(Kind.SEGMENT, bytes([number]), descriptors=1), descriptors=[file])
+        near.send(pack_message(Kind.BEAT, b""))
+    assert near.wants_write
+    links = [os.readlink(f"/proc/self/fd/{file}") for file in files]
+    for file in files:
+        os.close(file)  # they were duplicated
+    messages = receive(far, 9, near)
+    found = [each for each in messages if each.kind == Kind.SEGMENT]
+    assert [each.body[0] for each in found] == [0, 1, 2]
+    assert [os.readlink(f"/proc/self/fd/{each.descriptors[0]}") for each in found] == links
+    assert [len(each.descriptors) for each in messages] == [0, 1, 0] * 3
+    for each in found:
+        os.close(each.descriptors[0])
+    near.close()
+    far.close()
+    wait_for_descriptors(before)
