@@ -69,7 +69,7 @@ test-compiled: $(C)/extensions.json  ## the same against compiled modules, in a 
 	mkdir -p build/compiled
 	cp -r src/headrace build/compiled
 	$(BIN)/python tools/compile_c.py $(C) build/compiled
-	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m headrace.cli info | grep 'Hot path   compiled'
+	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/python -m headrace info | grep 'Hot path   compiled'
 	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) $(TESTS)
 
 lint: $(READY)  ## style and types

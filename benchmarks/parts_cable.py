@@ -109,7 +109,7 @@ class Command:
                 namespace,
                 sys.executable,
                 "-m",
-                "headrace.cli",
+                "headrace",
                 "run",
                 program,
                 *options,

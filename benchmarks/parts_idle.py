@@ -71,7 +71,7 @@ def main() -> None:
             "OPENBLAS_NUM_THREADS": "1",
             "MODE": "idle",
         }
-        command = [sys.executable, "-m", "headrace.cli", "run", str(program), *given]
+        command = [sys.executable, "-m", "headrace", "run", str(program), *given]
         driver = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         try:
             assert driver.stdout is not None

@@ -140,7 +140,7 @@ def test_a_simulated_device_that_cannot_be_made_is_one_line(
 @pytest.mark.parametrize(
     ("entry", "arguments"),
     [
-        (["-m", "headrace.cli"], ["info"]),
+        (["-m", "headrace"], ["info"]),
         (["-c", "import sys; from headrace.cli import main; sys.exit(main())"], ["--help"]),
     ],
 )
@@ -173,7 +173,7 @@ def test_closed_outputs_are_no_error(tmp_path: Path, arguments: str, closed: str
         "class App(Application):\n"
         "    def compose(self): self.add_operator(say(self, CountCondition(self, 2)))\n"
     )
-    command = f"{shlex.quote(sys.executable)} -m headrace.cli {arguments} {closed}"
+    command = f"{shlex.quote(sys.executable)} -m headrace {arguments} {closed}"
     environment = {**os.environ, "HEADRACE_DEVICE": "sim"}
     result = subprocess.run(
         command, shell=True, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=PATIENCE
@@ -187,7 +187,7 @@ def test_closed_outputs_are_no_error(tmp_path: Path, arguments: str, closed: str
 def test_output_that_cannot_be_written_is_an_error_of_one_line() -> None:
     with open("/dev/full", "w") as full:
         result = subprocess.run(
-            [sys.executable, "-m", "headrace.cli", "completion", "bash"],
+            [sys.executable, "-m", "headrace", "completion", "bash"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

@@ -63,7 +63,7 @@ def running(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run the program in a process, until it has shown five numbers."""
     file = tmp_path / "plant.py"
     file.write_text(PROGRAM)
-    command = [sys.executable, "-m", "headrace.cli", "run", str(file), *options]
+    command = [sys.executable, "-m", "headrace", "run", str(file), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -89,7 +89,7 @@ def test_a_recording_is_listed(app: str, capsys: pytest.CaptureFixture[str]) -> 
 def test_a_recording_is_served_as_a_page_until_ctrl_c(app: str, folder: Path) -> None:
     pytest.importorskip("aiohttp")
     assert main(["record", app, "--ports", "camera", "-o", "a.mcap"]) == 0
-    done = signal_python(signal.SIGINT, "-m", "headrace.cli", "replay", str(folder / "a.mcap"), "--page")
+    done = signal_python(signal.SIGINT, "-m", "headrace", "replay", str(folder / "a.mcap"), "--page")
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
 

@@ -363,7 +363,7 @@ def test_a_signal_ends_the_run_and_then_the_command(tmp_path: Path, number: Any,
         "        self.add_flow(numbers(self), send(self))\n\n\nEnds().run()\n",
     )
     done = run_python(
-        "-m", "headrace.cli", "run", app, "--scheduler", "event:1", cwd=tmp_path, HEADRACE_DEVICE="none"
+        "-m", "headrace", "run", app, "--scheduler", "event:1", cwd=tmp_path, HEADRACE_DEVICE="none"
     )
     assert done.returncode == status
     assert "Traceback" not in done.stderr
@@ -376,7 +376,7 @@ def test_a_signal_before_the_run_ends_the_command_as_in_the_run(
     tmp_path: Path, number: Any, status: int
 ) -> None:
     app = write(tmp_path, f"os.kill(os.getpid(), {int(number)})\n")
-    done = run_python("-m", "headrace.cli", "run", app, cwd=tmp_path, HEADRACE_DEVICE="none")
+    done = run_python("-m", "headrace", "run", app, cwd=tmp_path, HEADRACE_DEVICE="none")
     assert done.returncode == status
     assert "Traceback" not in done.stderr
 
@@ -391,6 +391,6 @@ def test_a_driver_leaves_what_it_has_imported_out_of_the_search_for_garbage(
         "import gc\nclass Loop:\n    def __del__(self):\n        print('closed')\n"
         "print(gc.get_freeze_count() > 10_000)\nloop = Loop()\nloop.itself = loop\ndel loop\n"
     )
-    words = ["-m", "headrace.cli", "run", app, *([option] if option else [])]
+    words = ["-m", "headrace", "run", app, *([option] if option else [])]
     done = run_python(*words, cwd=tmp_path, HEADRACE_DEVICE="none")
     assert done.stdout.splitlines() == [str(bool(option)), "closed"]

@@ -71,7 +71,7 @@ def test_actors_print_what_one_process_prints_and_one_that_is_lost_or_frozen_is_
     done = run_python(
         *(
             "-m",
-            "headrace.cli",
+            "headrace",
             "run",
             PLANT,
             "--cluster",
@@ -103,7 +103,7 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     )
     (tmp_path / "endless.py").write_text(text)
     with subprocess.Popen(
-        [sys.executable, "-m", "headrace.cli", "run", "endless.py", "--cluster", "auto"],
+        [sys.executable, "-m", "headrace", "run", "endless.py", "--cluster", "auto"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -118,7 +118,7 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("what", "status"), [("term@import", 143), ("int@import", 130), ("int@run", 130)])
 def test_a_signal_to_a_process_ends_all(what: str, status: int, tmp_path: Path) -> None:
-    command = ("-m", "headrace.cli", "run", PLANT, "--cluster", "auto", "--", what)
+    command = ("-m", "headrace", "run", PLANT, "--cluster", "auto", "--", what)
     done = run_python(*command, cwd=tmp_path, timeout=LONG)
     assert done.returncode == status, done.stderr
 
@@ -165,7 +165,7 @@ Program().run()
 
 def test_an_actor_that_is_frozen_before_it_is_ready_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "frozen.py").write_text(FROZEN)
-    command = ("-m", "headrace.cli", "run", "frozen.py", "--cluster", "auto")
+    command = ("-m", "headrace", "run", "frozen.py", "--cluster", "auto")
     done = run_python(*command, cwd=tmp_path, timeout=LONG)
     assert done.returncode == 1
     assert (

@@ -73,7 +73,7 @@ def _session(line: int, text: str) -> Block:
     """Return a session of a shell as a block of Python that runs its commands."""
     lines = text.splitlines(keepends=True)
     commands = [each.removeprefix("$ ") for each in lines if each.startswith("$ ")]
-    script = 'exec 2>&1\nheadrace() { "${PYTHON[@]}" -m headrace.cli "$@"; }\n' + "".join(commands)
+    script = 'exec 2>&1\nheadrace() { "${PYTHON[@]}" -m headrace "$@"; }\n' + "".join(commands)
     client = str(ROOT / "tests" / "harness" / "fork_client.py")
     code = (
         "import os as _os, shlex as _shlex, subprocess as _subprocess, sys as _sys\n"

@@ -55,7 +55,7 @@ def test_the_plant_prints_the_same_in_one_process_and_in_three() -> None:
     lines = lines_of("plant.py")
     assert lines[0] == "part of 9 x 5 pixels at 0, 0"
     assert lines[-1] == "finished, 25 computes"
-    program = ["-W", "error", "-m", "headrace.cli", "run", EXAMPLES / "plant.py", "--processes"]
+    program = ["-W", "error", "-m", "headrace", "run", EXAMPLES / "plant.py", "--processes"]
     assert output_of(*program, forked=True).splitlines() == lines
 
 

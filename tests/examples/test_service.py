@@ -28,7 +28,7 @@ from tests.harness.processes import EXAMPLES
 
 pytest.importorskip("prometheus_client")
 SERVICE = EXAMPLES / "service"
-HEADRACE = [sys.executable, "-m", "headrace.cli"]
+HEADRACE = [sys.executable, "-m", "headrace"]
 
 
 def unit() -> dict[str, list[str]]:

@@ -251,7 +251,7 @@ def test_a_run_in_processes_that_is_drained_computes_what_is_under_way(
     """SIGTERM may come to the driver alone or to all processes, as systemd sends it."""
     Path("drained.py").write_text(DRAINED)
     done = run_python(
-        "-m", "headrace.cli", "run", "drained.py", "--processes", "--", *how.split(), timeout=PATIENCE
+        "-m", "headrace", "run", "drained.py", "--processes", "--", *how.split(), timeout=PATIENCE
     )
     assert done.returncode == status, done.stderr
     *shown, last = done.stdout.splitlines()
@@ -312,7 +312,7 @@ def test_each_process_plays_the_operators_of_its_fragment() -> None:
     """An operator that only feeds one that is played does not run, in whichever process."""
     pytest.importorskip("mcap")
     Path("played.py").write_text(PLAYED)
-    run = ("-m", "headrace.cli", "run", "played.py")
+    run = ("-m", "headrace", "run", "played.py")
     shown = ["shown 0", "shown 2", "shown 4", "finished"]
     assert run_python(*run, "--record", "run.mcap", timeout=PATIENCE).returncode == 0
     for ports in ("", "edge.camera.out"):

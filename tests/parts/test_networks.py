@@ -72,7 +72,7 @@ class Run:
         assert self.driver.stdout.readline() == "frame 7\n"
 
     def _start(self, host: Host, *options: str) -> subprocess.Popen[str]:
-        words = ("-m", "headrace.cli", "run", "plant.py", "--address", self._hosts[0].address, *options)
+        words = ("-m", "headrace", "run", "plant.py", "--address", self._hosts[0].address, *options)
         process = subprocess.Popen(
             host.command(sys.executable, *words),
             cwd=self._folder,

@@ -107,7 +107,7 @@ def test_a_program_runs_several_times_and_its_parts_know_their_devices(
 ) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     done = run_forked(
-        *("-m", "headrace.cli", "run", "program.py", "--log-format", "json", "--trace", "out.json"),
+        *("-m", "headrace", "run", "program.py", "--log-format", "json", "--trace", "out.json"),
         cwd=tmp_path,
         HEADRACE_SIM_DEVICES="3",
     )

@@ -91,7 +91,7 @@ def drive(*arguments: str, options: tuple[str, ...] = ALL) -> int:
 
 def worker(*options: str) -> subprocess.Popen[str]:
     """Start a worker in a process of its own."""
-    command = [sys.executable, "-m", "headrace.cli", "run", PLANT, "--worker", "--address", HOST, *options]
+    command = [sys.executable, "-m", "headrace", "run", PLANT, "--worker", "--address", HOST, *options]
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -253,7 +253,7 @@ def test_a_signal_to_a_worker_ends_the_run(what: str, status: int, capfd: pytest
 
 def test_a_killed_driver_takes_all_along() -> None:
     Path("endless.py").write_text(ENDLESS.replace("run(processes=True)", "run()"))
-    command = [sys.executable, "-m", "headrace.cli", "run", "endless.py", "--address", HOST]
+    command = [sys.executable, "-m", "headrace", "run", "endless.py", "--address", HOST]
     variables = environment_of_programs()
     with (
         subprocess.Popen([*command, "--driver", "--worker", "--fragments", "a"], env=variables) as driver,

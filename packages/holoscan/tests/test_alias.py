@@ -37,7 +37,7 @@ def run(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_program_that_imports_holoscan_runs(tmp_path: Path) -> None:
-    for command in (("headrace.cli", "run"), ("headrace_holoscan",), ()):
+    for command in (("headrace", "run"), ("headrace_holoscan",), ()):
         done = run(tmp_path, *command)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines() == [f"Rx message value: {n}" for n in (1, 2, 3)]

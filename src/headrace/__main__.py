@@ -1,4 +1,4 @@
-"""``python -m headrace.cli``."""
+"""``python -m headrace``."""
 
 from __future__ import annotations
 
