@@ -69,6 +69,12 @@ def test_a_program_is_late_if_the_environment_says_so(value: str, is_late: bool)
     assert done.stdout.split() == [str(is_late)], done.stderr
 
 
+def test_our_code_is_late_where_it_is_installed_too_and_no_other() -> None:
+    kinds = ("/a/site-packages/headrace/waits.py", "/src/headrace/waits.py", "/lib/python3.14/threading.py")
+    assert [late._kind_of(file) for file in kinds] == [1, 1, 2]
+    assert late._kind_of("/headrace/.venv/lib/site-packages/numpy/tests/__init__.py") == 0
+
+
 def test_a_setting_names_a_seed_and_perhaps_a_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(late.VARIABLE, raising=False)
     for text, expected in (("", None), ("7", (7, None)), ("7:main", (7, "main"))):

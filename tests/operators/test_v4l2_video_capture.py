@@ -160,10 +160,13 @@ def test_rows_with_padding_are_read_right(cameras: Any) -> None:
     assert (taken[0][0] == 255).all()
 
 
-def test_rgb_and_mjpeg_arrive_as_rgba(cameras: Any) -> None:
+def test_rgb_arrives_as_rgba(cameras: Any) -> None:
     rgb = np.random.default_rng(1).integers(0, 256, (48, 64, 3), np.uint8)
     taken, _ = capture(cameras(formats={"RGB3": ((64, 48),)}), [rgb])
     np.testing.assert_array_equal(taken[0][0][..., :3], rgb)
+
+
+def test_mjpeg_arrives_as_rgba(cameras: Any) -> None:
     taken, _ = capture(cameras(), [jpeg((200, 40, 90))], pixel_format="MJPG")
     np.testing.assert_allclose(taken[0][0].mean((0, 1)), [200, 40, 90, 255], atol=4)
 

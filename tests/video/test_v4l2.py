@@ -91,6 +91,7 @@ def test_the_offsets_are_those_of_the_compiler(tmp_path: Path) -> None:
 def jpeg(colour: tuple[int, int, int], width: int = 64, height: int = 48) -> bytes:
     import io
 
+    pytest.importorskip("av")  # decodes it
     image = pytest.importorskip("PIL.Image")
     stream = io.BytesIO()
     image.new("RGB", (width, height), colour).save(stream, "JPEG", quality=95)
