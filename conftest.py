@@ -53,7 +53,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_report_header() -> str:
     """Say which build is tested."""
-    from headrace._runtime.compiled import is_compiled
+    from headrace._runtime.scheduling.engine import is_compiled
 
     return f"headrace: {'compiled' if is_compiled() else 'pure Python'}"
 

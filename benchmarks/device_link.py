@@ -33,7 +33,7 @@ from headrace.link.protocol import Sample, Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.resources.memory_block import StreamUse
-from headrace.tensor.pending_work import StreamWork
+from headrace.tensor.description import StreamWork
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import DLDataType, DLDevice, DLDeviceType
 

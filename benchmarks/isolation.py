@@ -24,8 +24,8 @@ import numpy as np
 
 from examples.shared.needs import needs
 from headrace import gpu
-from headrace.extras import installing
 from headrace.gpu import sim
+from headrace.installation import installing
 
 SPIN = gpu.kernel(
     "spin",

@@ -34,7 +34,7 @@ def circumstances(device: str) -> str:
 def build() -> str:
     """Return a suffix for the version of Python if headrace's hot path is compiled."""
     # Imported here because the Holoscan SDK is measured on an interpreter that may lack headrace.
-    from headrace._runtime.compiled import is_compiled
+    from headrace._runtime.scheduling.engine import is_compiled
 
     return ", compiled" if is_compiled() else ""
 

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.report import RESULTS
-from headrace.bundled import environment
+from headrace.installation import environment
 
 MARGIN = 0.03
 SAVED = RESULTS / "step.json"

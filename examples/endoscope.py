@@ -51,8 +51,8 @@ from headrace import (
     gpu,
 )
 from headrace.core import MetadataPolicy
-from headrace.extras import installing
 from headrace.gpu import sim
+from headrace.installation import installing
 from headrace.operators import (
     BayerDemosaicOp,
     CameraSimOp,

@@ -34,8 +34,8 @@ from headrace import (
     PeriodicCondition,
     gpu,
 )
-from headrace.extras import installing
 from headrace.gpu import sim
+from headrace.installation import installing
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from shared.frame_kernels import CHECK, MAKE
 from shared.latency_report import Figures, Report, load, plot, save, show

@@ -26,7 +26,6 @@ ALLOWED = {
     "inference/model.py": "the name of that runtime, and of its files",
     "inference/running_model.py": "the name of the extra to install",
     "inference/torch_model.py": "the runtime that runs models of PyTorch",
-    "inference/torch_format.py": "its files name dtypes as PyTorch does",
     "operators/inference.py": "the name of that runtime",
     "cli/info.py": "it prints which packages are installed",
     "resources/rmm_allocator.py": "RMM's allocator for PyTorch",

@@ -19,13 +19,12 @@ PACKAGE = ROOT / "src" / "headrace"
 # is no circle. "headrace" is the package's own __init__.py.
 LAYERS = {
     "version": set(),
-    "bundled": set(),
-    "extras": {"bundled"},
-    "lazy": {"extras"},
+    "installation": set(),
+    "lazy": {"installation"},
     "waits": set(),
     "notebook": set(),
     "brief": set(),
-    "gpu": {"extras", "lazy", "waits"},
+    "gpu": {"installation", "lazy", "waits"},
     "tensor": {"lazy", "notebook", "gpu"},
     "core": {"brief", "notebook", "lazy", "waits", "gpu"},
     "_runtime": {"lazy", "waits", "gpu", "tensor", "core"},
@@ -37,7 +36,7 @@ LAYERS = {
     "resources": {"lazy", "waits", "gpu", "tensor", "core", "_runtime", "link", "conditions"},
     "topics": {"lazy", "waits", "tensor", "core", "_runtime", "link", "conditions"},
     "video": {"lazy", "waits"},
-    "inference": {"brief", "lazy", "extras", "gpu", "tensor", "core"},
+    "inference": {"brief", "lazy", "installation", "gpu", "tensor", "core"},
     "_web": {"lazy", "waits"},
     "viewer": {"brief", "lazy", "waits", "video", "_web"},
     "operators": {
@@ -48,7 +47,7 @@ LAYERS = {
     "observe": {
         "brief",
         "notebook",
-        "extras",
+        "installation",
         "lazy",
         "waits",
         "gpu",
@@ -83,7 +82,7 @@ LAYERS = {
     },
     "vocabulary": {"brief", "tensor", "core", "conditions", "application"},
     "cli": {
-        *("version", "bundled", "extras", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
+        *("version", "installation", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
         *("waits", "operators", "topics", "observe", "application", "planner", "resources"),
     },
     "parts": {

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from headrace.extras import installing
+from headrace.installation import installing
 
 _IMPORT = re.compile(r"^from (\S+) import (?:(?:\(\s*)?(\w+) as \2\b|\*)", re.MULTILINE)
 

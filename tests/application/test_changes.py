@@ -19,7 +19,7 @@ from headrace.conditions import (
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
 from headrace.observe import Tracker
-from headrace.schedulers.default import DefaultScheduler
+from headrace.schedulers import DefaultScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, run, sink, source, wait_until
 
 

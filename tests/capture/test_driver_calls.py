@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling.engine import is_compiled
 from headrace.capture.segment import CapturedSegment
 from headrace.gpu import sim
 from headrace.gpu.sim.backend import SimBackend

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace.bundled import bundled
 from headrace.cli import main
+from headrace.installation import bundled
 
 sys.path.append(str(bundled("benchmarks").parent))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import COMMANDS, main, make_parser
-from headrace.extras import installing
+from headrace.installation import installing
 from tests.harness import PATIENCE
 
 

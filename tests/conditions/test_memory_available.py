@@ -10,9 +10,9 @@ import pytest
 
 from headrace.conditions import CountCondition, MemoryAvailableCondition
 from headrace.core import condition
-from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import AllocationError
 from headrace.core.outcome import EndedBy
+from headrace.core.ports import SchedulingStatusType
 from headrace.resources import BlockMemoryPool, RealtimeClock, StreamOrderedAllocator, UnboundedAllocator
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source

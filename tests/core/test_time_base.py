@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from headrace.core.time_base import TimeBase, clock_name
+from headrace.core.control import TimeBase, clock_name
 from headrace.resources import ManualClock, RealtimeClock
 
 NOW = 1_800_000_000 * 10**9

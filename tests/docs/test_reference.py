@@ -74,9 +74,11 @@ def test_the_first_page_of_the_reference_lists_what_the_package_exports() -> Non
 
 def test_every_module_that_exports_names_has_a_page() -> None:
     source = Path(importlib.import_module("headrace").__file__ or "").parent
-    packages = {
-        "headrace." + ".".join(file.parent.relative_to(source).parts)
-        for file in source.rglob("__init__.py")
-        if file.parent != source and not file.parent.name.startswith("_") and "__all__" in file.read_text()
+    files = [file.parent for file in source.rglob("__init__.py") if "__all__" in file.read_text()]
+    files += [file.with_suffix("") for file in source.glob("*.py") if "\n__all__ = [" in file.read_text()]
+    modules = {
+        "headrace." + ".".join(file.relative_to(source).parts)
+        for file in files
+        if file != source and not file.name.startswith("_")
     }
-    assert packages == set(MODULES.values())
+    assert modules == set(MODULES.values())

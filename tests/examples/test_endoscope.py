@@ -19,8 +19,8 @@ from examples import endoscope
 from examples.shared import endoscope_kernels, endoscope_report, segmentation_model
 from examples.shared.progress import Progress
 from headrace import gpu
-from headrace.extras import installing
 from headrace.gpu import sim
+from headrace.installation import installing
 from tests.harness.processes import EXAMPLES, ROOT, run_forked
 
 for needed in ("onnx", "onnxruntime", "PIL"):

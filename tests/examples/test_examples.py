@@ -13,8 +13,8 @@ import pytest
 
 from examples import noisy_neighbour
 from headrace import gpu
-from headrace.extras import installing
 from headrace.gpu import sim
+from headrace.installation import installing
 from tests.harness import PATIENCE
 from tests.harness.processes import EXAMPLES, environment_of_programs, forking, output_of, run_forked
 

@@ -105,7 +105,7 @@ def test_preparing_makes_the_kernels_of_copies_available_on_the_device(
             compiled.append(device)
 
     for name in ("copy_kernel", "take_kernel"):
-        monkeypatch.setattr(f"headrace.gpu.cuda.recorded_copy.{name}", Kernel())
+        monkeypatch.setattr(f"headrace.gpu.cuda.capture.{name}", Kernel())
     RecordedCopy.prepare(bench.device)
     assert compiled == ([] if bench.is_simulated else [bench.device] * 2), (
         "a simulated device has copy engines"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import PeriodicCondition
-from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling.engine import is_compiled
 from headrace.capture import CaptureRefused
 from headrace.capture import segment as captured
 from headrace.capture.recording import record

@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from headrace import CountCondition
-from headrace._runtime.compiled import is_compiled
 from headrace._runtime.scheduling import engine, unreceived
+from headrace._runtime.scheduling.engine import is_compiled
 from headrace.capture.replay import Replay
 from headrace.conditions import PeriodicCondition
 from tests.gpu.segment_programs import (

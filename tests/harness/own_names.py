@@ -1,7 +1,7 @@
 """Programs whose classes use every name that is not documented, as attributes and as methods.
 
 The names are those that a base class has and does not document, and those that its inner class has
-(`headrace.core.inner`), with and without an underscore: names that a program may well choose.
+(`headrace.core.construction`), with and without an underscore: names that a program may well choose.
 """
 
 from __future__ import annotations

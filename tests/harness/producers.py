@@ -9,7 +9,7 @@ import ctypes
 from typing import Any
 
 from headrace.tensor import DLDataType
-from headrace.tensor.pending_work import StreamWork
+from headrace.tensor.description import StreamWork
 
 F32, BF16 = DLDataType(2, 32), DLDataType(4, 16)
 

@@ -10,7 +10,7 @@ import time
 
 os.environ.setdefault("HEADRACE_DEVICE", "sim")
 
-from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling.engine import is_compiled
 
 from .exploring import Found, explore, replay, sample
 from .link_scenarios import SCENARIOS

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.scheduling.engine import Engine
 from headrace._runtime.scheduling.evaluated_conditions import ENDED, NOTHING, THROTTLED, Awaited
-from headrace._runtime.scheduling.parker import Parker
-from headrace._runtime.scheduling.ready_queue import ReadyQueue
+from headrace._runtime.scheduling.ready_queue import Parker, ReadyQueue
 from headrace.conditions import AsynchronousCondition, BooleanCondition
 from headrace.core import Condition
 from headrace.core.clock import LONGEST_TURN
@@ -66,8 +65,8 @@ _MODULES = [
     "headrace._runtime.contexts.output",
     "headrace._runtime.scheduling.engine",
     "headrace._runtime.scheduling.node",
-    "headrace._runtime.scheduling.parker",
-    "headrace._runtime.scheduling.timers",
+    "headrace._runtime.scheduling.ready_queue",
+    "headrace._runtime.scheduling.ready_queue",
     "headrace._runtime.messages.queue",
     "headrace._runtime.messages.ports",
     "headrace._runtime.scheduling.queue_state",

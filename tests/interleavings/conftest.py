@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling.engine import is_compiled
 
 
 @pytest.fixture(autouse=True)

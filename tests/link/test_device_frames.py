@@ -27,7 +27,7 @@ from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.resources.memory_block import StreamUse
 from headrace.tensor.copies import copy, simulated_memory, upload
-from headrace.tensor.pending_work import StreamWork
+from headrace.tensor.description import StreamWork
 from headrace.tensor.tensor import Tensor
 from tests.harness.processes import forking
 from tests.harness.threads import PATIENCE, wait_until

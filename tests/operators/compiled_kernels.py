@@ -20,8 +20,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.operators._routines.colour import RGB_TO_YUV420, TO_RGB
-from headrace.operators._routines.conversion import COPY, FLOAT_TO_BYTE, TO_FLOAT, WIDE_TO_BYTE, with_planes
+from headrace.operators._routines.conversion import (
+    COPY,
+    FLOAT_TO_BYTE,
+    RGB_TO_YUV420,
+    TO_FLOAT,
+    TO_RGB,
+    WIDE_TO_BYTE,
+    with_planes,
+)
 from headrace.operators._routines.demosaic import DEMOSAIC
 from headrace.operators._routines.resampling import RESAMPLE
 from headrace.operators.arrays import Routine, Workplace

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.time_base import TimeBase, clock_name
+from headrace.core.control import TimeBase, clock_name
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.parts import worker
 from headrace.parts.control import AskTime, TellTime
@@ -48,7 +48,7 @@ def test_a_process_of_this_host_has_the_same_clock() -> None:
 
 def test_a_process_in_a_container_with_a_clock_of_its_own_has_another_clock() -> None:
     """Its time namespace makes its clock differ, here by 2 s, and the kernel is the same."""
-    program = "from headrace.core.time_base import clock_name; print(clock_name(), end='')"
+    program = "from headrace.core.control import clock_name; print(clock_name(), end='')"
     apart = ["unshare", "--time", "--monotonic", "2"]
     if shutil.which("unshare") is None or subprocess.run([*apart, "true"], capture_output=True).returncode:
         pytest.skip("needs the permission to make a time namespace")

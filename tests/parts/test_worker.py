@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from headrace.core.control import TimeBase
 from headrace.core.errors import GraphError, PeerAborted, PeerLost
 from headrace.core.ports import IOSpec
-from headrace.core.time_base import TimeBase
 from headrace.link.handshake import make_token
 from headrace.link.protocol import Terms
 from headrace.parts import worker as worker_module

@@ -197,7 +197,7 @@ class System:
 def system(monkeypatch: pytest.MonkeyPatch) -> System:
     system = System()
     monkeypatch.setattr("headrace.core.clock.time", system)
-    monkeypatch.setattr("headrace.core.time_base.time", system)
+    monkeypatch.setattr("headrace.core.control.time", system)
     return system
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from headrace._runtime.scheduling.parker import Parker
+from headrace._runtime.scheduling.ready_queue import Parker
 from headrace.resources.clocks import MachineClock
 
 

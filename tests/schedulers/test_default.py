@@ -112,7 +112,7 @@ def test_a_thread_pool_has_its_threads_without_another_scheduler() -> None:
 def test_the_environment_chooses_workers_by_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of operators, which the default scheduler would use, says nothing about them."""
     monkeypatch.setenv("HEADRACE_SCHEDULER", "event")
-    monkeypatch.setattr("headrace.schedulers.chosen._cores", lambda: 3)
+    monkeypatch.setattr("headrace.schedulers._cores", lambda: 3)
     counts: list[int] = []
 
     def compose(app: App) -> None:

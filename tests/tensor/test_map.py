@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace import Tensor, TensorMap, as_tensor
-from headrace.tensor import TensorError, as_message, pending_work
+from headrace.tensor import TensorError, as_message, description
 from headrace.tensor.tensor_map import map_of_arrays
 from tests.harness.producers import CUDA, Interface, Library, Work
 
@@ -153,7 +153,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     def stream_of(handle: int) -> Any:
         return SimpleNamespace(handle=handle, wait=lambda other: found.append((handle, other.handle)))
 
-    monkeypatch.setattr(pending_work, "stream_of", stream_of)
+    monkeypatch.setattr(description, "stream_of", stream_of)
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 from headrace import TensorMap, as_tensor, gpu
 from headrace.gpu import sim
 from headrace.tensor import copies
-from headrace.tensor.pending_work import StreamWork
+from headrace.tensor.description import StreamWork
 from tests.gpu.sim.launches import LONG, ONE_BLOCK
 
 

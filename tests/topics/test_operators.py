@@ -12,8 +12,8 @@ import pytest
 from headrace import Application, aligned, op
 from headrace.application import Fragment
 from headrace.core import EndedBy, IOSpec, SchedulingStatusType
+from headrace.core.control import TimeBase
 from headrace.core.errors import GraphError, PortError, TopicError
-from headrace.core.time_base import TimeBase
 from headrace.operators import FeedOp
 from headrace.resources import ManualClock, RealtimeClock
 from headrace.topics import Publication, Subscription

@@ -91,8 +91,8 @@ def is_public(module: str, name: str) -> bool:
 @pytest.mark.parametrize(
     "statement",
     [
-        "import headrace.core.inner",
-        "from headrace.core.inner import Inner",
+        "import headrace.core.construction",
+        "from headrace.core.construction import Inner",
         "from headrace.core import inner",
         "from headrace import cli",
     ],

@@ -1,11 +1,10 @@
-from headrace._runtime.compiled import is_compiled as is_compiled
 from headrace._runtime.lifecycle.accounts import MessageCounter as MessageCounter
 from headrace._runtime.lifecycle.interrupts import Interrupts as Interrupts
 from headrace._runtime.lifecycle.outcome_future import OutcomeFuture as OutcomeFuture
 from headrace._runtime.lifecycle.run import run as run
 from headrace._runtime.lifecycle.run import run_async as run_async
-from headrace._runtime.lifecycle.stop_timeout import stop_timeout_of as stop_timeout_of
 from headrace._runtime.lifecycle.supplies import Supplies as Supplies
+from headrace._runtime.lifecycle.tear_down import stop_timeout_of as stop_timeout_of
 from headrace._runtime.messages.envelope import Details as Details
 from headrace._runtime.messages.envelope import Envelope as Envelope
 from headrace._runtime.messages.envelope import make_envelope as make_envelope
@@ -13,9 +12,9 @@ from headrace._runtime.messages.envelope import open_message as open_message
 from headrace._runtime.messages.envelope import seal_message as seal_message
 from headrace._runtime.messages.envelope import wait_for as wait_for
 from headrace._runtime.messages.fences import Fences as Fences
-from headrace._runtime.messages.managed_stream import ManagedStream as ManagedStream
-from headrace._runtime.messages.managed_stream import create_event as create_event
-from headrace._runtime.messages.managed_stream import is_default as is_default
+from headrace._runtime.messages.fences import ManagedStream as ManagedStream
+from headrace._runtime.messages.fences import create_event as create_event
+from headrace._runtime.messages.fences import is_default as is_default
 from headrace._runtime.messages.ports import InputPort as InputPort
 from headrace._runtime.messages.ports import no_such_port as no_such_port
 from headrace._runtime.messages.queue import Batch as Batch
@@ -30,12 +29,12 @@ from headrace._runtime.scheduling.ends import NONE_LEFT as NONE_LEFT
 from headrace._runtime.scheduling.ends import STARVED as STARVED
 from headrace._runtime.scheduling.ends import STUCK as STUCK
 from headrace._runtime.scheduling.engine import Engine as Engine
+from headrace._runtime.scheduling.engine import is_compiled as is_compiled
 from headrace._runtime.scheduling.group import Boundary as Boundary
 from headrace._runtime.scheduling.group import Group as Group
 from headrace._runtime.scheduling.group import GroupPlan as GroupPlan
 from headrace._runtime.scheduling.node import Node as Node
 from headrace._runtime.scheduling.unreceived import has_more as has_more
-from headrace._runtime.streams.default_stream import default_stream_of as default_stream_of
 from headrace._runtime.streams.knobs import Knobs as Knobs
 from headrace._runtime.streams.knobs import write_knobs as write_knobs
 from headrace._runtime.streams.layout import PlannedStream as PlannedStream
@@ -45,5 +44,6 @@ from headrace._runtime.streams.layout import check_layout as check_layout
 from headrace._runtime.streams.owners import add_owners as add_owners
 from headrace._runtime.streams.run_streams import RunStreams as RunStreams
 from headrace._runtime.streams.stream_source import StreamSource as StreamSource
+from headrace._runtime.streams.stream_source import default_stream_of as default_stream_of
 from headrace._runtime.streams.stream_source import slice_of as slice_of
 from headrace._runtime.streams.stream_source import source_of as source_of

@@ -10,7 +10,7 @@ from headrace.application.fragment import Fragment
 from headrace.application.inner_fragment import InnerFragment
 from headrace.application.parts import FragmentGraph, check_part, compose_parts, connect_parts, end_named
 from headrace.core.config import Config, take_options
-from headrace.core.inner import Inner
+from headrace.core.construction import Inner
 from headrace.core.values import is_set
 
 if TYPE_CHECKING:

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 from headrace import waits
 from headrace.application.application import Application, InnerApplication
 from headrace.core.clock import Clock
-from headrace.core.condition_types import ConditionType
+from headrace.core.construction import Inner
 from headrace.core.errors import CrossingError, Failure
 from headrace.core.graph import Flow
-from headrace.core.inner import Inner
 from headrace.core.log import RunFields, formattable
 from headrace.core.metadata import MetadataDictionary
 from headrace.core.operator import Operator
 from headrace.core.parameters import holder_of
+from headrace.core.ports import ConditionType
 from headrace.replicas.crew import Crew, Worker, job_port
 from headrace.replicas.crossing import receive, send
 from headrace.replicas.expansion import let_run_for_jobs

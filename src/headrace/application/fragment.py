@@ -10,9 +10,9 @@ from headrace.application.runner import drain
 from headrace.brief import brief
 from headrace.core.checks import compose
 from headrace.core.composition import Composition
+from headrace.core.construction import Inner
 from headrace.core.control import RunControl
 from headrace.core.errors import GraphError, choices
-from headrace.core.inner import Inner
 from headrace.core.ports import IOSpec
 from headrace.core.progress import count_by_port, progress_of
 from headrace.core.run_options import limits_of_run

@@ -161,7 +161,7 @@ def _scheduler_of(fragment: Composition, options: RunOptions) -> Scheduler:
     scheduler.prepare(fragment)
     if not options.changes_scheduler:
         return scheduler
-    from headrace.schedulers.chosen import chosen_scheduler
+    from headrace.schedulers import chosen_scheduler
 
     return chosen_scheduler(scheduler, options)
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.capture.refusal import Refusal
 from headrace.tensor.device_arrays import Layout, Unsupported, groups_of, span_of
 from headrace.tensor.device_memory import DeviceMemory
-from headrace.tensor.host_values import HostValue, is_host_value
-from headrace.tensor.structures import Leaves, key_of_value, layouts_of, take_apart
+from headrace.tensor.structures import HostValue, Leaves, is_host_value, key_of_value, layouts_of, take_apart
 
 if TYPE_CHECKING:
     from headrace import gpu

@@ -1,7 +1,7 @@
 """GraphCache: which graph is for which frame.
 
 A graph belongs to frames of one key: the structure of the messages, which of their arrays share memory, the values
-of the host that the operators use (`tensor.host_values`), and the parameters of the operators. The parameters are
+of the host that the operators use (`tensor.structures`), and the parameters of the operators. The parameters are
 looked at only when their version has changed.
 
 Up to `shapes` graphs are kept. The first frames of a key run as without capture: libraries load kernels and make
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import Envelope
 from headrace.tensor.device_arrays import Unsupported, shared_memory
-from headrace.tensor.host_values import stand_in
-from headrace.tensor.structures import Leaves, Structure, key_of_value, take_apart
+from headrace.tensor.structures import Leaves, Structure, key_of_value, stand_in, take_apart
 
 if TYPE_CHECKING:
     from headrace._runtime import Boundary

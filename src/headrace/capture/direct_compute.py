@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 from headrace import gpu
 from headrace._runtime import Details, no_such_port
 from headrace.capture.refusal import Refusal, refusal_of
-from headrace.core.calls import NO_CALLS, Calls
 from headrace.core.errors import StreamError
-from headrace.core.metadata import MetadataDictionary
+from headrace.core.metadata import NO_CALLS, Calls, MetadataDictionary
 from headrace.tensor import Tensor, as_message
-from headrace.tensor.host_values import HostValueUsed
+from headrace.tensor.structures import HostValueUsed
 from headrace.tensor.tensor_map import MAPPINGS
 
 if TYPE_CHECKING:

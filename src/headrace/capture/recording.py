@@ -26,8 +26,7 @@ from headrace.capture.state import HostAttributes
 from headrace.gpu.capture import captured_nodes, graph_builder
 from headrace.gpu.executables import AddressTable, Executables
 from headrace.tensor.device_arrays import PrivateMemory, span_of
-from headrace.tensor.host_values import HostValueUsed
-from headrace.tensor.structures import Leaves, layouts_of, rebuild, take_apart
+from headrace.tensor.structures import HostValueUsed, Leaves, layouts_of, rebuild, take_apart
 
 if TYPE_CHECKING:
     from headrace._runtime import Group, ManagedStream, Node, Replays

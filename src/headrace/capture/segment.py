@@ -32,8 +32,7 @@ from headrace.core.parameters import ParameterVersion, holder_of
 from headrace.gpu.capture import RecordedCopy
 from headrace.tensor.device_arrays import Layout, Unsupported, layout_of
 from headrace.tensor.device_memory import KeptArray, Saved, changed_numbers
-from headrace.tensor.host_values import HostValueUsed
-from headrace.tensor.structures import Leaves, key_of_object
+from headrace.tensor.structures import HostValueUsed, Leaves, key_of_object
 
 if TYPE_CHECKING:
     from headrace._runtime import Group, Replays

@@ -21,10 +21,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from headrace.bundled import bundled
 from headrace.cli import Failed
 from headrace.cli.run import checked
 from headrace.core.run_options import parse_count
+from headrace.installation import bundled
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

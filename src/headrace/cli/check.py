@@ -16,8 +16,8 @@ import argparse
 
 from headrace.capture import CONTRACT
 from headrace.capture.lint import lint
-from headrace.cli.errors import status_of
 from headrace.cli.graph import compose_program
+from headrace.cli.program import status_of
 from headrace.cli.run import add_program_arguments
 
 

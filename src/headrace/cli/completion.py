@@ -15,7 +15,7 @@ import argparse
 from typing import Any
 
 from headrace.cli import Failed
-from headrace.extras import installing
+from headrace.installation import installing
 
 # The words to offer for options that take more than these.
 _WORDS = {

@@ -16,8 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.bundled import bundled, environment
 from headrace.cli import Failed
+from headrace.installation import bundled, environment
 
 DEMO = "endoscope"
 

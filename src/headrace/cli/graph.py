@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli import Failed
-from headrace.cli.errors import status_of
-from headrace.cli.program import Program, ProgramError, Runs
+from headrace.cli.program import Program, ProgramError, Runs, status_of
 from headrace.cli.run import add_program_arguments, changed_environment, variables_of
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime import StreamLayout, captured_operators, is_compiled
 from headrace.cli import Failed
-from headrace.cli.errors import status_of
+from headrace.cli.program import status_of
 from headrace.cli.run import add_program_arguments
-from headrace.extras import installing
 from headrace.gpu.backend import Backend, DeviceUnavailable, device_choices, find_backend
+from headrace.installation import installing
 from headrace.version import __version__
 
 if TYPE_CHECKING:

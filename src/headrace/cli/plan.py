@@ -22,9 +22,9 @@ from datetime import date
 from pathlib import Path
 
 from headrace.cli import Failed
-from headrace.cli.errors import status_of
 from headrace.cli.graph import compose_program
 from headrace.cli.plan_simulation import simulate_apart
+from headrace.cli.program import status_of
 from headrace.cli.run import add_program_arguments, checked
 from headrace.planner.deciding import Decision, compared, make_plan
 from headrace.planner.plan import write_plan

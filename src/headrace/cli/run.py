@@ -36,8 +36,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from headrace.capture import MODES
-from headrace.cli.errors import status_of
-from headrace.cli.program import Program, Runs
+from headrace.cli.program import Program, Runs, status_of
 from headrace.core.log import FORMATS, LEVELS, configure_log, has_own_handlers, level_of
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.run_options import parse_count, parse_duration, parse_scheduler, parse_workers

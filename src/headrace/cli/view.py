@@ -12,7 +12,7 @@ import os
 import sys
 
 from headrace.application import Application
-from headrace.cli.errors import status_of
+from headrace.cli.program import status_of
 from headrace.core.errors import TopicError
 
 

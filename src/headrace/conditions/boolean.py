@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.core.condition import Condition
-from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.ports import SchedulingStatusType
 from headrace.core.values import boolean
 
 if TYPE_CHECKING:

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 from headrace.conditions.boolean import BooleanCondition
 from headrace.conditions.count import CountCondition
-from headrace.conditions.downstream import DownstreamMessageAffordableCondition
-from headrace.conditions.expiring import ExpiringMessageAvailableCondition
 from headrace.conditions.join import JoinCondition
-from headrace.conditions.message_available import MessageAvailableCondition
-from headrace.conditions.multi_message import (
+from headrace.conditions.periodic import PeriodicCondition
+from headrace.conditions.ports import (
+    DownstreamMessageAffordableCondition,
+    ExpiringMessageAvailableCondition,
+    MessageAvailableCondition,
     MultiMessageAvailableCondition,
     MultiMessageAvailableTimeoutCondition,
 )
-from headrace.conditions.periodic import PeriodicCondition
 from headrace.core.condition import AsynchronousCondition, Condition
-from headrace.core.condition_types import ConditionType
+from headrace.core.ports import ConditionType
 
 CONDITIONS: Mapping[ConditionType, type[Condition]] = {
     ConditionType.MESSAGE_AVAILABLE: MessageAvailableCondition,

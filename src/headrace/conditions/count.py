@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime import has_more
 from headrace.core.condition import Condition
-from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.ports import SchedulingStatusType
 from headrace.core.values import whole_number
 
 if TYPE_CHECKING:

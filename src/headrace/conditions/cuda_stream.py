@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace import gpu
 from headrace._runtime import Envelope
 from headrace.core.condition import Condition
-from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.ports import port_names
+from headrace.core.ports import SchedulingStatusType, port_names
 from headrace.core.values import boolean
 
 if TYPE_CHECKING:

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from headrace._runtime import Batch, Envelope
 from headrace.conditions.joiner import Entry, Joiner
-from headrace.conditions.port_condition import PortCondition
-from headrace.core.condition_types import SchedulingStatusType
+from headrace.conditions.ports import PortCondition
+from headrace.core.control import counts_since_1970
 from headrace.core.errors import GraphError, JoinError
 from headrace.core.joins import Aligned, AtRate, JoinRule, LatestWithin, ReuseLast, Substitute, Window
-from headrace.core.ports import IOSpec
-from headrace.core.time_base import counts_since_1970
+from headrace.core.ports import IOSpec, SchedulingStatusType
 from headrace.core.values import finite_number
 
 if TYPE_CHECKING:

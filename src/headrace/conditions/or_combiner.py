@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.core.condition import BareCondition, Condition
-from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.ports import SchedulingStatusType
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

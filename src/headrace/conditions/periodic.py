@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from headrace.core.condition import Condition, Ticks
-from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.ports import SchedulingStatusType
 from headrace.core.values import Duration, nanoseconds
 
 if TYPE_CHECKING:

@@ -6,9 +6,6 @@ from headrace.application.reload import Reloaded as Reloaded
 from headrace.core.clock import Clock as Clock
 from headrace.core.composition import Composition as Composition
 from headrace.core.condition import Condition as Condition
-from headrace.core.condition_types import ConditionType as ConditionType
-from headrace.core.condition_types import OperatorStatus as OperatorStatus
-from headrace.core.condition_types import SchedulingStatusType as SchedulingStatusType
 from headrace.core.construction import Arg as Arg
 from headrace.core.construction import ArgList as ArgList
 from headrace.core.contexts import ExecutionContext as ExecutionContext
@@ -62,9 +59,12 @@ from headrace.core.parameters import Live as Live
 from headrace.core.parameters import ParameterFlag as ParameterFlag
 from headrace.core.parameters import declared as declared
 from headrace.core.parameters import parameter as parameter
+from headrace.core.ports import ConditionType as ConditionType
 from headrace.core.ports import Input as Input
 from headrace.core.ports import IOSpec as IOSpec
+from headrace.core.ports import OperatorStatus as OperatorStatus
 from headrace.core.ports import Output as Output
+from headrace.core.ports import SchedulingStatusType as SchedulingStatusType
 from headrace.core.progress import Progress as Progress
 from headrace.core.resource import Resource as Resource
 from headrace.core.scheduler import Scheduler as Scheduler

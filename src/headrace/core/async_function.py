@@ -29,10 +29,9 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu, waits
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
-from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.construction import needs_fragment
+from headrace.core.construction import Inner, needs_fragment
 from headrace.core.function import FunctionOperator, InnerFunctionOperator, OperatorFunction
-from headrace.core.inner import Inner
+from headrace.core.ports import SchedulingStatusType
 from headrace.gpu.current import entered_stream
 
 if TYPE_CHECKING:

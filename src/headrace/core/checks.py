@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.core.condition_types import ConditionType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import GraphError, ParameterError, choices
 from headrace.core.execution import settle_execution
@@ -13,7 +12,7 @@ from headrace.core.function import FunctionOperator
 from headrace.core.graph import is_sink, queues_of
 from headrace.core.operator import Operator
 from headrace.core.parameters import holder_of
-from headrace.core.ports import IOSpec
+from headrace.core.ports import ConditionType, IOSpec
 from headrace.core.resource import Resource
 from headrace.core.values import whole_number
 

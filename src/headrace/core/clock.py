@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from headrace import waits
 from headrace.brief import brief
-from headrace.core.inner import Inner
+from headrace.core.construction import Inner
+from headrace.core.control import TimeBase
 from headrace.core.resource import InnerComponent, Resource
-from headrace.core.time_base import TimeBase
 from headrace.core.values import Duration, boolean, finite_number, nanoseconds
 
 if TYPE_CHECKING:

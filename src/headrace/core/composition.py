@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from headrace.core.config import Config, environment_parameters, setting_name
-from headrace.core.construction import known_keywords
+from headrace.core.construction import Inner, known_keywords
 from headrace.core.control import RunControl
 from headrace.core.errors import ConfigError, GraphError, ParameterError, absent, choices
 from headrace.core.execution import DynamicFlows
 from headrace.core.graph import Graph, PortPairs, check_member
-from headrace.core.inner import Inner
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.resource import Resource
@@ -29,12 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from headrace.core.condition import Condition
-    from headrace.core.condition_types import ConditionType
     from headrace.core.config import Setting, Settings
     from headrace.core.graph import Flow, Graph
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
-    from headrace.core.ports import IOSpec
+    from headrace.core.ports import ConditionType, IOSpec
     from headrace.core.values import Duration
     from headrace.core.wiring import End, Ends
 

@@ -20,8 +20,8 @@ import math
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.core.condition_types import SchedulingStatusType
-from headrace.core.inner import Inner
+from headrace.core.construction import Inner
+from headrace.core.ports import SchedulingStatusType
 from headrace.core.resource import Component, InnerComponent
 from headrace.core.values import finite_number
 

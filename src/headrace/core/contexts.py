@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from headrace.core.condition_types import OperatorStatus
     from headrace.core.metadata import MetadataDictionary
     from headrace.core.operator import Operator
+    from headrace.core.ports import OperatorStatus
     from headrace.gpu import StreamHandle
 
 

@@ -18,11 +18,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError
 from headrace.core.graph import edges_back, is_source
 from headrace.core.metadata import MetadataPolicy
-from headrace.core.ports import INPUT_EXEC
+from headrace.core.ports import INPUT_EXEC, ConditionType
 from headrace.core.wiring import Port
 
 if TYPE_CHECKING:

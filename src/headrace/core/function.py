@@ -29,10 +29,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, o
 
 from headrace.brief import brief
 from headrace.core.composition import Composition
-from headrace.core.construction import needs_fragment
+from headrace.core.construction import Inner, needs_fragment
 from headrace.core.error_policy import check_on_stuck
 from headrace.core.errors import GraphError, choices
-from headrace.core.inner import Inner
 from headrace.core.joins import JoinRule
 from headrace.core.operator import InnerOperator, Operator
 from headrace.core.parameters import REQUIRED, Live, reserved_names

@@ -16,9 +16,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
-from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError, absent, choices
-from headrace.core.ports import IOSpec
+from headrace.core.ports import ConditionType, IOSpec
 from headrace.core.wiring import Connectable, Port, name_of, owner_of
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from headrace.core.condition import Condition
-    from headrace.core.condition_types import OperatorStatus, SchedulingStatusType
     from headrace.core.contexts import ExecutionContext
     from headrace.core.error_policy import FaultCounts
     from headrace.core.operator import Operator
+    from headrace.core.ports import OperatorStatus, SchedulingStatusType
 
 
 class Engine(Protocol):

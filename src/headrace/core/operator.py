@@ -10,15 +10,13 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 from headrace.core.condition import AsynchronousCondition, BareCondition, Condition
-from headrace.core.condition_types import OperatorStatus
-from headrace.core.construction import Arg, named_values, needs_fragment, snake_case
+from headrace.core.construction import Arg, Inner, named_values, needs_fragment, snake_case
 from headrace.core.error_policy import ErrorPolicy, check_on_stuck
 from headrace.core.errors import GraphError, ParameterError, PortError, absent, choices, noting
-from headrace.core.inner import Inner
 from headrace.core.live_values import KnobValues, LiveValues
 from headrace.core.metadata import MetadataDictionary, MetadataPolicy
 from headrace.core.parameters import check_parameter_name, set_up
-from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec
+from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, IOSpec, OperatorStatus
 from headrace.core.resource import Resource
 from headrace.core.spec import OperatorSpec
 from headrace.core.values import boolean, whole_number

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from headrace.core.construction import check_name, constructor, refuse_keywords
-from headrace.core.inner import Inner
+from headrace.core.construction import Inner, check_name, constructor, refuse_keywords
 from headrace.core.parameters import check_parameter_name, set_up
 from headrace.core.spec import ComponentSpec
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypedDict
 
 from headrace.core.clock import Clock, RealtimeClock
-from headrace.core.inner import Inner
+from headrace.core.construction import Inner
 from headrace.core.resource import InnerComponent, Resource
 from headrace.core.values import boolean, milliseconds
 

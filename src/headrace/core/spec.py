@@ -9,12 +9,11 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.core.condition_types import ConditionType
 from headrace.core.error_policy import check_on_stuck, time_limit
 from headrace.core.errors import GraphError, ParameterError, absent
 from headrace.core.joins import JoinRule
 from headrace.core.parameters import REQUIRED, Parameter, ParameterFlag, holder_of
-from headrace.core.ports import INPUT_EXEC, IOSpec, PortCondition
+from headrace.core.ports import INPUT_EXEC, ConditionType, IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
 from headrace.core.values import Duration, boolean
 

@@ -14,9 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.core.composition import Composition, InnerComposition
-from headrace.core.construction import Arg, ArgList, named_values, needs_fragment, snake_case
+from headrace.core.construction import Arg, ArgList, Inner, named_values, needs_fragment, snake_case
 from headrace.core.errors import GraphError, ParameterError, absent, choices, noting
-from headrace.core.inner import Inner
 from headrace.core.parameters import check_parameter_name, set_up
 from headrace.core.spec import ComponentSpec
 from headrace.core.wiring import Connectable, InnerConnectable, Port, name_of, owner_of

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar, overload
 
+from headrace.core.construction import Inner
 from headrace.core.errors import GraphError, PortError, absent
-from headrace.core.inner import Inner
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 
 

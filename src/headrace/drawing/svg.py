@@ -17,8 +17,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from headrace._runtime import slice_of
 from headrace.core.graph import queues_of
-from headrace.drawing.folding import members_of, shown_outputs
-from headrace.drawing.layout import lay_out, number_operators, place
+from headrace.drawing.layout import lay_out, members_of, number_operators, place, shown_outputs
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph

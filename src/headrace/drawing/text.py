@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace._runtime import StreamLayout, captured_operators
 from headrace.core.errors import choices
-from headrace.drawing.folding import fold, members_of, shown_outputs
+from headrace.drawing.layout import fold, members_of, shown_outputs
 
 if TYPE_CHECKING:
     from headrace.core.graph import Graph

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from headrace.extras import installing
 from headrace.gpu import StreamHandle
 from headrace.inference.model import InferenceError, Model, ModelOptions, TensorSpec, load_model, shape_text
 from headrace.inference.settings import ModelSetting, Profile, read_profile
+from headrace.installation import installing
 from headrace.tensor import DLDataType, DLDeviceType, Tensor, as_tensor
 from headrace.tensor.capsule import exporter_of
 from headrace.tensor.copies import copy, simulate, simulated_memory

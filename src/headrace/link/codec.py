@@ -33,9 +33,8 @@ from headrace.core.errors import CrossingError
 from headrace.link.protocol import MOST_PLACES
 from headrace.tensor import DLDataType, Tensor, TensorError, as_tensor
 from headrace.tensor.conversion import is_array
-from headrace.tensor.description import compute_layout, row_major
+from headrace.tensor.description import compute_layout, row_major, stream_of
 from headrace.tensor.libraries import library_named
-from headrace.tensor.pending_work import stream_of
 from headrace.tensor.types import CPU
 
 Array = np.ndarray[Any, Any]

@@ -9,8 +9,7 @@ import numpy as np
 from headrace.core.parameters import declared, parameter
 from headrace.operators._routines.demosaic import DEMOSAIC, RED_AT
 from headrace.operators.arrays import check_contiguous
-from headrace.operators.messages import place_of
-from headrace.operators.tensor_operator import FrameOperator, Plan
+from headrace.operators.tensor_operator import FrameOperator, Plan, place_of
 from headrace.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from headrace.core.calls import NO_CALLS, Call, Calls
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
-from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.errors import FeedClosedError, FeedFullError, UnansweredError
+from headrace.core.metadata import NO_CALLS, Call, Calls
+from headrace.core.ports import SchedulingStatusType
 from headrace.core.values import Duration, nanoseconds
 from headrace.operators.channel import PENDING, ChannelEnd, ChannelOperator, caller_streams
 

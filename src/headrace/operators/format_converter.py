@@ -10,20 +10,22 @@ import numpy as np
 from headrace.core.construction import needs_fragment
 from headrace.core.errors import ParameterError, choices
 from headrace.core.parameters import REQUIRED, declared, parameter
-from headrace.operators._routines.colour import MATRICES, RGB_TO_YUV420, TO_RGB, Matrix
 from headrace.operators._routines.conversion import (
     COPY,
     FLOAT_TO_BYTE,
+    MATRICES,
+    RGB_TO_YUV420,
     TO_FLOAT,
+    TO_RGB,
     WIDE_TO_BYTE,
+    Matrix,
     is_conversion,
     pack_order,
     with_planes,
 )
 from headrace.operators._routines.resampling import FILTERS, RESAMPLE, Filter, make_taps
 from headrace.operators.arrays import Routine, check_contiguous
-from headrace.operators.messages import place_of
-from headrace.operators.tensor_operator import FrameOperator, Plan
+from headrace.operators.tensor_operator import FrameOperator, Plan, place_of
 from headrace.tensor import Tensor
 
 if TYPE_CHECKING:

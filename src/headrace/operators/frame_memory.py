@@ -15,8 +15,7 @@ import numpy as np
 from headrace import gpu
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.operator import Operator
-from headrace.operators.messages import place_of
-from headrace.operators.tensor_operator import check_parameters
+from headrace.operators.tensor_operator import check_parameters, place_of
 from headrace.resources import MemoryStorageType
 from headrace.tensor import Tensor, TensorMap
 from headrace.tensor.copies import HostMemory, copy

@@ -11,16 +11,14 @@ import numpy as np
 
 from headrace import gpu, notebook
 from headrace.conditions import BooleanCondition
-from headrace.core.condition_types import ConditionType
 from headrace.core.construction import named_values, needs_fragment
 from headrace.core.errors import ParameterError
 from headrace.core.parameters import declared, parameter
-from headrace.core.ports import IOSpec
+from headrace.core.ports import ConditionType, IOSpec
 from headrace.core.run_files import path_of_start
 from headrace.core.spec import OperatorSpec
 from headrace.operators.arrays import Workplace
-from headrace.operators.messages import place_of, tensors_of
-from headrace.operators.tensor_operator import TensorOperator
+from headrace.operators.tensor_operator import TensorOperator, place_of, tensors_of
 from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.tensor.copies import HostMemory, copy_from_pinned
 from headrace.viewer import callbacks, input_spec

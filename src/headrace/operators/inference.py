@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from headrace import gpu, waits
 from headrace._runtime import source_of
 from headrace.core.composition import Composition
-from headrace.core.condition_types import ConditionType
 from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
 from headrace.core.errors import ParameterError, choices
 from headrace.core.operator import Operator, Part
 from headrace.core.parameters import REQUIRED, declared, parameter
-from headrace.core.ports import IOSpec
+from headrace.core.ports import ConditionType, IOSpec
 from headrace.core.spec import OperatorSpec
 from headrace.gpu import StreamHandle
 from headrace.gpu.backend import active
 from headrace.inference.model import InferenceError, ModelOptions
 from headrace.inference.running_model import RunningModel, to_device
 from headrace.inference.settings import ModelSetting, read_names, read_settings
-from headrace.operators.messages import gather
-from headrace.operators.tensor_operator import check_parameters, set_default_allocator
+from headrace.operators.tensor_operator import check_parameters, gather, set_default_allocator
 from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.tensor.copies import HostMemory, read_on_host
 

@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
-from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.operator import Operator
+from headrace.core.ports import SchedulingStatusType
 from headrace.operators.tensor_operator import set_default_allocator
 from headrace.resources import MachineClock, RealtimeClock
 from headrace.video import ReadAhead

@@ -16,8 +16,7 @@ from headrace.core.operator import Operator
 from headrace.core.parameters import ParameterFlag, declared, parameter
 from headrace.core.spec import OperatorSpec
 from headrace.operators.frame_memory import STORAGE_TYPES
-from headrace.operators.messages import find_tensor, tensors_of
-from headrace.operators.tensor_operator import TensorOperator
+from headrace.operators.tensor_operator import TensorOperator, find_tensor, tensors_of
 from headrace.tensor import TensorError, TensorMap, as_tensor
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from headrace.core.calls import Path, part_at
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
-from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.contexts import ExecutionContext, InputContext
 from headrace.core.errors import GraphError, ParameterError
 from headrace.core.graph import queues_of
+from headrace.core.metadata import Path, part_at
+from headrace.core.ports import ConditionType, SchedulingStatusType
 from headrace.operators.channel import PENDING, CallerStream, ChannelEnd, ChannelOperator, caller_streams
 
 if TYPE_CHECKING:

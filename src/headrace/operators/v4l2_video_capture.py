@@ -14,8 +14,7 @@ from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.parameters import declared, parameter
 from headrace.core.spec import OperatorSpec
-from headrace.operators._routines.colour import MATRICES, TO_RGB
-from headrace.operators._routines.conversion import COPY, pack_order
+from headrace.operators._routines.conversion import COPY, MATRICES, TO_RGB, pack_order
 from headrace.operators.frame_memory import FrameMemory
 from headrace.operators.paced_source import PacedSource
 from headrace.video import CameraFormat, CapturedFrame, JpegDecoder, V4L2Camera, VideoDevice

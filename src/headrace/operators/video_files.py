@@ -22,8 +22,8 @@ from headrace.core.run_files import path_of_start
 from headrace.core.spec import OperatorSpec
 from headrace.core.values import Duration, nanoseconds
 from headrace.operators.frame_memory import FrameMemory, FrameSink
-from headrace.operators.messages import find_tensor
 from headrace.operators.paced_source import PacedSource
+from headrace.operators.tensor_operator import find_tensor
 from headrace.video import ClipFrame, VideoFileError, VideoReader, VideoWriter, play
 from headrace.video.clips import VideoClip
 from headrace.video.files import PIXEL_FORMATS, is_url

@@ -20,9 +20,9 @@ from headrace.link.carrier import Carrier, CarrierClosed
 from headrace.link.protocol import Kind, pack_message
 
 if TYPE_CHECKING:
+    from headrace.core.control import TimeBase
     from headrace.core.errors import Failure
     from headrace.core.outcome import Outcome
-    from headrace.core.time_base import TimeBase
     from headrace.parts.cut_flow import FlowCounts
     from headrace.parts.forwarding import Interests, PartGraph
     from headrace.parts.idleness import IdleReport

@@ -31,11 +31,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace import waits
 from headrace._runtime import Interrupts, stop_timeout_of
 from headrace.core.checks import compose
-from headrace.core.control import PAUSE, RUNNING, RunControl
+from headrace.core.control import PAUSE, RUNNING, RunControl, TimeBase, clock_name
 from headrace.core.errors import GraphError, add_note, message_of, notes_of
 from headrace.core.log import configure_log, fields_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
-from headrace.core.time_base import TimeBase, clock_name
 from headrace.core.values import RESTART
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment

@@ -29,12 +29,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headrace import waits
 from headrace._runtime import Envelope, open_message, seal_message
 from headrace.conditions.cuda_stream import CudaStreamCondition
-from headrace.core.condition_types import ConditionType, SchedulingStatusType
+from headrace.core.construction import Inner
 from headrace.core.errors import LinkError, RunStopped
 from headrace.core.graph import Beyond
-from headrace.core.inner import Inner
 from headrace.core.operator import InnerOperator, Operator
-from headrace.core.ports import IOSpec
+from headrace.core.ports import ConditionType, IOSpec, SchedulingStatusType
 from headrace.link.loop import default_loop
 from headrace.link.protocol import Sample
 from headrace.parts.cut_flow import FlowCounts

@@ -35,11 +35,10 @@ from headrace import waits
 from headrace.application import Fragment
 from headrace.application.runner import Runner, drain
 from headrace.cli.program import Program, ProgramError
-from headrace.core.control import RUNNING, RunControl
+from headrace.core.control import RUNNING, RunControl, TimeBase, clock_name
 from headrace.core.errors import Failure, GraphError, LinkError, PeerLost, add_note, notes_of
 from headrace.core.outcome import Outcome
 from headrace.core.progress import Progress, stuck_operators
-from headrace.core.time_base import TimeBase, clock_name
 from headrace.core.values import GO_ON, RESTART, STOP, byte_size
 from headrace.link import lingering
 from headrace.link.handshake import Purpose

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace import gpu
-from headrace.capture.groups import chains_of, why_not_in_group
+from headrace.capture.declaration import chains_of, why_not_in_group
 from headrace.core.condition import ticks_of
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Graph, is_source

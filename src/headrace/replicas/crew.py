@@ -28,10 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import has_more
 from headrace.core.condition import Condition
-from headrace.core.condition_types import ConditionType, SchedulingStatusType
-from headrace.core.inner import Inner
+from headrace.core.construction import Inner
 from headrace.core.operator import InnerOperator, Operator
-from headrace.core.ports import IOSpec
+from headrace.core.ports import ConditionType, IOSpec, SchedulingStatusType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.core.async_function import AsyncFunctionOperator
-from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError
 from headrace.core.graph import Flow, queues_of
 from headrace.core.metadata import MetadataDictionary
 from headrace.core.parameters import holder_of
-from headrace.core.ports import PortCondition
+from headrace.core.ports import ConditionType, PortCondition
 from headrace.core.thread_pool import ThreadPool
 from headrace.replicas.crew import Collector, Crew, Distributor, Worker, job_port
 from headrace.replicas.process_replica import ProcessReplica

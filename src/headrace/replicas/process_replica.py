@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace._runtime import Envelope, open_message, seal_message
 from headrace.core.condition import BareCondition
+from headrace.core.construction import Inner
 from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
-from headrace.core.inner import Inner
-from headrace.core.knob_types import KnobType
+from headrace.core.live_values import KnobType
 from headrace.core.operator import Operator
 from headrace.core.parameters import holder_of
 from headrace.core.ports import IOSpec

@@ -14,6 +14,6 @@ from headrace.resources.clocks import SyntheticClock as SyntheticClock
 from headrace.resources.cuda_green_context import CudaGreenContext as CudaGreenContext
 from headrace.resources.cuda_green_context import CudaGreenContextPool as CudaGreenContextPool
 from headrace.resources.cuda_stream_pool import CudaStreamPool as CudaStreamPool
-from headrace.resources.memory_storage_type import MemoryStorageType as MemoryStorageType
+from headrace.resources.memory_sources import MemoryStorageType as MemoryStorageType
 from headrace.resources.ring_allocator import RingAllocator as RingAllocator
 from headrace.resources.rmm_allocator import RMMAllocator as RMMAllocator

@@ -28,8 +28,14 @@ from headrace.gpu.backend import active
 from headrace.gpu.current import current_stream
 from headrace.resources.block_store import EVERYTHING, BlockStore, Exhausted
 from headrace.resources.memory_block import StreamUse
-from headrace.resources.memory_sources import DeviceMemory, MemorySource, memory_left, memory_source
-from headrace.resources.memory_storage_type import MemoryStorageType, StorageType
+from headrace.resources.memory_sources import (
+    DeviceMemory,
+    MemorySource,
+    MemoryStorageType,
+    StorageType,
+    memory_left,
+    memory_source,
+)
 from headrace.tensor import Tensor, TensorError
 from headrace.tensor.description import compute_layout
 from headrace.tensor.types import element_of

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.values import Size, byte_size, size_text, whole_number
 from headrace.resources.allocator import Allocator
-from headrace.resources.memory_sources import DeviceMemory, MemorySource
-from headrace.resources.memory_storage_type import MemoryStorageType, StorageType
+from headrace.resources.memory_sources import DeviceMemory, MemorySource, MemoryStorageType, StorageType
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

@@ -9,18 +9,20 @@ Where there is no device, pinned memory is ordinary memory: there is nothing to 
 
 from __future__ import annotations
 
+import enum
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headrace import gpu
+from headrace.core.errors import choices
 from headrace.gpu.backend import active
-from headrace.resources.memory_storage_type import MemoryStorageType
 from headrace.tensor import DLDevice, DLDeviceType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy as np
+
 
 _ALIGNMENT = 64  # bytes; what vector instructions of CPUs like
 
@@ -167,3 +169,47 @@ def _managed_resource(who: str) -> Any:
         return active().managed_memory()
     except RuntimeError as error:
         raise RuntimeError(f"{who}: {error}") from error
+
+
+class MemoryStorageType(enum.IntEnum):
+    """A kind of memory.
+
+    ``HOST`` is pinned memory of the host, ``DEVICE`` memory of the device, ``SYSTEM`` ordinary memory of the host,
+    and ``CUDA_MANAGED`` memory that the driver moves between the two.
+    """
+
+    HOST = 0
+    DEVICE = 1
+    SYSTEM = 2
+    CUDA_MANAGED = 3
+
+    @classmethod
+    def of(cls, value: StorageType, what: str = "storage_type") -> MemoryStorageType:
+        """Return the kind that a member, its number or its name stands for; `what` begins the error."""
+        if isinstance(value, str):
+            found = cls.__members__.get(value.strip().upper())
+            if found is None:
+                raise ValueError(f"{what} must be one of {choices(cls.__members__, value)}, not {value!r}")
+            return found
+        if isinstance(value, int) and not isinstance(value, bool):
+            if value in cls.__members__.values():
+                return cls(value)
+            known = ", ".join(f"{member.value} ({name})" for name, member in cls.__members__.items())
+            raise ValueError(f"{what} must be one of {known}, not {value!r}")
+        raise TypeError(f"{what} must be a MemoryStorageType, its name or its number, not {value!r}")
+
+    @classmethod
+    def at(cls, device: DLDevice) -> MemoryStorageType:
+        """Return the kind of the memory on a device."""
+        return _AT.get(device.device_type, cls.DEVICE)
+
+
+_AT: dict[int, MemoryStorageType] = {
+    DLDeviceType.CPU: MemoryStorageType.SYSTEM,
+    DLDeviceType.CUDA_HOST: MemoryStorageType.HOST,
+    DLDeviceType.CUDA_MANAGED: MemoryStorageType.CUDA_MANAGED,
+}
+
+
+StorageType: TypeAlias = MemoryStorageType | int | str
+"""A kind of memory, by its name or its number too."""

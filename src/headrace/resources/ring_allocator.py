@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.link.memory import Segment, share
 from headrace.resources.allocator import Allocator
-from headrace.resources.memory_sources import PlainMemory
-from headrace.resources.memory_storage_type import MemoryStorageType
+from headrace.resources.memory_sources import MemoryStorageType, PlainMemory
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

@@ -16,8 +16,7 @@ from headrace import gpu
 from headrace.core.values import Size
 from headrace.gpu.backend import active
 from headrace.resources.allocators import CudaAllocator
-from headrace.resources.memory_sources import DeviceMemory, MemorySource
-from headrace.resources.memory_storage_type import MemoryStorageType
+from headrace.resources.memory_sources import DeviceMemory, MemorySource, MemoryStorageType
 from headrace.tensor import DLDevice, DLDeviceType
 
 if TYPE_CHECKING:

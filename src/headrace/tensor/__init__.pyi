@@ -1,14 +1,14 @@
 from headrace.tensor.conversion import as_tensor as as_tensor
-from headrace.tensor.errors import TensorError as TensorError
+from headrace.tensor.description import PendingWork as PendingWork
+from headrace.tensor.description import stream_of as stream_of
 from headrace.tensor.libraries import Library as Library
 from headrace.tensor.libraries import register_library as register_library
 from headrace.tensor.libraries.opencv import gpumat_to_tensor as gpumat_to_tensor
 from headrace.tensor.libraries.opencv import tensor_to_gpumat as tensor_to_gpumat
-from headrace.tensor.pending_work import PendingWork as PendingWork
-from headrace.tensor.pending_work import stream_of as stream_of
 from headrace.tensor.tensor import Tensor as Tensor
 from headrace.tensor.tensor_map import TensorMap as TensorMap
 from headrace.tensor.tensor_map import as_message as as_message
 from headrace.tensor.types import DLDataType as DLDataType
 from headrace.tensor.types import DLDevice as DLDevice
 from headrace.tensor.types import DLDeviceType as DLDeviceType
+from headrace.tensor.types import TensorError as TensorError

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from headrace import gpu
 from headrace.gpu.backend import active
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
+from headrace.tensor.description import stream_of
 from headrace.tensor.libraries import Library, computing_library, library_of
-from headrace.tensor.pending_work import stream_of
 
 if TYPE_CHECKING:
     from headrace.tensor.tensor import Tensor

@@ -48,9 +48,8 @@ from headrace.tensor.description import (
     compute_layout,
     invalid_address,
 )
-from headrace.tensor.errors import TensorError, type_name
 from headrace.tensor.libraries import Library, library_of, library_of_module
-from headrace.tensor.types import CPU, DLDataType, DLDevice, DLDeviceType
+from headrace.tensor.types import CPU, DLDataType, DLDevice, DLDeviceType, TensorError, type_name
 
 if TYPE_CHECKING:
     import numpy as np

@@ -23,10 +23,8 @@ from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor import capsule as capsules
 from headrace.tensor import interface as interfaces
 from headrace.tensor.capsule import MemoryExporter, exporter_of, request_capsule
-from headrace.tensor.description import Description
-from headrace.tensor.errors import TensorError, error_text, type_name
+from headrace.tensor.description import Description, PendingWork, StreamWork
 from headrace.tensor.libraries import Library, library_of
-from headrace.tensor.pending_work import PendingWork, StreamWork
 from headrace.tensor.tensor import Tensor
 from headrace.tensor.types import (
     CPU,
@@ -35,8 +33,11 @@ from headrace.tensor.types import (
     DLDataType,
     DLDevice,
     DLDeviceType,
+    TensorError,
     element_from_dtype,
+    error_text,
     is_of_ml_dtypes,
+    type_name,
 )
 
 _SOME_GPU = DLDevice(DLDeviceType.CUDA, 0)

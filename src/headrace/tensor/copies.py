@@ -28,9 +28,8 @@ from headrace import gpu
 from headrace.tensor.capsule import view_as_numpy
 from headrace.tensor.conversion import as_tensor
 from headrace.tensor.description import compute_layout, row_major
-from headrace.tensor.errors import TensorError
 from headrace.tensor.tensor import Tensor
-from headrace.tensor.types import CPU, DLDataType, DLDevice, DLDeviceType, element_from_name
+from headrace.tensor.types import CPU, DLDataType, DLDevice, DLDeviceType, TensorError, element_from_name
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,8 +11,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from headrace.tensor.description import END_OF_MEMORY, Description, compute_layout, invalid_address, row_major
-from headrace.tensor.errors import TensorError, error_text
-from headrace.tensor.types import DLDataType, DLDevice, element_from_typestr
+from headrace.tensor.types import DLDataType, DLDevice, TensorError, element_from_typestr, error_text
 
 if TYPE_CHECKING:
     from headrace.tensor.tensor import Tensor

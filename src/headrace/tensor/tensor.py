@@ -18,11 +18,9 @@ from headrace.tensor.capsule import (
     request_copy,
     view_as_numpy,
 )
-from headrace.tensor.description import Description
-from headrace.tensor.errors import TensorError, type_name
+from headrace.tensor.description import Description, PendingWork, StreamWork, stream_of
 from headrace.tensor.libraries import usual_module
-from headrace.tensor.pending_work import PendingWork, StreamWork, stream_of
-from headrace.tensor.types import DLDataType, DLDevice
+from headrace.tensor.types import DLDataType, DLDevice, TensorError, type_name
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.tensor.conversion import as_pending_tensor, as_tensor, is_array
-from headrace.tensor.errors import TensorError
-from headrace.tensor.pending_work import PendingWork
+from headrace.tensor.description import PendingWork
 from headrace.tensor.tensor import Tensor
+from headrace.tensor.types import TensorError
 
 
 class TensorMap(dict[str, Tensor]):

@@ -18,17 +18,17 @@ from headrace.conditions import CountCondition
 from headrace.core.checks import has_nothing_to_wait_for, waits_for_ever
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
-from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import GraphError, PortError, absent
 from headrace.core.node import Node
 from headrace.core.operator import Operator
 from headrace.core.outcome import Outcome
+from headrace.core.ports import SchedulingStatusType
 from headrace.core.scheduler import Scheduler
 from headrace.core.spec import OperatorSpec
 from headrace.core.values import Duration, nanoseconds
 from headrace.gpu.backend import active
 from headrace.resources.clocks import ManualClock, machine_clock
-from headrace.schedulers.greedy import GreedyScheduler
+from headrace.schedulers import GreedyScheduler
 
 # A run with more steps than this, plus this many for each message, is considered endless.
 _MAX_STEPS = 10_000

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.core.condition import Condition
-from headrace.core.condition_types import ConditionType, SchedulingStatusType
 from headrace.core.operator import Operator
+from headrace.core.ports import ConditionType, SchedulingStatusType
 
 if TYPE_CHECKING:
     from collections.abc import Callable

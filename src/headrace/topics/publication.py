@@ -34,7 +34,7 @@ from headrace.topics.topic_end import Opened, TopicEnd
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.core.time_base import TimeBase
+    from headrace.core.control import TimeBase
     from headrace.link.carrier import Carrier
     from headrace.link.handshake import Purpose
     from headrace.topics.discovery import Announcement, Discovery

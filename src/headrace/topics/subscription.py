@@ -19,9 +19,9 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.core.control import TimeBase, counts_since_1970
 from headrace.core.errors import CrossingError, LinkError, PeerLost, ProtocolError, TopicError
 from headrace.core.ports import IOSpec
-from headrace.core.time_base import TimeBase, counts_since_1970
 from headrace.link.receiver import Receiver
 from headrace.topics.discovery import PublisherGone, check_topic, discoveries
 from headrace.topics.publication import check_queue

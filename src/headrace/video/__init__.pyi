@@ -2,8 +2,7 @@ from headrace.video.clips import Clip as Clip
 from headrace.video.clips import ClipFrame as ClipFrame
 from headrace.video.clips import VideoClip as VideoClip
 from headrace.video.clips import play as play
-from headrace.video.errors import CameraError as CameraError
-from headrace.video.errors import VideoFileError as VideoFileError
+from headrace.video.files import VideoFileError as VideoFileError
 from headrace.video.files import VideoFrame as VideoFrame
 from headrace.video.files import VideoReader as VideoReader
 from headrace.video.files import VideoWriter as VideoWriter
@@ -13,6 +12,7 @@ from headrace.video.scene import BayerSensor as BayerSensor
 from headrace.video.scene import Scene as Scene
 from headrace.video.scene import SceneObject as SceneObject
 from headrace.video.scene import Truth as Truth
+from headrace.video.v4l2_camera import CameraError as CameraError
 from headrace.video.v4l2_camera import CameraFormat as CameraFormat
 from headrace.video.v4l2_camera import CapturedFrame as CapturedFrame
 from headrace.video.v4l2_camera import JpegDecoder as JpegDecoder

@@ -21,7 +21,6 @@ import numpy as np
 
 from headrace.lazy import import_or_explain
 from headrace.video.codecs import choose_encoder, codec_text, open_input, quality_options
-from headrace.video.errors import VideoFileError
 
 _logger = logging.getLogger("headrace.video")
 
@@ -33,6 +32,10 @@ UNKNOWN_INTERVAL = 33_333_333
 """The distance of frames, in nanoseconds, where a file says nothing about it: 30 a second."""
 _IN_PLANES = {"nv12": "yuv420p", "p010le": "yuv420p10le"}
 """The formats of NVDEC, with those of software for the same values: FFmpeg makes RGB of the two differently."""
+
+
+class VideoFileError(RuntimeError):
+    """A video file is missing, truncated, or not of the expected kind."""
 
 
 @dataclass(slots=True)

@@ -25,7 +25,10 @@ import numpy as np
 
 from headrace.lazy import import_or_explain
 from headrace.video import v4l2_ioctl as v4l2
-from headrace.video.errors import CameraError
+
+
+class CameraError(RuntimeError):
+    """There is no such camera, it does not offer what was asked for, or it has gone."""
 
 
 class VideoDevice:

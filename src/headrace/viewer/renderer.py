@@ -16,9 +16,8 @@ import numpy as np
 
 from headrace.viewer.input_spec import InputSpec, InputType, View, input_specs
 from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, guess, match, refuse_3d
-from headrace.viewer.pictures import clear, opencv, put
+from headrace.viewer.pictures import clear, draw_shapes, opencv, put, text_mask
 from headrace.viewer.pixels import index_image, srgb_table, to_rgb
-from headrace.viewer.shapes import draw_shapes, text_mask
 
 _OVAL_SEGMENTS = 64
 _DEFAULT_SIZE = 0.05

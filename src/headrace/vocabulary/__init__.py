@@ -24,10 +24,9 @@ from headrace.conditions.by_type import CONDITIONS
 from headrace.core.clock import InnerClock
 from headrace.core.condition import BareCondition, InnerCondition
 from headrace.core.config import Config
-from headrace.core.construction import constructor, known_keywords
+from headrace.core.construction import Inner, constructor, known_keywords
 from headrace.core.errors import ConfigError, absent, choices
 from headrace.core.graph import GraphQueries, Link, check_member, is_optional, port_pairs_of
-from headrace.core.inner import Inner
 from headrace.core.log import level_of, show_formatted
 from headrace.core.node import Node
 from headrace.core.operator import InnerOperator

@@ -14,10 +14,9 @@ import pytest
 
 from headrace import CountCondition, waits
 from headrace._runtime import Interrupts
-from headrace._runtime.compiled import is_compiled
-from headrace._runtime.scheduling import parker as parkers
-from headrace._runtime.scheduling.parker import Parker
-from headrace._runtime.scheduling.ready_queue import ReadyQueue
+from headrace._runtime.scheduling import ready_queue
+from headrace._runtime.scheduling.engine import is_compiled
+from headrace._runtime.scheduling.ready_queue import Parker, ReadyQueue
 from headrace.conditions import PeriodicCondition
 from headrace.gpu import sim
 from headrace.gpu.sim.memory_pool import MemoryPool
@@ -202,7 +201,7 @@ def test_a_run_inside_a_compute_ends_as_well() -> None:
 def test_an_interrupt_at_the_beginning_of_a_wait_for_messages_lets_others_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parkers, "monotonic", lambda: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(ready_queue, "monotonic", lambda: signal.raise_signal(signal.SIGINT))
     watch = _Watch({})
     with computing(), pytest.raises(KeyboardInterrupt):
         park_at(watch)

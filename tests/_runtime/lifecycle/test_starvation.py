@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import ConditionType, CountCondition, op
-from headrace._runtime.lifecycle.starvation import _loops
+from headrace._runtime.lifecycle.accounts import _loops
 from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,

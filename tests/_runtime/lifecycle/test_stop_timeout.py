@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, Operator
-from headrace._runtime.lifecycle import stop_timeout
+from headrace._runtime.lifecycle import tear_down
 from headrace.core import ParameterError, StuckError
 from headrace.core.control import RunControl
 from headrace.resources import ManualClock
@@ -26,7 +26,7 @@ from tests.harness.processes import signal_python
 def is_over(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Any time to stop is over from the moment that a test sets this, and not before."""
     over, hours = threading.Event(), itertools.count(1)
-    monkeypatch.setattr(stop_timeout, "monotonic", lambda: 3600.0 * next(hours) if over.is_set() else 0.0)
+    monkeypatch.setattr(tear_down, "monotonic", lambda: 3600.0 * next(hours) if over.is_set() else 0.0)
     return over
 
 

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, as_tensor, gpu
-from headrace._runtime.messages.emitted_work import EmittedWork
 from headrace._runtime.messages.envelope import Details
-from headrace._runtime.messages.fences import Fences
-from headrace._runtime.messages.managed_stream import ManagedStream
+from headrace._runtime.messages.fences import EmittedWork, Fences, ManagedStream
 from headrace.gpu import sim
 from tests.harness import Step, frame, run
 

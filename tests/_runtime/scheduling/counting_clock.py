@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import EventBasedScheduler
-from headrace._runtime.scheduling.parker import Parker
+from headrace._runtime.scheduling.ready_queue import Parker
 from headrace.resources import MachineClock
 from tests.harness import MakeScheduler
 from tests.harness.application import SEVERAL

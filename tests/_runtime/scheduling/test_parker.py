@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime.scheduling.parker import Parker
-from headrace._runtime.scheduling.ready_queue import ReadyQueue
+from headrace._runtime.scheduling.ready_queue import Parker, ReadyQueue
 
 
 @pytest.mark.parametrize("handles_signals", [False, True])
@@ -100,7 +99,7 @@ def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[Parker], object]:
         nonlocal now
         now += 1e-3
 
-    monkeypatch.setattr("headrace._runtime.scheduling.parker.monotonic", lambda: now)
+    monkeypatch.setattr("headrace._runtime.scheduling.ready_queue.monotonic", lambda: now)
     return pass_a_millisecond
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling.engine import is_compiled
 from headrace._runtime.scheduling.queue_state import RoomLine, RoomRequest, SharedRoom
 
 pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled, a line takes requests of nodes only")

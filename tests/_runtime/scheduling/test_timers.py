@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling.engine import is_compiled
 from headrace._runtime.scheduling.evaluated_conditions import NOTHING, Awaited
 from headrace._runtime.scheduling.timers import Timers
 from headrace.conditions import (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace import gpu
-from headrace._runtime.scheduling.parker import Parker
+from headrace._runtime.scheduling.ready_queue import Parker
 from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,

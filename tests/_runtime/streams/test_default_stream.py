@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition, gpu
-from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
+from headrace._runtime.streams.stream_source import DEFAULT_STREAM, default_handle
 from headrace.gpu import sim
 from headrace.resources import CudaStreamPool
 from tests._runtime.streams.pipelines import Sending, read_late

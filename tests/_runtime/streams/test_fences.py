@@ -10,10 +10,9 @@ from weakref import ref
 import pytest
 
 from headrace import CountCondition
-from headrace._runtime.compiled import is_compiled
 from headrace._runtime.messages.envelope import Envelope
-from headrace._runtime.messages.fences import Fences
-from headrace._runtime.messages.managed_stream import ManagedStream
+from headrace._runtime.messages.fences import Fences, ManagedStream
+from headrace._runtime.scheduling.engine import is_compiled
 from headrace._runtime.streams.lifetimes import Lifetimes, StreamFrames
 from headrace._runtime.streams.owners import Watch
 from headrace.gpu import sim

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling.engine import is_compiled
 from headrace.capture import CaptureRefused
 from headrace.capture import segment as captured
 from headrace.gpu import sim

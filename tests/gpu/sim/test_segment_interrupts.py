@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace import gpu
-from headrace._runtime.compiled import is_compiled
+from headrace._runtime.scheduling.engine import is_compiled
 from headrace.gpu import sim
 from tests.gpu.segment_programs import Sink, Source, Stage, chain, gather, is_captured, launch, run_with
 from tests.gpu.segment_programs import Work as Operator

@@ -22,7 +22,7 @@ from headrace._runtime.messages.ports import (
 )
 from headrace._runtime.messages.queue import Batch
 from headrace._runtime.streams.owners import PLAIN, Watched, add_owners, array_owners
-from headrace.core.calls import NO_CALLS, in_batch
+from headrace.core.metadata import NO_CALLS, in_batch
 from headrace.core.ports import INPUT_EXEC
 from headrace.gpu.allocation import Allocation
 from headrace.gpu.allocation import in_use as allocations_in_use

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace._runtime.messages.emitted_work import EmittedWork
 from headrace._runtime.messages.envelope import Details, Envelope, make_envelope
+from headrace._runtime.messages.fences import EmittedWork
 from headrace._runtime.messages.ports import OutputPort, no_such_port
-from headrace.core.calls import NO_CALLS, Calls
 from headrace.core.errors import add_note
+from headrace.core.metadata import NO_CALLS, Calls
 from headrace.core.ports import OUTPUT_EXEC
 from headrace.tensor import Tensor, TensorError, TensorMap, as_message
 

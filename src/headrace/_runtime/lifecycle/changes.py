@@ -33,9 +33,9 @@ from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.evaluated_conditions import ENDED, NOTHING, OVER, THROTTLED
 from headrace._runtime.scheduling.notes import note
 from headrace.core.checks import check_compute, check_operator, check_waits_for_something
-from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import GraphError
 from headrace.core.graph import QueueSpec, queues_of
+from headrace.core.ports import OperatorStatus
 
 if TYPE_CHECKING:
     from headrace._runtime.lifecycle.supplies import Supplies

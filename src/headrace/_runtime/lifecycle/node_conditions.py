@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace._runtime.scheduling.evaluated_conditions import leaves_of
 from headrace.core.condition import Condition
-from headrace.core.condition_types import ConditionType
 from headrace.core.errors import GraphError, add_note, choices
-from headrace.core.ports import IOSpec, PortCondition
+from headrace.core.ports import ConditionType, IOSpec, PortCondition
 
 if TYPE_CHECKING:
     from headrace._runtime.lifecycle.supplies import Supplies

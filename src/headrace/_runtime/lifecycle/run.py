@@ -14,22 +14,20 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace._runtime.lifecycle.accounts import count_messages, operators_of
+from headrace._runtime.lifecycle.accounts import count_messages, find_starved, operators_of
 from headrace._runtime.lifecycle.assembly import assemble
 from headrace._runtime.lifecycle.changes import Changes
 from headrace._runtime.lifecycle.interrupts import Interrupts
-from headrace._runtime.lifecycle.starvation import find_starved
-from headrace._runtime.lifecycle.stop_timeout import StopTimeout, stop_timeout_of
-from headrace._runtime.lifecycle.tear_down import TearDownStep, steps_of
+from headrace._runtime.lifecycle.tear_down import StopTimeout, TearDownStep, steps_of, stop_timeout_of
 from headrace._runtime.messages.queue import Queue
 from headrace._runtime.scheduling.notes import note, note_condition
 from headrace._runtime.scheduling.scheduled_run import ScheduledRun, required_pools
 from headrace._runtime.scheduling.watchdog import stack_of, stacks_of
 from headrace.core.checks import check_compute, compose
-from headrace.core.condition_types import OperatorStatus
 from headrace.core.errors import StuckError, add_note, message_of, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
 from headrace.core.parameters import holder_of
+from headrace.core.ports import OperatorStatus
 from headrace.core.resource import Resource
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.group import GroupPlan
     from headrace.core.composition import Composition
     from headrace.core.condition import Condition
-    from headrace.core.condition_types import ConditionType
+    from headrace.core.ports import ConditionType
     from headrace.core.run_options import RunOptions
     from headrace.core.scheduler import Scheduler
 

@@ -2,21 +2,45 @@
 
 Every step is carried out, whatever the others raise (`run`). So the steps are listed here, in their order, and each
 of them is small: a step that raises leaves out only its own rest.
+
+StopTimeout: a run that has to stop within a time, even if a compute never returns.
+
+Python cannot end a thread from outside, and nothing may be released under a compute: not its frames, its streams,
+the pools they are from, nor the files and models of other operators, which it may be using. So such a run is left
+alone as it is. What can be done is to stop waiting for it. For that, the whole run takes place on a thread of its
+own, from compose to the last step of its tear-down. The caller of `run` waits for that thread, and no longer than
+the timeout after the run has begun to stop, for whatever reason. All threads of a run are daemon threads, so the
+process can end while they are stuck. If the compute returns after all, the run goes on to stop and release
+everything, in the background, and only then may the application be run again.
+
+The time is real time. A clock of the program stands still when nobody moves it, and a process has to end anyway.
+
+Decided against: to wait for the workers with a timeout, and then to tear down what is not stuck. It would release
+what a stuck compute uses; and a `stop` or a device that hangs would hold the run as a compute does.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from headrace import waits
 from headrace._runtime.scheduling.notes import name_of
-from headrace.core.condition_types import OperatorStatus
+from headrace.core.errors import ParameterError
+from headrace.core.ports import OperatorStatus
+from headrace.core.run_options import read_run_options
+from headrace.core.values import nanoseconds
 
 if TYPE_CHECKING:
     from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
+    from headrace.core.composition import Composition
     from headrace.core.operator import Operator
     from headrace.core.resource import Resource
 
@@ -140,3 +164,108 @@ def _count_undelivered(engine: Engine) -> None:
     for node in engine.operator_nodes:
         for queue in node.inputs:
             queue.undelivered = len(queue)
+
+
+def stop_timeout_of(fragment: Composition) -> float | None:
+    """Return the seconds that a run of a fragment may take to stop; None for any number."""
+    milliseconds = read_run_options().stop_timeout_ms
+    if milliseconds is not None:
+        return milliseconds / 1e3
+    given = fragment._headrace.stop_timeout
+    if given is None:
+        return None
+    where = f"stop_timeout of {fragment.name!r}"
+    if isinstance(given, int):
+        raise ParameterError(f"{where} needs a unit, as in '10s' or '500ms', and is {given!r}")
+    try:
+        seconds = nanoseconds(given, where) / 1e9
+    except (TypeError, ValueError) as error:
+        raise ParameterError(str(error)) from None
+    if seconds <= 0:
+        raise ParameterError(f"{where} must be positive, not {given!r}")
+    return seconds
+
+
+class StopTimeout:
+    """Runs something on a thread of its own, and gives up waiting for it some time after it has begun to stop.
+
+    Parameters
+    ----------
+    seconds
+        How long it may take to stop.
+    is_stopping
+        Returns whether it has begun to stop; whoever makes it stop calls `look` afterwards.
+    drain, stop
+        End its sources, and stop it; called on the thread that waits for it.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        is_stopping: Callable[[], bool],
+        drain: Callable[[], None],
+        stop: Callable[[], None],
+    ) -> None:
+        self.seconds = seconds
+        self._is_stopping = is_stopping
+        self._drain = drain
+        self._stop = stop
+        self._drains = False
+        self._is_over = False
+        self._deciding = threading.Lock()
+        self._permit = threading.Lock()
+        self._permit.acquire()
+        self.thread = 0
+        self.is_given_up = False
+        """Whether nobody waits for it any more."""
+
+    def drain(self) -> None:
+        """Let it end by itself in half of its time, and stop it then; may be called from a signal handler.
+
+        The other half is left for the stop, which waits for computes that are under way.
+        """
+        self._drains = True
+        self.look()
+
+    def look(self) -> None:
+        """Make the waiting thread look; from any thread, and from a signal handler."""
+        with suppress(RuntimeError):  # it is about to look
+            self._permit.release()
+
+    def run(self, work: Callable[[], None], after: Callable[[], None], name: str) -> bool:
+        """Run `work` to its end, and return True; return False if it was given up.
+
+        If it was given up and comes to its end later, `after` is called then.
+        """
+
+        def work_and_tell() -> None:
+            self.thread = threading.get_ident()
+            try:
+                work()
+            finally:
+                with self._deciding:
+                    self._is_over = True
+                self.look()
+                if self.is_given_up:
+                    after()
+
+        context = copy_context()
+        threading.Thread(target=context.run, args=(work_and_tell,), name=name, daemon=True).start()
+        until = drained_until = float("inf")
+        while not self._is_over:
+            now = monotonic()
+            if until == float("inf") and (self._drains or self._is_stopping()):
+                until = now + self.seconds
+                if not self._is_stopping():
+                    drained_until = now + self.seconds / 2
+                    self._drain()
+            if now >= drained_until:
+                drained_until = float("inf")
+                self._stop()
+            if now >= until:
+                with self._deciding:
+                    self.is_given_up = not self._is_over
+                break
+            left = min(until, drained_until) - now
+            waits.acquire(self._permit, None if left == float("inf") else left)
+        return not self.is_given_up

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.core.calls import NO_CALLS, Calls
 from headrace.core.errors import UnansweredError
+from headrace.core.metadata import NO_CALLS, Calls
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.emitted_work import EmittedWork
-    from headrace._runtime.messages.fences import Fences
-    from headrace._runtime.messages.managed_stream import ManagedStream
+    from headrace._runtime.messages.fences import EmittedWork, Fences, ManagedStream
 
 Fence: TypeAlias = "tuple[Fences, int, Any]"
 """A point on a stream: the timeline of fences, the number of the fence, and its event."""

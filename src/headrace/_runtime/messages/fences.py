@@ -12,18 +12,101 @@ A timeline takes no lock. Fences are inserted and checked in the operator's comp
 never concurrently. Other threads only read: a receiver compares the number of its message with `completed`. If the
 event is recorded again at that very moment, the receiver's stream waits for the later fence. It may wait longer
 than necessary, but never too short.
+
+The work behind tensors that an operator emitted, as the tensors present it to other libraries.
+
+A receiver that called `receive_cuda_stream` is ordered after that work, so a library that works on the same stream
+needs no further order. A library with its own streams, such as JAX, names one of them when it takes a tensor. That
+stream is then ordered after the work, and after the receivers' work on the tensor since (`EmittedWork`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
+from headrace import gpu
 from headrace._runtime.messages.envelope import Envelope
+from headrace.core.errors import StreamError
+from headrace.tensor import stream_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+# CUDA's two handles of the default stream of the current device: the null handle and CU_STREAM_LEGACY.
+NULL, LEGACY = 0, 1
 
-    from headrace._runtime.messages.managed_stream import ManagedStream
+
+class ManagedStream:
+    """A stream of a pool: its handle, its device, and a function that creates events for it.
+
+    Parameters
+    ----------
+    stream
+        The device's own stream object.
+    device_id
+        The number of its device.
+    create_event
+        Creates another event of that device.
+
+    Attributes
+    ----------
+    record, wait
+        Record an event of its device on the stream; make the stream wait for an event of any device.
+    """
+
+    __slots__ = ("create_event", "device_id", "handle", "record", "stream", "wait")
+
+    def __init__(self, stream: Any, device_id: int, create_event: Callable[[], Any]) -> None:
+        self.stream = stream
+        self.device_id = device_id
+        self.handle = gpu.StreamHandle(stream)
+        self.wait = stream.wait
+        self.record = stream.record
+        self.create_event = create_event
+
+    def now(self) -> Any:
+        """Return a new event, recorded after all work submitted so far."""
+        event = self.create_event()
+        self.record(event)
+        return event
+
+    def wait_for(self, event: Any, where: str) -> None:
+        """Make the stream wait for an event of any library; `where` names the caller in errors."""
+        if hasattr(event, "is_done") or hasattr(
+            event, "__cuda_stream__"
+        ):  # of cuda.core, or what works like it
+            self.wait(event)
+            return
+        try:
+            stream = self.handle.of_library(type(event).__module__.partition(".")[0])
+        except (ImportError, NotImplementedError):
+            stream = None
+        if hasattr(stream, "wait_event"):  # CuPy, PyTorch
+            stream.wait_event(event)
+        elif stream is not None and hasattr(event, "wait"):  # Numba
+            event.wait(stream)
+        else:
+            raise StreamError(
+                f"{where} takes an event of cuda.core, CuPy, PyTorch or Numba, not {event!r:.80}"
+            )
+
+
+def create_event(device_id: int) -> Any:
+    """Create an event of a device for ordering streams, without changing the thread's current device."""
+    with gpu.on_device(device_id):  # an event is created in the current context of this thread
+        # A plain event: the host waits for few of them, and `when_done` sleeps on its own event.
+        return gpu.Device(device_id).create_event()
+
+
+def is_default(stream: Any) -> bool:
+    """Return whether a handle means a default stream."""
+    return int(stream) in (NULL, LEGACY)
+
+
+def is_named(managed: ManagedStream, stream: Any) -> bool:
+    """Return whether a handle names a managed stream; a plain default handle means the current device's stream."""
+    if not is_default(stream):
+        return bool(managed.handle == stream)
+    return is_default(managed.handle) and managed.device_id == gpu.Device().device_id
+
 
 # With this many incomplete fences, their state is checked before another event is created.
 _MANY: Final = 64
@@ -179,3 +262,60 @@ class Fences:
             newest = number % self.count
             events[:] = [*in_order[-1 - newest :], *in_order[: -1 - newest]]
             self.reach = number
+
+
+class EmittedWork:
+    """The work on a stream up to the fence that `emit` inserts after it has converted the data.
+
+    The sender fills it in before the message is queued. Several receivers of a message share it, and add their
+    streams.
+    """
+
+    __slots__ = (
+        "_event",
+        "_fences",
+        "_number",
+        "_ordered_streams",
+        "_stream",
+    )
+
+    def __init__(self, stream: ManagedStream) -> None:
+        self._stream = stream
+        self._fences: Fences | None = None
+        self._number = 0
+        self._event: Any = None
+        # The streams of the receivers that were ordered after the fence.
+        self._ordered_streams: list[ManagedStream] = []
+
+    def attach(self, message: Envelope) -> None:
+        """Copy the fences of a message; keeping the message itself would keep its tensors alive."""
+        self._fences, self._number, self._event = message.fences, message.number, message.event
+        message.work = self
+
+    def note_ordered(self, stream: ManagedStream) -> None:
+        """Record that a stream of the receiver has been ordered after the fences."""
+        if stream not in self._ordered_streams:
+            self._ordered_streams.append(stream)
+
+    # The interface for tensors (`headrace.tensor`).
+
+    @property
+    def stream_handle(self) -> int:
+        """The sender's stream."""
+        return int(self._stream.handle)
+
+    def order(self, stream: int) -> None:
+        """Make a stream wait for the work, unless it already does."""
+        if self._fences is not None and self._fences.is_over:
+            return
+        ordered = tuple(self._ordered_streams)
+        for other in ordered:
+            if is_named(other, stream):
+                return
+        consumer = stream_of(stream)
+        # Use events of the stream's own device: the consumer's device may differ.
+        is_complete = self._fences is not None and self._number <= self._fences.completed
+        if not is_complete and not is_named(self._stream, stream):
+            consumer.wait(self._stream.now() if self._event is None else self._event)
+        for other in ordered:
+            consumer.wait(other.now())

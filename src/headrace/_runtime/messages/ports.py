@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.queue import Batch
-from headrace.core.condition_types import ConditionType
 from headrace.core.errors import KindError, PortError, choices
-from headrace.core.ports import IOSpec
+from headrace.core.ports import ConditionType, IOSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace._runtime.messages.managed_stream import ManagedStream
+    from headrace._runtime.messages.fences import ManagedStream
     from headrace._runtime.messages.queue import Queue
 
 NOTHING: Final = object()

@@ -14,7 +14,7 @@ at one that has ended is over then. If no operator starves, so is the first oper
 for each other. The run goes on until all have ended. To stop the producers of an operator as soon as it has ended
 was decided against: they may send to others, and their messages would be lost there.
 
-All of this happens under the engine's lock, if there is one, except the computes (`ending`).
+All of this happens under the engine's lock, if there is one, except the computes (`resume`).
 """
 
 from __future__ import annotations

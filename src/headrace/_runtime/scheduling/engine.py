@@ -23,12 +23,12 @@ import warnings
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace._runtime.scheduling.ending import ending_of
 from headrace._runtime.scheduling.ends import Ends
 from headrace._runtime.scheduling.evaluated_conditions import ENDED, NOTHING, OVER, THROTTLED, Awaited
 from headrace._runtime.scheduling.faults import faults_of
 from headrace._runtime.scheduling.gate import Alone, Gate
 from headrace._runtime.scheduling.ready_queue import ReadyQueue
+from headrace._runtime.scheduling.resume import ending_of
 from headrace._runtime.scheduling.routing import compute_of, routing_of
 from headrace._runtime.scheduling.timers import Polling, Timers
 from headrace._runtime.scheduling.unreceived import SWEEPS, look_for_unreceived
@@ -679,3 +679,8 @@ class Engine:
         if polling.nodes and self.clock.passes and (until is None or polling.at < until):
             until = polling.at
         return until
+
+
+def is_compiled() -> bool:
+    """Return whether the modules that every step runs through are extension modules, which a build made of them."""
+    return not __file__.endswith(".py")

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace._runtime.scheduling.notes import note_condition
-from headrace.core.condition_types import SchedulingStatusType
+from headrace.core.ports import SchedulingStatusType
 from headrace.gpu.current import leave
 
 if TYPE_CHECKING:

@@ -31,11 +31,10 @@ from headrace._runtime.scheduling.notes import note, traceback_of
 from headrace._runtime.scheduling.routing import compute_of
 from headrace._runtime.scheduling.unreceived import has_more
 from headrace.core.condition import Condition
-from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import add_note, message_of
 from headrace.core.function import FunctionOperator
-from headrace.core.ports import INPUT_EXEC
+from headrace.core.ports import INPUT_EXEC, SchedulingStatusType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

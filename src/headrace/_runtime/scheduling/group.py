@@ -19,9 +19,9 @@ from headrace._runtime.contexts.execution import ExecutionContext
 from headrace._runtime.contexts.input import InputContext
 from headrace._runtime.contexts.output import OutputContext
 from headrace._runtime.messages.queue import Queue
-from headrace._runtime.scheduling.ending import Ending
 from headrace._runtime.scheduling.node import MemberNode, Node
 from headrace._runtime.scheduling.notes import note
+from headrace._runtime.scheduling.resume import Ending
 from headrace._runtime.streams.node_streams import NodeStreams
 from headrace.core.operator import Operator
 from headrace.core.ports import IOSpec

@@ -21,17 +21,16 @@ from headrace._runtime.scheduling.evaluated_conditions import (
     EvaluatedConditions,
 )
 from headrace._runtime.streams.running_operator import RunningOperator
-from headrace.core.condition_types import OperatorStatus, SchedulingStatusType
 from headrace.core.error_policy import FaultCounts
 from headrace.core.node import Receiver, Transmitter
+from headrace.core.ports import OperatorStatus, SchedulingStatusType
 
 if TYPE_CHECKING:
     from headrace._runtime.messages.queue import Queue
-    from headrace._runtime.scheduling.ending import Ending
     from headrace._runtime.scheduling.faults import Faults
     from headrace._runtime.scheduling.queue_state import QueueState, SharedRoom
     from headrace._runtime.scheduling.ready_queue import ReadyQueue
-    from headrace._runtime.scheduling.resume import Resume
+    from headrace._runtime.scheduling.resume import Ending, Resume
     from headrace._runtime.scheduling.routing import Routing
     from headrace.core.condition import Condition
     from headrace.core.graph import Beyond

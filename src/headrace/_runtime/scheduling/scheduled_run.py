@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace import waits
 from headrace._runtime.scheduling.notes import note
-from headrace._runtime.scheduling.parker import Parker
+from headrace._runtime.scheduling.ready_queue import Parker
 from headrace._runtime.scheduling.workers import Threads, run_alone
 
 if TYPE_CHECKING:

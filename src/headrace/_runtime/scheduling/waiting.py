@@ -68,8 +68,7 @@ if TYPE_CHECKING:
 
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.scheduling.parker import MessageWait, Parker
-    from headrace._runtime.scheduling.ready_queue import ReadyQueue
+    from headrace._runtime.scheduling.ready_queue import MessageWait, Parker, ReadyQueue
 
 _LONGEST = 1.0  # seconds that a node waits to compute alone
 

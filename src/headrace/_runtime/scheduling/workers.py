@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING
 
 from headrace import waits
 from headrace._runtime.scheduling.notes import note
-from headrace._runtime.scheduling.parker import Parker
-from headrace._runtime.scheduling.ready_queue import ReadyQueue
+from headrace._runtime.scheduling.ready_queue import Parker, ReadyQueue
 from headrace.gpu.current import leave
 
 if TYPE_CHECKING:

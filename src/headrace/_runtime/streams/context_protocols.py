@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from headrace._runtime.messages.ports import InputPort, OutputPort
     from headrace._runtime.messages.queue import Queue
-    from headrace.core.calls import Calls
+    from headrace.core.metadata import Calls
 
 
 class Inputs(InputContext, Protocol):

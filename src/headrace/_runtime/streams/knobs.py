@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace import gpu
 from headrace.core.errors import ParameterError, StreamError
-from headrace.core.knob_types import KnobType
+from headrace.core.live_values import KnobType
 from headrace.core.parameters import holder_of
 from headrace.tensor import DLDevice, DLDeviceType, Tensor
 from headrace.tensor.device_arrays import Unsupported, span_of
@@ -37,7 +37,7 @@ from headrace.tensor.device_memory import DeviceMemory
 from headrace.tensor.types import element_from_name
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.managed_stream import ManagedStream
+    from headrace._runtime.messages.fences import ManagedStream
     from headrace._runtime.streams.node_streams import NodeStreams
 
 _WORD = 4

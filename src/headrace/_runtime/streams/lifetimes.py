@@ -53,7 +53,7 @@ from headrace._runtime.streams.owners import (
 from headrace.core.values import whole_number
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.managed_stream import ManagedStream
+    from headrace._runtime.messages.fences import ManagedStream
     from headrace._runtime.streams.running_operator import RunningOperator
     from headrace.gpu.allocation import StreamUser
 

@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace import gpu
 from headrace._runtime.messages.envelope import Envelope, make_envelope
-from headrace._runtime.messages.fences import Fences
-from headrace._runtime.messages.managed_stream import ManagedStream, is_default
+from headrace._runtime.messages.fences import Fences, ManagedStream, is_default
 from headrace._runtime.messages.ports import NOTHING, InputPort, has_other_receivers, no_such_port, parts_of
-from headrace._runtime.streams.default_stream import DEFAULT_STREAM, default_handle
 from headrace._runtime.streams.lifetimes import Lifetimes, StreamFrames, limit_of
 from headrace._runtime.streams.resends import Resends, holds_memory
 from headrace._runtime.streams.run_streams import synchronize
+from headrace._runtime.streams.stream_source import DEFAULT_STREAM, default_handle
 from headrace.core.errors import StreamError
 from headrace.gpu import array_libraries
 from headrace.gpu.current import remember_stream, thread

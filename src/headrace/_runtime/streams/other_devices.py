@@ -35,7 +35,7 @@ from headrace.tensor.tree import map as map_tree
 from headrace.tensor.types import DLDevice, DLDeviceType
 
 if TYPE_CHECKING:
-    from headrace._runtime.messages.managed_stream import ManagedStream
+    from headrace._runtime.messages.fences import ManagedStream
     from headrace._runtime.streams.node_streams import NodeStreams
 
 _log = logging.getLogger("headrace.streams")

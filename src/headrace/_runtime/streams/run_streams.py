@@ -9,15 +9,16 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from headrace import gpu
-from headrace._runtime.messages.managed_stream import ManagedStream, create_event, is_default
-from headrace._runtime.streams.default_stream import DefaultStreamHandle, default_stream_of
+from headrace._runtime.messages.fences import ManagedStream, create_event, is_default
 from headrace._runtime.streams.layout import PlannedStream, StreamLayout
 from headrace._runtime.streams.lifetimes import StreamFrames
 from headrace._runtime.streams.owners import Watch
 from headrace._runtime.streams.stream_source import (
+    DefaultStreamHandle,
     StreamLease,
     StreamSource,
     attempt_all,
+    default_stream_of,
     source_of,
     streams_from,
 )

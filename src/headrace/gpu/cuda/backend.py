@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from headrace.extras import installing
 from headrace.gpu import cuda
 from headrace.gpu.backend import DeviceUnavailable, do_nothing
 from headrace.gpu.cuda.callbacks import CudaCallbacks
 from headrace.gpu.cuda.capture import CudaCapture, check_status
 from headrace.gpu.stream_handle import SupportsStream, handle_of
+from headrace.installation import installing
 from headrace.lazy import import_or_explain
 
 if TYPE_CHECKING:

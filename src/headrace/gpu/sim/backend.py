@@ -16,8 +16,7 @@ from headrace.gpu import array_libraries, sim
 from headrace.gpu.backend import Backend, Callback, do_nothing
 from headrace.gpu.callbacks import report_ignored, report_uncaught
 from headrace.gpu.sim.capture import Capture, RecordedNode, captured_event
-from headrace.gpu.sim.graph import Graph
-from headrace.gpu.sim.graph_nodes import EventRecordNode, EventWaitNode, GraphDefinition
+from headrace.gpu.sim.graph import EventRecordNode, EventWaitNode, Graph, GraphDefinition
 from headrace.gpu.sim.ipc import IPCBufferDescriptor
 from headrace.gpu.sim.kernel import launch_host, model_of
 from headrace.gpu.sim.machine import DEFAULT_TIME, Machine, current_machine, existing_machine

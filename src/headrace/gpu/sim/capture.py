@@ -9,7 +9,7 @@ An operation that cannot be captured raises an error and invalidates the capture
 but its end, which raises an error too.
 
 A recorded node is the driver's state of a node of a graph. The objects that a program sees
-(:class:`~headrace.gpu.sim.graph_nodes.GraphNode`) are views of it. It refers to the nodes before it and never
+(:class:`~headrace.gpu.sim.graph.GraphNode`) are views of it. It refers to the nodes before it and never
 to later ones or to its graph, so a graph that nobody uses any more is freed at once, with everything that its
 nodes refer to. A node runs in the context of the stream that it was recorded on, and so on the SMs of that
 context, whichever stream the graph is launched on. It does not keep the allocations that it uses: it refers to
@@ -31,7 +31,7 @@ from headrace.gpu.sim.objects import CUDAError, capture_error
 from headrace.gpu.sim.operations import Operation, StreamQueue
 
 if TYPE_CHECKING:
-    from headrace.gpu.sim.graph_nodes import GraphNode
+    from headrace.gpu.sim.graph import GraphNode
     from headrace.gpu.sim.machine import ContextState, DeviceState, Machine
 
 MODES = ("global", "thread_local", "relaxed")

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic
 from weakref import WeakKeyDictionary
 
 from headrace.gpu.kernels import P, declared
-from headrace.gpu.sim.graph_nodes import HostCallbackNode, KernelNode
+from headrace.gpu.sim.graph import HostCallbackNode, KernelNode
 from headrace.gpu.sim.memory import memory_of
 from headrace.gpu.sim.memory_pool import Bytes
 from headrace.gpu.sim.objects import CUDAError, MadeByDriver, options_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 
 from headrace.gpu.sim.capture import RecordedNode, refuse_unsafe
-from headrace.gpu.sim.graph_nodes import GraphNode, MemcpyNode, MemsetNode
+from headrace.gpu.sim.graph import GraphNode, MemcpyNode, MemsetNode
 from headrace.gpu.sim.ipc import IPCAllocationHandle, IPCBufferDescriptor, MappedPool, SharedPool
 from headrace.gpu.sim.machine import DeviceState, Machine, current_machine, existing_machine
 from headrace.gpu.sim.memory_pool import Bytes, MemoryPool, Span, find_in

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 
-from headrace.extras import installing
+from headrace.installation import installing
 
 try:
     from mcap import records as records

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from headrace.core.condition import Condition
-from headrace.core.condition_types import SchedulingStatusType
 from headrace.core.errors import GraphError, choices, noting
 from headrace.core.graph import Graph, check_group
 from headrace.core.metadata import MetadataPolicy
 from headrace.core.operator import Operator
+from headrace.core.ports import SchedulingStatusType
 from headrace.observe.recordings.carriers import (
     MessageList,
     MessageSource,

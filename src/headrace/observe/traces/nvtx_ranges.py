@@ -14,7 +14,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headrace.extras import installing
+from headrace.installation import installing
 from headrace.observe.events.watchers import Watcher
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from headrace.core.parameters import REQUIRED, declared, parameter
 from headrace.core.run_files import number_of_start
 from headrace.operators.arrays import Routine, Workplace, check_contiguous, launch, workplace
 from headrace.operators.frame_memory import FrameMemory, FrameSink
-from headrace.operators.messages import gather, tensors_of
 from headrace.operators.paced_source import PacedSource
-from headrace.operators.tensor_operator import TensorOperator
+from headrace.operators.tensor_operator import TensorOperator, gather, tensors_of
 from headrace.tensor.copies import read_on_host
 
 __all__ = [

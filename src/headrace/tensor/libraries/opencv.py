@@ -20,9 +20,8 @@ from headrace import gpu
 from headrace.gpu.stream_handle import LEGACY_DEFAULT_HANDLE
 from headrace.tensor.conversion import as_tensor
 from headrace.tensor.device_arrays import ArrayAt
-from headrace.tensor.errors import TensorError, type_name
 from headrace.tensor.tensor import Tensor
-from headrace.tensor.types import DLDataType
+from headrace.tensor.types import DLDataType, TensorError, type_name
 
 # Indexed by OpenCV's depth: its name in OpenCV and the element type. From 16BF on, OpenCV 5 only.
 _DEPTHS = (

@@ -13,8 +13,7 @@ import numpy as np
 from headrace.gpu import StreamHandle
 from headrace.gpu.sim.arrays import creation
 from headrace.gpu.sim.arrays.array import Array, array_at
-from headrace.gpu.sim.arrays.memory import PrivatePool, using_pool
-from headrace.gpu.sim.arrays.work import array_stream
+from headrace.gpu.sim.arrays.work import PrivatePool, array_stream, using_pool
 from headrace.tensor.device_arrays import ArrayAt, DeviceLibrary, Layout
 from headrace.tensor.types import DLDevice, element_from_name
 

@@ -14,19 +14,19 @@ import math
 
 import numpy as np
 
-from headrace.gpu.sim.arrays import creation, elementwise, further, linalg, reductions, shapes, types
+from headrace.gpu.sim.arrays import creation, elementwise, further, linalg, reductions, shapes
 from headrace.gpu.sim.arrays import fft as fft
 from headrace.gpu.sim.arrays.array import Array
 
 _FUNCTIONS = {
     name: value
-    for module in (creation, elementwise, reductions, shapes, types)
+    for module in (creation, elementwise, reductions, shapes)
     for name, value in vars(module).items()
     if inspect.isfunction(value)
     and value.__module__ == module.__name__
     and (name[:2] == "__" or name[0] != "_")
 }
-_TYPES = {name: np.dtype(name).type for name in ("float16", *types._names("bool", "numeric"))}
+_TYPES = {name: np.dtype(name).type for name in ("float16", *creation._names("bool", "numeric"))}
 _PRODUCTS = {name: getattr(linalg, name) for name in ("cross", "matmul", "tensordot", "trace", "vecdot")}
 _NAMES = further.functions(_FUNCTIONS | _TYPES | _PRODUCTS | {"diagonal": linalg.diagonal})
 further.add_methods(_NAMES)

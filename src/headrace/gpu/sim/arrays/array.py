@@ -20,7 +20,7 @@ from headrace.gpu.sim.arrays import work
 from headrace.gpu.sim.arrays.compute import Stored, compute, elementwise
 from headrace.gpu.sim.arrays.indexing import get_item, set_item
 from headrace.gpu.sim.arrays.kernels import floor_divide, multiply_matrices, power
-from headrace.gpu.sim.arrays.memory import Borrowed
+from headrace.gpu.sim.arrays.work import Borrowed
 from headrace.gpu.sim.device import Device
 from headrace.gpu.sim.machine import current_machine
 from headrace.gpu.sim.memory import find_memory

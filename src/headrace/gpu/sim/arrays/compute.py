@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from headrace.gpu.sim.arrays import work
-from headrace.gpu.sim.arrays.memory import allocate
-from headrace.gpu.sim.arrays.work import View
+from headrace.gpu.sim.arrays.work import View, allocate
 
 
 class Stored:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace import bundled
+from headrace import installation
 from headrace.cli import main
 from headrace.cli.demo import examples
-from headrace.extras import installing
+from headrace.installation import installing
 
-ROOT = Path(bundled.__file__).parents[2]
+ROOT = Path(installation.__file__).parents[2]
 
 
 @pytest.fixture
@@ -21,22 +21,22 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The package is where a wheel puts it."""
     package = tmp_path / "site-packages" / "headrace"
     (package / "_bundled" / "examples").mkdir(parents=True)
-    monkeypatch.setattr(bundled, "_PACKAGE", package)
-    monkeypatch.setattr(bundled, "_CHECKOUT", tmp_path)
+    monkeypatch.setattr(installation, "_PACKAGE", package)
+    monkeypatch.setattr(installation, "_CHECKOUT", tmp_path)
     return package
 
 
-@pytest.mark.skipif(not bundled.in_checkout(), reason="not a checkout")
+@pytest.mark.skipif(not installation.in_checkout(), reason="not a checkout")
 def test_a_checkout_installs_extras_from_itself_and_runs_its_own_examples() -> None:
     assert installing("view", "video") == "pip install '.[view,video]' in a checkout of headrace"
-    assert bundled.bundled("examples") == ROOT / "examples"
+    assert installation.bundled("examples") == ROOT / "examples"
 
 
 def test_an_installation_installs_extras_by_name_and_has_examples_of_its_own(installed: Path) -> None:
     assert installing("view") == "pip install 'headrace[view]'"
-    assert bundled.bundled("examples") == installed / "_bundled" / "examples"
+    assert installation.bundled("examples") == installed / "_bundled" / "examples"
     with pytest.raises(FileNotFoundError, match="this installation of headrace has no benchmarks"):
-        bundled.bundled("benchmarks")
+        installation.bundled("benchmarks")
 
 
 def test_the_demo_lists_shows_and_runs_examples(capfd: pytest.CaptureFixture[str]) -> None:
