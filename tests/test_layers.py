@@ -89,6 +89,7 @@ LAYERS = {
         *("version", "waits", "gpu", "core", "_runtime", "conditions", "link", "observe", "application"),
         "cli",
     },
+    "__main__": {"cli"},
     "cluster": {"lazy", "core", "link", "parts"},
     "headrace": {
         *("version", "tensor", "core", "conditions", "schedulers", "resources", "operators", "observe"),
