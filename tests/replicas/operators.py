@@ -87,10 +87,40 @@ class Freezing(Scale):
 
 
 class Unwilling(Scale):
-    """Cannot start."""
+    """Cannot start in the first replica."""
 
     def start(self) -> None:
-        raise OSError("no such model")
+        if self.name.endswith("[0]"):
+            raise OSError("no such model")
+
+
+class Sealed:
+    """Can be pickled, and not be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return _open, ()
+
+
+def _open() -> None:
+    raise LookupError("no key")
+
+
+@op
+def where(value: Any) -> Any:
+    """Return the process, and what it knows of the program's environment; for "seal", nobody knows what."""
+    return (
+        Sealed()
+        if value == "seal"
+        else (os.getpid(), os.environ.get("MODEL"), os.environ.get("HEADRACE_COUNT"))
+    )
+
+
+@op
+def terminated(value: Any) -> Any:
+    """Send SIGTERM to the process and to the one that started it."""
+    for process in (os.getpid(), os.getppid()):
+        os.kill(process, signal.SIGTERM)
+    return value
 
 
 class Telling(Scale):

@@ -14,9 +14,12 @@ import numpy as np
 import pytest
 
 from headrace import Application, CountCondition, Operator, OperatorSpec, PeriodicCondition, gpu
+from headrace.application.listed_runs import listed_runs
 from headrace.core.errors import CrossingError, GraphError, ParameterError, WorkerProcessError
 from headrace.core.log import RunFields
 from headrace.gpu import sim
+from headrace.operators import FeedOp, ResultsOp
+from headrace.replicas import process_replica
 from headrace.resources import CudaStreamPool
 from tests.harness import App, Step, run, sink, source, wait_until
 from tests.harness.processes import signal_python
@@ -27,10 +30,13 @@ from tests.replicas.operators import (
     Stuck,
     Tearing,
     Telling,
+    Sealed,
     TornFrame,
     Unwilling,
     count_down,
     square,
+    terminated,
+    where,
 )
 
 
@@ -112,6 +118,61 @@ def test_an_exception_with_a_constructor_of_its_own_arrives_as_itself_with_its_c
 
 def test_skipped_errors_keep_the_process_and_killed_ones_are_replaced() -> None:
     assert through(Fragile, [1, -1, 2, 13, 3], on_error="skip", workers=1) == [2, 4, 6]
+
+
+def test_a_process_has_the_variables_that_the_program_has_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_COUNT", "1")  # not for it: it would end after one compute
+    for value in ("small", "large"):
+        monkeypatch.setenv("MODEL", value)
+        assert [each[1:] for each in through(where, [1])] == [(value, None)]
+
+
+def test_a_program_with_processes_is_one_run() -> None:
+    found: list[Any] = []
+
+    def compose(app: Any) -> None:
+        middle = square(app, name="middle", workers=2, on="processes")
+        app.add_flow(source(app, [1, 2]), middle)
+        app.add_flow(middle, Step(app, inputs=["in"], body=look, name="last"))
+
+    def look(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("in")
+        found.append(listed_runs())
+
+    app = App(compose)
+    app.run()
+    assert [each.process for each in found[-1] if each.run == app.run_id] == [os.getpid()]
+
+
+def test_sigterm_for_all_processes_of_a_program_is_left_to_the_program() -> None:
+    assert through(terminated, [1, 2, 3]) == [1, 2, 3]
+
+
+def test_messages_that_cannot_cross_are_single_errors() -> None:
+    found = through(where, [1, Sealed(), 2, "seal", 3], on_error="skip")
+    assert len(found) == 3
+    assert len({process for process, *_ in found}) == 1
+    with pytest.raises(CrossingError, match=r"'middle\[0\]': a message of it: .* \(LookupError: no key\)"):
+        through(where, [Sealed()])
+    with pytest.raises(CrossingError, match=r"'middle\[0\]': a result of it: .* \(LookupError: no key\)"):
+        through(where, ["seal"])
+
+
+def test_a_value_that_was_set_beside_a_message_that_cannot_cross_is_not_lost() -> None:
+    taken: list[Any] = []
+
+    def emit(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == 1:
+            self.fragment.middle.set_live("gain", 10)
+        op_output.emit(self.ticks if self.ticks > 1 else lambda: 1, "out")
+
+    def compose(app: Any) -> None:
+        app.middle = Scale(app, name="middle", workers=1, on="processes", on_error="skip")
+        app.add_flow(Step(app, CountCondition(app, 3), outputs=["out"], body=emit, name="first"), app.middle)
+        app.add_flow(app.middle, sink(app, taken))
+
+    run(compose)
+    assert taken == [20, 30]
 
 
 def test_a_killed_process_is_a_named_error() -> None:
@@ -209,7 +270,9 @@ def test_a_deadline_is_watched_from_here(tmp_path: Path) -> None:
     assert (told, taken) == (["middle[0]"], ["released"])
 
 
-def test_a_process_that_is_frozen_is_ended_and_another_one_takes_its_place(tmp_path: Path) -> None:
+def test_a_process_that_is_frozen_is_ended_and_another_one_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     struck = str(tmp_path / "struck")
     make = partial(Freezing, struck=struck)
     with pytest.raises(
@@ -217,7 +280,28 @@ def test_a_process_that_is_frozen_is_ended_and_another_one_takes_its_place(tmp_p
     ):
         through(make, [1])
     os.remove(struck)
+    monkeypatch.setattr(process_replica, "_SILENT", 1)
     assert through(make, [1, 2], on_error={"restart": 1})[-1:] == [2]
+
+
+def test_a_process_that_is_frozen_and_takes_no_message_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_replica, "_SILENT", 1)
+    app = Fed()
+    with pytest.raises(WorkerProcessError, match="has given no sign of life"), app.running():
+        app.feed("frames").put(1)
+        os.kill(next(app.results("results"))[0], signal.SIGSTOP)
+        app.feed("frames").put(np.zeros(1 << 23, np.uint8))  # more than a socket takes
+        app.feed("frames").close()
+
+
+class Fed(Application):
+    """Sends what it is fed through an operator on a process."""
+
+    def compose(self) -> None:
+        frames = FeedOp(self, name="frames")
+        middle = where(self, name="middle", workers=1, on="processes")
+        self.add_flow(frames, middle)
+        self.add_flow(middle, ResultsOp(self, name="results"))
 
 
 PROGRAM = """

@@ -11,7 +11,6 @@ import ctypes
 import logging
 import multiprocessing.forkserver
 import os
-import pickle
 import signal
 import threading
 import time
@@ -21,9 +20,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from headrace import waits
+from headrace._runtime import run
 from headrace.application.application import Application, InnerApplication
+from headrace.application.runner import supplies_of
 from headrace.core.clock import Clock
 from headrace.core.construction import Inner
+from headrace.core.control import RUNNING, RunControl
 from headrace.core.errors import CrossingError, Failure
 from headrace.core.graph import Flow
 from headrace.core.log import RunFields, formattable
@@ -31,25 +33,29 @@ from headrace.core.metadata import MetadataDictionary
 from headrace.core.operator import Operator
 from headrace.core.parameters import holder_of
 from headrace.core.ports import ConditionType
+from headrace.core.run_options import RunOptions
 from headrace.replicas.crew import Crew, Worker, job_port
-from headrace.replicas.crossing import receive, send
+from headrace.replicas.crossing import Crossing, unpack
 from headrace.replicas.expansion import let_run_for_jobs
 from headrace.replicas.process_replica import BEAT, Creation, Job, Reply, as_message, as_port_message
 from headrace.schedulers import GreedyScheduler
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
+    import socket
 
 
 _PR_SET_PDEATHSIG = 1
 
 
-def run_child(connection: Connection, creation: bytes, beat: Any) -> None:
+def run_child(end: socket.socket, packed: list[Any], beat: Any) -> None:
     """Run an operator for the process at the other end of a connection, until that says so or ends.
 
     `beat` is where it notes now and then that it is alive.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Not ignored, since its own children would ignore it too. Until now it was blocked (`ProcessReplica.launch`).
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
     # Also if it is frozen then: its parent is the program, or the server that forked it, which ends with the
     # program.
     # That server stays while somebody could ask it for a process, so this one gives up the descriptor for it.
@@ -62,23 +68,23 @@ def run_child(connection: Connection, creation: bytes, beat: Any) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    # Traces, pages and recordings are those of the program.
-    for name in [name for name in os.environ if name.startswith("HEADRACE_")]:
-        del os.environ[name]
+    crossing = Crossing(end)
     try:
         try:
-            created: Creation = pickle.loads(creation)
+            created: Creation = unpack(packed)
+            os.environ.clear()
             os.environ.update(created.environment)
-            _send_log(connection, created)
-            _Child(connection, created).run()
+            _send_log(crossing, created)
+            # Not by `run` of a program, which would be in the list of runs, and be run as variables say.
+            run(_Child(crossing, created), RunControl(RUNNING), supplies_of(RunOptions()))
         except BaseException as error:
-            _send_error(connection, error)
+            _send_error(crossing, error)
         else:
-            _send(connection, Reply([]))
+            crossing.send(Reply([]))
     except (EOFError, OSError):
         pass  # the program has ended
     finally:
-        connection.close()
+        crossing.close()
 
 
 def _note_life(beat: Any) -> None:
@@ -93,21 +99,12 @@ def _end_with(parent: Any) -> None:
     os._exit(1)
 
 
-# Held while something is sent, since any thread of the process may log.
-_SENDING = threading.RLock()
-
-
-def _send(connection: Connection, content: Any) -> None:
-    with _SENDING:
-        send(connection, content)
-
-
-def _send_log(connection: Connection, creation: Creation) -> None:
+def _send_log(crossing: Crossing, creation: Creation) -> None:
     """Let the program log what is logged here, if its levels let it pass."""
     for name, level in creation.log_levels.items():
         logging.getLogger(name).setLevel(level)
     logging.getLogger("headrace.run").disabled = True  # the run of the program has records of its own
-    handler = _LogSender(connection)
+    handler = _LogSender(crossing)
     handler.addFilter(RunFields())
     logging.root.addHandler(handler)
 
@@ -115,9 +112,9 @@ def _send_log(connection: Connection, creation: Creation) -> None:
 class _LogSender(logging.Handler):
     """Sends log records to the program."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, crossing: Crossing) -> None:
         super().__init__()
-        self._connection = connection
+        self._crossing = crossing
         self._formatter = logging.Formatter()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -130,10 +127,10 @@ class _LogSender(logging.Handler):
                 vars(plain)["exception"] = type(record.exc_info[1]).__name__
             plain.exc_info = None
             try:
-                _send(self._connection, plain)
+                self._crossing.send(plain)
             except CrossingError:  # something that was given by `extra`
                 vars(plain).update((name, _as_text(value)) for name, value in vars(plain).items())
-                _send(self._connection, plain)
+                self._crossing.send(plain)
         except OSError:
             pass  # the program has ended
         except Exception:
@@ -144,8 +141,8 @@ def _as_text(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float)) else repr(value)
 
 
-def _send_error(connection: Connection, error: BaseException, stops: tuple[str | None, ...] = ()) -> None:
-    _send(connection, Reply([], Failure.of(error), stops))
+def _send_error(crossing: Crossing, error: BaseException, stops: tuple[str | None, ...] = ()) -> None:
+    crossing.send(Reply([], Failure.of(error), stops))
 
 
 class _InnerChild(InnerApplication):
@@ -162,9 +159,9 @@ class _Child(Application):
 
     _headrace = Inner(_InnerChild)
 
-    def __init__(self, connection: Connection, creation: Creation) -> None:
+    def __init__(self, crossing: Crossing, creation: Creation) -> None:
         super().__init__(name=creation.fragment)
-        self.connection = connection
+        self.crossing = crossing
         self.creation = creation
         # What the operator wants to be stopped since the last reply, as in `Reply`.
         self.stops: deque[str | None] = deque()
@@ -204,7 +201,7 @@ class _Child(Application):
         let_run_for_jobs(operator)
         worker = Worker(Crew(is_ordered=True), operator, [])
         worker.crew.workers.append(worker)
-        door = Door(self, worker, self.connection)
+        door = Door(self, worker, self.crossing)
         flows = [
             Flow(door, job_port(name, 0, place), operator, name, size)
             for name, sizes in created.inputs.items()
@@ -221,11 +218,11 @@ class _Child(Application):
 class Door(Operator):
     """Receives jobs, and sends their results."""
 
-    def __init__(self, fragment: _Child, worker: Worker, connection: Connection) -> None:
+    def __init__(self, fragment: _Child, worker: Worker, crossing: Crossing) -> None:
         self.child = fragment
         self.worker = worker
         self._has_told_knobs = False
-        self.connection = connection
+        self.crossing = crossing
         self.error: BaseException | None = None
         self._headrace.construct(fragment, (), "door", {})
         self.conditions = {worker.crew.free.name: worker.crew.free}
@@ -234,7 +231,7 @@ class Door(Operator):
         """Announce that the operator, which comes first, has started; from now on its errors are replies."""
         operator = self.worker.operator
         operator.compute = partial(self._guard, operator.compute)  # type: ignore[method-assign]
-        _send(self.connection, Reply([]))
+        self.crossing.send(Reply([]))
 
     def _guard(self, compute: Any, op_input: Any, op_output: Any, context: Any) -> None:
         try:
@@ -248,15 +245,15 @@ class Door(Operator):
         results = [as_port_message(*taken) for taken in op_input.take_messages()]
         error, self.error = self.error, None
         if error is not None:
-            _send_error(self.connection, error, child.take_stops())
+            _send_error(self.crossing, error, child.take_stops())
         elif worker.done:
             stops = child.take_stops()
             try:
-                _send(self.connection, Reply(results, stops=stops, knobs=self._new_knobs()))
+                self.crossing.send(Reply(results, stops=stops, knobs=self._new_knobs()))
             except CrossingError as refused:
                 text = f"operator {worker.operator.name!r}: a result of it: {refused}"
-                _send_error(self.connection, CrossingError(text), stops)
-        job: Job | None = receive(self.connection)
+                _send_error(self.crossing, CrossingError(text), stops)
+        job = self._next_job()
         if job is None:
             child.end_process()
             return
@@ -268,6 +265,17 @@ class Door(Operator):
         for moved in job.messages:
             op_output.pass_message(as_message(moved), job_port(moved.port, 0, moved.place))
         worker.give(bool(job.messages))
+
+    def _next_job(self) -> Job | None:
+        """Receive a job; those with messages that are unknown here are answered with the error."""
+        while True:
+            try:
+                job: Job | None = self.crossing.receive()
+            except CrossingError as error:
+                text = f"operator {self.worker.operator.name!r}: a message of it: {error}"
+                _send_error(self.crossing, CrossingError(text))
+            else:
+                return job
 
     def _new_knobs(self) -> dict[str, str] | None:
         """Return the types of the knobs after the compute that asked for them, once."""

@@ -62,7 +62,7 @@ class Runner:
         fragment._headrace.progress_elsewhere, fragment._headrace.watchers_elsewhere = None, tuple
         fragment._headrace.processes_elsewhere = dict
         with listed(fragment.name, control.run_id):
-            return run(fragment, control, _supplies(limits))
+            return run(fragment, control, supplies_of(limits))
 
     def _prepare(self, fragment: Fragment, limits: RunOptions) -> tuple[Callable[[], Outcome], RunControl]:
         """Return what runs a fragment, in this process or in others, and the control of that run."""
@@ -135,7 +135,8 @@ def _serve(fragment: Fragment) -> None:
         serve_metrics(fragment)
 
 
-def _supplies(limits: RunOptions) -> Supplies:
+def supplies_of(limits: RunOptions) -> Supplies:
+    """Return what a run is given, with its limits."""
     from headrace._runtime import Supplies
     from headrace.observe.attachment import observer_of
 

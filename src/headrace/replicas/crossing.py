@@ -1,89 +1,102 @@
-"""Crossing: objects on their way to another process and back.
+"""Crossing: what a program and the process of a replica say to each other, over a connected socket.
 
-Objects are pickled, with the memory of arrays beside the pickle (protocol 5): it is written to the pipe from where
-it is and read into the memory of the new array. Decided against: shared memory, which saves a copy, and which a
-process that is killed leaves behind.
+Objects travel as in every link between processes (`headrace.link.codec`): a pickle, with the memory of arrays beside
+it, which is written to the socket from where it is and read into the memory of the new array. Decided against: the
+link itself, which has its own thread and tells both ends of each other's silence. A program whose code holds the
+interpreter lock for seconds would lose its replicas.
 
-Memory of a device does not cross: another process has another context.
+Whoever waits for the other end is asked each second whether to go on. So a process that is frozen is noticed while
+it takes nothing, too.
 """
 
 from __future__ import annotations
 
-import io
-import os
-import pickle
-from multiprocessing.connection import Connection
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.brief import brief
+import numpy as np
+
 from headrace.core.errors import CrossingError
+from headrace.link.codec import decode, encode
 
-_ON_HOST = (1, 3)  # kDLCPU and kDLCUDAHost, as DLPack numbers them
-
-
-def send(connection: Connection, content: Any) -> None:
-    """Send an object; raise CrossingError, and send nothing, if it cannot cross."""
-    buffers: list[pickle.PickleBuffer] = []
-    data = pack(content, buffers)
-    memory = [buffer.raw() for buffer in buffers]
-    connection.send([part.nbytes for part in memory])
-    connection.send_bytes(data)
-    for part in memory:
-        _write(connection, part)
+PATIENCE = 1.0
+"""The seconds after which whoever waits for the other end is asked."""
+_COUNT = struct.Struct("<I")
 
 
-def receive(connection: Connection) -> Any:
-    """Receive an object; raise EOFError if the other process has ended."""
-    sizes = connection.recv()
-    data = connection.recv_bytes()
-    buffers = [bytearray(size) for size in sizes]
-    for buffer in buffers:
-        _read(connection, memoryview(buffer))
-    return pickle.loads(data, buffers=buffers)
+class Crossing:
+    """One end of the connection. Any thread may send; one at a time receives.
+
+    Parameters
+    ----------
+    end
+        The socket, which it owns from now on.
+    check
+        Called after each second in which the other end took nothing, or sent nothing. It may raise.
+    """
+
+    def __init__(self, end: socket.socket, check: Callable[[], object] = lambda: None) -> None:
+        end.settimeout(PATIENCE)
+        self._end = end
+        self._check = check
+        # Taken again by a finalizer that logs.
+        self._sending = threading.RLock()
+
+    def send(self, content: Any) -> None:
+        """Send an object; raise CrossingError, and send nothing, if it cannot cross."""
+        parts = pack(content)
+        sizes = struct.pack(f"<I{len(parts)}Q", len(parts), *(part.nbytes for part in parts))
+        with self._sending:
+            for part in (sizes, *parts):
+                self._write(memoryview(part))
+
+    def receive(self) -> Any:
+        """Receive an object; raise EOFError or OSError if the other end is gone, CrossingError if it is unknown here."""
+        (count,) = _COUNT.unpack(self._read(_COUNT.size))
+        sizes = struct.unpack(f"<{count}Q", self._read(8 * count))
+        return unpack([self._read(size) for size in sizes])
+
+    def close(self) -> None:
+        """Close this end."""
+        self._end.close()
+
+    def _write(self, left: memoryview) -> None:
+        while left.nbytes:
+            try:
+                left = left[self._end.send(left) :]
+            except TimeoutError:
+                self._check()
+
+    def _read(self, size: int) -> Any:
+        content: Any = np.empty(size, np.uint8)
+        left = memoryview(content)
+        while left.nbytes:
+            try:
+                count = self._end.recv_into(left)
+            except TimeoutError:
+                self._check()
+                continue
+            if not count:
+                raise EOFError
+            left = left[count:]
+        return content
 
 
-# By the system's calls: `Connection.recv_bytes_into` collects all pieces and copies them then.
-
-
-def _write(connection: Connection, left: memoryview) -> None:
-    while left.nbytes:
-        left = left[os.write(connection.fileno(), left) :]
-
-
-def _read(connection: Connection, left: memoryview) -> None:
-    while left.nbytes:
-        count = os.readv(connection.fileno(), [left])
-        if not count:
-            raise EOFError
-        left = left[count:]
-
-
-def pack(content: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
-    """Pickle an object; raise CrossingError if that is not possible."""
-    stream = io.BytesIO()
-    try:
-        _Pickler(stream, buffers).dump(content)
-    except CrossingError:
-        raise
-    except Exception as error:  # what pickle raises depends on the object
+def pack(content: Any) -> list[Any]:
+    """Return an object as arrays of bytes; raise CrossingError if that is not possible."""
+    description, pieces, is_on_device = encode(content)
+    if is_on_device:
         raise CrossingError(
-            f"{brief(content)} cannot be pickled ({type(error).__name__}: {error})"
-        ) from error
-    return stream.getvalue()
+            "an array in the memory of a GPU does not cross to another process; copy it to the host first, or leave "
+            "out on='processes'"
+        )
+    flat = (np.ascontiguousarray(piece).reshape(-1).view(np.uint8) for piece in pieces)
+    return [np.frombuffer(description, np.uint8), *flat]
 
 
-class _Pickler(pickle.Pickler):
-    def __init__(self, stream: io.BytesIO, buffers: list[pickle.PickleBuffer] | None) -> None:
-        super().__init__(stream, 5, buffer_callback=None if buffers is None else buffers.append)
-
-    def reducer_override(self, obj: Any) -> Any:
-        """Refuse memory of a device."""
-        if isinstance(obj, type) or not hasattr(type(obj), "__dlpack_device__"):
-            return NotImplemented
-        device = tuple(map(int, obj.__dlpack_device__()))
-        if device[0] not in _ON_HOST:
-            raise CrossingError(
-                f"a {type(obj).__name__} in the memory of a GPU does not cross to another process; copy it to the "
-                "host first, or leave out on='processes'"
-            )
-        return NotImplemented
+def unpack(parts: Sequence[Any]) -> Any:
+    """Return the object that was packed; raise CrossingError if it is unknown here."""
+    return decode(parts[0], parts[1:])[0]

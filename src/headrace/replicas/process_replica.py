@@ -6,8 +6,13 @@ here. It has a thread of its own, as every replica, which waits meanwhile.
 
 Forking a process that has threads and a GPU context is not safe. So the process is forked by a server that has only
 imported headrace (``forkserver``), which is faster than a new interpreter. The class of the operator must be
-importable there, and its arguments are pickled. The process ignores Ctrl-C, which the terminal sends to it:
-this process decides when it stops. It ends by itself when this process has ended, however that ended.
+importable there, and its arguments are pickled. The process ignores Ctrl-C and SIGTERM, which a terminal or a service
+manager sends to all processes of a program: this process decides when it stops. It ends by itself when this process
+has ended, however that ended.
+
+Decided against: a replica as a part of the program (`headrace.parts`). A part executes the program anew, so it needs
+a file, and takes 0.2 s of a core to start where a fork takes 0.05. It has a clock, conditions, errors, deadlines,
+watchers and a log of its own, while a replica has those of the program.
 """
 
 from __future__ import annotations
@@ -15,10 +20,11 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from multiprocessing import connection, get_all_start_methods, get_context
+from multiprocessing import get_all_start_methods, get_context, resource_tracker
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace._runtime import Envelope, open_message, seal_message
@@ -31,10 +37,9 @@ from headrace.core.parameters import holder_of
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
 from headrace.replicas.crew import InnerMover
-from headrace.replicas.crossing import pack, receive, send
+from headrace.replicas.crossing import PATIENCE, Crossing, pack
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
     from headrace.core.composition import Composition
@@ -42,11 +47,12 @@ if TYPE_CHECKING:
     from headrace.core.metadata import MetadataPolicy
     from headrace.core.spec import OperatorSpec
 
-_VARIABLES = ("HEADRACE_DEVICE", "CUDA_VISIBLE_DEVICES")
+# Variables that say how the program runs and who watches it, which is not for the process; and those that it needs.
+_OF_THE_RUN = ("HEADRACE_", "HOLOSCAN_")
+_OF_THE_DEVICE = ("HEADRACE_DEVICE", "HEADRACE_SIM_", "HEADRACE_CHECK", "HEADRACE_ARRAY_")
 # The keywords that count in this process.
 _OURS = ("fragment", "workers", "on", "ordered", "on_error", "deadline", "on_stuck")
 _MANY = 256  # messages at an output that is not connected
-_PATIENCE = 1.0  # seconds after which the main thread looks for signals in any case
 BEAT = 0.5
 """The seconds after which a process notes once more that it is alive."""
 # A process that is frozen, or that keeps the interpreter lock, notes nothing. It is given up after so many checks,
@@ -69,7 +75,7 @@ class Creation(NamedTuple):
     outputs: dict[str, int]
     """The number of messages that one job may emit, by output."""
     environment: dict[str, str]
-    """The variables that choose the device."""
+    """Its variables: those of the program at this moment, as far as they are for it."""
     metadata_policy: MetadataPolicy
     has_metadata: bool
     fragment: str
@@ -126,8 +132,12 @@ class ProcessReplica(Operator):
         self._declared = declared
         self._run_child = run_child
         self._process: BaseProcess | None = None
-        self._connection: Connection | None = None
-        self._beat: Any = None  # when the process was last alive, as it notes itself
+        self._crossing: Crossing | None = None
+        # What is waited for; when the process was last alive, as it notes itself; and what was last known of that,
+        # with the number of checks since then.
+        self._doing = ""
+        self._beat: Any = None
+        self._last_beat, self._checks = -1.0, 0
         # Whether its `start` was called: if not, nobody calls its `stop`.
         self._is_started = False
         # The values of live parameters and knobs that the process has.
@@ -146,13 +156,17 @@ class ProcessReplica(Operator):
 
     def start(self) -> None:
         """Start the process, and those of the other replicas; return when the operator in this one has started."""
-        for replica in self._replicas_here():
-            replica.launch()
+        replicas = self._replicas_here()
         self._is_started = True
         try:
+            for replica in replicas:
+                replica.launch()
             self._receive("while it started")
         except BaseException:
             self.close()
+            for replica in replicas:
+                if not replica._is_started:
+                    replica.close()
             raise
 
     def launch(self) -> None:
@@ -161,19 +175,23 @@ class ProcessReplica(Operator):
             return
         context = _context(self._run_child.__module__)
         creation = self._pack_creation()
-        ours, theirs = context.Pipe()
+        ours, theirs = socket.socketpair()
         beat = context.RawValue("d", 0.0)
         process = context.Process(
             target=self._run_child, args=(theirs, creation, beat), name=f"headrace {self.name}", daemon=True
         )
+        resource_tracker.ensure_running()  # which would let this thread have SIGTERM again
+        # The process inherits this, and so does the server that forks it, if it begins with this one.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
         try:
             process.start()
         except BaseException:
             ours.close()
             raise
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             theirs.close()
-        self._process, self._connection, self._beat = process, ours, beat
+        self._process, self._crossing, self._beat = process, Crossing(ours, self._check), beat
         self._shown_values = {name: getattr(self, name) for name in self.spec.params}
         self._shown_knobs = {}
 
@@ -184,8 +202,7 @@ class ProcessReplica(Operator):
                 replica.close()
         try:
             if self._process is not None and self._process.is_alive():
-                assert self._connection is not None
-                send(self._connection, None)
+                self._send(None)
                 self._receive("while it stopped")
         finally:
             self.close()
@@ -195,20 +212,23 @@ class ProcessReplica(Operator):
             replica for replica in self._headrace.replication.copies if isinstance(replica, ProcessReplica)
         ]
 
-    def close(self) -> None:
-        """End the process if it has not ended."""
-        process, link = self._process, self._connection
-        self._process = self._connection = None
-        if link is not None:
-            link.close()
-        if process is not None:
-            process.join(_PATIENCE)  # it ends when the connection is closed
-            if process.exitcode is None:
-                process.kill()
-                process.join()
-            process.close()
+    def close(self) -> tuple[int, int]:
+        """End the process if it has not ended; return its number and its exit status."""
+        process, crossing = self._process, self._crossing
+        self._process = self._crossing = None
+        if crossing is not None:
+            crossing.close()
+        if process is None:
+            return 0, 0
+        process.join(PATIENCE)  # it ends when the connection is closed
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+        known = process.pid or 0, process.exitcode or 0
+        process.close()
+        return known
 
-    def _pack_creation(self) -> bytes:
+    def _pack_creation(self) -> list[Any]:
         declared = self._declared
         args, keywords = declared._headrace.replication.creation
         given = [*args[1:], *keywords.values(), *declared.resources.values()]
@@ -238,7 +258,11 @@ class ProcessReplica(Operator):
                 for name, queues in self._headrace.node.input_queues.items()
             },
             self._room(),
-            {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+            {
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(_OF_THE_RUN) or name.startswith(_OF_THE_DEVICE)
+            },
             declared.metadata.policy,
             declared.is_metadata_enabled,
             self.fragment.name,
@@ -258,36 +282,27 @@ class ProcessReplica(Operator):
         assert self._headrace.node is not None
         return {name: queues[0].limit or _MANY for name, queues in self._headrace.node.output_queues.items()}
 
+    def _send(self, content: Any) -> None:
+        """Send something to the process, unless that has ended, which `_receive` finds."""
+        assert self._crossing is not None
+        with suppress(EOFError, OSError):
+            self._crossing.send(content)
+
     def _receive(self, when: str) -> Reply:
         """Wait for the reply of the process; raise its error, or one that says how the process ended."""
-        process, link = self._process, self._connection
-        assert process is not None
-        assert link is not None
+        assert self._crossing is not None
+        self._doing = when
         try:
-            while True:
-                self._wait(process, link, when)
-                reply: Reply | logging.LogRecord = receive(link)
-                if isinstance(reply, Reply):
-                    break
+            while not isinstance(reply := self._crossing.receive(), Reply):
                 logger = logging.getLogger(reply.name)
                 if logger.isEnabledFor(reply.levelno):
                     logger.handle(reply)
         except (EOFError, OSError):
-            process.join()
-            code, pid = process.exitcode or 0, process.pid
-            self.close()
-            how = f"ended with exit status {code}"
-            if code < 0:
-                with suppress(ValueError):
-                    how = f"was ended by {signal.Signals(-code).name}"
-            hint = ""
-            if when == "while it started":
-                hint = (
-                    "; its output may tell why: a program that runs on import needs if __name__ == '__main__'"
-                )
-            raise WorkerProcessError(
-                f"operator {self.name!r}: its process {pid} {how} {when}{hint}"
-            ) from None
+            raise self._lost(*self.close()) from None
+        except CrossingError as error:
+            raise CrossingError(f"operator {self.name!r}: a result of it: {error}") from error
+        finally:
+            self._doing = "while it computed"
         if reply.knobs is not None and not self._headrace.knobs.are_known:
             self._headrace.knobs.types.update((name, KnobType(dtype)) for name, dtype in reply.knobs.items())
             self._headrace.knobs.are_known = True
@@ -300,21 +315,33 @@ class ProcessReplica(Operator):
             raise reply.error.error(f"{self.name!r}:")
         return reply
 
-    def _wait(self, process: BaseProcess, link: Connection, when: str) -> None:
-        """Wait until the process has said something, or has ended; end it if it is frozen."""
-        limit = _SILENT_AT_START if when == "while it started" else _SILENT
-        beat, checks = self._beat.value, 0
-        while not connection.wait([link, process.sentinel], _PATIENCE):
-            checks = checks + 1 if self._beat.value == beat else 0
-            beat = self._beat.value
-            if checks == limit:
-                pid = process.pid
-                process.kill()
-                self.close()
-                raise WorkerProcessError(
-                    f"operator {self.name!r}: its process {pid} has given no sign of life for {limit} s {when}: "
-                    "it is frozen, or a call holds the interpreter lock; it was ended"
-                )
+    def _lost(self, pid: int, code: int) -> WorkerProcessError:
+        """Return the error for a process that has ended."""
+        how = f"ended with exit status {code}"
+        if code < 0:
+            with suppress(ValueError):
+                how = f"was ended by {signal.Signals(-code).name}"
+        hint = ""
+        if self._doing == "while it started":
+            hint = "; its output may tell why: a program that runs on import needs if __name__ == '__main__'"
+        return WorkerProcessError(f"operator {self.name!r}: its process {pid} {how} {self._doing}{hint}")
+
+    def _check(self) -> None:
+        """Raise if the process has ended, and end it if it is frozen; called each second of a wait for it."""
+        assert self._process is not None
+        if not self._process.is_alive():  # a child of it may keep its end of the connection open
+            raise EOFError
+        beat = self._beat.value
+        self._checks = self._checks + 1 if self._last_beat == beat else 0
+        self._last_beat = beat
+        limit = _SILENT_AT_START if self._doing == "while it started" else _SILENT
+        if self._checks >= limit:
+            self._process.kill()
+            pid, _ = self.close()
+            raise WorkerProcessError(
+                f"operator {self.name!r}: its process {pid} has given no sign of life for {limit} s {self._doing}: "
+                "it is frozen, or a call holds the interpreter lock; it was ended"
+            )
 
     # The compute.
 
@@ -322,25 +349,22 @@ class ProcessReplica(Operator):
         """Send the messages of one job to the process, and emit its results."""
         if self._process is None:
             self.start()  # it was killed, and the error was skipped
-        assert self._connection is not None
         live = _changed({name: getattr(self, name) for name in self.spec.params}, self._shown_values)
-        knobs = _changed(dict(self._headrace.knobs.given), self._shown_knobs)
+        knobs = _changed(self._headrace.knobs.given, self._shown_knobs)
         messages = [as_port_message(*taken) for taken in op_input.take_messages()]
         try:
-            send(self._connection, Job(context.timestamp, live, knobs, messages))
+            self._send(Job(context.timestamp, live, knobs, messages))
         except CrossingError as error:
             raise CrossingError(f"operator {self.name!r}: a message of it: {error}") from error
-        except OSError:  # it has ended; the reply says how
-            pass
+        self._shown_values.update(live)
+        self._shown_knobs.update(knobs)
         for result in self._receive("while it computed").results:
             op_output.pass_message(as_message(result), result.port)
 
 
 def _changed(values: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that were not shown to the process, and note that they are from now on."""
-    found = {name: value for name, value in values.items() if value is not shown.get(name, shown)}
-    shown.update(found)
-    return found
+    """Return the values that were not shown to the process."""
+    return {name: value for name, value in values.items() if value is not shown.get(name, shown)}
 
 
 def _log_levels() -> dict[str, int]:
