@@ -1,8 +1,8 @@
 """Crossing: what a program and the process of a replica say to each other, over a connected socket.
 
-Objects travel as in every link between processes (`headrace.link.codec`): a pickle, with the memory of arrays beside
-it, which is written to the socket from where it is and read into the memory of the new array. Decided against: the
-link itself, which has its own thread and tells both ends of each other's silence. A program whose code holds the
+Objects travel as in every link between processes (`headrace.link.codec`): a pickle, with the memory of arrays
+beside it, which is written to the socket from where it is and read into the memory of the new array. Decided
+against: the link itself, each end of which gives up the other one when it is silent. A program whose code holds the
 interpreter lock for seconds would lose its replicas.
 
 Whoever waits for the other end is asked each second whether to go on. So a process that is frozen is noticed while
@@ -54,7 +54,15 @@ class Crossing:
                 self._write(memoryview(part))
 
     def receive(self) -> Any:
-        """Receive an object; raise EOFError or OSError if the other end is gone, CrossingError if it is unknown here."""
+        """Receive an object.
+
+        Raises
+        ------
+        EOFError, OSError
+            If the other end is gone.
+        CrossingError
+            If the object cannot be unpickled here; the next one can be received.
+        """
         (count,) = _COUNT.unpack(self._read(_COUNT.size))
         sizes = struct.unpack(f"<{count}Q", self._read(8 * count))
         return unpack([self._read(size) for size in sizes])
@@ -90,13 +98,13 @@ def pack(content: Any) -> list[Any]:
     description, pieces, is_on_device = encode(content)
     if is_on_device:
         raise CrossingError(
-            "an array in the memory of a GPU does not cross to another process; copy it to the host first, or leave "
-            "out on='processes'"
+            "an array in the memory of a GPU does not cross to another process; copy it to the host first, or "
+            "leave out on='processes'"
         )
     flat = (np.ascontiguousarray(piece).reshape(-1).view(np.uint8) for piece in pieces)
     return [np.frombuffer(description, np.uint8), *flat]
 
 
 def unpack(parts: Sequence[Any]) -> Any:
-    """Return the object that was packed; raise CrossingError if it is unknown here."""
+    """Return the object that was packed; raise CrossingError if it cannot be unpickled here."""
     return decode(parts[0], parts[1:])[0]

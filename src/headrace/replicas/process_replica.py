@@ -6,13 +6,13 @@ here. It has a thread of its own, as every replica, which waits meanwhile.
 
 Forking a process that has threads and a GPU context is not safe. So the process is forked by a server that has only
 imported headrace (``forkserver``), which is faster than a new interpreter. The class of the operator must be
-importable there, and its arguments are pickled. The process ignores Ctrl-C and SIGTERM, which a terminal or a service
-manager sends to all processes of a program: this process decides when it stops. It ends by itself when this process
-has ended, however that ended.
+importable there, and its arguments are pickled. The process ignores Ctrl-C and SIGTERM, which a terminal or a
+service manager sends to all processes of a program: this process decides when it stops. It ends by itself when this
+process has ended, however that ended.
 
-Decided against: a replica as a part of the program (`headrace.parts`). A part executes the program anew, so it needs
-a file, and takes 0.2 s of a core to start where a fork takes 0.05. It has a clock, conditions, errors, deadlines,
-watchers and a log of its own, while a replica has those of the program.
+Decided against: a replica as a part of the program (`headrace.parts`). A part executes the program anew, so it
+needs a file, and takes longer to start. It has a clock, conditions, errors, deadlines, watchers and a log of its
+own, while a replica has those of the program.
 """
 
 from __future__ import annotations
