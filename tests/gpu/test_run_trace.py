@@ -96,10 +96,8 @@ def test_the_summary_names_both_slices(bench: Bench, file: Path) -> None:
 
 def test_kernels_lie_within_the_interval_of_their_compute(bench: Bench, trace: Trace) -> None:
     """The clocks of CUPTI and of the timed events agree within 20 µs."""
-    if bench.is_simulated:
-        assert trace.header["kernels"].startswith("not shown")
-        return
-    pytest.importorskip("cupti.cupti")
+    if not bench.is_simulated:
+        pytest.importorskip("cupti.cupti")
     assert trace.header["kernels"] == "shown"
     intervals: dict[Any, Any] = {
         (event["name"], event["args"]["compute"]): event for event in trace.of("X", cat="gpu")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from headrace import Application, CountCondition, GreedyScheduler, Operator, PeriodicCondition, gpu
@@ -15,11 +16,13 @@ from headrace.cli import main
 from headrace.cli.plan_simulation import Simulated, blocks_of, profile_like, simulate, simulate_apart
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
+from headrace.gpu.backend import active
 from headrace.planner import Decision, Plan, Target, make_plan, read_plan
 from headrace.planner.alone import KEPT, TIMES
 from headrace.planner.deciding import decide
 from headrace.planner.measured import Measured, OperatorTimes
 from headrace.planner.report import report
+from headrace.planner.search import flows_of
 from headrace.resources import MachineClock
 from tests.planner.programs import HOST, fits, neighbours, not_simulated, waves
 
@@ -283,6 +286,65 @@ def test_a_chain_ends_at_the_operator_of_a_goal_and_shares_a_stream_unless_it_ma
         )
     assert plain.plan.segments == ()
     assert plain.plan.shared_streams
+
+
+FRAME = np.zeros(1 << 20, np.uint8)
+
+
+class Upload(Plain):
+    """Copies a frame to the device, and works on it for 100 us on all SMs of an Orin."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Copy, and launch."""
+        op_input.receive("in")
+        stream: Any = gpu.current_stream()
+        frame = sim.Device(0).allocate(FRAME.nbytes, stream=stream.stream)
+        active().copy(stream.stream, int(frame.handle), FRAME, FRAME.nbytes)
+        gpu.launch(stream.stream, gpu.LaunchConfig(grid=16, block=1024), sim.Kernel(self.name, 100e-6))
+        op_output.emit(frame, "out")
+
+
+def test_copies_are_told_from_kernels() -> None:
+    """A slice makes kernels slower, and copies take as long as they do."""
+    with sim.Machine("orin") as machine:
+        program = chain(Sensor, Upload, ["upload"])
+        decision = make_plan(program, [Target.parse("upload: p99 < 5ms")], not_simulated, frames=12)
+    one = decision.measured.operators["upload"]
+    assert one.copies == pytest.approx(FRAME.nbytes / machine.devices[0].profile.copy_bandwidth * 1e9, abs=1)
+    assert one.kernels(16).p50 == pytest.approx(100e3, rel=0.1)
+    assert one.kernels(8).p50 == pytest.approx(200e3, rel=0.1)
+
+
+def test_a_plan_says_how_much_of_a_slices_work_is_copies() -> None:
+    program = neighbours()
+    control = replace(program.operators["control"], copies=10e3)
+    program = replace(program, operators={**program.operators, "control": control})
+    decision = decide(program, [GOAL], fits, not_simulated, {GOAL: 1.0}, 40)
+    assert "work of 100 us a frame, of which 10 us are copies" in decision.reasons["control"]
+
+
+class Late(Plain):
+    """Launches 100 us of work, and returns when it is done; from every tenth compute, before."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        """Launch, and wait."""
+        number = op_input.receive("in")
+        stream: Any = gpu.current_stream()
+        gpu.launch(stream.stream, gpu.LaunchConfig(grid=16, block=1024), sim.Kernel(self.name, 100e-6))
+        if number % 10:
+            sim.current_machine().sleep(400e-6)
+        op_output.emit(number, "out")
+
+
+def test_an_operator_that_mostly_returns_when_its_work_is_done_is_on_the_slice_too() -> None:
+    """A thread that waits for the interpreter's lock does so. Elsewhere it would wait for the work of others."""
+    Sensor.sent = 0
+    with sim.Machine("orin"):
+        measured = make_plan(
+            chain(Sensor, Late, ["late"]), [Target.parse("late: p99 < 5ms")], not_simulated, frames=60
+        ).measured
+    assert measured.operators["late"].curve is not None
+    assert flows_of(measured, [Target.parse("late: p99 < 5ms")]) == {"late": ["late"]}
 
 
 PROGRAM = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,25 @@ def test_a_deadline_beside_kernels_that_fill_the_device_gets_a_slice() -> None:
     best = best_layouts(measured, [target], fits)[0].layout
     assert best.slices == {"control": 8}
     assert predict(measured, best, target).value < 200e3
+
+
+def test_copies_of_others_are_met_on_every_slice_and_their_kernels_on_the_same_one_only() -> None:
+    """Planted interference: what copies for 1 ms a frame, on SMs of its own."""
+    copied = 1e6
+    alone = neighbours()
+    operators = {
+        **alone.operators,
+        "control": replace(alone.operators["control"], copies=10e3),
+        "net": replace(alone.operators["net"], copies=copied),
+    }
+    measured = replace(alone, operators=operators)
+    target = Target.parse("control: p99 < 500us")
+    apart = Layout({"control": 8}, ALL - 8, {"control": "control"})
+    assert predict(alone, apart, target).value < 200e3
+    assert predict(measured, apart, target).value > copied
+    shared = Layout({}, ALL, {})
+    less = load(alone, shared, "") - load(measured, shared, "")
+    assert less == pytest.approx((60 * copied + 400 * 10e3) / 1e9)
 
 
 def test_a_frame_that_is_joined_comes_after_the_work_of_all_its_parts() -> None:

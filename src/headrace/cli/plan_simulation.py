@@ -16,14 +16,17 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from headrace import gpu
 from headrace.application import Application
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core.operator import Operator
 from headrace.core.spec import OperatorSpec
 from headrace.gpu import sim
+from headrace.gpu.backend import active
 from headrace.gpu.sim.profiles import find_profile
-from headrace.planner.measured import Curve, Measured
+from headrace.planner.measured import Curve, Measured, OperatorTimes
 from headrace.planner.observing import Observed
 from headrace.planner.plan import Plan
 from headrace.planner.targets import Target
@@ -31,6 +34,7 @@ from headrace.resources import MachineClock
 from headrace.schedulers import GreedyScheduler
 
 _THREADS = 1024
+_BANDWIDTH = 1e6
 
 
 def simulate(
@@ -53,7 +57,8 @@ def simulate(
         goals={},
         expected={},
     )
-    with sim.Machine(found):
+    # Copies take as long as was measured, and hardly any memory.
+    with sim.Machine(dataclasses.replace(found, copy_bandwidth=_BANDWIDTH)):
         observed = Observed(targets)
         app = Simulated(measured, frames, found.threads_per_sm // _THREADS)
         app._headrace.watchers.append(observed)
@@ -76,13 +81,14 @@ class Simulated(Application):
         for name, one in self.measured.operators.items():
             work = None
             if one.curve is not None:
-                work = blocks_of(one.curve, self.blocks_per_sm, one.inflation)
+                points = {sms: one.kernels(sms) for sms, _ in one.curve}
+                work = blocks_of(Curve(points), self.blocks_per_sm)
             conditions: list[Any] = []
             if not self.measured.before(name):
                 period = one.period or (1e9 / one.rate if one.rate else 1e6)
                 conditions = [PeriodicCondition(self, round(period)), CountCondition(self, self.frames)]
             inputs = max(len(self.measured.before(name)), 0)
-            made[name] = _Simulated(self, *conditions, name=name, inputs=inputs, work=work, host=one.host.p50)
+            made[name] = _Simulated(self, *conditions, name=name, inputs=inputs, work=work, one=one)
         used: dict[str, int] = {}
         for source, target in self.measured.flows:
             number = used[target] = used.get(target, -1) + 1
@@ -99,9 +105,10 @@ class _Simulated(Operator):
         name: str,
         inputs: int,
         work: tuple[int, int] | None,
-        host: float,
+        one: OperatorTimes,
     ) -> None:
-        self.inputs, self.work, self.host_time = inputs, work, host
+        self.inputs, self.work, self.host_time = inputs, work, one.host.p50
+        self.copied = np.zeros(round(one.copies / 1e9 * _BANDWIDTH), np.uint8)
         super().__init__(fragment, *conditions, name=name)
 
     def setup(self, spec: OperatorSpec) -> None:
@@ -121,13 +128,16 @@ class _Simulated(Operator):
         blocks, nanoseconds = self.work
         kernel = sim.Kernel(self.name, nanoseconds / 1e9)
         config = gpu.LaunchConfig(grid=blocks, block=_THREADS)
+        frame = sim.Device(0).allocate(max(8, self.copied.nbytes), stream=stream.stream)
+        if self.copied.nbytes:
+            active().copy(stream.stream, int(frame.handle), self.copied, self.copied.nbytes)
         gpu.launch(stream.stream, config, kernel)
-        op_output.emit(sim.Device(0).allocate(8, stream=stream.stream), "out")
+        op_output.emit(frame, "out")
 
 
-def blocks_of(curve: Curve, blocks_per_sm: int, inflation: float = 1.0) -> tuple[int, int]:
+def blocks_of(curve: Curve, blocks_per_sm: int) -> tuple[int, int]:
     """Return the blocks, and the nanoseconds of each, whose waves come closest to a curve."""
-    points = [(sms, times.p50 * inflation) for sms, times in curve]
+    points = [(sms, times.p50) for sms, times in curve]
     tried = sorted({waves * sms * blocks_per_sm for sms, _ in points for waves in (1, 2, 3, 4, 6, 8)} | {1})
     best = min(
         (_fitted(points, blocks, blocks_per_sm) for blocks in tried),

@@ -3,8 +3,8 @@
 The three best layouts of the model are simulated, and the one with the largest smallest margin there is run on the
 device. What is measured then corrects the model: work takes longer while all slices are busy, and what the model
 leaves out of a target's figure is taken to stay. The search is repeated with that, until the figures that were
-predicted and measured differ by no more than `AGREE`, or the model was corrected once. Then the report says that
-they differ. Of the plans that were tried, the one whose smallest measured margin is the largest is the decision.
+predicted and measured differ by no more than `AGREE`, or `ROUNDS` plans were tried. Then the report says that they
+differ. Of the plans that were tried, the one whose smallest measured margin is the largest is the decision.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 from headrace.core.errors import GraphError
 from headrace.planner.measured import Measured
-from headrace.planner.measuring import Program, inflated, limits_of, measure, observe, what_fits
+from headrace.planner.measuring import Program, inflated, limits_of, measure, observe_often, what_fits
 from headrace.planner.model import Layout, predict
-from headrace.planner.observing import Observed
+from headrace.planner.observing import Tries
 from headrace.planner.plan import Plan
 from headrace.planner.rows import launch_bound_rows
 from headrace.planner.search import Candidate, Fits, best_layouts
@@ -26,8 +26,8 @@ from headrace.planner.targets import Target
 Simulate: TypeAlias = "Callable[[Measured, Sequence[Plan], Sequence[Target], int], list[list[float | None]]]"
 AGREE = 0.2
 """By how much of itself a measured figure may differ from the predicted one."""
-ROUNDS = 2
-"""How many plans are tried at most: the model is corrected once. What it cannot say after that it does not know."""
+ROUNDS = 3
+"""How many plans are tried at most. What the model cannot say when it was corrected twice it does not know."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def make_plan(
     while True:
         decision = decide(measured, targets, fits, simulate, scale, frames)
         report(f"trying: {describe(decision.plan)}")
-        observed = observe(fragment, decision.plan, targets, limits)
+        observed = observe_often(fragment, decision.plan, targets, limits)
         figures = [replace(figure, measured=observed.figure(figure.target)) for figure in decision.figures]
         for figure in figures:
             report(f"  {compared(figure)}")
@@ -214,8 +214,8 @@ def _ends(chain: Sequence[str]) -> Sequence[str]:
     return chain if len(chain) < 2 else (chain[0], chain[-1])
 
 
-def _with_times(plan: Plan, observed: Observed) -> Plan:
-    """Return a plan that expects the times on the device of a run with it."""
+def _with_times(plan: Plan, observed: Tries) -> Plan:
+    """Return a plan that expects the times on the device of the runs with it."""
     found = {name: observed.device(name) for name in plan.operators}
     return replace(plan, expected={name: times.p50 for name, times in found.items() if times is not None})
 
@@ -256,7 +256,9 @@ def _reasons(measured: Measured, plan: Plan, figures: Sequence[Figure]) -> dict[
         ]
         time = sum(measured.operators[each].device(sms).p50 for each in names)
         whole = sum(measured.operators[each].device(measured.sm_count).p50 for each in names)
-        about += [f"work of {time / 1e3:.4g} us a frame, {whole / 1e3:.4g} us on all SMs"]
+        copies = sum(measured.operators[each].copies for each in names)
+        copied = f", of which {copies / 1e3:.4g} us are copies" if copies else ""
+        about += [f"work of {time / 1e3:.4g} us a frame{copied}, {whole / 1e3:.4g} us on all SMs"]
         reasons[name] = "; ".join(about)
     for row in (*plan.shared_streams, *plan.segments):
         host = sum(measured.operators[each].host.p50 for each in row)

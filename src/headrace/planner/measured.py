@@ -73,6 +73,9 @@ class OperatorTimes:
         arrivals at random.
     inflation
         How much longer its work takes while all slices are busy, as a factor: they share bandwidth and cache.
+    copies
+        How much of the time on the device copies take, in nanoseconds: engines of the device copy, and no SM is
+        occupied meanwhile. 0 where copies cannot be told from kernels.
     """
 
     host: Times
@@ -81,10 +84,16 @@ class OperatorTimes:
     period: float | None = None
     variation: float = 0.0
     inflation: float = 1.0
+    copies: float = 0.0
 
     def device(self, sms: int) -> Times:
         """Return the times on the device on a number of SMs, while the others are busy."""
         return NOTHING if self.curve is None else self.curve.at(sms).scaled(self.inflation)
+
+    def kernels(self, sms: int) -> Times:
+        """Return the times in which SMs are occupied."""
+        times = self.device(sms)
+        return Times(max(0.0, times.p50 - self.copies), max(0.0, times.p99 - self.copies))
 
     def is_launch_bound(self, sms: int) -> bool:
         """Whether the host needs as long to launch its work as the device to do it."""
@@ -120,7 +129,7 @@ class Measured:
     segments: Mapping[tuple[str, ...], OperatorTimes] = field(default_factory=dict)
     declared: Collection[str] = ()
     _captured: dict[tuple[tuple[str, ...], ...], Measured] = field(
-        default_factory=dict, compare=False, repr=False
+        init=False, default_factory=dict, compare=False, repr=False
     )
 
     def with_segments(self, chains: Sequence[tuple[str, ...]]) -> Measured:
@@ -145,7 +154,6 @@ class Measured:
             operators=operators,
             flows=[(source, target) for source, target in flows if source != target],
             segments={},
-            _captured={},
         )
 
     def behind(self, name: str) -> list[str]:

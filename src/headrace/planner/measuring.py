@@ -1,10 +1,11 @@
 """Measuring: what the model needs to know, from runs of the program itself.
 
 One run is as declared. It gives the times on the host, the rates and how irregular they are, and which operators
-have work on the device. A second one keeps the first inputs of each of these. Then, for each size of a slice that
-the device offers, they run there alone (`Alone`): each computes the inputs that it had in the program, without the
-flows between them, and all on one stream. Their work follows one another, so each time is that of an operator that
-is alone on these SMs. Chains that may be captured run there once more, each as one segment.
+have work on the device. A second one keeps the first inputs of each of these, and tells copies from kernels. Then,
+for each size of a slice that the device offers, they run there alone (`Alone`): each computes inputs that it had in
+the program, without the flows between them, and all on one stream. Their work follows one another, so each time
+is that of an operator that is alone on these SMs. Chains that may be captured run there once more, each as one
+segment.
 
 Sources with work on the device have no inputs to be kept. They run as they are, by their own clocks.
 """
@@ -21,11 +22,11 @@ from headrace.capture.declaration import chains_of, why_not_in_group
 from headrace.core.condition import ticks_of
 from headrace.core.errors import GraphError, choices
 from headrace.core.graph import Graph, is_source
-from headrace.observe import PortRecorder
+from headrace.observe import PortRecorder, Watcher
 from headrace.planner.alone import KEPT, TIMES, Alone, KeptInputs, inputs_of
 from headrace.planner.measured import NOTHING, Curve, Measured, OperatorTimes, Times
 from headrace.planner.model import Layout
-from headrace.planner.observing import Observed
+from headrace.planner.observing import Copies, Observed, Tries
 from headrace.planner.plan import Plan, flows_of
 from headrace.planner.targets import Target
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 Report = Callable[[str], None]
 LONGEST = timedelta(seconds=1)
 """How long operators run alone on a slice."""
+TRIES = 3
+"""How often a program runs with a plan."""
 
 
 class Program(Protocol):
@@ -72,6 +75,16 @@ def observe(
     return observed
 
 
+def observe_often(
+    fragment: Program, plan: Plan, targets: Sequence[Target], limits: Mapping[str, Any]
+) -> Tries:
+    """Observe several runs with a plan; one, if its time is virtual."""
+    runs = [observe(fragment, plan, targets, limits)]
+    while len(runs) < TRIES and not runs[0].is_virtual:
+        runs.append(observe(fragment, plan, targets, limits))
+    return Tries(runs)
+
+
 def measure(fragment: Program, targets: Sequence[Target], frames: int, report: Report) -> Measured:
     """Measure a program on the current device; raise GraphError if its targets name what it does not have."""
     graph = fragment.compose_graph()
@@ -93,7 +106,9 @@ def measure(fragment: Program, targets: Sequence[Target], frames: int, report: R
     with_work = [
         operator.name for operator in graph if declared.has_work(operator.name) or operator.capturable is True
     ]
-    kept = _inputs(fragment, inputs_of(graph, with_work), limits_of(graph, min(frames, KEPT)))
+    kept, copies = _inputs(fragment, inputs_of(graph, with_work), limits_of(graph, min(frames, KEPT)))
+    if with_work and copies.unknown:
+        report(f"  copies are not told from kernels: these are {copies.unknown}")
     units = [(name,) for name in with_work]
     captured = _chains(graph, with_work, launched_together, targets)
     curves: dict[tuple[str, ...], dict[int, Times]] = {
@@ -125,11 +140,17 @@ def measure(fragment: Program, targets: Sequence[Target], frames: int, report: R
             declared.rate(operator.name),
             _period(operator),
             declared.variation(operator.name),
+            copies=copies.of(operator.name),
         )
         for operator in graph
     }
     segments = {
-        chain: replace(operators[chain[0]], host=launches[chain], curve=Curve(times))
+        chain: replace(
+            operators[chain[0]],
+            host=launches[chain],
+            curve=Curve(times),
+            copies=sum(operators[name].copies for name in chain),
+        )
         for chain, times in of_segments.items()
     }
     return Measured(device.name, sm.sm_count, sizes, operators, flows, segments, launched_together)
@@ -243,20 +264,22 @@ def limits_of(operators: Iterable[Operator], frames: int) -> dict[str, Any]:
     return {"duration": timedelta(microseconds=frames * max(periods) / 1e3)}
 
 
-def _inputs(fragment: Program, ports: Sequence[str], limits: Mapping[str, Any]) -> KeptInputs:
-    """Return what operators received first in a run, at these inputs."""
-    kept = KeptInputs()
+def _inputs(fragment: Program, ports: Sequence[str], limits: Mapping[str, Any]) -> tuple[KeptInputs, Copies]:
+    """Return what operators received first in a run, at these inputs, and how much they copied."""
+    kept, copies = KeptInputs(), Copies()
+    watchers: list[Watcher] = [copies]
     if ports:
-        recorder = PortRecorder(kept, ports, pickle=True)
-        fragment._headrace.watchers.append(recorder)
-        try:
-            fragment.run(**limits)
-        finally:
-            fragment._headrace.watchers.remove(recorder)
-    return kept
+        watchers.append(PortRecorder(kept, ports, pickle=True))
+    fragment._headrace.watchers.extend(watchers)
+    try:
+        fragment.run(**limits)
+    finally:
+        for watcher in watchers:
+            fragment._headrace.watchers.remove(watcher)
+    return kept, copies
 
 
-def inflated(measured: Measured, observed: Observed, layout: Layout) -> Measured:
+def inflated(measured: Measured, observed: Tries, layout: Layout) -> Measured:
     """Return what was measured, with how much longer work took while all slices were busy."""
 
     def slower(one: OperatorTimes, *names: str) -> OperatorTimes:
@@ -274,7 +297,7 @@ def inflated(measured: Measured, observed: Observed, layout: Layout) -> Measured
         chain: slower(one, *chain) if chain in layout.segments else one
         for chain, one in measured.segments.items()
     }
-    return replace(measured, operators=operators, segments=segments, _captured={})
+    return replace(measured, operators=operators, segments=segments)
 
 
 def _known(observed: Observed, name: str) -> Times:

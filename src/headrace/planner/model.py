@@ -9,6 +9,7 @@ their work on the same SMs, come first. To that come three waits:
   from how irregular arrivals and times are; waits are taken to be distributed exponentially.
 - **for others on its SMs**: their kernels are not interrupted. A frame meets one with the probability that it runs,
   and waits for half of it on average, and for all of the longest one in the worst case.
+- **for copies of others**, if it copies, too: likewise, since all slices share the engines that copy.
 - **for others on the host**: likewise, since one operator computes at a time.
 
 Medians add up. What is above the median is independent from operator to operator, so the squares of that add up.
@@ -23,7 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.planner.measured import Measured, OperatorTimes, Times, reachable
+from headrace.planner.measured import NOTHING, Measured, OperatorTimes, Times, reachable
 from headrace.planner.targets import Target
 
 MOST_LOAD = 0.8
@@ -120,7 +121,7 @@ def load(measured: Measured, layout: Layout, name: str) -> float:
     measured = measured.with_segments(layout.segments)
     sms = layout.slices.get(name, layout.rest)
     return sum(
-        one.rate * one.device(sms).p50 / 1e9
+        one.rate * one.kernels(sms).p50 / 1e9
         for each, one in measured.operators.items()
         if one.curve is not None and layout.slice_of(each) == name
     )
@@ -156,7 +157,7 @@ def _latency(measured: Measured, layout: Layout, path: Sequence[str]) -> Times:
 
 
 def _waits(measured: Measured, layout: Layout, name: str, own: Sequence[str]) -> list[Times]:
-    """Return the waits of a frame at an operator: for its last frame, for kernels and computes of others.
+    """Return the waits of a frame at an operator: for its last frame, for kernels, copies and computes of others.
 
     `own` are the operators that work on the frame.
     """
@@ -164,13 +165,14 @@ def _waits(measured: Measured, layout: Layout, name: str, own: Sequence[str]) ->
     device = one.device(layout.sms_of(name))
     others = [other for each, other in measured.operators.items() if each not in own]
     beside = [
-        (other.rate, other.device(layout.sms_of(name)))
+        (other.rate, other.kernels(layout.sms_of(name)))
         for each, other in measured.operators.items()
         if each not in own and other.curve is not None and layout.slice_of(each) == layout.slice_of(name)
     ]
     return [
         _own_wait(one, device),
-        _foreign_wait(beside) if one.curve is not None else Times(0, 0),
+        _foreign_wait(beside) if one.curve is not None else NOTHING,
+        _foreign_wait([(each.rate, Times(each.copies, each.copies)) for each in others if one.copies]),
         _foreign_wait([(other.rate, other.host) for other in others]),
     ]
 

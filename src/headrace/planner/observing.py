@@ -15,6 +15,8 @@ from headrace.planner.targets import Target
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from headrace.observe.events.cupti_activity import Activity
+
 WARM_UP = 5
 """The first computes of an operator, which are not counted: libraries load kernels then."""
 ENOUGH = 10
@@ -24,9 +26,16 @@ SHORTEST = 5_000
 
 
 class Observed(Watcher):
-    """What was seen of one run."""
+    """What was seen of one run.
+
+    Attributes
+    ----------
+    is_virtual
+        Whether its time was virtual, so that another run would be the same.
+    """
 
     wants_every_gpu_time = True
+    is_virtual = False
 
     def __init__(self, targets: Sequence[Target] = ()) -> None:
         self._targets = targets
@@ -38,6 +47,7 @@ class Observed(Watcher):
 
     def begin(self, run: RunInfo) -> None:
         """Let paths end where the frames of targets do."""
+        self.is_virtual = run.is_virtual
         ends = {target.names[-1] for target in self._targets}
         for operator in run.operators:
             operator.is_probe |= operator.name in ends
@@ -70,9 +80,13 @@ class Observed(Watcher):
         return times_of(found) if len(found) and found.any() else None
 
     def has_work(self, name: str) -> bool:
-        """Return whether the device works on after the computes of an operator."""
-        found = self.device(name)
-        return found is not None and found.p50 >= SHORTEST
+        """Return whether the device was seen to work on after a compute of an operator.
+
+        One such compute is a proof. A thread that waits for the interpreter's lock returns from most of them when
+        the device is done.
+        """
+        found = _all(self._device[name])
+        return bool(len(found)) and int(found.max()) >= SHORTEST
 
     def was_captured(self, *names: str) -> bool:
         """Return whether frames of these operators were replayed, enough of them for a figure."""
@@ -102,6 +116,58 @@ class Observed(Watcher):
 
     def _intervals(self, name: str) -> NDArray[np.float64]:
         return np.diff(np.sort(_all(self._started[name]))).astype(np.float64)
+
+
+class Tries:
+    """Some runs of the same program, of which the median counts: a hiccup of the host spoils one of them."""
+
+    def __init__(self, runs: Sequence[Observed]) -> None:
+        self._runs = runs
+
+    def figure(self, target: Target) -> float | None:
+        """Return what a target's figure was; None if too few frames reached it."""
+        found = [figure for run in self._runs if (figure := run.figure(target)) is not None]
+        return float(np.median(found)) if found else None
+
+    def device(self, *names: str) -> Times | None:
+        """Return the times of operators on the device, as `Observed.device` does."""
+        found = [times for run in self._runs if (times := run.device(*names)) is not None]
+        if not found:
+            return None
+        return Times(
+            float(np.median([times.p50 for times in found])), float(np.median([times.p99 for times in found]))
+        )
+
+
+class Copies(Watcher):
+    """How long copies took of the work of operators, where they can be told from kernels."""
+
+    wants_kernels = True
+    wants_gpu_times = False
+
+    def begin(self, run: RunInfo) -> None:
+        """Note what runs."""
+        self._run = run
+        self._took: defaultdict[str, int] = defaultdict(int)
+        self._computes: defaultdict[str, set[int]] = defaultdict(set)
+
+    def ran(self, kernels: list[Activity]) -> None:
+        """Add the times of copies."""
+        for each in kernels:
+            if each.operator is not None:
+                name = self._run.operators[each.operator].name
+                self._computes[name].add(each.compute)
+                if "bytes" in each.arguments:
+                    self._took[name] += each.ended - each.started
+
+    def of(self, name: str) -> float:
+        """Return the time of the copies of one compute, in nanoseconds."""
+        return self._took[name] / max(len(self._computes[name]), 1)
+
+    @property
+    def unknown(self) -> str:
+        """Why copies cannot be told from kernels; empty if they can."""
+        return self._run.kernels.removeprefix("shown")
 
 
 def times_of(durations: NDArray[np.int64]) -> Times:

@@ -7,23 +7,19 @@ device begins with it, and threads of the host compete for the interpreter, as w
 from __future__ import annotations
 
 import itertools
-import sys
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from headrace import EventBasedScheduler, gpu
+from headrace import EventBasedScheduler, GreedyScheduler, gpu
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.gpu import sim
 from headrace.observe import Statistics
-from headrace.observe.events import cupti_activity
+from headrace.resources import ManualClock
 from tests.harness.application import SEVERAL, App, greedy
 from tests.harness.operators import Step
-from tests.observe.events.test_cupti_activity import SHAPE, Cupti, Kind
 
 US = 1_000
 FRAMES = 40
@@ -33,11 +29,10 @@ LENGTHS = {"a": [200 * US], "b": [10 * US] * 5, "c": [400 * US]}
 class Kernels:
     """Launches kernels, and notes when each began and ended, with the operator and the frame."""
 
-    def __init__(self, cupti: Cupti | None = None) -> None:
+    def __init__(self) -> None:
         self.times: defaultdict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-        self._cupti = cupti
         self._numbers = itertools.count()
-        self._launched: dict[int, tuple[str, int, Any]] = {}
+        self._launched: dict[int, tuple[str, int]] = {}
         self._spin = gpu.kernel(
             "spin", source="", seconds=lambda length, number: length * 1e-9, effect=self._ran
         )
@@ -45,17 +40,13 @@ class Kernels:
     def launch(self, stream: Any, name: str, frame: int) -> None:
         for length in LENGTHS[name]:
             number = next(self._numbers)
-            self._launched[number] = name, frame, dict(self._cupti.ids) if self._cupti is not None else None
+            self._launched[number] = name, frame
             config = gpu.LaunchConfig(grid=1, block=32)
             gpu.launch(stream, config, self._spin.on(gpu.Device()), length, number)
 
     def _ran(self, length: int, number: int) -> None:
         launch = sim.launched()
-        name, frame, ids = self._launched[number]
-        started, ended = round(launch.start * 1e9), round(launch.end * 1e9)
-        self.times[name, frame].append((started, ended))
-        if self._cupti is not None:
-            self._cupti.launch(Kind.CONCURRENT_KERNEL, started, ended, ids, **SHAPE)
+        self.times[self._launched[number]].append((round(launch.start * 1e9), round(launch.end * 1e9)))
 
     def busy(self, name: str) -> float:
         """Return how long the kernels of a frame took on average."""
@@ -95,7 +86,7 @@ def by_workers(count: int) -> Callable[..., Any]:
 
 
 def run(
-    stream_of: Callable[..., Any], workers: int, cupti: Cupti | None = None
+    stream_of: Callable[..., Any], workers: int, *, times_kernels: bool = False
 ) -> tuple[Statistics, Kernels, list[int]]:
     """Return the statistics of a run, what the kernels did, and when each frame was emitted."""
     emitted: list[int] = []
@@ -123,11 +114,9 @@ def run(
         app.add_flow(b, Step(app, inputs=["in"], name="c", **common))
 
     with sim.Machine("h200") as machine:
-        if cupti is not None:
-            cupti.now = lambda: machine.timeline.now
-        kernels = Kernels(cupti)
+        kernels = Kernels()
         app = App(compose, by_workers(workers))
-        with app.track(0, 0, kernels=cupti is not None) as tracker:
+        with app.track(0, 0, kernels=times_kernels) as tracker:
             app.run()
     return tracker.statistics, kernels, emitted
 
@@ -166,57 +155,10 @@ def test_the_tables_show_bounds_and_operators_without_a_stream() -> None:
     assert "≤" not in next(line for line in lines if line.startswith("c "))
 
 
-class CuptiOfSimulation(Cupti):
-    """A CUPTI that is told of the simulated device's kernels, with ids that each thread has its own of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ids = threading.local()
-        self._launching = threading.Lock()
-        self.now: Callable[[], int] = int
-
-    @property
-    def ids(self) -> list[tuple[int, int]]:
-        if not hasattr(self._ids, "pushed"):
-            self._ids.pushed = []
-        return self._ids.pushed
-
-    @ids.setter
-    def ids(self, ids: list[tuple[int, int]]) -> None:
-        pass
-
-    def perf_counter_ns(self) -> int:
-        return self.now()
-
-    def get_timestamp(self) -> int:
-        return self.now() - 1_000_000_000
-
-    def launch(self, kind: Kind, started: int, ended: int, ids: Any = (), **fields: Any) -> None:
-        with self._launching:
-            self.ids[:] = ids.items()
-            super().launch(kind, started, ended, **fields)
-            self.ids.clear()
-
-    def activity_flush_all(self, flag: int) -> None:
-        with self._launching:
-            super().activity_flush_all(flag)
-
-
-@pytest.fixture
-def cupti(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cupti]:
-    stand_in = CuptiOfSimulation()
-    monkeypatch.setitem(sys.modules, "cupti", ModuleType("cupti"))
-    monkeypatch.setitem(sys.modules, "cupti.cupti", stand_in)
-    monkeypatch.setattr(cupti_activity, "time", stand_in)
-    monkeypatch.setattr(cupti_activity, "expected", lambda: type("Cuda", (), {"runs_cuda": True}))
-    yield stand_in
-    assert not stand_in.enabled
-
-
 @ways
 @crews
-def test_kernels_by_themselves_are_exact(cupti: Cupti, stream_of: Any, workers: int) -> None:
-    statistics, kernels, _ = run(stream_of, workers, cupti)
+def test_kernels_by_themselves_are_exact(stream_of: Any, workers: int) -> None:
+    statistics, kernels, _ = run(stream_of, workers, times_kernels=True)
     for name in LENGTHS:
         operator = statistics.operator(name)
         assert operator.kernels.count == operator.gpu.count == FRAMES
@@ -228,9 +170,12 @@ def test_kernels_by_themselves_are_exact(cupti: Cupti, stream_of: Any, workers: 
 
 def test_the_tables_say_why_kernels_are_not_timed() -> None:
     with sim.Machine("h200"):
-        app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 3), name="one")))
+        app = App(
+            lambda app: app.add_operator(Step(app, CountCondition(app, 3), name="one")),
+            lambda app: GreedyScheduler(app, clock=ManualClock(app)),
+        )
         with app.track(kernels=True) as tracker:
             app.run()
     assert str(tracker.statistics).endswith(
-        "kernels are not shown: CUPTI traces CUDA devices, and the device is 'sim'"
+        "kernels are not shown: the run's clock is not that of the simulated device"
     )

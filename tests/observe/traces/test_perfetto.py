@@ -46,7 +46,7 @@ def check(found: TraceProcessor, trace: Trace) -> None:
     assert {row["name"]: row["count"] for row in levels} == counts
     groups = found.query("select pid, name from process where name is not null")
     assert {row["pid"]: row["name"] for row in groups} == trace.groups
-    times = found.query("select category, ts, dur from slice where category in ('compute', 'gpu')")
+    times = found.query("select category, ts, dur from slice where category in ('compute', 'gpu', 'kernel')")
     shown = [(event["cat"], _time(event), round(event["dur"] * 1000)) for event in trace.of("X")]
     assert sorted(tuple(row.values()) for row in times) == sorted(shown)
 
@@ -95,5 +95,5 @@ def test_computes_work_on_two_slices_arrows_and_counters(
     known = load_cut(cut)
     found = read(cut)
     assert found.problems == {}
-    (row,) = found.query("select count(*) as count from slice where category in ('compute', 'gpu')")
+    (row,) = found.query("select count(*) as count from slice where category in ('compute', 'gpu', 'kernel')")
     assert row["count"] == len(known.of("X"))

@@ -291,6 +291,7 @@ class RunGraph(Operation):
         timeline = self._device.machine.timeline
         priority = self._plan.nodes[number].priority if self._uses_node_priority else self._priority
         end = partial(self._end_node, number)
+        self._operations[number].origin = self.origin
         if self._operations[number].begin(priority, end):
             timeline.call_at(timeline.now, end)
 

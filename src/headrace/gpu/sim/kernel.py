@@ -230,6 +230,7 @@ def launch(
     memory = [memory_of(arg) for arg in kernel_args]
     _check_limits(kernel, config, device.profile)
     operation = RunGrid(  # created without the lock: `block_time` calls a function of the program
+        kernel.name,
         device,
         context.sms,
         config._block_count,

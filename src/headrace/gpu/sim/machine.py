@@ -249,12 +249,12 @@ class DeviceState:
         self.memory = MemoryPool(profile.memory, machine.timeline.lock)
         # Pools that are shared with other processes, its own and those of others.
         self.shared_pools: weakref.WeakSet[MemoryPool] = weakref.WeakSet()
-        self.to_device = CopyEngine(machine.timeline, profile.copy_bandwidth)
-        self.to_host = CopyEngine(machine.timeline, profile.copy_bandwidth)
-        self.within_device = CopyEngine(machine.timeline, profile.memory_bandwidth)
+        self.to_device = CopyEngine(self, profile.copy_bandwidth)
+        self.to_host = CopyEngine(self, profile.copy_bandwidth)
+        self.within_device = CopyEngine(self, profile.memory_bandwidth)
         # Without access to each other, the driver copies through the host: there and back.
         between = PEER_BANDWIDTH if machine.peer_access else profile.copy_bandwidth / 2
-        self.from_peer = CopyEngine(machine.timeline, between)
+        self.from_peer = CopyEngine(self, between)
         self.busy_queues: set[StreamQueue] = set()
         self.device: Device | None = None  # the only Device object that programs see
         self.primary_context = ContextState(self, self.processors.all_sms, 0x5000_0000 + 16 * index)

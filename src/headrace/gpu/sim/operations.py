@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.gpu.sim.objects import capture_error
 from headrace.gpu.sim.processors import Grid, SMs
 from headrace.gpu.sim.timeline import Timeline
+from headrace.gpu.sim.work import COLLECTORS, LAUNCHER, Work
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.capture import Capture
@@ -69,6 +70,8 @@ class Operation:
         The nanoseconds from its submission to a stream until it can begin; a node of a graph has none of its own.
     submitted : int
         The host's time of the submission, in nanoseconds.
+    origin : tuple of int and object
+        The handle of the stream that it was submitted to, and what the thread was doing, if somebody collects work.
     takes_time : bool
         Whether a node of a graph with this operation needs time to begin after the nodes that it depends on.
     """
@@ -76,10 +79,21 @@ class Operation:
     takes_time: ClassVar[bool] = False
     overhead: int = 0
     submitted: int = field(init=False)
+    origin: tuple[int, object] = field(init=False, default=(0, None))
 
     def begin(self, priority: int, end: Callable[[], None]) -> bool:
         """Begin now; return True if the operation has ended, or call ``end`` when it ends."""
         return True
+
+    def report(self, device: DeviceState, name: str, started: int, arguments: dict[str, Any]) -> None:
+        """Tell who collects work of a kernel or a copy that ends now."""
+        timeline = device.machine.timeline
+        stream, launcher = self.origin
+        work = Work(
+            name, device.index, stream, started, timeline.now, timeline.wall_now(), arguments, launcher
+        )
+        for collect in COLLECTORS:
+            collect(work)
 
     def for_replay(self) -> Operation:
         """Return a copy of an operation that has not begun, for one launch of its graph."""
@@ -117,6 +131,7 @@ class RunGrid(Operation):
     """Runs a grid of blocks on the SMs, then the kernel's effect."""
 
     takes_time: ClassVar[bool] = True
+    name: str
     device: DeviceState
     sms: SMs
     blocks: int
@@ -128,6 +143,9 @@ class RunGrid(Operation):
         """Submit the grid to the SMs."""
 
         def on_end(grid: Grid) -> None:
+            if COLLECTORS:
+                about = {"blocks": self.blocks, "threads": self.threads}
+                self.report(self.device, self.name, grid.first_block, about)
             # Moved out: the effect may hold the program's objects, which must not be freed with the lock held.
             effect, self.effect = self.effect, None
             if effect is None:
@@ -145,7 +163,7 @@ class RunGrid(Operation):
 class CopyEngine:
     """A device's path for one kind of copy; it serves one copy at a time."""
 
-    timeline: Timeline
+    device: DeviceState
     bandwidth: float  # bytes per second
     free_at: int = 0
 
@@ -161,9 +179,16 @@ class Transfer(Operation):
 
     def begin(self, priority: int, end: Callable[[], None]) -> bool:
         """Occupy the engine as soon as it is free."""
-        engine, timeline = self.engine, self.engine.timeline
-        engine.free_at = max(timeline.now, engine.free_at) + round(self.nbytes / engine.bandwidth * 1e9)
-        timeline.call_at(engine.free_at, lambda: timeline.run_user_code(self.effect, then=end))
+        engine, timeline = self.engine, self.engine.device.machine.timeline
+        started = max(timeline.now, engine.free_at)
+        engine.free_at = started + round(self.nbytes / engine.bandwidth * 1e9)
+
+        def on_end() -> None:
+            if COLLECTORS:
+                self.report(engine.device, "copy", started, {"bytes": self.nbytes})
+            timeline.run_user_code(self.effect, then=end)
+
+        timeline.call_at(engine.free_at, on_end)
         return False
 
 
@@ -258,6 +283,8 @@ class StreamQueue:
 
     def _append(self, operation: Operation) -> None:
         operation.submitted = self.timeline.host_now()
+        if COLLECTORS:
+            operation.origin = (self.handle, LAUNCHER.what)
         if not self._operations:
             self.context.device.busy_queues.add(self)
         self._operations.append(operation)

@@ -14,7 +14,7 @@ from headrace.core.condition import ticks_of
 from headrace.core.errors import choices
 from headrace.core.function import FunctionOperator
 from headrace.core.graph import edges_back
-from headrace.gpu.backend import active
+from headrace.gpu.backend import active, expected
 from headrace.observe.events.cupti_activity import CuptiActivity
 from headrace.observe.events.gpu_timing import (
     ComputeTimer,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from headrace._runtime import Engine, ManagedStream, Node
     from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
+    from headrace.observe.events.simulated_activity import SimulatedActivity
     from headrace.observe.events.watchers import Watcher
 
 _log = logging.getLogger("headrace.observe")
@@ -88,7 +89,7 @@ class Observation:
         # Whether computes never run at the same time.
         self._is_serial = False
         self._begun: list[Watcher] = []
-        self._kernels: CuptiActivity | None = None
+        self._kernels: CuptiActivity | SimulatedActivity | None = None
 
     # Called by the runtime.
 
@@ -134,7 +135,7 @@ class Observation:
         _find_cycles(engine, infos)
         feeds = [feed for node in engine.operator_nodes for feed in self._put_feeds(node, infos[node])]
         if any(watcher.wants_kernels for watcher in self.watchers):
-            kernels = CuptiActivity()
+            kernels = self._activity()
             self._kernels = kernels if kernels.start() else None
             self.run.kernels = kernels.state
         for watcher in self.watchers:
@@ -279,6 +280,14 @@ class Observation:
             self._now = clock.timestamp
         if self._machine is None and not clock.passes:
             self.gpu_times = False  # the device's time has nothing to do with that of the program
+
+    def _activity(self) -> CuptiActivity | SimulatedActivity:
+        """Return what collects kernels and copies. Asking for the device would give one to a program without."""
+        if not expected().models_time:
+            return CuptiActivity()
+        from headrace.observe.events.simulated_activity import SimulatedActivity
+
+        return SimulatedActivity(self._machine is None, self.run.is_virtual and self._machine is None)
 
     def _compare_clocks(self, engine: Engine) -> None:
         """Note what the run's clock shows; not in `attach`, because it begins anew in between."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.observe.events.queues import Feed
     from headrace.observe.events.recorder import NodeRecorder
     from headrace.observe.events.records import RunInfo
+    from headrace.observe.events.simulated_activity import SimulatedActivity
     from headrace.observe.events.watchers import Watcher
 
 _PART = 0.01  # of the time that rounds take at most, where their pauses are shorter than
@@ -88,7 +89,7 @@ class Reader:
         run: RunInfo,
         graph: Change,
         times: dict[int, DeviceTime],
-        kernels: CuptiActivity | None = None,
+        kernels: CuptiActivity | SimulatedActivity | None = None,
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.changes: deque[Change] = deque()

@@ -49,8 +49,8 @@ class Watcher:
     wants_cpu_times
         Whether it is noted of some computes how long their thread had the processor.
     wants_kernels
-        Whether `ran` is called with every kernel and copy on a GPU, if the package ``cupti-python`` is installed.
-        This slows down every launch.
+        Whether `ran` is called with every kernel and copy: of a simulated device, and of a GPU if the package
+        ``cupti-python`` is installed. This slows down every launch there.
     wants_data
         Whether `emitted` and `received` are called with every message; this slows down every message.
     spans_parts
