@@ -281,6 +281,27 @@ def test_an_operator_that_has_ended_is_not_connected_again(scheduler: MakeSchedu
     )
 
 
+def test_a_flow_is_removed_at_the_end_of_an_operator_one_of_whose_receivers_has_ended() -> None:
+    taken: list[str] = []
+
+    class Ending(Step):
+        def end(self, op_input: Any, op_output: Any, context: Any) -> None:
+            self.fragment.remove_flow(self, self.fragment.right)
+            op_output.emit("end", "out")
+
+    def compose(app: Any) -> None:
+        ending = Ending(
+            app, CountCondition(app, 2), outputs=["out"], body=lambda s, i, o: o.emit("out"), name="ending"
+        )
+        left = Step(app, CountCondition(app, 1), inputs=["in"], body=lambda s, i, o: i.receive(), name="left")
+        app.right = sink(app, taken, name="right")
+        app.add_flow(ending, left)
+        app.add_flow(ending, app.right)
+
+    run(compose)
+    assert taken == ["out", "out", "end"]
+
+
 def test_a_change_waits_for_the_operators_of_the_next_one(scheduler: MakeScheduler) -> None:
     first: list[int] = []
     second: list[int] = []
@@ -498,6 +519,32 @@ def test_a_function_of_any_number_of_flows_is_not_called_without_any(scheduler: 
 
     run(compose, scheduler)
     assert calls == [(1,), (2,), (3,), (4,), (5,)]
+
+
+def test_what_came_along_flows_that_are_all_gone_is_received_and_no_more(scheduler: MakeScheduler) -> None:
+    calls: list[Any] = []
+
+    @op
+    def gather(*values: Any) -> None:
+        calls.append(values)
+        assert values
+
+    def part(app: Any) -> None:
+        app.remove_flow(app.letters, app.gather)
+        app.remove_flow(app.numbers, app.gather)
+
+    def compose(app: Any) -> None:
+        app.letters = Step(
+            app, CountCondition(app, 50), outputs=["out"], body=lambda *_: None, name="letters"
+        )
+        app.numbers = counting(app, 5, {4: part})
+        app.gather = gather(app, name="gather")
+        app.add_flow(app.letters, app.gather, size=4)
+        app.add_flow(app.numbers, app.gather, size=4)
+
+    app = run(compose, scheduler)
+    assert calls == [(1,), (2,), (3,), (4,)]
+    assert app.outcome.undelivered == {}
 
 
 def test_the_queues_of_removed_flows_leave_and_count(scheduler: MakeScheduler) -> None:

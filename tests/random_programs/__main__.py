@@ -22,8 +22,7 @@ from headrace.gpu import sim
 from tests.harness import MakeScheduler
 from tests.random_programs.frames import SimulatedFrames, run_on_streams
 from tests.random_programs.making import make
-from tests.random_programs.model import faults, is_wrong
-from tests.random_programs.running import run_program
+from tests.random_programs.model import verdict
 from tests.random_programs.shrinking import shrink
 
 # Those take the clock of the simulated device.
@@ -41,9 +40,9 @@ def one_round(seed: int) -> str:
         one_program(seed)
         return "frames"
     program = make(seed)
-    found = faults(program, run_program(program))
+    found = verdict(program)
     if found:
-        raise AssertionError(f"{found}: {shrink(program, is_wrong) if is_wrong(program) else program}")
+        raise AssertionError(f"{found}: {shrink(program, verdict)}")
     return program.scheduler
 
 

@@ -39,6 +39,7 @@ from tests.harness import App
 from tests.random_programs.program import Change, Join, Port, Program, Stage
 
 POLICIES = IOSpec.QueuePolicy
+MOST = 5000  # computes of one operator; one that runs for ever fails
 
 
 class PlannedError(Exception):
@@ -162,6 +163,8 @@ class _Body:
         with self.app.lock:
             self.record.computes[self.stage.name].append(compute)
         self.turn += 1
+        if self.turn > MOST:
+            raise RuntimeError(f"{self.stage.name} has computed {MOST} times")
         self.app.change(self.stage.name, self.turn)
         return compute
 
@@ -268,7 +271,9 @@ class Ending(Working):
 
     def end(self, op_input: Any, op_output: Any, context: Any) -> None:
         compute = self._receive(op_input, context, is_end=True)
-        compute.sent = results_of(self.stage, compute.received, self.body.turn)[:1]
+        compute.sent = [
+            number_of(self.name.rpartition(".")[2], "end", compute.received)
+        ]  # own of each replica
         compute.stamp = min(compute.stamps, default=None)
         self._send(compute, op_output, context)
         compute.is_done = True

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.random_programs.building import Compute, Record, fails_on, number_of, results_of
+from tests.random_programs.building import Compute, Ending, Record, Working, fails_on, number_of, results_of
 from tests.random_programs.join_sets import latest, nearest, tightest
 from tests.random_programs.program import Port, Program, Stage
 from tests.random_programs.running import run_program
@@ -40,12 +40,17 @@ def faults(program: Program, record: Record) -> list[str]:
     return list(_Model(program, record).check())
 
 
+def verdict(program: Program) -> list[str] | Exception:
+    """Run a program, and return what is wrong with the run, or the error of the program itself."""
+    try:
+        return faults(program, run_program(program))
+    except Exception as error:
+        return error
+
+
 def is_wrong(program: Program) -> bool:
     """Return whether the run of a program goes wrong; an error of the program itself counts."""
-    try:
-        return bool(faults(program, run_program(program)))
-    except Exception:
-        return True
+    return bool(verdict(program))
 
 
 class _Model:
@@ -82,7 +87,11 @@ class _Model:
         failing = [stage for stage in program.stages if stage.fails and not (stage.retries or stage.on_error)]
         raised = [stage for stage in failing if any(each.has_failed for each in self.computes(stage))]
         if raised:
-            notes = [f"raised in compute of operator '{self.path(stage)}' (Working)" for stage in raised]
+            kinds = [(Ending if stage.ends else Working).__name__ for stage in raised]
+            notes = [
+                f"raised in compute of operator '{self.path(stage)}' ({kind})"
+                for stage, kind in zip(raised, kinds, strict=True)
+            ]
             found = getattr(self.record.error, "__notes__", None)
             is_left = found is None and program.block == "raise"  # by Ctrl-C, before it has failed
             if self.ended_by != "failed" or (found != notes and not is_left):
@@ -184,13 +193,9 @@ class _Model:
 
     def _attempts(self, stage: Stage, computes: list[Compute]) -> Iterator[str]:
         """Check how often each message was tried."""
-        before = [
-            self.program.stage(source.partition(".")[0]) for port in stage.ports for source in port.sources
-        ]
-        if any(each.ends and each.workers > 1 for each in before):
-            return  # their ends send the same message
+        counts = self.outcome.operators.get(self.path(stage))
         groups = [list(each) for _, each in itertools.groupby(computes, key=lambda one: repr(one.received))]
-        if not self.is_whole or stage.count or stage.name in self.stopped:
+        if not self.is_whole or stage.count or stage.name in self.stopped or (counts and counts.cut_off):
             groups = groups[: -1 - stage.ends]
         for group in groups:
             expected = 1
@@ -199,7 +204,6 @@ class _Model:
             if len(group) != expected and stage.workers == 1 and not group[0].is_end:
                 yield f"tried {group[0].received} {len(group)} times, not {expected}"
         given_up = self._given_up(stage)
-        counts = self.outcome.operators.get(self.path(stage))
         if counts is None or stage.workers > 1 or not self.is_whole:
             return
         if stage.on_error == "dead_letter" and counts.dead_letters != len(given_up):
@@ -207,9 +211,8 @@ class _Model:
         if stage.on_error == "skip" and counts.skipped != len(given_up):
             yield f"counted {counts.skipped} skipped of {len(given_up)}"
         failed = sum(compute.has_failed for compute in computes)
-        is_cut = bool(stage.count) or stage.name in self.stopped  # the last attempt may be no retry any more
-        if not failed - len(given_up) - is_cut <= counts.retries <= failed - len(given_up):
-            yield f"counted {counts.retries} retries of {failed - len(given_up)}"
+        if counts.retries + counts.cut_off != failed - len(given_up):
+            yield f"counted {counts.retries} retries and {counts.cut_off} cut off of {failed - len(given_up)}"
 
     def _count_of_sent(self, stage: Stage) -> Iterator[str]:
         """Check the number of messages that the outcome says a stage sent, where it counts them."""
@@ -295,7 +298,7 @@ class _Model:
     def _may_be_slow(self, stage: Stage, port: Port) -> bool:
         if port.policy != "FAULT":
             return False
-        if stage.name in self.stopped:
+        if stage.name in self.stopped or port.size == 0:  # it waits for the others, too
             return True
         is_plain = stage.kind == "step" and not self.program.behind(stage.name) and not stage.join
         return not is_plain or bool(
@@ -500,17 +503,15 @@ class _Model:
             return
         of = {repr(message.value): message.metadata for messages in sent.values() for message in messages}
         for compute in self.computes(stage):
-            values = compute.received.get(port.name, [])
-            expected = [of.get(repr(value)) or {} for value in values]
-            found = (compute.metadata or {}).get(port.name)
-            if (
-                not any(expected)
-                or compute.is_end
-                or any(each != {} and "v" not in each for each in expected)
-            ):
+            # Of what functions and feeds send, and of dead letters, it is not known.
+            expected = [of.get(repr(value)) for value in compute.received.get(port.name, [])]
+            if compute.is_end or not any(expected):
                 continue
-            single = port.size == 1
-            if found != (expected[0] if single else expected):
+            found = compute.metadata.get(port.name)
+            entries = [found] if port.size == 1 else found
+            if len(entries) != len(expected) or any(
+                known not in (None, each) for known, each in zip(expected, entries, strict=True)
+            ):
                 yield f"has the metadata {found}, not {expected}"
 
     # Joins.

@@ -90,7 +90,7 @@ CAUSES = [
     ),
     _cause(
         "an operator with a timeout ends with messages left",
-        "conditions.multi_message",
+        "conditions.ports",
         "self._is_stuck = self._have_all_ended() and self._count() >= self._waiting",
         "self._is_stuck = self._have_all_ended()",
         of_stage="timeout",
@@ -160,8 +160,8 @@ CAUSES = [
     _cause(
         "the last incomplete batch of replicas reaches no end",
         "replicas.crew",
-        "            crew.has_left = True\n",
-        "            crew.has_left = False\n",
+        "return self.operator.declared._headrace.has_end",
+        "return False",
         of_stage="replicas, batch, end",
         seeds=100,
     ),

@@ -377,10 +377,12 @@ def test_the_last_incomplete_batch_waits_for_a_replica_that_computes(scheduler: 
         app.add_flow(source(app, list(range(10))), batches)
         app.add_flow(batches, sink(app, taken))
 
-    outcome = run(compose, scheduler).outcome
+    app = App(compose, scheduler)
+    with app.track() as tracker:
+        outcome = app.run()
     assert taken == [((0, 1, 2, 3), None), ((4, 5, 6, 7), None), (8, 9)]
-    assert outcome is not None
     assert outcome.undelivered == {}
+    assert tracker.statistics.operator("sink").count == 3  # that of the end is watched as the others are
 
 
 def test_a_batch_that_no_end_receives_is_counted_as_undelivered(scheduler: MakeScheduler) -> None:

@@ -161,6 +161,8 @@ class Condition(BareCondition):
     """Whether it waits for memory of an allocator."""
     reserves: ClassVar[bool] = False
     """Whether it takes something before each compute that others might take as well (`reserve`)."""
+    holds_end: ClassVar[bool] = False
+    """Whether the operator's `end` waits for it, too."""
     port_role: ClassVar[str | None] = None
     """The argument that names the port or ports of the condition, if `setup` creates it for a port."""
 

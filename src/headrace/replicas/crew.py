@@ -7,7 +7,7 @@ is special about errors, live parameters, pauses or tracking. Three things are a
   messages of one compute and moves them, as they are, to the first replica that is free: one *job*.
 - A replica runs when it has a job (`JobWaiting`), not by conditions of its own. Messages that its compute did not
   receive are dropped and counted, because the next job goes anywhere. Messages that are left when
-  their senders have ended, too few for a job, go to the first replica that is done with its jobs, for its `end`.
+  their senders have ended, too few for a job, go to the first replica that is free, for its `end`.
 - A `Collector` has the outputs. Each of its computes moves the results of one job on; if results are ordered, of
   the job that was distributed first.
 
@@ -108,9 +108,7 @@ class Worker:
                     self.sent[name] = self.collected[name] + len(collector.queue(name, number))
                     counts[name] = self.sent[name] - sent
                 self.finished.append((crew.place_of(self.ticket), counts))
-        with crew.lock:
-            self.done += 1
-            crew.pass_left(self)
+        self.done += 1
         crew.announce()
 
 
@@ -125,10 +123,6 @@ class Crew:
         Whether results are collected in the order of their jobs.
     distributor, collector
         What hands out jobs, and what collects results; None if no output is connected.
-    lock
-        Held while a job is done, and while it is found out who gets the messages that are left.
-    has_left
-        Whether there are messages left for the `end` of a replica, which waits for one that has no job.
     """
 
     distributor: Distributor
@@ -142,8 +136,6 @@ class Crew:
         # The ticket of the next job, and the place of the results that are collected next.
         self.next_given = self.next_collected = 0
         self._done = count()
-        self.lock = threading.Lock()
-        self.has_left = False
 
     def announce(self) -> None:
         """Make the distributor and the collector look again."""
@@ -153,24 +145,6 @@ class Crew:
     def find_free(self) -> Worker | None:
         """Return the first replica that can be given a job."""
         return next((worker for worker in self.workers if worker.is_free), None)
-
-    def pass_left(self, worker: Worker) -> None:
-        """Hand the messages that are left to a replica without a job, if there are any; with the lock held.
-
-        The distributor computes no more. Until then they stay in its queues, where they are counted.
-        """
-        if not self.has_left or worker.is_over or worker.given != worker.done:
-            return
-        self.has_left = False
-        node: Any = self.distributor._headrace.node
-        number = self.workers.index(worker)
-        kept = {queue.port for queue in node.inputs if queue.policy is IOSpec.QueuePolicy.LATEST}
-        passed: set[str] = set()
-        while any(queue.port not in passed for queue in node.inputs if queue):
-            for name, place, message in node.input.take_messages():
-                if name not in passed:
-                    node.output.pass_message(message, job_port(name, number, place))
-            passed |= kept
 
     def place_of(self, ticket: int) -> int:
         """Return the place of the results of a job that is done: that of its messages, or that of its end."""
@@ -236,12 +210,20 @@ class Distributor(Operator):
         worker.give(bool(messages))
 
     def end(self, op_input: Any, op_output: Any, context: Any) -> None:
-        """Let the messages that are left go to the end of a replica, now or when one has done its job."""
-        crew = self.crew
-        with crew.lock:
-            crew.has_left = True
-            for worker in crew.workers:
-                crew.pass_left(worker)
+        """Move the messages that are left to a free replica, for its `end`."""
+        worker = self.crew.find_free()
+        if worker is None:
+            return  # all were stopped: the messages stay here, and are counted
+        number = self.crew.workers.index(worker)
+        node: Any = self._headrace.node
+        queues = node.inputs
+        kept = {queue.port for queue in queues if queue.policy is IOSpec.QueuePolicy.LATEST}
+        passed: set[str] = set()
+        while any(queue.port not in passed for queue in queues if queue):
+            for name, place, message in op_input.take_messages():
+                if name not in passed:
+                    op_output.pass_message(message, job_port(name, number, place))
+            passed |= kept
 
     def set_live(self, name: str, value: Any) -> None:
         """Change a live parameter of all replicas."""
@@ -346,6 +328,7 @@ class ReplicaFree(_CrewCondition):
     """Lets a distributor run while a replica is free."""
 
     depends_on_ports = False
+    holds_end = True
 
     def __init__(self, crew: Crew) -> None:
         super().__init__(name="a free replica")

@@ -192,6 +192,22 @@ def test_a_circle_of_full_queues_is_starved() -> None:
     assert "waits for room at 'in' of 'b', which waits for it in turn" in str(outcome)
 
 
+def test_what_fills_an_input_that_may_be_left_while_more_is_to_come_is_starvation() -> None:
+    def compose(app: App) -> None:
+        def setup(spec: Any) -> None:
+            spec.input("frame")
+            spec.input("setting").condition(ConditionType.NONE)
+
+        both = source(app, range(4), name="both")
+        main = Step(app, setup=setup, body=lambda op, i, o: i.receive("frame"), name="main")
+        app.add_flow(both, main, {("out", "frame"), ("out", "setting")})
+
+    outcome = outcome_of(compose)
+    assert outcome.ended_by == "starved"
+    (starved,) = outcome.starved
+    assert (starved.operator, starved.left) == ("main", {"setting": 1})
+
+
 def test_an_operator_behind_a_starved_one_is_not_reported_for_it() -> None:
     def compose(app: App) -> None:
         both = Step(

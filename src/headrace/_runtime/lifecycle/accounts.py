@@ -18,8 +18,9 @@ finished. A run starved if an operator that has not ended
 3. waits for room behind an output in a circle of operators that all wait for room.
 
 A message that an operator sent to itself, directly or through others, does not count as left: a loop that carries
-state from frame to frame always has one such message. Nor do messages at an input with ``ConditionType.NONE``. An
-operator that waits for room at an operator that has ended is not starved, because the program set that limit.
+state from frame to frame always has one such message. Nor do messages at an input with ``ConditionType.NONE``,
+unless an operator waits for room there. An operator that waits for room at an operator that has ended is not
+starved, because the program set that limit.
 
 What an operator waits for is read from the state of the engine: its queues and, if they let it run, `Node.awaited`.
 No condition is asked again. Its answer would be to another question: whether a period is over says nothing about an
@@ -215,10 +216,11 @@ def _left(node: Node) -> dict[str, int]:
     left: dict[str, int] = {}
     downstream: set[Node] | None = None
     for port, queues in node.input_queues.items():
-        if any(wanted.kind is ConditionType.NONE for wanted in spec.every_input[port].conditions):
-            continue
+        is_optional = any(wanted.kind is ConditionType.NONE for wanted in spec.every_input[port].conditions)
         for queue in queues:
             if not len(queue):
+                continue
+            if is_optional and not any(_places_wanted(feeder, queue) for feeder in queue.feeders):
                 continue
             if downstream is None:
                 downstream = _downstream_of(node)

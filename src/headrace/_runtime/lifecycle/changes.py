@@ -318,8 +318,11 @@ def _attach(node: Node, engine: Engine) -> None:
         engine.set_awaited(node, NOTHING)
     node.evaluated = None
     node.declared.attach()
-    for queue in node.inputs:
-        if not queue.feeders and len(node.input_queues[queue.port]) > 1:
+    for queues in node.input_queues.values():
+        gone = [queue for queue in queues if not queue.feeders]
+        if gone and len(gone) == len(queues):  # the longest is the last that is empty: it is waited for
+            gone.remove(max(gone, key=len))
+        for queue in gone:
             queue.min_size = 0
     if node.ending is not None and node.ending.is_on:
         engine.ends.free(node)
@@ -409,8 +412,8 @@ def _check_queues(operator: Operator) -> None:
 def _check_policy(flow: Flow, declared: QueueSpec) -> None:
     """Raise if the queue that an input has in this run would get another policy."""
     node: Any = flow.target._headrace.node
-    if node is None or flow.target.spec.every_input[flow.input].is_receivers:
-        return
+    if node is None or node.retired or flow.target.spec.every_input[flow.input].is_receivers:
+        return  # an operator that has ended refuses what is sent to it
     (queue,) = node.input_queues[flow.input]
     if queue.policy is not declared.policy:
         raise GraphError(

@@ -79,10 +79,11 @@ class Ends:
         node.enqueue_if_ready()
 
     def free(self, node: Node) -> None:
-        """Let a node whose end has begun wait for neither conditions nor messages."""
+        """Let a node whose end has begun wait for no messages, and only for conditions that hold its end."""
         ending = node.ending
         assert ending is not None
-        ending.evaluated, node.evaluated = node.evaluated, None
+        ending.evaluated = node.evaluated
+        node.evaluated = None if node.evaluated is None else node.evaluated.for_end()
         node.wants_alone = False
         for queue in node.inputs:
             queue.min_size = queue.state.min_size = 0

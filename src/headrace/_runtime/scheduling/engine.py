@@ -599,7 +599,7 @@ class Engine:
             awaited = NOTHING  # evaluated again when the last blocker is gone
         else:
             awaited = evaluated.combine(self.clock.timestamp())
-            if node.stop_requested:
+            if node.stop_requested and node.may_compute:
                 awaited = ENDED  # by a condition, perhaps
             elif node.blockers:
                 awaited = awaited.while_blocked()

@@ -68,6 +68,14 @@ class EvaluatedConditions:
         if condition.reserves:
             self.reserving.append(condition)
 
+    def for_end(self) -> EvaluatedConditions | None:
+        """Return those that the `end` waits for, or None."""
+        found = EvaluatedConditions(self.operator)
+        for condition in self.conditions:
+            if condition.holds_end:
+                found.add(condition)
+        return found if found.conditions else None
+
     def reserve(self) -> bool:
         """Take what conditions found, for the compute that follows on this thread; return whether all was there."""
         resume = self.resume
