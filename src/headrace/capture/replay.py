@@ -229,7 +229,7 @@ class Replay:
                 state.take_back()
                 return replayed
             self.compute_times.append(time.perf_counter_ns() - began)
-            state.look()
+            state.note_assigned()
             state.adopt(handle, kept)
             handle.stream.sync()
             computed = {boundary.name: data for boundary, data in emitted.items()}

@@ -306,7 +306,7 @@ class CapturedSegment:
 
     def _end_compute(self) -> None:
         """Take note of what the operators did, and hold the segment back if one is too far ahead of the device."""
-        self._state.look()
+        self._state.note_assigned()
         knobs = sum(len(node.operator._headrace.knobs.types) for node in self.members)
         if knobs != self._knob_count:
             self._knob_count, self._seen_version = knobs, -1
@@ -368,7 +368,7 @@ class CapturedSegment:
             self._refuse(error)
             return
         has_changed = self.version.number != self._seen_version and self._look_at_parameters()
-        if has_changed or self._state.look():
+        if has_changed or self._state.note_assigned():
             # A parameter has changed meanwhile, or a declared attribute was assigned for the first time.
             graph.close()
             frame.leaves.clear()

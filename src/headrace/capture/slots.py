@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.capture.graph import Graph
     from headrace.gpu.allocation import StreamUser
 
-_FEW, _MANY, _BYTES = 4, 16, 1 << 20  # with few, looks for free ones cost more than copying small outputs
+_FEW, _MANY, _BYTES = 4, 16, 1 << 20  # with few, searches for free ones cost more than copying small outputs
 
 
 class Slots:
@@ -30,7 +30,7 @@ class Slots:
     Attributes
     ----------
     made, most, free
-        The number of graphs, the most that are made, and those that nobody used at the last look.
+        The number of graphs, the most that are made, and those that nobody used at the last check.
     """
 
     __slots__ = ("_condition", "_events", "_lent", "_own", "_users", "free", "made", "most")
@@ -125,7 +125,7 @@ class SlotAvailable(PatientCondition):
         self.is_awaited = False
         if self.has_one():
             return True
-        self.is_awaited = True  # first: a slot that comes back after the next look is announced
+        self.is_awaited = True  # first: a slot that comes back after the next check is announced
         for slots in self.slots:
             slots.let_go()
         return self.has_one()

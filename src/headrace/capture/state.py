@@ -58,7 +58,7 @@ class DeviceState:
         self.buffers: dict[tuple[Operator, str], _Buffer] = {}
         """The buffers of the attributes that computes assign."""
 
-    def look(self) -> bool:
+    def note_assigned(self) -> bool:
         """Find out which declared attributes a compute has assigned; return whether there are new ones."""
         before = len(self._assigned)
         for key in self._declared:

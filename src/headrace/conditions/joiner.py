@@ -527,7 +527,7 @@ class Group(Trigger):
     def _tightest(self, is_forced: bool) -> list[int] | None:
         """Return the positions of the set with the smallest span, or None if later messages may make a smaller one.
 
-        The newest of the first messages is the pivot. Every set with the pivot that is worth a look consists of
+        The newest of the first messages is the pivot. Every set with the pivot that is worth a check consists of
         the first messages from some key on, up to that of the pivot. So advancing the oldest message, again and
         again, until it is the pivot, passes all of them.
         """

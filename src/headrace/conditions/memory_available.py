@@ -100,7 +100,7 @@ class MemoryAvailableCondition(PatientCondition):
         if self._store.can_reserve(self._size):
             self._allocator.discard_waiter(self)
             return True
-        # Listed first: what comes back after the look is announced.
+        # Listed first: what comes back after the check is announced.
         self._allocator.add_waiter(self)
         if not self._store.can_reserve(self._size):
             return False

@@ -78,21 +78,21 @@ class OrConditionCombiner(Condition):
 
     def evaluate(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Evaluate the terms; each term keeps track of whether it waits for an event."""
-        return self._best(timestamp, only_look=False)
+        return self._best(timestamp, only_check=False)
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return the state of the term that is closest to READY."""
-        return self._best(timestamp, only_look=True)
+        return self._best(timestamp, only_check=True)
 
-    def _best(self, timestamp: int, only_look: bool) -> tuple[SchedulingStatusType, int | None]:
+    def _best(self, timestamp: int, only_check: bool) -> tuple[SchedulingStatusType, int | None]:
         best = SchedulingStatusType.NEVER
         ready: tuple[SchedulingStatusType, int | None] | None = None
         earliest: int | None = None
         is_polled = False
-        if not only_look:
+        if not only_check:
             self._headrace.is_polled_beside = False
         for term in self._terms:
-            status, target = term.check(timestamp) if only_look else term.evaluate(timestamp)
+            status, target = term.check(timestamp) if only_check else term.evaluate(timestamp)
             if status is SchedulingStatusType.WAIT_TIME and target is not None and target <= timestamp:
                 status = SchedulingStatusType.READY
             if status is SchedulingStatusType.READY:
@@ -108,7 +108,7 @@ class OrConditionCombiner(Condition):
                 earliest = target if earliest is None else min(earliest, target)
             if _RANK[status] > _RANK[best]:
                 best = status
-        if not only_look:
+        if not only_check:
             self._headrace.is_polled_beside = is_polled
         return ready or (best, earliest)
 

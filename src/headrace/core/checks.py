@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from headrace.core.graph import Graph
 
 
-def compose(fragment: Composition, look: Callable[[], object] | None = None) -> Graph:
+def compose(fragment: Composition, on_declared: Callable[[], object] | None = None) -> Graph:
     """Compose a fragment, check what it declared, and return its graph.
 
-    `look` is called when the graph is as the program declared it, before operators are replaced by their replicas.
+    `on_declared` is called when the graph is as the program declared it, without replicas.
     """
     made = fragment._headrace.compose_graph()
     settle_execution(fragment.graph)
     check(fragment, made)
-    if look is not None:
-        look()
+    if on_declared is not None:
+        on_declared()
     fragment._headrace.complete_graph(partial(_check_resources, fragment))
     return fragment.graph
 

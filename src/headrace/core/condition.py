@@ -307,7 +307,7 @@ class PatientCondition(Condition):
     warning: ClassVar[tuple[str, str]]
     """The logger, and the text with places for the name of the operator and for what it waits for."""
 
-    # Since when it is not there and nothing came back, and whether something came back since the last look.
+    # Since when it is not there and nothing came back, and whether something came back since the last check.
     _since: int | None = None
     _is_told = False
     _has_warned = False

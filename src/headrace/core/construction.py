@@ -20,8 +20,8 @@ documented. So these bases have documented names alone, and one more: ``_headrac
 class, which has the state and the methods that a run needs. ``operator._headrace`` is that object, and
 ``Camera._headrace`` is its class. Whoever derives the inner class can change what it does (`headrace.vocabulary`).
 
-Decided against: private names in the bases, which any class of a program may use for something else, and a look at
-the code of such a class, which does not see ``setattr`` or a mixin's method that is added later.
+Decided against: private names in the bases, which any class of a program may use for something else, and reading
+the code of such a class, which does not show ``setattr`` or a mixin's method that is added later.
 """
 
 from __future__ import annotations

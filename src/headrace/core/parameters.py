@@ -56,7 +56,7 @@ REQUIRED: Any = _Required.REQUIRED
 
 @dataclass(slots=True)
 class ParameterVersion:
-    """Counts the changes of the parameters of some operators; whoever sees the same number needs no look at them.
+    """Counts the changes of the parameters of some operators; whoever sees the same number need not compare them.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
 """Executables: a recorded graph that is launched for frames at changing addresses.
 
 A recorded graph begins with copies from where a frame is, and ends with copies to where its results go. Both differ
-from frame to frame. To change the addresses in an executable graph costs the host more than to launch it: on an
-H200 5 µs for each of the copies, and 5 for the launch. So the copies have no addresses of their own. The host
+from frame to frame. To change the addresses in an executable graph costs the host about as much for each
+copy as the launch of the graph. So the copies have no addresses of their own. The host
 writes those of each launch to a row of a table in its own memory. The first node of the graph takes the row of its
 launch, and the copies find their addresses there.
 

@@ -167,7 +167,7 @@ class MachineClock(Clock):
             seconds = None
         # Without a time to wait for, a worker may wait for an event from outside. With one, it looks again now and
         # then: a compute may wait for another one in real time, in which the machine's time stands still. The
-        # permit may come, and be taken by another look, after the machine has found that the time is over.
+        # permit may come, and be taken by another check, after the machine has found that the time is over.
         is_timed = seconds is not None
         self.machine.wait(is_woken, seconds, not is_timed, LONGEST_TURN if is_timed else None)
         return woken

@@ -176,7 +176,7 @@ class LentArrays:
         self._marked: list[LentArray] = []
         self._marks: list[Any] = []
         self._events: dict[Any, Any] = {}
-        # The number of those that were made, and how many new arrays are sent before the next look.
+        # The number of those that were made, and how many new arrays are sent before the next check.
         self._made = self._left = 0
 
     @staticmethod

@@ -28,7 +28,7 @@ def combined(*answers: tuple[SchedulingStatusType, int | None]) -> Any:
             condition = Condition()
             condition.check = lambda timestamp, answer=answer: answer  # type: ignore[method-assign,misc]
             conditions.add(condition)
-        awaited = conditions.combine(NOW, only_look=True)
+        awaited = conditions.combine(NOW, only_check=True)
         found.append((awaited.status, awaited.until))
 
     run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=combine)))

@@ -1,9 +1,8 @@
 """Accounts: what each operator did in a run, derived from state that the run keeps anyway.
 
 The number of computes follows from the number of computes left (`Node.granted`). The queues count dropped and
-remaining messages. Counting every message has a cost: one counter in `emit` slowed the step of a chain
-by 4 to 6 %. So messages are counted only if a program requests it (`Application.count_messages`), by queues placed
-in front of the real ones.
+remaining messages. Counting every message would cost each step, if only one counter in `emit`. So messages are
+counted only if a program requests it (`Application.count_messages`), by queues placed in front of the real ones.
 
 Starvation: operators that wait, at the end of a run, for something that will never happen.
 

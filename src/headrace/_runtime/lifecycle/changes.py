@@ -304,7 +304,7 @@ def connect(engine: Engine, changed: list[Node]) -> None:
     for follow in engine.followers:
         follow(changed)
     engine.count_blockers()
-    engine.ends.look_again()
+    engine.ends.recheck()
     for node in engine.nodes:
         if node.retired:  # others may have released what it received
             engine.let_go(node)

@@ -1,6 +1,6 @@
 """OutcomeFuture: the future of a run, whose waits Ctrl-C can end on the main thread.
 
-It is imported by the runs that need it: `concurrent.futures` takes as long to import as a tenth of headrace.
+It is imported by the runs that need it, because importing `concurrent.futures` takes time.
 """
 
 from __future__ import annotations

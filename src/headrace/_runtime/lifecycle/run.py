@@ -170,7 +170,7 @@ class _Life:
         """Run on a thread of its own; return False if the run took longer than `seconds` to stop, and goes on."""
         control = self.control
         stop = self._stop = StopTimeout(seconds, self._is_stopping, self._drain, control.stop)
-        control.on_stop = stop.look
+        control.on_stop = stop.wake
         self.interrupts.drain = stop.drain
 
         def work() -> None:

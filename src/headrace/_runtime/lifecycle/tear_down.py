@@ -194,7 +194,7 @@ class StopTimeout:
     seconds
         How long it may take to stop.
     is_stopping
-        Returns whether it has begun to stop; whoever makes it stop calls `look` afterwards.
+        Returns whether it has begun to stop; whoever makes it stop calls `wake` afterwards.
     drain, stop
         End its sources, and stop it; called on the thread that waits for it.
     """
@@ -225,11 +225,11 @@ class StopTimeout:
         The other half is left for the stop, which waits for computes that are under way.
         """
         self._drains = True
-        self.look()
+        self.wake()
 
-    def look(self) -> None:
-        """Make the waiting thread look; from any thread, and from a signal handler."""
-        with suppress(RuntimeError):  # it is about to look
+    def wake(self) -> None:
+        """Let the waiting thread see what has changed; from any thread, and from a signal handler."""
+        with suppress(RuntimeError):  # it is about to do so
             self._permit.release()
 
     def run(self, work: Callable[[], None], after: Callable[[], None], name: str) -> bool:
@@ -245,7 +245,7 @@ class StopTimeout:
             finally:
                 with self._deciding:
                     self._is_over = True
-                self.look()
+                self.wake()
                 if self.is_given_up:
                     after()
 

@@ -36,7 +36,7 @@ class InputPort:
     queues, reader
         The queues that messages come from, and how they are taken from there.
     take
-        Returns the next message, or raises IndexError when there is none: `reader.usual`, or what somebody put
+        Returns the next message, or raises IndexError when there is none: `reader.next_message`, or what was put
         around it.
     item
         What was received in this compute, or `NOTHING`; used only if the operator has a stream.
@@ -63,7 +63,7 @@ class InputPort:
         self.queues = queues
         self.is_optional = any(wanted.kind is ConditionType.NONE for wanted in port.conditions)
         self.reader = Reader(port, queues)
-        self.take: Callable[[], Any] = self.reader.usual
+        self.take: Callable[[], Any] = self.reader.next_message
         self.item: Any = NOTHING
         self.received_in: int | None = None
         self.empty_in: int | None = None
@@ -79,10 +79,10 @@ class InputPort:
 
     def bring(self, function: Callable[[Any], Any]) -> None:
         """From now on, receive what a function returns for each message."""
-        is_usual = self.take == self.reader.usual
+        is_own = self.take == self.reader.next_message
         self.reader.bring(function)
-        if is_usual:
-            self.take = self.reader.usual
+        if is_own:
+            self.take = self.reader.next_message
 
     def take_one_at_a_time(self, first: Iterable[Queue]) -> None:
         """From now on, take one message of one queue, each in its turn; those of `first` come before the others."""
@@ -124,7 +124,7 @@ class Reader:
 
     Attributes
     ----------
-    usual
+    next_message
         Takes the next message or messages.
     is_receivers
         Whether a receive takes one message from each of any number of queues.
@@ -132,7 +132,16 @@ class Reader:
         The number of messages taken the last time.
     """
 
-    __slots__ = ("_bring", "_first", "_queues", "_take_one", "_takes", "count", "is_receivers", "usual")
+    __slots__ = (
+        "_bring",
+        "_first",
+        "_queues",
+        "_take_one",
+        "_takes",
+        "count",
+        "is_receivers",
+        "next_message",
+    )
 
     def __init__(self, port: IOSpec, queues: tuple[Queue, ...]) -> None:
         self.is_receivers = port.is_receivers
@@ -143,13 +152,13 @@ class Reader:
         self._takes = [(queue, _taking(queue)) for queue in queues]
         # How many of these come before the others, if one message is taken at a time.
         self._first = 0
-        self.usual: Callable[[], Any]
+        self.next_message: Callable[[], Any]
         if port.is_receivers:
-            self.usual = self._take_each
+            self.next_message = self._take_each
         elif port.gives_tuple:
-            self.usual = self._take_all
+            self.next_message = self._take_all
         else:
-            self.usual = self.take_first
+            self.next_message = self.take_first
 
     @property
     def take_first(self) -> Callable[[], Any]:
@@ -164,11 +173,11 @@ class Reader:
 
     def bring(self, function: Callable[[Any], Any]) -> None:
         """From now on, return what a function returns for each message."""
-        is_first = bool(self._takes) and self.usual == self.take_first
+        is_first = bool(self._takes) and self.next_message == self.take_first
         self._bring = function
         self._takes = [(queue, self._bringing(take)) for queue, take in self._takes]
         if is_first:
-            self.usual = self.take_first
+            self.next_message = self.take_first
 
     def _make_takes(self) -> None:
         self._takes = [(queue, self._bringing(self._take_one(queue))) for queue in self._queues]
@@ -192,8 +201,8 @@ class Reader:
         """From now on, take one message of one queue, each in its turn; return what does so."""
         self._takes.sort(key=lambda each: each[0] not in first)
         self._first = sum(queue in first for queue in self._queues)
-        self.usual = self._take_next
-        return self.usual
+        self.next_message = self._take_next
+        return self.next_message
 
     def _take_next(self) -> Any:
         for place, (queue, take_one) in enumerate(self._takes):
@@ -212,8 +221,10 @@ class Reader:
         self._take_one = _taking_done
         self._make_takes()
         if not self.is_receivers:
-            self.usual = self._take_all_done if self.usual == self._take_all else self.take_first
-        return self.usual
+            self.next_message = (
+                self._take_all_done if self.next_message == self._take_all else self.take_first
+            )
+        return self.next_message
 
     def _take_each(self) -> Batch:
         taken = Batch()

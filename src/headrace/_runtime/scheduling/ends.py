@@ -88,7 +88,7 @@ class Ends:
         for queue in node.inputs:
             queue.min_size = queue.state.min_size = 0
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Find out anew what has ended, because flows have changed."""
         left = [node for node in self._engine.nodes if not node.retired]
         for node in left:

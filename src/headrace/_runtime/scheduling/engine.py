@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from headrace.core.scheduler import Scheduler
 
 STANDSTILL = 64
-"""The number of looks, each after `SWEEPS` sweeps, that find virtual time where it was until there is a warning."""
+"""After so many checks, each after `SWEEPS` sweeps, that find virtual time where it was, there is a warning."""
 
 
 class Engine:
@@ -136,7 +136,7 @@ class Engine:
         self.ends = Ends(self)
         # The time at which the run ends in any case.
         self.limit: int | None = None
-        # The time of the last look for a standstill of virtual time, and how many looks have found the same time.
+        # The time of the last check for a standstill of virtual time, and how many checks have found the same time.
         self.standstill: tuple[int, int] = (-1, 0)
 
         # Changed by any thread, without the lock.

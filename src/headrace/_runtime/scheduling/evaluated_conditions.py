@@ -88,8 +88,8 @@ class EvaluatedConditions:
                 return False
         return True
 
-    def combine(self, timestamp: int, only_look: bool = False) -> Awaited:
-        """Evaluate the conditions, and combine their states with AND; with `only_look`, do not change them."""
+    def combine(self, timestamp: int, only_check: bool = False) -> Awaited:
+        """Evaluate the conditions, and combine their states with AND; with `only_check`, do not change them."""
         combined = _READY
         until: int | None = None
         waiting: list[Condition] = []
@@ -100,7 +100,7 @@ class EvaluatedConditions:
             if resume is not None and resume.needs_no_message and condition in resume.conditions:
                 continue
             try:
-                status, target = condition.check(timestamp) if only_look else condition.evaluate(timestamp)
+                status, target = condition.check(timestamp) if only_check else condition.evaluate(timestamp)
             except Exception as error:
                 note_condition(error, "check", condition, self.operator)
                 raise

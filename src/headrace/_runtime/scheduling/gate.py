@@ -174,7 +174,7 @@ class Gate:
             return None  # the run is stopping, or about to be paused
         for node in self.node_steps:
             if node.shared_room is not None:
-                node.shared_room.look_again()
+                node.shared_room.recheck()
         while self.allows(ready_queue):
             if not ready_queue.now:
                 if not ready_queue.later:

@@ -261,7 +261,7 @@ class Node(RunningOperator):
             return _WAIT
         if self.evaluated is None:
             return _READY
-        return self.evaluated.combine(self.clock.timestamp(), only_look=True).status
+        return self.evaluated.combine(self.clock.timestamp(), only_check=True).status
 
     def activity(self) -> Any:
         """Return what the operator does, for display."""

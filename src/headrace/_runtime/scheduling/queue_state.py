@@ -14,8 +14,7 @@ queue; until it is taken, those who come later leave the promised places alone. 
 many producers there are: it concerns the producer that runs, and those that there is room for.
 
 To keep a flag for each producer, whether there is room for it, was decided against: with one place, each step
-changed the flags of all, and put all of them in the ready queue although one could run (163 µs a step with 400
-producers).
+would change the flags of all, and put all of them in the ready queue although one can run.
 
 A producer waits in one line at a time and holds nothing meanwhile; otherwise two producers of the same two queues
 could wait for each other. All of this happens under the engine's lock, if there is one. A queue with a single
@@ -397,7 +396,7 @@ class SharedRoom:
                 assert request.line is not None
                 request.line.reserved -= request.places
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Let a node that is to be stepped in a pause out of its lines, if there is room for it."""
         for request in self.requests:
             assert request.line is not None

@@ -138,11 +138,11 @@ class OtherDevices:
 def _has_others(data: Any, device_id: int) -> bool:
     found = False
 
-    def look(leaf: Any) -> Any:
+    def check(leaf: Any) -> Any:
         nonlocal found
         found = found or _is_on_other(leaf, device_id)
 
-    map_tree(look, data)
+    map_tree(check, data)
     return found
 
 
