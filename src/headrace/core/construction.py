@@ -70,16 +70,23 @@ def constructor(init: Constructor) -> Constructor:
     @functools.wraps(init)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         signature = _signature(init)
-        _check_fragment(type(self), signature, args, kwargs)
+        first = args[0] if args else kwargs.get("fragment")
+        # A class of the program may have a signature of its own.
+        if signature.positional[:1] == ("fragment",) and first is not None and not _is_fragment(first):
+            raise _without_fragment(type(self), first, args, kwargs, is_passed_on=False)
         if any(_is_named(arg) for arg in args):
             args, kwargs = _with_named_values(signature, args, kwargs)
         if not signature.takes_more and len(args) > len(signature.positional):
-            raise TypeError(_too_many(type(self), signature, args, kwargs))
+            by_position = ", ".join(["self", *signature.positional[1:]])
+            by_keyword = [name for name in known_keywords(type(self)) if name not in signature.positional]
+            raise TypeError(
+                f"{type(self).__name__} takes ({by_position}) by position and {choices(by_keyword)} by keyword"
+            )
         if not signature.takes_any_keyword:
             unknown = [name for name in kwargs if name not in signature.keywords]
             if unknown:
                 refuse_keywords(type(self), unknown)
-        place: Any = args[0] if args else kwargs.get("fragment")
+        place: Any = first
         if (
             type(self).__init__ is not wrapper
             or not _is_fragment(place)
@@ -102,28 +109,32 @@ def constructor(init: Constructor) -> Constructor:
 
 
 def needs_fragment(init: Constructor) -> Constructor:
-    """Wrap an ``__init__`` so that the error for a call without a fragment shows the right call."""
+    """Wrap an ``__init__`` that has no meaning without a fragment, its first argument."""
 
     @functools.wraps(init)
     def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> None:
         first = args[0] if args else kwargs.get("fragment")
         if not _is_fragment(first):
-            name = type(self).__name__
-            wrong = "and none was given" if first is None else f"not {brief(first)}"
-            shown = [brief(arg) for arg in args if arg is not None]
-            shown += [f"{key}={brief(value)}" for key, value in kwargs.items() if key != "fragment"]
-            if type(self).__init__ is wrapper:
-                right = f"inside compose: {name}({', '.join(['self', *shown])})"
-            else:
-                right = (
-                    f"{name}.__init__ must pass it on: super().__init__({', '.join(['fragment', *shown])})"
-                )
-            raise TypeError(
-                f"the first argument of {name} is the application or fragment it belongs to, {wrong}; {right}"
-            )
+            raise _without_fragment(type(self), first, args, kwargs, type(self).__init__ is not wrapper)
         init(self, *args, **kwargs)
 
     return cast("Constructor", wrapper)
+
+
+def _without_fragment(
+    cls: type, first: object, args: tuple[Any, ...], kwargs: dict[str, Any], is_passed_on: bool
+) -> TypeError:
+    """Return the error for a call whose first argument is no fragment; it shows the right call."""
+    name = cls.__name__
+    wrong = "and none was given" if first is None else f"not {brief(first)}"
+    shown = [brief(arg) for arg in args if arg is not None]
+    shown += [f"{key}={brief(value)}" for key, value in kwargs.items() if key != "fragment"]
+    right = f"inside compose: {name}({', '.join(['self', *shown])})"
+    if is_passed_on:
+        right = f"{name}.__init__ must pass it on: super().__init__({', '.join(['fragment', *shown])})"
+    return TypeError(
+        f"the first argument of {name} is the application or fragment it belongs to, {wrong}; {right}"
+    )
 
 
 def _is_fragment(value: object) -> bool:
@@ -200,32 +211,6 @@ def _signature(init: Callable[..., None]) -> _Signature:
     )
 
 
-def _check_fragment(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if not signature.positional or signature.positional[0] != "fragment":
-        return  # a user's class, with a signature of its own
-    first = args[0] if args else kwargs.get("fragment")
-    if first is None or _is_fragment(first):
-        return
-    raise TypeError(
-        f"the first argument of {cls.__name__} is the application or fragment it belongs to, not {brief(first)}; "
-        f"inside compose: {_corrected_call(cls, signature, args or (first,), kwargs)}"
-    )
-
-
-def _corrected_call(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return the source of a call that lacks its fragment, corrected."""
-    parts = ["self"]
-    for number, arg in enumerate(args, 1):
-        if number < len(signature.positional) or signature.takes_more:
-            parts.append(brief(arg))
-        else:
-            # This value must be a keyword argument: choose the keyword whose default has the same type, if any.
-            names = [name for name, default in known_keywords(cls).items() if type(default) is type(arg)]
-            parts.append(f"{names[0]}={brief(arg)}" if names else "...")
-    parts += [f"{name}={brief(value)}" for name, value in kwargs.items() if name != "fragment"]
-    return f"{cls.__name__}({', '.join(parts)})"
-
-
 def _with_named_values(
     signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -234,15 +219,6 @@ def _with_named_values(
     given = {*signature.positional[: len(plain)], *kwargs}
     values = {arg.name: arg.value for arg in named_values(args) if arg.name not in given}
     return plain, {**values, **kwargs}
-
-
-def _too_many(cls: type, signature: _Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    positional = ", ".join(["self", *signature.positional[1:]])
-    keywords = [name for name in known_keywords(cls) if name not in signature.positional]
-    return (
-        f"{cls.__name__} takes ({positional}) by position and {choices(keywords)} by keyword: "
-        f"{_corrected_call(cls, signature, args[1:], kwargs)}"
-    )
 
 
 def snake_case(class_name: str) -> str:
