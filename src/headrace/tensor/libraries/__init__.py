@@ -22,8 +22,8 @@ from headrace.gpu import StreamHandle, array_libraries
 from headrace.tensor.libraries.library import Library as Library
 from headrace.tensor.types import DLDevice
 
-# The files of this package, by the types that they are for.
-_FILES = {
+# The libraries that headrace knows, by the types that they are for.
+_KNOWN = {
     "numpy.ndarray": "numpy",
     "cupy.ndarray": "cupy",
     "torch.Tensor": "torch",
@@ -42,7 +42,7 @@ _FILES = {
 }
 
 
-_OTHERS = ("cvcuda", "jax", "pyarrow", "tensorflow")  # which share a file
+_OWN_FILE = ("cupy", "torch", "simulated")  # the others share one
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ def find_library(kind: type) -> Library:
         names: tuple[type | str, ...] = (base, f"{root}.{base.__name__}", root)
         for name in names:
             library = _registry.by_type.get(name)
-            if library is None and name in _FILES:
+            if library is None and name in _KNOWN:
                 library = library_named(str(name))
             if library is not None:
                 return library.for_type(kind)
@@ -118,17 +118,13 @@ def library_named(name: str) -> Library:
     ImportError
         If there is no such library, or it is not installed.
     """
-    name = _FILES.get(name, name)
+    name = _KNOWN.get(name, name)
     library = _registry.by_name.get(name)
     if library is None:
-        if name not in _FILES.values():
+        if name not in _KNOWN.values():
             raise ImportError(f"there is no array library {name!r}")
-        if name in _OTHERS:
-            from headrace.tensor.libraries.others import LIBRARIES
-
-            library = LIBRARIES[name]
-        else:
-            library = import_module(f"{__name__}.{name}").LIBRARY
+        file = import_module(f"{__name__}.{name if name in _OWN_FILE else 'others'}")
+        library = file.LIBRARIES[name]
         _registry.by_name[name] = library
     return library
 

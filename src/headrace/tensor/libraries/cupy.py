@@ -199,5 +199,5 @@ def contiguous_copy(tensor: Tensor, stream: StreamHandle) -> Any:
 _memory = sys.modules.get("cupy.cuda.memory")
 if _memory is not None:
     NEVER_ALLOCATED.update((_memory.Memory, _memory.PooledMemory))
-LIBRARY = CuPy()
+LIBRARIES = {"cupy": CuPy()}
 _EXACT = _Exact()

@@ -95,4 +95,4 @@ class SimulatedArrays(DeviceLibrary):
         return (array, array._memory)
 
 
-LIBRARY = SimulatedArrays()
+LIBRARIES = {"simulated": SimulatedArrays()}

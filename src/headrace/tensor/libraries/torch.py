@@ -169,4 +169,4 @@ def _most_users(storages: Sequence[Any]) -> int:
 
 
 hidden_users[torch.UntypedStorage] = _most_users
-LIBRARY = PyTorch()
+LIBRARIES = {"torch": PyTorch()}
