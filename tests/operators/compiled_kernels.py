@@ -29,9 +29,9 @@ from headrace.operators._routines.conversion import (
     WIDE_TO_BYTE,
     with_planes,
 )
-from headrace.operators._routines.demosaic import DEMOSAIC
 from headrace.operators._routines.resampling import RESAMPLE
 from headrace.operators.arrays import Routine, Workplace
+from headrace.operators.bayer_demosaic import DEMOSAIC
 from headrace.operators.segmentation_postprocessor import CLASSIFY
 from headrace_holoscan.ready.find_maxima import FIND_MAXIMA
 
