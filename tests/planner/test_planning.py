@@ -20,7 +20,8 @@ from headrace.gpu.backend import active
 from headrace.planner import Decision, Plan, Target, make_plan, read_plan
 from headrace.planner.alone import KEPT, TIMES
 from headrace.planner.deciding import decide
-from headrace.planner.measured import Measured, OperatorTimes
+from headrace.planner.measured import Measured, OperatorTimes, Times
+from headrace.planner.observing import Observed, Tries
 from headrace.planner.report import report
 from headrace.planner.search import flows_of
 from headrace.resources import MachineClock
@@ -345,6 +346,29 @@ def test_an_operator_that_mostly_returns_when_its_work_is_done_is_on_the_slice_t
         ).measured
     assert measured.operators["late"].curve is not None
     assert flows_of(measured, [Target.parse("late: p99 < 5ms")]) == {"late": ["late"]}
+
+
+class Seen(Observed):
+    """A run in which everything took so long."""
+
+    def __init__(self, time: float) -> None:
+        super().__init__()
+        self.time = time
+
+    def figure(self, target: Target) -> float | None:
+        return self.time
+
+    def host(self, *names: str) -> Times:
+        return Times(self.time, 2 * self.time)
+
+    def device(self, *names: str) -> Times | None:
+        return self.host(*names)
+
+
+def test_a_hiccup_of_the_host_in_one_of_three_runs_changes_no_figure() -> None:
+    tries = Tries([Seen(100), Seen(9_000), Seen(104)])
+    assert tries.figure(GOAL) == 104
+    assert tries.host("control") == tries.device("control") == Times(104, 208)
 
 
 PROGRAM = """

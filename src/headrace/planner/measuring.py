@@ -1,7 +1,7 @@
 """Measuring: what the model needs to know, from runs of the program itself.
 
-One run is as declared. It gives the times on the host, the rates and how irregular they are, and which operators
-have work on the device. A second one keeps the first inputs of each of these, and tells copies from kernels. Then,
+Some runs are as declared. They give the times on the host, the rates and how irregular they are, and which operators
+have work on the device. Another one keeps the first inputs of each of these, and tells copies from kernels. Then,
 for each size of a slice that the device offers, they run there alone (`Alone`): each computes inputs that it had in
 the program, without the flows between them, and all on one stream. Their work follows one another, so each time
 is that of an operator that is alone on these SMs. Chains that may be captured run there once more, each as one
@@ -37,7 +37,7 @@ Report = Callable[[str], None]
 LONGEST = timedelta(seconds=1)
 """How long operators run alone on a slice."""
 TRIES = 3
-"""How often a program runs with a plan."""
+"""How often a program runs as declared, and with a plan."""
 
 
 class Program(Protocol):
@@ -76,9 +76,9 @@ def observe(
 
 
 def observe_often(
-    fragment: Program, plan: Plan, targets: Sequence[Target], limits: Mapping[str, Any]
+    fragment: Program, plan: Plan | None, targets: Sequence[Target], limits: Mapping[str, Any]
 ) -> Tries:
-    """Observe several runs with a plan; one, if its time is virtual."""
+    """Observe several runs; one, if its time is virtual."""
     runs = [observe(fragment, plan, targets, limits)]
     while len(runs) < TRIES and not runs[0].is_virtual:
         runs.append(observe(fragment, plan, targets, limits))
@@ -102,7 +102,7 @@ def measure(fragment: Program, targets: Sequence[Target], frames: int, report: R
     report("as declared")
     launched_together = _declared(fragment)
     limits = limits_of(graph, frames)
-    declared = observe(fragment, None, targets, limits)
+    declared = observe_often(fragment, None, targets, limits)
     with_work = [
         operator.name for operator in graph if declared.has_work(operator.name) or operator.capturable is True
     ]
@@ -300,7 +300,7 @@ def inflated(measured: Measured, observed: Tries, layout: Layout) -> Measured:
     return replace(measured, operators=operators, segments=segments)
 
 
-def _known(observed: Observed, name: str) -> Times:
+def _known(observed: Tries, name: str) -> Times:
     return observed.device(name) or NOTHING
 
 

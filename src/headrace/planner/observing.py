@@ -127,16 +127,28 @@ class Tries:
     def figure(self, target: Target) -> float | None:
         """Return what a target's figure was; None if too few frames reached it."""
         found = [figure for run in self._runs if (figure := run.figure(target)) is not None]
-        return float(np.median(found)) if found else None
+        return _median(found) if found else None
+
+    def host(self, name: str) -> Times:
+        """Return the times of an operator's computes on the host."""
+        return _middle([run.host(name) for run in self._runs])
 
     def device(self, *names: str) -> Times | None:
         """Return the times of operators on the device, as `Observed.device` does."""
         found = [times for run in self._runs if (times := run.device(*names)) is not None]
-        if not found:
-            return None
-        return Times(
-            float(np.median([times.p50 for times in found])), float(np.median([times.p99 for times in found]))
-        )
+        return _middle(found) if found else None
+
+    def has_work(self, name: str) -> bool:
+        """Return whether the device was seen to work on after a compute of an operator."""
+        return any(run.has_work(name) for run in self._runs)
+
+    def rate(self, name: str) -> float:
+        """Return its computes per second."""
+        return _median([run.rate(name) for run in self._runs])
+
+    def variation(self, name: str) -> float:
+        """Return the squared coefficient of variation of the intervals between its computes."""
+        return _median([run.variation(name) for run in self._runs])
 
 
 class Copies(Watcher):
@@ -176,6 +188,14 @@ def times_of(durations: NDArray[np.int64]) -> Times:
         return NOTHING
     p50, p99 = np.percentile(durations, (50, 99))
     return Times(float(p50), float(p99))
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values))
+
+
+def _middle(times: Sequence[Times]) -> Times:
+    return Times(_median([one.p50 for one in times]), _median([one.p99 for one in times]))
 
 
 def _all(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
