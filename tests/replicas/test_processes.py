@@ -15,14 +15,14 @@ import pytest
 
 from headrace import Application, CountCondition, Operator, OperatorSpec, PeriodicCondition, gpu
 from headrace.application.listed_runs import listed_runs
-from headrace.core.errors import CrossingError, GraphError, ParameterError, WorkerProcessError
+from headrace.core.errors import CrossingError, GraphError, ParameterError, StuckError, WorkerProcessError
 from headrace.core.log import RunFields
 from headrace.gpu import sim
 from headrace.operators import FeedOp, ResultsOp
 from headrace.replicas import process_replica
 from headrace.resources import CudaStreamPool
 from tests.harness import App, Step, run, sink, source, wait_until
-from tests.harness.processes import signal_python
+from tests.harness.processes import run_python, signal_python
 from tests.replicas.operators import (
     Fragile,
     Freezing,
@@ -270,6 +270,21 @@ def test_a_deadline_is_watched_from_here(tmp_path: Path) -> None:
     assert (told, taken) == (["middle[0]"], ["released"])
 
 
+def test_the_process_of_a_run_that_is_given_up_is_ended(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    class Waiting(Application):
+        stop_timeout = "1ms"
+
+        def compose(self) -> None:
+            middle = Stuck(self, workers=1, on="processes", on_stuck=lambda _: self.stop_execution())
+            self.add_flow(source(self, [tmp_path / "pipe"]), middle)
+
+    with pytest.raises(StuckError):
+        Waiting().run()
+    wait_until(lambda: not multiprocessing.active_children(), "the end of its process")
+
+
 def test_a_process_that_is_frozen_is_ended_and_another_one_takes_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +358,15 @@ def test_no_process_outlives_the_program(number: signal.Signals, stuck: str, tmp
     assert done.returncode in (-number, 128 + number), done.stderr
     for line in set(done.stdout.split()):
         wait_until(partial(_has_ended, int(line)), f"the end of process {line}")
+
+
+def test_a_program_may_end_beside_its_run(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    stuck = "__import__('threading').Event().wait()"
+    end = "app = App(); app.run_async()\n    while 'tell[0]' not in app.progress().computing: pass"
+    program.write_text(PROGRAM.replace("STUCK", stuck).replace("App().run()", end))
+    done = run_python(program)
+    assert done.returncode == 0, done.stderr
 
 
 def _has_ended(pid: int) -> bool:

@@ -15,6 +15,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -73,24 +74,23 @@ class Crossing:
 
     def _write(self, left: memoryview) -> None:
         while left.nbytes:
-            try:
-                left = left[self._end.send(left) :]
-            except TimeoutError:
-                self._check()
+            left = left[self._wait_for(self._end.send, left) :]
 
     def _read(self, size: int) -> Any:
         content: Any = np.empty(size, np.uint8)
         left = memoryview(content)
         while left.nbytes:
-            try:
-                count = self._end.recv_into(left)
-            except TimeoutError:
-                self._check()
-                continue
+            count = self._wait_for(self._end.recv_into, left)
             if not count:
                 raise EOFError
             left = left[count:]
         return content
+
+    def _wait_for(self, call: Callable[[memoryview], int], part: memoryview) -> int:
+        while True:
+            with suppress(TimeoutError):
+                return call(part)
+            self._check()
 
 
 def pack(content: Any) -> list[Any]:

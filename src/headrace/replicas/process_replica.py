@@ -17,6 +17,7 @@ own, while a replica has those of the program.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
@@ -140,6 +141,7 @@ class ProcessReplica(Operator):
         self._last_beat, self._checks = -1.0, 0
         # Whether its `start` was called: if not, nobody calls its `stop`.
         self._is_started = False
+        self._is_given_up = False
         # The values of live parameters and knobs that the process has.
         self._shown_values: dict[str, Any] = {}
         self._shown_knobs: dict[str, Any] = {}
@@ -173,6 +175,10 @@ class ProcessReplica(Operator):
         """Start the process, unless it runs."""
         if self._process is not None:
             return
+        if self._is_given_up:
+            raise WorkerProcessError(f"operator {self.name!r}: nobody waits for its run any more")
+        if self._beat is None:
+            self.fragment._headrace.run_control.call_at_end(self._kill)
         context = _context(self._run_child.__module__)
         creation = self._pack_creation()
         ours, theirs = socket.socketpair()
@@ -192,6 +198,7 @@ class ProcessReplica(Operator):
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             theirs.close()
         self._process, self._crossing, self._beat = process, Crossing(ours, self._check), beat
+        atexit.register(self._kill)
         self._shown_values = {name: getattr(self, name) for name in self.spec.params}
         self._shown_knobs = {}
 
@@ -212,10 +219,22 @@ class ProcessReplica(Operator):
             replica for replica in self._headrace.replication.copies if isinstance(replica, ProcessReplica)
         ]
 
+    def _kill(self) -> None:
+        """End the process of a run that is given up, or of a program that ends beside its run.
+
+        Every other run has ended its processes. At the end of a program, `multiprocessing` sends SIGTERM to those
+        that are left, and waits.
+        """
+        process, self._is_given_up = self._process, True
+        if process is not None:
+            with suppress(ValueError):  # it was closed just now
+                process.kill()
+
     def close(self) -> tuple[int, int]:
         """End the process if it has not ended; return its number and its exit status."""
         process, crossing = self._process, self._crossing
         self._process = self._crossing = None
+        atexit.unregister(self._kill)
         if crossing is not None:
             crossing.close()
         if process is None:
