@@ -1,11 +1,11 @@
 """Measuring: what the model needs to know, from runs of the program itself.
 
-Some runs are as declared. They give the times on the host, the rates and how irregular they are, and which operators
-have work on the device. Another one keeps the first inputs of each of these, and tells copies from kernels. Then,
-for each size of a slice that the device offers, they run there alone (`Alone`): each computes inputs that it had in
-the program, without the flows between them, and all on one stream. Their work follows one another, so each time
-is that of an operator that is alone on these SMs. Chains that may be captured run there once more, each as one
-segment.
+Some runs are as declared. They give the times on the host, the rates and how irregular they are, and which of
+the operators have work on the device. Another one keeps the first inputs of each of these, and tells copies
+from kernels. Then, for each size of a slice that the device offers, they run there alone (`Alone`): each
+computes inputs that it had in the program, without the flows between them, and all on one stream. Their work
+follows one another, so each time is that of an operator that is alone on these SMs. Chains that may be captured
+run there once more, each as one segment.
 
 Sources with work on the device have no inputs to be kept. They run as they are, by their own clocks.
 """
