@@ -38,6 +38,30 @@ def test_such_an_import_is_seen_unless_a_skip_comes_before_it(line: str) -> None
     assert unguarded(f"def test() -> None:\n    {line}\n") == []
 
 
+# Tests have arrays of the simulated device, `gpu.arrays()`, but for what these have not. Here is what stands in
+# for CuPy or PyTorch, and why.
+STAND_INS = {
+    "_runtime/streams/test_current_stream.py": "a library that is imported in the middle of a run",
+    "_runtime/streams/test_default_stream.py": "a stream as the object of each library",
+    "gpu/test_ambient.py": "current streams of their own, which headrace sets and puts back",
+    "harness/libraries.py": "a library with a current stream of its own, for whole runs",
+    "resources/test_memory_for_libraries.py": "their calls of an allocator of ours",
+    "tensor/test_as_tensor.py": "what is asked for their current streams",
+    "tensor/test_device_arrays.py": "pools of their own while a segment is recorded",
+    "tensor/test_lent_arrays.py": "an array of three objects, of which each may be kept",
+}
+STAND_IN = re.compile(
+    r"def stand_in\(|^ +stand_in\(|= stand_in\(|\"cupy\.py\"|like those of CuPy|as CuPy has it", re.MULTILINE
+)
+
+
+def test_stand_ins_for_libraries_are_listed_with_their_reasons() -> None:
+    files = {str(file.relative_to(TESTS)): file.read_text() for file in TESTS.rglob("*.py")}
+    assert {name for name, text in files.items() if STAND_IN.search(text)} - {Path(__file__).name} == set(
+        STAND_INS
+    )
+
+
 COLLECT = """
 import sys
 

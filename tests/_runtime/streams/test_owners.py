@@ -16,48 +16,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import Application, TensorMap, as_tensor
+from headrace import Application, TensorMap, as_tensor, gpu
 from headrace._runtime.streams.lifetimes import HeldFrames
 from headrace._runtime.streams.owners import Watch, add_owners, only_kept
 from headrace.core import Operator
 from headrace.core.metadata import MetadataDictionary
-from headrace.gpu import sim
-from headrace.tensor import Library, register_library
-from headrace.tensor.libraries import hidden_users
-from tests.harness.libraries import fresh_registry
+from headrace.tensor.libraries import hidden_users, library_of
+
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 class Memory:
-    """What owns the memory of an array, as in CuPy."""
+    """An object that is an owner by itself."""
 
 
-class Array:
-    """An array as CuPy has it: a view has the same memory."""
-
-    def __init__(self, memory: Memory | None = None) -> None:
-        self.data = SimpleNamespace(mem=Memory() if memory is None else memory)
-
-    def __getitem__(self, _: slice) -> Array:
-        return Array(self.data.mem)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        raise AssertionError("nobody need ask")
+def new_array() -> Any:
+    """Return an array of the simulated device, behind which there is no work."""
+    return gpu.arrays().empty(8)
 
 
-class Arrays(Library):
-    """What the runtime is told about them."""
-
-    types = ("tests.Array",)
-
-    def owner(self, array: Any) -> Any:
-        return array.data.mem
-
-
-@pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh_registry(monkeypatch)
-    register_library(Arrays())
+def memory_of(array: Any) -> Any:
+    return library_of(type(array)).owner(array)
 
 
 def owners_of(data: Any) -> list[Any]:
@@ -113,9 +92,9 @@ WRAPPERS: dict[str, Any] = {
     "list": lambda frame: [1, "two", frame],
     "tuple": lambda frame: (None, frame),
     "dict": lambda frame: {"frame": frame, 1: 2},
-    "key": lambda frame: {frame: 1},
-    "set": lambda frame: {frame},
-    "frozenset": lambda frame: frozenset([frame]),
+    "key": lambda frame: {Slotted(frame): 1},
+    "set": lambda frame: {Slotted(frame)},
+    "frozenset": lambda frame: frozenset([Slotted(frame)]),
     "deque": lambda frame: deque([frame]),
     "nested": lambda frame: [{"a": ({"b": [frame]},)}],
     "dataclass": Picture,
@@ -138,7 +117,7 @@ WRAPPERS: dict[str, Any] = {
     "method": lambda frame: Picture(frame).__init__,
     "method of a list": lambda frame: [frame].pop,
     "property": property,
-    "array of objects": lambda frame: np.array([frame, 1], dtype=object),
+    "array of objects": lambda frame: np.array([Slotted(frame), 1], dtype=object),
     "exception": lambda frame: ValueError(frame),
     "context manager": lambda frame: contextlib.nullcontext(frame),
 }
@@ -146,8 +125,8 @@ WRAPPERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_the_memory_of_an_array_is_found_in_whatever_it_travels(wrapper: str) -> None:
-    array = Array()
-    memory = array.data.mem
+    array = new_array()
+    memory = memory_of(array)
     assert any(owner is memory for owner in owners_of(WRAPPERS[wrapper](array)))
 
 
@@ -174,15 +153,15 @@ def test_an_instance_is_kept_if_something_happens_when_it_goes() -> None:
 def test_operators_and_what_they_hold_are_not_looked_into() -> None:
     app = Application()
     holder = Holder(app, name="holder")
-    holder.frame = Array()
+    holder.frame = new_array()
     assert owners_of([holder, app, holder.compute]) == []
 
 
 def test_a_cycle_is_walked_once() -> None:
-    array = Array()
+    array = new_array()
     first: list[Any] = [array]
     first.append([first, first])
-    assert owners_of(first) == [array.data.mem]
+    assert owners_of(first) == [memory_of(array)]
 
 
 def test_what_a_large_collection_holds_beyond_the_bound_is_kept_with_it() -> None:
@@ -226,17 +205,17 @@ class Held:
 
 def test_an_array_that_nobody_holds_is_let_go() -> None:
     held = Held()
-    held.receive([Array(), (Array(),)])
+    held.receive([new_array(), (new_array(),)])
     assert held.end_compute() == 2
     assert not held.frames.watched
 
 
 @pytest.mark.parametrize(
-    "hold", [lambda array: array, lambda array: array[1:], lambda array: [array.data.mem]]
+    "hold", [lambda array: array, lambda array: array[1:], lambda array: [memory_of(array)]]
 )
 def test_an_array_is_held_by_whoever_has_its_memory(hold: Any) -> None:
     held = Held()
-    array: Any = Array()
+    array: Any = new_array()
     held.receive(array)
     array = hold(array)
     for _ in range(3):
@@ -250,7 +229,7 @@ def test_an_array_is_held_by_whoever_has_its_memory(hold: Any) -> None:
 
 def test_an_array_that_comes_twice_is_let_go_once() -> None:
     held = Held()
-    array = Array()
+    array = new_array()
     held.receive((array, array[1:]))
     held.receive([array])
     del array
@@ -336,19 +315,16 @@ def test_a_library_counts_users_that_reference_counts_do_not_show(monkeypatch: p
 
 
 def test_a_map_of_tensors_is_held_by_its_arrays() -> None:
-    with sim.Machine("h200"):
-        device = sim.Device(0)
-        device.set_current()
-        held = Held()
-        tensors: Any = TensorMap(frame=device.allocate(8, stream=device.default_stream), host=np.zeros(3))
-        held.receive(tensors)
-        kept = tensors["frame"]
-        del tensors
-        gc.collect()
-        assert sum(held.end_compute() for _ in range(4)) == 1
-        del kept
-        assert held.end_compute() == 1
-        assert not held.frames.watched
+    held = Held()
+    tensors: Any = TensorMap(frame=new_array(), host=np.zeros(3))
+    held.receive(tensors)
+    kept = tensors["frame"]
+    del tensors
+    gc.collect()
+    assert sum(held.end_compute() for _ in range(4)) == 1
+    del kept
+    assert held.end_compute() == 1
+    assert not held.frames.watched
 
 
 def test_records_that_are_gone_do_not_pile_up() -> None:
