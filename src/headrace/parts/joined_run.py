@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.core.condition import Condition
-from headrace.core.error_policy import FaultCounts
+from headrace.core.error_policy import ErrorPolicy, FaultCounts
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.observe.events.flow_tables import FlowTables
 from headrace.observe.events.records import (
@@ -420,6 +420,8 @@ class _Link:
                 rejected=_NOTHING,
                 rejected_by=_NOTHING,
                 dropped=_NOTHING,
+                message=compute,
+                rejected_message=_NOTHING,
             )
             for output in self.operator.outputs
             for queue in output.queues
@@ -456,7 +458,9 @@ class _Link:
 
 # Of an operator of another process that the driver has not composed: it may have any condition.
 _UNKNOWN = {"unknown": Condition(name="unknown")}
-_NO_STATE = SimpleNamespace(live_parameters={}, live_state=None, conditions=tuple(_UNKNOWN.values()))
+_NO_STATE = SimpleNamespace(
+    live_parameters={}, live_state=None, conditions=tuple(_UNKNOWN.values()), error_policy=ErrorPolicy()
+)
 
 
 class _Part:

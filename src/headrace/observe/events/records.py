@@ -404,6 +404,8 @@ class Emissions:
         The compute that emitted each of these.
     dropped
         When the full queue dropped its oldest message for one of these.
+    message, rejected_message
+        The number of each among all messages of these computes: a message is one, however many queues it goes to.
     """
 
     queue: QueueInfo
@@ -416,6 +418,8 @@ class Emissions:
     rejected: Times
     rejected_by: Times
     dropped: Times
+    message: Times
+    rejected_message: Times
 
 
 @dataclass(eq=False, slots=True)

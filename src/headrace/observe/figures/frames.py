@@ -1,9 +1,9 @@
 """FrameTable: every frame that the first operator of a path sends, to its end, whatever that is.
 
-A frame is a message that the first operator puts into a queue on a way to the last one. What follows from it
-belongs to it: an operator that emits three messages for one has split it, one that emits one for ten has joined
+A frame is a message that the first operator sends towards the last one, into one queue or several. What follows from
+it belongs to it: an operator that emits three messages for one has split it, one that emits one for ten has joined
 ten. A frame has ended when nothing that follows from it is under way any more. If parts of it ended differently,
-the worst counts.
+the worst counts. A frame whose compute failed goes on with its dead letter, if that is sent towards the last one.
 
 The table follows messages by the two facts that are recorded of each: its number among those of its output and
 queue, and the compute from which it follows. So it needs no clock and no guess, and what it says adds up: each
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from headrace.core.graph import reachable
+from headrace.observe.events.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +67,8 @@ class Frames:
         The number of each among all that were sent, from 0.
     origin
         When each began: at its acquisition, when its source was due, or when it was emitted.
+    producer
+        The compute of the first operator from which each follows.
     emitted
         When each was emitted.
     fate
@@ -76,6 +79,7 @@ class Frames:
 
     number: Times
     origin: Times
+    producer: Times
     emitted: Times
     fate: Times
     latency: Times
@@ -110,7 +114,7 @@ class FrameTable:
         self._feeds: dict[Feed, _Tokens] = {}
         self._operators: dict[OperatorInfo, _Tokens] = {}
         # A row for each frame that has not ended: the columns of `Frames`, and the number of its parts under way.
-        self._rows: NDArray[np.int64] = np.zeros((0, 8), np.int64)
+        self._rows: NDArray[np.int64] = np.zeros((0, _COLUMNS), np.int64)
         self._ended: list[NDArray[np.int64]] = []
         self.follow()
 
@@ -136,17 +140,14 @@ class FrameTable:
             return None
         self.newest = max(self.newest, int(batch.ended[-1]))
         late = None
-        if operator.name != self._names[0]:
-            late = self._receive(batch)
-        for emissions in batch.emissions:
-            tokens = self._feeds.get((emissions.queue, emissions.output))
-            if tokens is None:
-                continue
-            tokens.known = max(tokens.known, int(emissions.number.max(initial=-1)) + 1)
-            if operator.name == self._names[0]:
-                self._begin(batch, emissions, tokens)
-            else:
-                self._pass_on(batch, emissions, tokens)
+        sent = [each for each in batch.emissions if (each.queue, each.output) in self._feeds]
+        if operator.name == self._names[0]:
+            self._begin(batch, sent)
+        else:
+            late = self._receive(batch, _failed(batch, sent))
+            for emissions in sent:
+                of, frames = self._operators[operator].find(emissions.producer)
+                self._send(emissions, emissions.number[of], frames)
         self._retire(batch)
         return late
 
@@ -159,7 +160,7 @@ class FrameTable:
                 self._release(rows)
         self._end()
 
-    def _receive(self, batch: Computes) -> Frames | None:
+    def _receive(self, batch: Computes, has_failed: NDArray[np.bool_]) -> Frames | None:
         """Let frames arrive in computes, or fail with them."""
         held, is_last = self._operators[batch.operator], batch.operator.name == self._names[-1]
         computes, frames = [], []
@@ -181,13 +182,12 @@ class FrameTable:
         if not frames:
             return None
         compute, frame = np.concatenate(computes), np.concatenate(frames)
-        has_failed = batch.is_failed[compute - batch.first]
-        self._worsen(frame[has_failed], Fate.FAILED)
+        is_failed = has_failed[compute - batch.first]
+        self._worsen(frame[is_failed], Fate.FAILED)
         if not is_last:
-            order = np.argsort(compute, kind="stable")
-            held.add(compute[order], frame[order])
+            held.add(*self._once(compute, frame))
             return None
-        late = self._arrive(batch, compute[~has_failed], frame[~has_failed])
+        late = self._arrive(batch, compute[~is_failed], frame[~is_failed])
         self._release(frame)
         return late
 
@@ -210,33 +210,49 @@ class FrameTable:
         np.maximum.at(self._rows[:, _FATE], rows, fate)
         return _frames_of(self._rows[news]) if len(news) else None
 
-    def _begin(self, batch: Computes, emissions: Emissions, tokens: _Tokens) -> None:
-        """Add the frames that the first operator sent, and those that a full queue rejected at once."""
-        count, rejected = len(emissions.number), len(emissions.rejected)
-        emitted, due = emissions.emitted, batch.due[emissions.compute - batch.first]
+    def _once(self, compute: Times, frame: Times) -> tuple[Times, Times]:
+        """Return the frames of each compute in its order, once, however many messages of it came there."""
+        order = np.lexsort((frame, compute))
+        compute, frame = compute[order], frame[order]
+        is_again = np.zeros(len(frame), np.bool_)
+        is_again[1:] = (compute[1:] == compute[:-1]) & (frame[1:] == frame[:-1])
+        self._release(frame[is_again])
+        return compute[~is_again], frame[~is_again]
+
+    def _begin(self, batch: Computes, sent: Sequence[Emissions]) -> None:
+        """Add the frames that the first operator sent, and those that full queues rejected at once."""
+        taken = [(each.message, each.emitted, each.compute, each.producer, each.acq_timestamp) for each in sent]
+        rejected = [
+            (each.rejected_message, each.rejected, each.rejected_by, each.rejected_by, np.full(count, NO_TIMESTAMP))
+            for each in sent
+            if (count := len(each.rejected))
+        ]
+        if not taken:
+            return
+        all_sent = [np.concatenate(column) for column in zip(*taken, *rejected, strict=True)]
+        # A message that went to several queues began when it was offered to the first one that took it.
+        messages, first = np.unique(all_sent[0], return_index=True)
+        _, emitted, compute, producer, timestamp = (column[first] for column in all_sent)
         origin = emitted
         if batch.operator.is_source:
-            origin = self._run.origins(emissions.acq_timestamp, emitted, due)
-        rows = np.zeros((count + rejected, 8), np.int64)
-        rows[:, _NUMBER] = np.arange(self.sent, self.sent + count + rejected)
-        rows[:count, _ORIGIN], rows[:count, _EMITTED], rows[:count, _PARTS] = origin, emitted, 1
-        # A compute that did not expect the full queue has failed.
-        has_failed = batch.is_failed[emissions.rejected_by - batch.first]
-        rows[count:, _FATE] = np.where(has_failed, int(Fate.FAILED), int(Fate.DROPPED))
-        rows[count:, _EMITTED] = rows[count:, _ORIGIN] = emissions.rejected
+            origin = self._run.origins(timestamp, emitted, batch.due[compute - batch.first])
+        rows = np.zeros((len(messages), _COLUMNS), np.int64)
+        rows[:, _NUMBER] = np.arange(self.sent, self.sent + len(messages))
+        rows[:, _ORIGIN], rows[:, _PRODUCER], rows[:, _EMITTED] = origin, producer, emitted
         self._rows = np.concatenate((self._rows, rows))
-        self.sent += count + rejected
-        self._release(tokens.add(emissions.number, rows[:count, _NUMBER]))
+        for each in sent:
+            self._send(each, each.number, self.sent + messages.searchsorted(each.message))
+            # A compute that did not expect the full queue has failed.
+            has_failed = batch.is_failed[each.rejected_by - batch.first]
+            self._worsen(self.sent + messages.searchsorted(each.rejected_message[has_failed]), Fate.FAILED)
+        self.sent += len(messages)
 
-    def _pass_on(self, batch: Computes, emissions: Emissions, tokens: _Tokens) -> None:
-        """Let the frames of computes go on with what these emitted."""
-        held = self._operators[batch.operator]
-        of, frames = held.find(emissions.producer)
-        if len(frames):
-            np.add.at(self._rows[:, _PARTS], self._find(frames), 1)
-            self._release(tokens.add(emissions.number[of], frames))
-        if len(emissions.rejected):
-            self._worsen(held.find(emissions.rejected_by)[1], Fate.DROPPED)
+    def _send(self, emissions: Emissions, numbers: Times, frames: Times) -> None:
+        """Put parts of frames into a queue, with the numbers of their messages there."""
+        tokens = self._feeds[emissions.queue, emissions.output]
+        tokens.known = max(tokens.known, int(emissions.number.max(initial=-1)) + 1)
+        np.add.at(self._rows[:, _PARTS], self._find(frames), 1)
+        self._release(tokens.add(numbers, frames))
 
     def _retire(self, batch: Computes) -> None:
         """Let go of the frames of computes from which nothing will follow any more."""
@@ -304,7 +320,8 @@ class FrameTable:
             self._rows = self._rows[~has_ended]
 
 
-_NUMBER, _ORIGIN, _EMITTED, _FATE, _LATENCY, _DONE, _COMPUTE, _PARTS = range(8)
+_NUMBER, _ORIGIN, _PRODUCER, _EMITTED, _FATE, _LATENCY, _DONE, _COMPUTE, _PARTS = range(9)
+_COLUMNS = 9
 _NEVER = 1 << 62
 
 
@@ -361,6 +378,18 @@ class _Tokens:
 
 def _frames_of(rows: NDArray[np.int64]) -> Frames:
     return Frames(*rows[:, :_PARTS].T)
+
+
+def _failed(batch: Computes, sent: Sequence[Emissions]) -> NDArray[np.bool_]:
+    """Return which computes failed, and sent no dead letter that goes on towards the last operator."""
+    if not batch.is_failed.any():
+        return batch.is_failed
+    has_failed = batch.is_failed.copy()
+    letters = batch.operator.node.operator._headrace.error_policy.dead_letter
+    for each in sent:
+        if each.queue.outputs[each.output].port == letters:
+            has_failed[each.compute - batch.first] = False
+    return has_failed
 
 
 def _feeds_between(run: RunInfo, names: Sequence[str]) -> list[Feed]:

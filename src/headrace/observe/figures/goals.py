@@ -87,7 +87,7 @@ class Goal:
         The figures that were given, in nanoseconds: ``mean``, ``p50``, ``p95``, ``p99``, ``max``; ``jitter`` for a
         period.
     sent
-        The number of frames so far. A message is a frame in each queue on the way that it was sent to.
+        The number of frames so far. A message is one frame, however many queues it is sent to.
     arrived, late, failed, dropped, lost
         How many of them arrived in time, arrived late, failed, were dropped on purpose, and were lost with a
         process.
@@ -383,11 +383,13 @@ class Goal:
             for way in ways:
                 rows = np.flatnonzero(
                     (way.compute == late.compute[place])
-                    & (way.times[:, 1] == late.emitted[place])
+                    & (way.computes[:, 0] == late.producer[place])
+                    & (way.times[:, 1] >= late.emitted[place])
                     & (way.done == late.done[place])
                 )
                 if len(rows) and computes is not None:
-                    way = way.part(rows[:1])
+                    # Of the messages of one compute, the first that was not sent before.
+                    way = way.part(rows[way.times[rows, 1].argmin()][None])
                     way.origin = late.origin[place : place + 1]
                     path, breakdown = way.path.name, divide(way, computes).breakdown(0)
                     break
