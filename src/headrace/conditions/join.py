@@ -223,7 +223,9 @@ class JoinCondition(PortCondition):
                 self._joiner.hold(name, max(full, busy or 0), timestamp)
             for _ in range(len(buffer.entries) + len(taken) - most):
                 buffer.drop(1, "overflow")
-            arrived += [(name, Entry(self._key_of(name, item), item, when)) for item, when in taken]
+            arrived += [
+                (name, Entry(self._key_of(name, item), item, when, number)) for item, number, when in taken
+            ]
             queue.state.update_producers()
             for producer in queue.feeders:
                 producer.announce()  # to a worker of its own, perhaps
@@ -314,7 +316,7 @@ class JoinCondition(PortCondition):
             for entry in part if isinstance(part, list) else [part]:
                 if isinstance(entry, Entry) and not entry.is_delivered:
                     entry.is_delivered = True
-                    self._queue_of[name].drop("not received")
+                    self._queue_of[name].drop("not received", entry.number)
         self._current = {}
 
     def _take(self, port: _runtime.InputPort) -> Any:
@@ -335,14 +337,14 @@ class JoinCondition(PortCondition):
     def _deliver(self, name: str, entry: Entry) -> Any:
         if not entry.is_delivered:
             entry.is_delivered = True
-            self._queue_of[name].deliver(entry.item)
+            self._queue_of[name].deliver(entry.item, entry.number)
         return entry.item
 
     # What is in no set.
 
     def _report(self, name: str, reason: str, entry: Entry) -> None:
         rule = self._rules.get(name, self._rule)
-        self._queue_of[name].drop(reason)
+        self._queue_of[name].drop(reason, entry.number)
         if reason in ("out of order", "late") and rule is not None and rule.late == "error":
             newest = self._joiner.buffers[name].newest
             raise JoinError(

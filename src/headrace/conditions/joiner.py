@@ -39,6 +39,8 @@ class Entry:
 
     Attributes
     ----------
+    number
+        Its number in its queue.
     uses
         The number of sets that it is in.
     is_late
@@ -50,6 +52,7 @@ class Entry:
     key: Any
     item: Any
     arrived: int
+    number: int = 0
     uses: int = 0
     is_late: bool = False
     is_delivered: bool = False

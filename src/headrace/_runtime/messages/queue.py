@@ -70,6 +70,8 @@ class Queue(deque[Any]):
         have left. Changed under `lock`.
     held
         The number of messages that a join has absorbed, and neither delivered nor dropped.
+    absorbed
+        The number of messages that a join has absorbed so far.
     reasons
         How many messages a join dropped, by the reason; these are a part of `dropped`.
     last
@@ -77,7 +79,7 @@ class Queue(deque[Any]):
     """
 
     __slots__ = (
-        *("held", "last", "reasons"),
+        *("absorbed", "held", "last", "reasons"),
         *("_now", "arrivals", "capacity", "consumer", "dropped", "feeders", "limit", "lock"),
         *("has_ended", "min_size", "policy", "port", "state", "undelivered"),
     )
@@ -93,7 +95,7 @@ class Queue(deque[Any]):
         self.capacity = self.limit = limit
         self.policy = policy
         self.dropped = 0
-        self.held = 0
+        self.held = self.absorbed = 0
         self.reasons: dict[str, int] = {}
         self.undelivered = 0
         self.last: Any = _NONE
@@ -228,26 +230,30 @@ class Queue(deque[Any]):
     def expect_join(self, most: int) -> None:
         """Prepare for a join that holds up to `most` messages; before the run begins."""
 
-    def absorb(self, most: int) -> list[tuple[Any, int]]:
-        """Take up to `most` messages, each with the time of its arrival, or 0 unless `note_arrivals` was called."""
+    def absorb(self, most: int) -> list[tuple[Any, int, int]]:
+        """Take up to `most` messages, each with its number, by which the join speaks of it, and when it arrived.
+
+        That is 0 unless `note_arrivals` was called.
+        """
         with nullcontext() if self.lock is None else self.lock:
-            count = min(len(self), most)
+            count, first = min(len(self), most), self.absorbed
             self.held += count
+            self.absorbed += count
             arrivals = self.arrivals
             if arrivals is None:
-                return [(deque.popleft(self), 0) for _ in range(count)]
+                return [(deque.popleft(self), first + place, 0) for place in range(count)]
             for _ in range(len(arrivals) - len(self)):
                 arrivals.popleft()
-            return [(deque.popleft(self), arrivals.popleft()) for _ in range(count)]
+            return [(deque.popleft(self), first + place, arrivals.popleft()) for place in range(count)]
 
-    def drop(self, reason: str) -> None:
+    def drop(self, reason: str, number: int) -> None:
         """Count a message that was absorbed, and that nobody receives."""
         with nullcontext() if self.lock is None else self.lock:
             self.held -= 1
             self.dropped += 1
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
-    def deliver(self, item: Any) -> None:
+    def deliver(self, item: Any, number: int) -> None:
         """Note that a message that was absorbed is received now, in a compute of the consumer."""
         self.held -= 1
 

@@ -43,7 +43,7 @@ from headrace.observe.events.sampling import ALWAYS, Sampling
 
 if TYPE_CHECKING:
     from headrace._runtime import ManagedStream
-    from headrace.observe.events.recorder import NodeRecorder
+    from headrace.observe.events.recorder import NodeRecorder, Receiver
     from headrace.observe.events.records import StreamInfo
 
 _log = logging.getLogger("headrace.observe")
@@ -64,9 +64,11 @@ class ComputeTimer(Sampling):
         The timers of the streams that its computes use.
     queues
         The queues of the operator's inputs.
+    retried
+        The receivers of those whose messages may be received by a later attempt.
     """
 
-    __slots__ = ("in_use", "queues", "streams")
+    __slots__ = ("in_use", "queues", "retried", "streams")
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,6 +76,7 @@ class ComputeTimer(Sampling):
         self.streams: list[Timer] = []
         self.in_use: list[StreamTimer] = []
         self.queues: Sequence[Any] = ()
+        self.retried: Sequence[Receiver] = ()
 
     def add(self, stream: StreamTimer) -> None:
         """Time the work on another stream."""
@@ -88,8 +91,9 @@ class ComputeTimer(Sampling):
             not self.takes(now) or any(len(stream.pieces) >= _MOST for stream in self.in_use)
         ):
             return False
-        # If there is something to receive, the time begins when it is received, or has been waited for.
-        receives = any(self.queues)
+        # If there is something to receive, the time begins when it is received, or has been waited for. What an
+        # earlier attempt has received is there already.
+        receives = any(self.queues) and not any(each.is_holding for each in self.retried)
         for stream in self.in_use:
             stream.begin(receives)
         return True

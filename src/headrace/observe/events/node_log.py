@@ -66,9 +66,13 @@ class _Table:
         taken, self.rows = self.rows[:count], self.rows[count:]
         return taken
 
+    def rows_before(self, column: int, end: int) -> Rows:
+        """Return the rows in which a column, in whose order they are, is less than `end`."""
+        return self.rows[: int(self.rows[:, column].searchsorted(end))]
+
     def take_before(self, column: int, end: int) -> Rows:
-        """Take the rows in which a column, in whose order they are, is less than `end`."""
-        return self.take(int(self.rows[:, column].searchsorted(end)))
+        """Take these rows."""
+        return self.take(len(self.rows_before(column, end)))
 
 
 class NodeLog:
@@ -392,9 +396,14 @@ class _QueueLog:
         self._receipts = _Table(receiver.receipts, 2)
         self._order = _Table(receiver.order, 1)
         self._queue = queue
+        # Of a queue whose messages leave it in any order: the number of each, the first that has not left, and those
+        # of later ones that have.
+        self._receiver = receiver
+        self._places: _Table | None = None
+        self._first, self._gone = 0, _NONE
         self.producers: list[NodeLog | None] = []
         self._feeds: list[_FeedLog] = []
-        # For each feed, the number of messages that were shown.
+        # For each feed, the number of messages that were shown, and all before them.
         self._shown: list[int] = []
         self._drops: list[Drops] = []
 
@@ -412,16 +421,37 @@ class _QueueLog:
         """Read rows, but at most this many."""
         self._receipts.read(most)
         self._order.read()
+        if self._places is None and self._receiver.places is not None:
+            self._places = _Table(self._receiver.places, 1)
+        if self._places is not None:
+            self._places.read()
 
     def _numbers(self, count: int) -> list[tuple[Times, Times]]:
         """Return for each feed which of the first rows are of its messages, and the numbers of these."""
-        rows = [np.arange(count)]
-        if len(self._feeds) != 1:
-            output = self._order.rows[:count, 0]
-            rows = [(output == position).nonzero()[0] for position in range(len(self._feeds))]
-        return [
-            (each, np.arange(first, first + len(each))) for each, first in zip(rows, self._shown, strict=True)
-        ]
+        # The messages of the rows, by their place behind those that have all left.
+        place = np.arange(count) if self._places is None else self._places.rows[:count, 0] - self._first
+        if len(self._feeds) == 1:
+            return [(np.arange(count), self._shown[0] + place)]
+        found = []
+        for position, first in enumerate(self._shown):
+            is_here = self._order.rows[:, 0] == position
+            rows = is_here[place].nonzero()[0]
+            found.append((rows, first + is_here.cumsum()[place[rows]] - 1))
+        return found
+
+    def _take(self, count: int) -> None:
+        """Take the first rows, whose messages have left."""
+        self._receipts.take(count)
+        if self._places is not None:
+            gone = np.sort(np.concatenate((self._gone, self._places.take(count)[:, 0])))
+            count = int((gone - np.arange(len(gone)) == self._first).sum())
+            self._gone = gone[count:]
+        self._first += count
+        if len(self._feeds) == 1:
+            self._shown[0] += count
+            return
+        left = np.bincount(self._order.take(count)[:, 0], minlength=len(self._feeds))
+        self._shown = (np.array(self._shown, np.int64) + left).tolist()
 
     def known_before(self, end: int) -> int:
         """Return the first compute that received a message of which not enough is known; `end` if there is none."""
@@ -443,14 +473,13 @@ class _QueueLog:
 
         The computes from `first` on started at these times.
         """
-        received, compute = self._receipts.take_before(1, end).T
+        received, compute = self._receipts.rows_before(1, end).T
         columns = np.zeros((5, len(compute)), np.int64)
         for position, (chosen, number) in enumerate(self._numbers(len(compute))):
             feed, place = self._feeds[position], number - self._feeds[position].first
             columns[0, chosen] = position
             columns[1, chosen], columns[2:, chosen] = number, feed.messages[:, place]
-            self._shown[position] += len(chosen)
-        self._order.take(len(compute))
+        self._take(len(compute))
         output, number, producer, emitted, timestamp = columns
         # A message may also come while the compute that takes it runs.
         taken = received == AT_START
@@ -480,12 +509,10 @@ class _QueueLog:
         output = np.zeros(dropped, np.int64)
         found = np.zeros(dropped, np.int64)
         for position, (chosen, number) in enumerate(self._numbers(dropped)):
-            self._shown[position] += len(chosen)
             output[chosen], found[chosen] = position, number
         if dropped:
             self._drops.append(Drops(self._queue, output, found))
-        self._receipts.take(dropped)
-        self._order.take(dropped)
+            self._take(dropped)
         for feed, producer, shown in zip(self._feeds, self.producers, self._shown, strict=True):
             feed.forget(min(shown, feed.end if producer is None else feed.shown))
 

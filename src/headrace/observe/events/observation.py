@@ -368,6 +368,7 @@ class Observation:
     def _describe(self, node: Node, info: OperatorInfo) -> None:
         timer, operator = self._recorders[node].timer, node.operator
         timer.queues = [queue for port in node.input.ports for queue in port.queues]
+        timer.retried = [each.queue.receiver for each in info.inputs if each.queue.is_put_off]
         ports = {port.name: port for port in node.input.ports}
         for each in info.inputs:
             queue, port = each.queue, ports[each.port]

@@ -5,14 +5,13 @@ An `ObservedQueue` stands in place of the runtime's queue, a `Feed` between an o
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace._runtime import MessageCounter, Queue
 from headrace.core.ports import IOSpec
-from headrace.observe.events.recorder import DROPPED, Emitter, Receiver
+from headrace.observe.events.recorder import AT_START, DROPPED, Emitter, Receiver
 
 if TYPE_CHECKING:
     from headrace.observe.events.recorder import NodeRecorder
@@ -41,12 +40,14 @@ class ObservedQueue(Queue):
         Takes and records messages.
     discarded
         The number of messages that failed computes left behind.
+    is_put_off
+        Whether messages are received by the last attempt of a compute that may be tried again.
     popleft
         Takes a message and records it.
     """
 
     __slots__ = (
-        *("_delivered", "_is_put_off", "_note_delivery", "discarded", "info"),
+        *("_show", "discarded", "info", "is_put_off"),
         *("popleft", "receiver"),
     )
 
@@ -69,14 +70,11 @@ class ObservedQueue(Queue):
         self.receiver = Receiver(recorder, self)
         # Messages of a compute that may be tried again are received by the last attempt.
         policy = recorder.info.node.operator._headrace.error_policy
-        self._is_put_off = bool(policy.retries and policy.same_message)
-        taking = self.receiver.putting_off if self._is_put_off else self.receiver.taking
+        self.is_put_off = bool(policy.retries and policy.same_message)
+        taking = self.receiver.putting_off if self.is_put_off else self.receiver.taking
         take = taking(self.receiver.take_item)
         self.popleft = take if show is None else _showing_result(take, show)
-        # The message of a join that is received now.
-        self._delivered: deque[Any] = deque()
-        note = self.receiver.taking(self._delivered.popleft)
-        self._note_delivery = note if show is None else _showing_result(note, show)
+        self._show = show
 
     def discard(self) -> None:
         """Take a message that is not received, and record that."""
@@ -89,25 +87,29 @@ class ObservedQueue(Queue):
 
     def receive_taken(self) -> None:
         """Record that what was taken is received by this compute."""
-        if self._is_put_off:
+        if self.is_put_off:
             with nullcontext() if self.lock is None else self.lock:
                 self.receiver.receive_held()
 
     def expect_join(self, most: int) -> None:
-        """Show how many messages may wait."""
+        """Show how many messages may wait, and expect them to leave in any order."""
         self.info.size += most
+        self.receiver.places = []
 
-    def drop(self, reason: str) -> None:
+    def drop(self, reason: str, number: int) -> None:
         """Count and record a message that nobody receives."""
-        super().drop(reason)
+        super().drop(reason, number)
         with nullcontext() if self.lock is None else self.lock:
-            self.receiver.note(DROPPED)
+            self.receiver.note(DROPPED, number)
 
-    def deliver(self, item: Any) -> None:
+    def deliver(self, item: Any, number: int) -> None:
         """Record that a message is received now."""
-        super().deliver(item)
-        self._delivered.append(item)
-        self._note_delivery()
+        super().deliver(item, number)
+        with nullcontext() if self.lock is None else self.lock:
+            self.receiver.note(AT_START, number)
+        self.receiver.begin_with(item)
+        if self._show is not None:
+            self._show(item)
 
 
 class Feed(MessageCounter):

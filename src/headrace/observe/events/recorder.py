@@ -264,35 +264,38 @@ class Receiver:
         The port of the queue.
     order
         The position of the feed that each message came through, if there are several.
+    places
+        The number of the message of each row, of a queue from which a join takes: they leave it in any order.
     take_item
         Takes a message, and writes nothing.
     receipts
         A row for each message: when it was received, the compute.
     """
 
-    __slots__ = ("_drops", "_held", "_queue", "_recorder", "order", "port", "receipts", "take_item")
+    __slots__ = ("_drops", "_held", "_queue", "_recorder", "order", "places", "port", "receipts", "take_item")
 
     def __init__(self, recorder: NodeRecorder, queue: Any) -> None:
         self.take_item: Callable[[], Any] = _popleft.__get__(queue)
         self.receipts: list[Any] = []
         self.port: Any = None
         self.order: list[int] = []
+        self.places: list[int] | None = None
         self._recorder = recorder
         self._queue = queue
         # The messages that were taken and whose row was put off, and those that were dropped since.
         self._held = self._drops = 0
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether messages were taken by an attempt that failed, and are to be received by a later one."""
+        return self._held > 0
+
     def putting_off(self, take: Callable[[], Any]) -> Callable[[], Any]:
         """Return a function that takes a message by `take`, of which `receive_held` says when it is received."""
-        recorder = self._recorder
-
         def take_and_hold() -> Any:
             item = take()
             self._held += 1
-            if recorder.is_timing:
-                recorder.timer.receive(item, self.port)
-            if isinstance(recorder, GeneratorRecorder):
-                recorder.base = recorder.number
+            self.begin_with(item)
             return item
 
         return take_and_hold
@@ -333,8 +336,21 @@ class Receiver:
 
         return take_of_generator if isinstance(recorder, GeneratorRecorder) else take
 
-    def note(self, received: int) -> None:
-        """Record a message that was received elsewhere."""
+    def begin_with(self, item: Any) -> None:
+        """Let the compute begin with a message, for the times on the device and for what follows from it."""
+        recorder = self._recorder
+        if recorder.is_timing:
+            recorder.timer.receive(item, self.port)
+        if isinstance(recorder, GeneratorRecorder):
+            recorder.base = recorder.number
+
+    def note(self, received: int, number: int | None = None) -> None:
+        """Record a message that was received elsewhere: the oldest one in the queue, or one that a join has taken."""
+        if self.places is not None:
+            if number is None:
+                number = self._queue.absorbed
+                self._queue.absorbed += 1
+            self.places.append(number)
         self.receipts += (received, self._recorder.number)
 
     def discard(self) -> Any:

@@ -130,9 +130,15 @@ class OperatorInfo:
         return not any(queue.outputs for queue in self.inputs)
 
     @property
+    def letters(self) -> str:
+        """The output of its dead letters; empty without one."""
+        port: str = "" if self.node is None else self.node.operator._headrace.error_policy.dead_letter
+        return port
+
+    @property
     def is_sink(self) -> bool:
-        """Whether nothing is connected to its outputs, in this process or another; as `core.graph.is_sink`."""
-        return not any(output.queues for output in self.outputs)
+        """Whether nothing is connected to its outputs, but for dead letters, in this process or another."""
+        return not any(output.queues for output in self.outputs if output.port != self.letters)
 
     @property
     def has_sent(self) -> bool:
@@ -747,6 +753,18 @@ class RunInfo:
             if operator.name == name:
                 return operator
         raise KeyError(name)
+
+    def sender(self, name: str) -> OperatorInfo:
+        """Return the operator that sends the messages of an operator: what collects those of its replicas."""
+        results = f"{name}[results]"
+        return next((each for each in self.operators if each.name == results), None) or self.operator(name)
+
+    def receivers(self, name: str) -> list[OperatorInfo]:
+        """Return the operators that compute what an operator receives: its replicas, if it has some."""
+        found: list[OperatorInfo] = []
+        while replica := next((each for each in self.operators if each.name == f"{name}[{len(found)}]"), None):
+            found.append(replica)
+        return found or [self.operator(name)]
 
     @property
     def queues(self) -> list[QueueInfo]:

@@ -95,7 +95,8 @@ class FrameTable:
     run
         The run.
     names
-        The operators that a frame has to pass in this order; it may pass others in between.
+        The operators that a frame has to pass in this order; it may pass others in between. It begins where the
+        first one sends it, and ends in a compute of the last one or of one of its replicas.
     bound
         The time above which a frame is late.
 
@@ -120,7 +121,8 @@ class FrameTable:
 
     def follow(self) -> None:
         """Find the ways that frames may take now; what is on a way that was removed goes on."""
-        feeds = _feeds_between(self._run, self._names)
+        self._first, self._last = self._run.sender(self._names[0]), self._run.receivers(self._names[-1])
+        feeds = _feeds_between(self._run, self._first, self._names[1:-1], self._last)
         for queue, position in feeds:
             self._feeds.setdefault((queue, position), _Tokens())
             self._operators.setdefault(queue.outputs[position].operator, _Tokens())
@@ -141,7 +143,7 @@ class FrameTable:
         self.newest = max(self.newest, int(batch.ended[-1]))
         late = None
         sent = [each for each in batch.emissions if (each.queue, each.output) in self._feeds]
-        if operator.name == self._names[0]:
+        if operator is self._first:
             self._begin(batch, sent)
         else:
             late = self._receive(batch, _failed(batch, sent))
@@ -162,7 +164,7 @@ class FrameTable:
 
     def _receive(self, batch: Computes, has_failed: NDArray[np.bool_]) -> Frames | None:
         """Let frames arrive in computes, or fail with them."""
-        held, is_last = self._operators[batch.operator], batch.operator.name == self._names[-1]
+        held, is_last = self._operators[batch.operator], batch.operator in self._last
         computes, frames = [], []
         for arrivals in batch.arrivals:
             for position in range(len(arrivals.queue.outputs)):
@@ -385,15 +387,16 @@ def _failed(batch: Computes, sent: Sequence[Emissions]) -> NDArray[np.bool_]:
     if not batch.is_failed.any():
         return batch.is_failed
     has_failed = batch.is_failed.copy()
-    letters = batch.operator.node.operator._headrace.error_policy.dead_letter
     for each in sent:
-        if each.queue.outputs[each.output].port == letters:
+        if each.queue.outputs[each.output].port == batch.operator.letters:
             has_failed[each.compute - batch.first] = False
     return has_failed
 
 
-def _feeds_between(run: RunInfo, names: Sequence[str]) -> list[Feed]:
-    """Return the feeds on all ways from the first of some operators to the last, through the others in order."""
+def _feeds_between(
+    run: RunInfo, first: OperatorInfo, through: Sequence[str], last: Sequence[OperatorInfo]
+) -> list[Feed]:
+    """Return the feeds on all ways from an operator to one of the last ones, through others in this order."""
     feeds = [
         (output.operator, queue, position)
         for queue in run.queues
@@ -406,9 +409,9 @@ def _feeds_between(run: RunInfo, names: Sequence[str]) -> list[Feed]:
         behind_of.setdefault(source, []).append(queue.operator)
         before_of.setdefault(queue.operator, []).append(source)
     found: list[Feed] = []
-    for first, last in pairwise(map(run.operator, names)):
-        behind = reachable(first, lambda one: behind_of.get(one, ()))
-        before = reachable(last, lambda one: before_of.get(one, ()))
+    for begin, ends in pairwise([[first], *([run.operator(name)] for name in through), last]):
+        behind = reachable(begin[0], lambda one: behind_of.get(one, ()))
+        before = set().union(*(reachable(end, lambda one: before_of.get(one, ())) for end in ends))
         leg = [
             (queue, position)
             for source, queue, position in feeds

@@ -306,8 +306,9 @@ class Goal:
         self._is_given_up = True
 
     def _mark_end(self, run: RunInfo) -> None:
-        last = run.operator(self.names[-1])
-        last.is_probe |= not last.is_sink
+        self._begin = run.sender(self.names[0]).name
+        for last in run.receivers(self.names[-1]):
+            last.is_probe |= not last.is_sink
 
     def end(self, now: int) -> None:
         """Count what was under way at the end of the run."""
@@ -399,11 +400,11 @@ class Goal:
     def _way_of(self, flows: Flows) -> list[Flows]:
         """Return messages from the first operator of the goal on, if they came on its path."""
         names = [operator.name for operator in flows.path.operators]
-        if names[-1] != self.names[-1] or self.names[0] not in names:
+        if self._begin not in names:
             return []
-        start = names.index(self.names[0])
+        start = names.index(self._begin)
         left = iter(names[start:])
-        return [flows.part(slice(None), start)] if all(name in left for name in self.names) else []
+        return [flows.part(slice(None), start)] if all(name in left for name in self.names[1:]) else []
 
     def _tell(self, miss: Miss) -> None:
         """Call `on_miss`; if it raises, not again in this run: messages are counted all the same."""
