@@ -2,7 +2,7 @@
 
 A graph has joins, flows that divide and meet again, batches, queues with policies, joins by time, errors that are
 skipped, tried again or sent on, replicas, sources with a clock or with acquisition timestamps, and kernels of known
-length. A message knows the compute that sent it, and a compute what it received. So where a frame went, and how long
+length. A message knows the compute that sent it, and a compute what it received. Where a frame went, and how long
 that took, is found by going along these, without the numbers and tables of headrace.
 """
 
@@ -143,11 +143,16 @@ class Graph:
         self.letters: dict[tuple[int, str], Message] = {}
         self._make()
 
+    @property
+    def is_serial(self) -> bool:
+        """Whether no operator has threads of its own."""
+        return not any(plan.is_parallel or plan.workers > 1 for plan in self.plans.values())
+
     # Making.
 
     def _make(self) -> None:
         rng = self._rng
-        self._is_acquired = rng.random() < 0.4
+        self._is_acquired, self._has_threads = rng.random() < 0.4, rng.random() < 0.5
         for number in range(rng.choice([1, 1, 2])):
             plan = Plan(f"s{number}", count=rng.randint(4, 12), period=rng.choice([5, 10, 12]) * MS)
             plan.is_acquired, plan.emits = self._is_acquired, rng.choice([1, 1, 1, 3])
@@ -157,7 +162,9 @@ class Graph:
             self._add(self._operator(f"n{number}"))
         for plan in list(self.plans.values()):
             if not plan.is_sink and plan.inputs and plan.inputs[0].policy is REJECT:
-                plan.inputs[0].policy = POP  # of a queue that rejects, nobody knows which messages wait at last
+                plan.inputs[
+                    0
+                ].policy = POP  # of a queue that rejects, nobody knows which messages wait at last
             if plan.has_letters:
                 self._add(Plan(f"letters-{plan.name}", [Input(plan.name, "bad", places=9)], [0, 1]))
 
@@ -179,9 +186,9 @@ class Graph:
             if not plan.tolerance:
                 plan.has_letters = rng.random() < 0.5
                 plan.retries, plan.backoff = rng.choice([0, 0, 1, 2]), rng.choice([0, 3 * MS])
-        elif len(plan.inputs) == 1 and plan.inputs[0].batch == 1 and rng.random() < 0.3:
+        elif self._has_threads and len(plan.inputs) == 1 and plan.inputs[0].batch == 1 and rng.random() < 0.5:
             plan.workers, plan.emits = rng.randint(2, 3), 1
-        plan.is_parallel = rng.random() < 0.3
+        plan.is_parallel = self._has_threads and rng.random() < 0.3
         plan.kernel = rng.choice([0, 200, 2_000, 5_000]) * 1000 if self._on_device else 0
         return plan
 
@@ -190,7 +197,9 @@ class Graph:
         for port in plan.inputs:
             source = self.plans[port.source]
             source.is_sink &= port.output == "bad"
-            if port.policy is None and port.output == "out":  # a sender waits for room for all that it may send
+            if (
+                port.policy is None and port.output == "out"
+            ):  # a sender waits for room for all that it may send
                 port.places = max(port.places, source.emits)
 
     def compose(self, app: Any) -> None:
@@ -251,7 +260,6 @@ class Graph:
             for message, port in zip(each.received, each.ports, strict=True)
             if not each.is_retried
         }
-        # The last messages of a queue are those that wait in it.
         self._waiting: set[tuple[int, str, str]] = set()
         self._unsent: set[int] = set()
         self.unreceived: dict[tuple[str, str], int] = {}
@@ -263,12 +271,16 @@ class Graph:
                     if (id(message), plan.name, "ab"[place]) not in self._consumers
                 ]
                 waiting = outcome.operators[plan.name].undelivered.get("ab"[place], 0)
-                if self.plans[port.source].workers > 1:  # behind its replicas, too, which have not sent them yet
+                if (
+                    self.plans[port.source].workers > 1
+                ):  # behind its replicas, too, which have not sent them yet
                     inside = outcome.operators[f"{port.source}[results]"].undelivered.get("out", 0)
                     waiting += inside
                     sent = self.sent_to(port)
                     self._unsent.update(map(id, sent[len(sent) - inside :]))
-                self._waiting.update(left[len(left) - waiting :])
+                # A queue that refuses keeps the oldest; others, and joins, the newest.
+                refuses = port.policy is None and not plan.tolerance
+                self._waiting.update(left[:waiting] if refuses else left[len(left) - waiting :])
                 self.unreceived[plan.name, "ab"[place]] = len(left) - waiting
 
     def sent_to(self, port: Input) -> list[Message]:
@@ -286,10 +298,35 @@ class Graph:
 
     # What follows from it.
 
+    def by_operator(self) -> dict[str, list[Compute]]:
+        """Return the computes of each operator, and of each replica."""
+        found: defaultdict[str, list[Compute]] = defaultdict(list)
+        for each in self.computes:
+            found[each.name].append(each)
+        return found
+
+    def queues(self) -> dict[tuple[str, str], tuple[int, list[int], int]]:
+        """Return of each input how many messages were received, how long they waited, and how many were dropped.
+
+        How long is not known of what replicas send, and of what they are given.
+        """
+        found = {}
+        for plan in self.plans.values():
+            for place, port in enumerate(plan.inputs):
+                sent = [(each, self.consumer(each, plan, "ab"[place])) for each in self.sent_to(port)]
+                took = [(message, consumer) for message, consumer in sent if consumer is not None]
+                waits = [max(consumer.began - message.emitted, 0) for message, consumer in took]
+                is_known = plan.workers == 1 and self.knows_sending(port.source)
+                received = len(took), waits if is_known else [], self.unreceived[plan.name, "ab"[place]]
+                found[plan.name, "ab"[place]] = received
+        return found
+
     def paths(self) -> dict[str, list[int]]:
         """Return the latencies of the messages on each path; what is the end of a goal is that of a path, too."""
         found: defaultdict[str, list[int]] = defaultdict(list)
-        ends = {last for _, last in self.pairs()} | {plan.name for plan in self.plans.values() if plan.is_sink}
+        ends = {last for _, last in self.pairs()} | {
+            plan.name for plan in self.plans.values() if plan.is_sink
+        }
         for each in self.computes:
             if each.plan.name in ends and not each.has_failed:
                 for message in each.received:

@@ -22,13 +22,15 @@ from headrace import retry
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import IOSpec
 from headrace.core.error_policy import skip
-from headrace.observe import Dashboard, Miss, TraceWriter, summarize_trace, watch
+from headrace.observe import Miss, TraceWriter, summarize_trace, watch
 from tests.harness.application import THOROUGH, App, greedy
 from tests.harness.operators import Step
 from tests.observe.traces.traces import load
+from tests.random_programs.figures import FATES as ENDS
+from tests.random_programs.figures import told_by_a_page
 
 MS = 1_000_000
-FATES = ("sent", "arrived", "late", "failed", "dropped", "lost")
+FATES = ("sent", *ENDS)
 PROGRAMS = 300 if THOROUGH else 40
 
 
@@ -186,21 +188,6 @@ def parts_of(miss: Miss) -> tuple[tuple[Any, ...], ...]:
     return tuple((name, *times) for name, times in found.items())
 
 
-def watched_by_a_page(app: Any, page: list[dict[str, Any]]) -> None:
-    """Add what a page is told at the end of the run, with the graph."""
-
-    class Told(Dashboard):
-        def begin(self, run: Any) -> None:
-            super().begin(run)
-            self._graph = [{"name": operator.name} for operator in run.operators]
-
-        def end(self, outcome: Any) -> None:
-            page.append({**self._page.figures(), "graph": self._graph})
-            super().end(outcome)
-
-    Told(app, announce=lambda url: None)
-
-
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_every_figure_is_the_models(seed: int, tmp_path: Path) -> None:
     model = Model()
@@ -216,7 +203,7 @@ def test_every_figure_is_the_models(seed: int, tmp_path: Path) -> None:
     watch(app, TraceWriter(tmp_path / "trace.json"))
     page: list[dict[str, Any]] = []
     if seed % 5 == 0:  # a page is a server
-        watched_by_a_page(app, page)
+        told_by_a_page(app, page)
     outcome = app.run()
     statistics = tracker.statistics
     context = f"seed {seed}: {goal}"

@@ -297,7 +297,7 @@ class JoinedRun:
             if made is not None:
                 self._waiting[link.operator].append(made)
         if found.drops:
-            self._tell("messages_dropped", [known.renumber_drops(each) for each in found.drops])
+            self._tell("messages_dropped", [known.renumber_drops(each, offset) for each in found.drops])
         if found.kernels:
             self._tell("ran", [known.kernel(each, offset) for each in found.kernels])
         run.kernels = found.kernels_shown or run.kernels
@@ -419,7 +419,6 @@ class _Link:
                 acq_timestamp=np.full(count, NO_TIMESTAMP),
                 rejected=_NOTHING,
                 rejected_by=_NOTHING,
-                dropped=_NOTHING,
                 message=compute,
                 rejected_message=_NOTHING,
             )
@@ -620,9 +619,10 @@ class _Part:
             most = int(messages.number.max(initial=-1)) + 1
             self._numbers[messages.queue] = max(self._numbers.get(messages.queue, 0), most)
 
-    def renumber_drops(self, drops: Drops) -> Drops:
-        """Return messages that were dropped, with the numbers of the run."""
-        return replace(drops, number=drops.number + self._number_bases.get(drops.queue, 0))
+    def renumber_drops(self, drops: Drops, offset: int) -> Drops:
+        """Return messages that were dropped, with the numbers of the run, and times of its clock."""
+        number = drops.number + self._number_bases.get(drops.queue, 0)
+        return replace(drops, number=number, dropped=drops.dropped + offset)
 
     def find(self, kind: str, number: Any) -> Any:
         """Return the operator, queue or stream of a number."""
@@ -736,7 +736,6 @@ def _shift(batch: Computes, offset: int) -> None:
         work.started, work.ended, work.certain = moved(work.started), moved(work.ended), moved(work.certain)
     for emissions in batch.emissions:
         emissions.emitted, emissions.rejected = moved(emissions.emitted), moved(emissions.rejected)
-        emissions.dropped = moved(emissions.dropped)
     for discards in batch.discards:
         discards.discarded = moved(discards.discarded)
 

@@ -11,6 +11,7 @@ from headrace import op
 from headrace.conditions import CountCondition
 from headrace.core import IOSpec
 from headrace.observe import Computes, Flows, Watcher, watch
+from headrace.observe.events.records import Drops
 from headrace.resources import RealtimeClock
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
 from tests.harness.application import SEVERAL, App
@@ -53,8 +54,10 @@ class Origins(Watcher):
                 assert producer < self.shown[output]
         for emissions in computes.emissions:
             self.emitted += len(emissions.emitted)
-            self.dropped += len(emissions.dropped)
             self.rejected += len(emissions.rejected)
+
+    def messages_dropped(self, drops: list[Drops]) -> None:
+        self.dropped += sum(len(each.dropped) for each in drops)
 
 
 @pytest.mark.parametrize("workers", [0, *SEVERAL])

@@ -83,7 +83,9 @@ def test_dead_letters_fail_and_the_main_path_is_seen(times: int) -> None:
     assert (counts(goal), goal.is_met) == ({"arrived": 4, "failed": 1}, False)
     # A dead letter has the origin of its frame, and arrives; the other frames did not go there.
     assert (counts(letters), letters.figure("max"), letters.is_met) == (
-        {"arrived": 1, "dropped": 4}, 1 * MS, True
+        {"arrived": 1, "dropped": 4},
+        1 * MS,
+        True,
     )
     assert {path.name: path.count for path in tracker.statistics.paths} == {
         "source,middle,sink": 4,

@@ -303,7 +303,6 @@ class _FeedLog:
         self._position = self._queue.feeds.index(feed)
         self._timestamps = _Table(emitter.timestamps, 2)
         self._rejections = _Table(emitter.rejections, 2)
-        self._drops = _Table(emitter.drops, 2)
         self._emissions = _Table(emitter.emissions, 2)
         self._numbers = None if emitter.numbers is None else _Table(emitter.numbers, 1)
         # The number of the first message that was not shown as emitted.
@@ -327,7 +326,6 @@ class _FeedLog:
         if self._numbers is not None:
             self._numbers.read()
         self._rejections.read()
-        self._drops.read()
         timestamp = np.full(len(emitted), NO_TIMESTAMP)
         number, value = self._timestamps.take_before(0, self.end + len(emitted)).T
         timestamp[number - self.end] = value
@@ -366,7 +364,6 @@ class _FeedLog:
             self.messages[2, number - self.first],
             rejected,
             rejected_by,
-            self._drops.take_before(1, end)[:, 0],
             number,
             rejected_by,
         )
@@ -396,8 +393,8 @@ class _QueueLog:
         self._receipts = _Table(receiver.receipts, 2)
         self._order = _Table(receiver.order, 1)
         self._queue = queue
-        # Of a queue whose messages leave it in any order: the number of each, the first that has not left, and those
-        # of later ones that have.
+        # Of a queue whose messages leave it in any order: the number of each, the first one that has not left, and
+        # the later ones that have.
         self._receiver = receiver
         self._places: _Table | None = None
         self._first, self._gone = 0, _NONE
@@ -488,9 +485,10 @@ class _QueueLog:
         is_received = received >= 0
         if is_received.all():
             return arrivals, None
-        is_dropped = received == DROPPED
+        is_dropped = received < _DROPS
         if is_dropped.any():
-            self._drops.append(Drops(self._queue, output[is_dropped], number[is_dropped]))
+            at = received[is_dropped] - DROPPED
+            self._drops.append(Drops(self._queue, output[is_dropped], number[is_dropped], at))
         is_discarded = ~is_received & ~is_dropped
         discards = Discards(
             self._queue, *(each[is_discarded] for each in (compute, output, number, ~received))
@@ -500,7 +498,7 @@ class _QueueLog:
     def forget_received(self) -> None:
         """Forget messages that will not be received any more."""
         # Also what was dropped since: the next compute, with which it would be shown, may never come.
-        is_dropped = self._receipts.rows[:, 0] == DROPPED
+        is_dropped = self._receipts.rows[:, 0] < _DROPS
         dropped = len(is_dropped) if is_dropped.all() else int(is_dropped.argmin())
         numbers = self._numbers(dropped)
         for feed, producer, (chosen, number) in zip(self._feeds, self.producers, numbers, strict=True):
@@ -511,7 +509,8 @@ class _QueueLog:
         for position, (chosen, number) in enumerate(self._numbers(dropped)):
             output[chosen], found[chosen] = position, number
         if dropped:
-            self._drops.append(Drops(self._queue, output, found))
+            at = self._receipts.rows[:dropped, 0] - DROPPED
+            self._drops.append(Drops(self._queue, output, found, at))
             self._take(dropped)
         for feed, producer, shown in zip(self._feeds, self.producers, self._shown, strict=True):
             feed.forget(min(shown, feed.end if producer is None else feed.shown))
@@ -525,6 +524,7 @@ class _QueueLog:
             self._queue,
             np.concatenate([each.output for each in found]),
             np.concatenate([each.number for each in found]),
+            np.concatenate([each.dropped for each in found]),
         )
 
 
@@ -560,6 +560,7 @@ def _number_messages(emissions: Sequence[Emissions]) -> None:
 
 
 _NONE = np.zeros(0, np.int64)
+_DROPS = DROPPED // 2  # what is less stands for a message that was dropped
 
 
 def _joined(first: Rows, second: Rows) -> Rows:

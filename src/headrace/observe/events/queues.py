@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace._runtime import MessageCounter, Queue
 from headrace.core.ports import IOSpec
-from headrace.observe.events.recorder import AT_START, DROPPED, Emitter, Receiver
+from headrace.observe.events.recorder import AT_START, Emitter, Receiver
 
 if TYPE_CHECKING:
     from headrace.observe.events.recorder import NodeRecorder
@@ -100,7 +100,7 @@ class ObservedQueue(Queue):
         """Count and record a message that nobody receives."""
         super().drop(reason, number)
         with nullcontext() if self.lock is None else self.lock:
-            self.receiver.note(DROPPED, number)
+            self.receiver.note_drop(number)
 
     def deliver(self, item: Any, number: int) -> None:
         """Record that a message is received now."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 AT_START = 1 << 62
 """In place of the time at which a message was received: when the compute started."""
 DROPPED = NO_TIMESTAMP
-"""In place of the time at which a message was received: a full queue has dropped it."""
+"""Added to the time at which a message was dropped, in place of that at which it was received."""
 
 Compute: TypeAlias = Callable[..., None]
 _POP = IOSpec.QueuePolicy.POP
@@ -248,7 +248,7 @@ class Receiver:
     """Takes messages from a queue of an operator, and records them.
 
     The time in a row is `AT_START`, or a time if no compute took the message. Of a message that was discarded,
-    because the compute had failed, it is the inverse of the time (``~time``); of one that the full queue dropped,
+    because the compute had failed, it is the inverse of the time (``~time``); of one that was dropped, the time and
     `DROPPED`.
 
     Parameters
@@ -282,8 +282,9 @@ class Receiver:
         self.places: list[int] | None = None
         self._recorder = recorder
         self._queue = queue
-        # The messages that were taken and whose row was put off, and those that were dropped since.
-        self._held = self._drops = 0
+        # The number of messages that were taken and whose row was put off, and when others were dropped since.
+        self._held = 0
+        self._drops: list[int] = []
 
     @property
     def is_holding(self) -> bool:
@@ -292,6 +293,7 @@ class Receiver:
 
     def putting_off(self, take: Callable[[], Any]) -> Callable[[], Any]:
         """Return a function that takes a message by `take`, of which `receive_held` says when it is received."""
+
         def take_and_hold() -> Any:
             item = take()
             self._held += 1
@@ -302,18 +304,18 @@ class Receiver:
 
     def receive_held(self) -> None:
         """Record that the messages whose row was put off are received in this compute."""
-        held, drops, self._held, self._drops = self._held, self._drops, 0, 0
+        held, drops, self._held, self._drops = self._held, self._drops, 0, []
         for _ in range(held):
             self.note(AT_START)
-        for _ in range(drops):
-            self.note(DROPPED)
+        for time in drops:
+            self.note(DROPPED + time)
 
-    def drop(self) -> None:
+    def drop(self, time: int) -> None:
         """Record that the full queue has dropped a message; the rows are in the order of the messages."""
         if self._held:
-            self._drops += 1
+            self._drops.append(time)
         else:
-            self.note(DROPPED)
+            self.note(DROPPED + time)
 
     def taking(self, take_item: Callable[[], Any]) -> Callable[[], Any]:
         """Return a function that takes a message by `take_item` and records that it is received."""
@@ -345,13 +347,17 @@ class Receiver:
             recorder.base = recorder.number
 
     def note(self, received: int, number: int | None = None) -> None:
-        """Record a message that was received elsewhere: the oldest one in the queue, or one that a join has taken."""
+        """Record a message that was received elsewhere: the oldest in the queue, or one that a join has taken."""
         if self.places is not None:
             if number is None:
                 number = self._queue.absorbed
                 self._queue.absorbed += 1
             self.places.append(number)
         self.receipts += (received, self._recorder.number)
+
+    def note_drop(self, number: int) -> None:
+        """Record that a join drops a message now."""
+        self.note(DROPPED + self._recorder.now(), number)
 
     def discard(self) -> Any:
         """Take a message that is not received, and return it."""
@@ -378,8 +384,6 @@ class Emitter:
         A row for each message that has an acquisition timestamp: its number, the timestamp.
     rejections
         A row for each message that the full queue rejected: when, the compute.
-    drops
-        A row for each of its messages for which the full queue dropped its oldest: when, the compute.
     rejected
         The number of messages that were rejected.
     most
@@ -395,7 +399,7 @@ class Emitter:
     """
 
     __slots__ = (
-        *("_add", "_lock", "_position", "_recorder", "drops", "emissions", "most", "number", "numbers"),
+        *("_add", "_lock", "_position", "_recorder", "emissions", "most", "number", "numbers"),
         *("queue", "rejected", "rejections", "room", "timestamps"),
     )
 
@@ -406,7 +410,6 @@ class Emitter:
         self.numbers: list[int] | None = [] if isinstance(recorder, GeneratorRecorder) else None
         self.timestamps: list[int] = []
         self.rejections: list[int] = []
-        self.drops: list[int] = []
         self.rejected = self.most = 0
         self._recorder = recorder
         self._position = len(queue.info.feeds)
@@ -450,8 +453,7 @@ class Emitter:
                 self._add(item)
                 if len(queue) > queue.limit:
                     queue.dropped += 1
-                    self.drops += (now, recorder.number)
-                    queue.receiver.drop()
+                    queue.receiver.drop(now)
                     oldest = _popleft(queue)
                 self.most = max(self.most, len(queue))
                 # Two outputs of one operator may lead to a queue, which has no lock then.

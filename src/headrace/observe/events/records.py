@@ -381,11 +381,14 @@ class Drops:
         Where each was emitted: the position in `queue.outputs`.
     number
         The number of each among the messages from that output to this queue, from 0.
+    dropped
+        When each left the queue.
     """
 
     queue: QueueInfo
     output: Times
     number: Times
+    dropped: Times
 
 
 @dataclass(eq=False, slots=True)
@@ -408,8 +411,6 @@ class Emissions:
         When the full queue rejected further messages, which have no number.
     rejected_by
         The compute that emitted each of these.
-    dropped
-        When the full queue dropped its oldest message for one of these.
     message, rejected_message
         The number of each among all messages of these computes: a message is one, however many queues it goes to.
     """
@@ -423,7 +424,6 @@ class Emissions:
     acq_timestamp: Times
     rejected: Times
     rejected_by: Times
-    dropped: Times
     message: Times
     rejected_message: Times
 
@@ -762,7 +762,9 @@ class RunInfo:
     def receivers(self, name: str) -> list[OperatorInfo]:
         """Return the operators that compute what an operator receives: its replicas, if it has some."""
         found: list[OperatorInfo] = []
-        while replica := next((each for each in self.operators if each.name == f"{name}[{len(found)}]"), None):
+        while replica := next(
+            (each for each in self.operators if each.name == f"{name}[{len(found)}]"), None
+        ):
             found.append(replica)
         return found or [self.operator(name)]
 

@@ -1,6 +1,6 @@
 """FrameTable: every frame that the first operator of a path sends, to its end, whatever that is.
 
-A frame is a message that the first operator sends towards the last one, into one queue or several. What follows from
+A frame is a message that the first operator sends towards the last one, to one queue or several. What follows from
 it belongs to it: an operator that emits three messages for one has split it, one that emits one for ten has joined
 ten. A frame has ended when nothing that follows from it is under way any more. If parts of it ended differently,
 the worst counts. A frame whose compute failed goes on with its dead letter, if that is sent towards the last one.
@@ -200,8 +200,8 @@ class FrameTable:
         # Of work that was not timed, only the return of the compute is known, which is earlier.
         done = batch.done[places]
         latency = done - self._rows[rows, _ORIGIN]
-        is_longest = latency >= self._rows[rows, _LATENCY]
         np.maximum.at(self._rows[:, _LATENCY], rows, latency)
+        is_longest = latency == self._rows[rows, _LATENCY]
         self._rows[rows[is_longest], _DONE] = done[is_longest]
         self._rows[rows[is_longest], _COMPUTE] = compute[is_longest]
         is_late = latency > self._bound
@@ -223,9 +223,17 @@ class FrameTable:
 
     def _begin(self, batch: Computes, sent: Sequence[Emissions]) -> None:
         """Add the frames that the first operator sent, and those that full queues rejected at once."""
-        taken = [(each.message, each.emitted, each.compute, each.producer, each.acq_timestamp) for each in sent]
+        taken = [
+            (each.message, each.emitted, each.compute, each.producer, each.acq_timestamp) for each in sent
+        ]
         rejected = [
-            (each.rejected_message, each.rejected, each.rejected_by, each.rejected_by, np.full(count, NO_TIMESTAMP))
+            (
+                each.rejected_message,
+                each.rejected,
+                each.rejected_by,
+                each.rejected_by,
+                np.full(count, NO_TIMESTAMP),
+            )
             for each in sent
             if (count := len(each.rejected))
         ]

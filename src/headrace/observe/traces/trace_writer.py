@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from headrace.observe.events.cupti_activity import Activity
     from headrace.observe.events.records import (
         Computes,
+        Drops,
         Flows,
         GpuWork,
         OperatorInfo,
@@ -336,12 +337,8 @@ class TraceWriter(ShowsFigures):
         """Count the messages in queues, and those that the host or the device still works on."""
         in_use = self._in_use[batch.operator]
         for emissions in batch.emissions:
-            depth = self._depths[emissions.queue]
-            depth.change(emissions.emitted, 1)
-            depth.change(emissions.dropped, -1)
-            name, track = json_text(f"dropped: {emissions.queue.name}"), place(Group.QUEUES, Group.QUEUES)
-            for time in sorted([*emissions.rejected.tolist(), *emissions.dropped.tolist()]):
-                self._file.add(self._event("i", name, "drop", track, time, ',"s":"p"'))
+            self._depths[emissions.queue].change(emissions.emitted, 1)
+            self._add_drops(emissions.queue, emissions.rejected)
         for arrivals in batch.arrivals:
             self._depths[arrivals.queue].change(arrivals.received, -1)
             in_use.change(arrivals.received, 1)
@@ -349,6 +346,17 @@ class TraceWriter(ShowsFigures):
         for discards in batch.discards:
             self._depths[discards.queue].change(discards.discarded, -1)
         self._add_counter(Group.IN_FLIGHT, batch.operator.name, in_use.tell(int(batch.ended[-1])))
+
+    def messages_dropped(self, drops: list[Drops]) -> None:
+        """Write messages that a full queue or a join dropped."""
+        for each in drops:
+            self._depths[each.queue].change(each.dropped, -1)
+            self._add_drops(each.queue, each.dropped)
+
+    def _add_drops(self, queue: QueueInfo, times: Times) -> None:
+        name, track = json_text(f"dropped: {queue.name}"), place(Group.QUEUES, Group.QUEUES)
+        for time in times.tolist():
+            self._file.add(self._event("i", name, "drop", track, time, ',"s":"p"'))
 
     def _add_counter(self, group: int, name: str, values: list[tuple[int, int]]) -> None:
         begins = f'{{"ph":"C","name":{json_text(name)},{place(group, group)},"ts":'
