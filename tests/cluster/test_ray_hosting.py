@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from headrace.cluster import ray_hosting, ray_start
 from headrace.core.errors import GraphError, LinkError, PeerLost
 from headrace.parts.access import Access
-from headrace.parts.control import Gone, Starting
+from headrace.parts.control import Gone, StartPart
+from headrace.parts.process import Process
 from tests.harness import PATIENCE, wait_until
 
 
@@ -69,17 +72,15 @@ class FakeCluster(FakeRay):
         return lambda kind: SimpleNamespace(remote=self._create)
 
     def _create(self, part: str) -> SimpleNamespace:
-        end: Future[int] = Future()
+        end: Future[None] = Future()
 
-        def run(_: object, access: Access, number: int, environment: dict[str, str]) -> SimpleNamespace:
+        def run(_: object, access: Access, path: str) -> SimpleNamespace:
             self.accesses.append(access)
             return SimpleNamespace(future=lambda: end)
 
         call = SimpleNamespace(remote=run)
-        ready: Future[None] = Future()
-        actor = SimpleNamespace(part=part, end=end, run=call, ready=ready)
+        actor = SimpleNamespace(part=part, end=end, run=call)
         actor._actor_id = SimpleNamespace(hex=lambda: part)
-        actor.__ray_ready__ = SimpleNamespace(remote=lambda: SimpleNamespace(future=lambda: ready))
         self.actors.append(actor)
         return actor
 
@@ -94,31 +95,41 @@ def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one
     ray = FakeCluster()
     monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: ray)
     part = SimpleNamespace(name="a", gpus=None, cpus=2, on_loss="restart")
-    posted: list[Gone | Starting] = []
+    posted: list[Gone] = []
     hosting = ray_hosting.RayHosting("auto", [part], ACCESS, ".")
     hosting.reception = SimpleNamespace(  # type: ignore[assignment]
         address=("127.0.0.1", 1), post=posted.append
     )
     hosting.start("a", 1, {})
+    channel: Any = Mock(sent=[], where="there")
+    channel.post = channel.sent.append
+    hosting.add_agent("a", channel, lambda part: False)
+    assert channel.sent == [StartPart("a", 1, may_return=True)]
     hosting.start("a", 2, {})
     first, second = ray.actors
     assert ray.killed == [first]
     assert ray.options == [{"num_cpus": 2, "num_gpus": 0}] * 2
-    first.ready.set_exception(RuntimeError("killed"))
-    second.ready.set_result(None)
+    assert channel.sent == [StartPart("a", 1, may_return=True)]  # its actor ends
+    assert hosting.remove_agent(channel, "is gone") == []
     first.end.set_exception(RuntimeError("killed"))
-    second.end.set_result(3)
-    assert posted == [
-        Starting("a", 2),
-        Gone("a", 1, "its actor has failed (killed)"),
-        Gone("a", 2, "its process ended with status 3", 3),
-    ]
-    hosting.start("a", 3, {})
-    ray.actors[-1].end.set_result(0)  # it may not have said a word
-    assert posted[-1] == Gone("a", 3, "its process ended with status 0")
+    assert posted == [Gone("a", 1, "its actor has failed (killed)")]
+    second.end.set_result(None)
+    assert len(posted) == 1  # its agent says how the process has ended
     hosting.close()
-    assert ray.killed == [first, second, ray.actors[-1]]
+    assert ray.killed == [first, second]
     assert ray.was_shut_down
+
+
+def test_ray_says_which_gpus_are_visible_but_not_to_simulated_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray_hosting, "import_or_explain", lambda *_: FakeCluster())
+    part = SimpleNamespace(name="a", gpus=2, cpus=1, on_loss="stop")
+    monkeypatch.setattr(ray_hosting, "gpus_for", lambda _: [0, 1])
+    hosting = ray_hosting.RayHosting("auto", [part], ACCESS, ".")
+    found = hosting._start_of(Process("a", 1, {"HEADRACE_LOG": "x"}))
+    assert found == StartPart("a", 1, environment={"HEADRACE_LOG": "x", "HEADRACE_SIM_DEVICES": "2"})
+    hosting.close()
 
 
 @pytest.mark.parametrize("is_known", [True, False])

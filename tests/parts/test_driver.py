@@ -341,7 +341,7 @@ def _driver() -> Driver:
 def close(driver: Driver) -> None:
     """Let go of what a driver has opened."""
     for process in driver._processes.values():
-        process.close()
+        process.detach()
     driver._processes.clear()
     driver._reception.close()
     driver._close()

@@ -81,6 +81,12 @@ def test_the_program_prints_the_same_in_one_process_and_in_several(
     assert os.listdir(".") == []
 
 
+def test_one_address_of_a_dashboard_is_printed_for_all_processes(capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("aiohttp")
+    assert run(options=("--dashboard",)) == 0
+    assert [line[:18] for line in lines(capfd)[1].splitlines()] == ["dashboard: http://"]
+
+
 # Before the driver knows the part, while the part gets ready, and while it ends; and moments like these.
 @pytest.mark.parametrize("moment", ["import", "run", "stop", *(["compose", "start"] if THOROUGH else [])])
 def test_a_killed_process_ends_the_run(moment: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -326,7 +326,7 @@ def test_a_part_that_ends_is_not_waited_for_any_more() -> None:
 def test_a_pipe_that_has_ended_keeps_its_number_until_it_is_closed() -> None:
     """The driver knows it by its number, and another file that got that number would be taken for it."""
     reading, writing = os.pipe()
-    lines = Lines(reading, lambda: None, lambda error: None)
+    lines = Lines(reading, lambda data: None)
     os.close(writing)
     assert not lines.read()
     assert lines.is_closed

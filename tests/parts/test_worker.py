@@ -42,7 +42,7 @@ from headrace.parts.cut_flow import CutFlow
 from headrace.parts.launch import Launch
 from headrace.parts.reception import LinkPort
 from headrace.parts.supervision import Part, State, Supervisor
-from headrace.parts.worker import BEAT, PartControl, Speech, Worker, terms_of
+from headrace.parts.worker import BEAT, PartControl, Worker, terms_of
 from tests.harness import PATIENCE
 from tests.parts.running import channel_and_socket
 
@@ -186,27 +186,6 @@ def test_what_cannot_be_done_for_the_driver_fails_the_run_and_the_driver_is_hear
     made.listen()
     assert [type(error) for error in made.control.errors] == [ZeroDivisionError]
     assert made.control.stop_wanted
-
-
-@pytest.mark.parametrize(("chunks", "looks"), [(0, 10), (30, 40)])
-def test_what_a_part_printed_is_waited_for_as_long_as_some_of_it_is_passed_on(
-    chunks: int, looks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Afterwards a child of the part may have kept the stream."""
-    monkeypatch.setattr(os, "dup2", lambda *numbers: None)
-    speech = Speech(_Channel(), is_heard=True)  # type: ignore[arg-type]
-    os.close(speech._kept)
-    waited: list[float] = []
-
-    def join(thread: Any, seconds: float) -> bool:
-        waited.append(seconds)
-        speech._passed[0] += len(waited) <= chunks
-        return False
-
-    monkeypatch.setattr(worker_module.waits, "join", join)
-    speech._threads, speech._passed = [threading.Thread()], [7]
-    speech.end()
-    assert waited == [0.1] * looks
 
 
 FLOW = CutFlow("a.out -> b.in", "a", "b", ("a.out",), "b.in", 4, IOSpec.QueuePolicy.FAULT, True)

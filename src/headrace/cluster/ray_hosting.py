@@ -1,8 +1,8 @@
 """RayHosting: each part of a program is an actor of Ray, with the resources that its fragment asks for.
 
-An actor is an agent (`headrace.parts.agent`): it starts the process of its part, which connects to the driver, and
-waits for its end. The part does not run in the actor's own process, because that belongs to Ray: its signals, its
-threads, its standard output and its ``__main__``.
+An actor is a worker of the run (`headrace.parts.agent`): it connects to the driver, and starts the process of its
+part. The part does not run in the actor's own process, because that belongs to Ray: its signals, its threads, its
+standard output and its ``__main__``.
 
 If the process is lost and the fragment says ``on_loss="restart"``, the driver ends the actor and asks for another
 one, which Ray starts on another host if that one is gone. Decided against: to let Ray restart the actor. Ray does
@@ -18,6 +18,7 @@ import os
 import secrets
 import sys
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -27,18 +28,18 @@ from headrace.core.errors import GraphError
 from headrace.lazy import import_or_explain
 from headrace.link.handshake import make_token
 from headrace.parts.access import Access
-from headrace.parts.agent import Agent
-from headrace.parts.control import Gone, Starting
+from headrace.parts.agent import serve
+from headrace.parts.control import Gone
 from headrace.parts.environment import gpus_for, visible
 from headrace.parts.hosting import Hosting
-from headrace.parts.process import Process
 from headrace.parts.reception import Reception
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.parts.control import Address
+    from headrace.parts.control import Address, StartPart
     from headrace.parts.launch import Launch
+    from headrace.parts.process import Process
 
 AUTO = "auto"
 
@@ -49,14 +50,16 @@ class PartHost:
     def __init__(self, part: str) -> None:
         self._part = part
 
-    def run(self, address: Address, access: Access, number: int, environment: Mapping[str, str]) -> int:
-        """Start the process of a part and wait for its end; return its status.
+    def run(self, address: Address, access: Access, path: str) -> None:
+        """Start the process of a part, until the driver is gone or the run is over.
 
-        Ray has set the GPUs that are visible here.
+        Ray has set the GPUs that are visible here. It would pass on what an actor prints, but not all of it at the
+        end of the run, so the driver prints it.
         """
         # Ray sets it for its workers. A line would leave the process in two pieces, and only one if it is lost.
         os.environ.pop("PYTHONUNBUFFERED", None)
-        return Agent(address, access).start(self._part, number, environment=environment).wait()
+        os.environ["PYTHONPATH"] = path
+        serve(address, access, self._part, is_patient=False, write=None)
 
 
 class RayHosting(Hosting):
@@ -74,13 +77,12 @@ class RayHosting(Hosting):
         The folder of the program, which is sent to the hosts of a cluster.
     """
 
-    is_heard = True  # Ray would pass on what an actor prints, but not all of it at the end of the run
     patience = 30.0
     READINESS = 5.0
     """The seconds between two checks at actors that are not ready: they wait for resources, or are frozen."""
 
     def __init__(self, address: str, parts: Sequence[Any], access: Access, folder: str) -> None:
-        self._parts = {part.name: part for part in parts}
+        super().__init__(parts)
         self._access = access
         self._ask_at = 0.0
         self._actors: dict[str, Any] = {}
@@ -119,24 +121,28 @@ class RayHosting(Hosting):
         )
         self.host = self._ray.util.get_node_ip_address()
 
-    def start(self, part: str, number: int, environment: Mapping[str, str]) -> Process:
+    def start_elsewhere(self, process: Process) -> None:
         """Create the actor of a part, in the place of one that was lost or is frozen."""
         assert self.reception is not None
+        part, fragment = process.part, self._parts[process.part]
         self._end(part)
-        fragment = self._parts[part]
+        # No other one is asked for it.
+        self._runs.pop(part, None)
+        self._waiting[part] = process
         gpus = _number(fragment.gpus)
         actor = self._ray.remote(num_cpus=_number(fragment.cpus), num_gpus=gpus)(PartHost)
-        # Ray's processes have the variables of whoever started Ray.
-        variables = {"PYTHONPATH": os.pathsep.join(sys.path)}
-        if fragment.gpus is not None:  # Ray says which ones are visible, and not to simulated devices
-            variables |= visible({}, range(gpus))
-            del variables["CUDA_VISIBLE_DEVICES"]
         host = self._actors[part] = actor.remote(part)
-        ready = host.__ray_ready__.remote()  # it may wait for resources
-        ready.future().add_done_callback(partial(self._on_ready, part, number, self.reception))
-        status = host.run.remote(self.reception.address, self._access, number, variables)
-        status.future().add_done_callback(partial(self._on_end, part, number, self.reception))
-        return Process(part, number, environment)
+        # Ray's processes have the variables of whoever started Ray.
+        end = host.run.remote(self.reception.address, self._access, os.pathsep.join(sys.path))
+        end.future().add_done_callback(partial(self._on_end, process, self.reception))
+
+    def _start_of(self, process: Process) -> StartPart:
+        """Let Ray say which GPUs are visible; it does not say so to simulated devices."""
+        gpus, environment = self._parts[process.part].gpus, process.environment
+        if gpus is not None:
+            environment = {**environment, **visible({}, range(_number(gpus)))}
+            del environment["CUDA_VISIBLE_DEVICES"]
+        return replace(super()._start_of(process), gpus=None, cpus=None, environment=environment)
 
     def look(self, absent: Sequence[str]) -> Sequence[str]:
         """Return those of the parts whose actors have a process that is not ready, now and then."""
@@ -163,20 +169,11 @@ class RayHosting(Hosting):
             self._ray.kill(actor, no_restart=True)
 
     @staticmethod
-    def _on_ready(part: str, number: int, reception: Reception, ready: Any) -> None:
-        """Tell the driver that the process of a part is being started."""
-        if ready.exception() is None:
-            reception.post(Starting(part, number))
-
-    @staticmethod
-    def _on_end(part: str, number: int, reception: Reception, status: Any) -> None:
-        """Tell the driver that the process of a part is gone, in case that it had not composed."""
-        error = status.exception()
+    def _on_end(process: Process, reception: Reception, end: Any) -> None:
+        """Tell the driver that the actor of a part has failed, in case that it had not connected."""
+        error = end.exception()
         if error is not None:
-            reception.post(Gone(part, number, f"its actor has failed ({error})"))
-        else:
-            how = f"its process ended with status {status.result()}"
-            reception.post(Gone(part, number, how, status.result()))
+            reception.post(Gone(process.part, process.number, f"its actor has failed ({error})"))
 
     def waits_for(self, parts: Sequence[str]) -> str:
         """Return what the parts ask for that have no process yet."""

@@ -16,11 +16,11 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from errno import EHOSTUNREACH, ENETUNREACH
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from headrace import waits
@@ -35,15 +35,17 @@ from headrace.parts.control import (
     Channel,
     EndPart,
     Gone,
+    Printed,
     Refused,
     RunOver,
     Starting,
     StartPart,
 )
-from headrace.parts.environment import assign, gpus_for, visible
+from headrace.parts.environment import BLAS_SPIN, assign, gpus_for, visible
+from headrace.parts.lines import Lines, print_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 # By the folder of this package, so that the process finds this headrace. Imports leave no garbage. Ctrl-C ends the
 # process without a traceback until it can tell the driver (`join`). Ray blocks it in its processes, which this one
@@ -66,105 +68,161 @@ ANY = ""
 _log = logging.getLogger("headrace.parts")
 
 
-def start_process(
-    address: Address,
-    access: Access,
-    part: str,
-    number: int,
-    *,
-    variables: Mapping[str, str],
-    cpus: Sequence[int] = (),
-    program: str = "",
-    **options: Any,
-) -> subprocess.Popen[bytes]:
-    """Start the process of a part, which ends with this one.
-
-    Parameters
-    ----------
-    address, access
-        Where the driver listens, and how to connect to it.
-    number
-        Which start it is.
-    variables
-        Its environment.
-    cpus
-        The cores that it may use; all if there are none.
-    program
-        The program on this host; empty if it is where the driver has it.
-    options
-        Other ones of `subprocess.Popen`.
-    """
-    variables = {**variables}
-    if not isinstance(address, str):
-        variables |= {TOKEN: access.token.decode(), "HEADRACE_TLS": "1" if access.encrypted else ""}
-    words = (address, part, number, os.getpid(), tuple(cpus), program)
-    command = [
-        sys.executable,
-        *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-        "-c",
-        _BOOT.format(str(Path(__file__).parents[2]), *words),
-    ]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=variables, **options)
-
-
-@dataclass
 class Agent:
-    """The processes of parts on this host.
+    """Starts the processes of parts on this host, as a driver says, until the run is over.
 
     Parameters
     ----------
+    channel
+        The connection to the driver.
     address, access
-        Where the driver listens, and how to connect to it.
+        Where the driver listens, and how the processes connect to it.
     program
         The program on this host; empty if it is where the driver has it.
     host
         The address at which the processes listen for links; that of the way to the driver if it is empty.
+    write
+        Called with the number of a stream and what a process has written to it, in whole lines; None lets the
+        driver print it.
+    is_driver
+        Whether this is the process of the driver: Ctrl-C and Ctrl-Z on the terminal are for the processes as well.
     """
 
-    address: Address
-    access: Access
-    program: str = ""
-    host: str = ""
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    """The last process of each part."""
-    _gpus: dict[str, Sequence[int]] = field(default_factory=dict)
-    _cpus: dict[str, Sequence[int]] = field(default_factory=dict)
-
-    def start(
+    def __init__(
         self,
-        part: str,
-        number: int,
-        gpus: int | Sequence[int] | None = None,
-        cpus: int | Sequence[int] | None = None,
-        environment: Mapping[str, str] = MappingProxyType({}),
-    ) -> subprocess.Popen[bytes]:
-        """Start the process of a part, with GPUs and cores of this host.
+        channel: Channel,
+        address: Address,
+        access: Access,
+        program: str = "",
+        host: str = "",
+        *,
+        write: Callable[[int, bytes], object] | None = print_lines,
+        is_driver: bool = False,
+    ) -> None:
+        self.channel = channel
+        self.address, self.access = address, access
+        self.program, self._host = program, host
+        self._write = write or (lambda number, data: channel.send(Printed(number, data)))
+        self._is_driver = is_driver
+        self._processes: dict[str, _Started] = {}  # the last one of each part
+        self._running: set[_Started] = set()
+        self._gpus: dict[str, Sequence[int]] = {}
+        self._cpus: dict[str, Sequence[int]] = {}
+        self._selector = selectors.DefaultSelector()
+        self._is_over = False
+        self.is_wanted = False
+        """Whether it runs a part that is started again if it is lost."""
 
-        `environment` has variables beside those of this process.
+    def run(self) -> None:
+        """Start what the driver says; the first Ctrl-C or SIGTERM is passed on to the processes.
+
+        They end as after a signal of their own: operators stop, and the driver learns of it, which ends the run.
         """
-        self.end(part)  # the driver has given it up
-        self._give("gpus", self._gpus, part, gpus, gpus_for([gpus]))
-        self._give("cpus", self._cpus, part, cpus, sorted(os.sched_getaffinity(0)))
-        variables = {**os.environ, **environment, WORKER_ADDRESS: self.host}
+        interrupt: BaseException | None = None
+        self._selector.register(self.channel, selectors.EVENT_READ, self._on_message)
+        try:
+            while not self._is_over:
+                try:
+                    for key, _ in self._selector.select():
+                        if self._selector.get_map().get(key.fd) is key:  # else the one before has closed it
+                            key.data()
+                except (KeyboardInterrupt, SystemExit) as error:
+                    if interrupt is not None or not self._running:
+                        raise
+                    interrupt = error
+                    for each in self._running:
+                        number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
+                        each.process.send_signal(number)
+        finally:
+            for each in list(self._running):
+                each.process.kill()
+                self._reap(each)
+            self._selector.close()
+            self.channel.close()
+        if interrupt is not None:
+            raise interrupt
+
+    def _on_message(self) -> None:
+        messages = self.channel.take()
+        if messages is None:
+            raise PeerLost(
+                f"the driver at {named(self.address)} is gone: it was killed, or cannot be reached any "
+                "more; the processes of this worker were ended"
+            )
+        for message in messages:
+            match message:
+                case RunOver():
+                    self._is_over = True
+                case Refused(text):
+                    raise GraphError(text)
+                case EndPart(part):
+                    self._end(part)
+                case StartPart():
+                    self.is_wanted |= message.may_return
+                    self.channel.send(Starting(message.part, message.number))
+                    try:
+                        self.start(message)
+                    except (GraphError, OSError) as error:
+                        how = f"its worker cannot start it: {error}"
+                        self.channel.send(Gone(message.part, message.number, how))
+
+    def start(self, wanted: StartPart) -> None:
+        """Start the process of a part, with GPUs and cores of this host."""
+        part = wanted.part
+        self._end(part)  # the driver has given it up
+        self._give("gpus", self._gpus, part, wanted.gpus, gpus_for([wanted.gpus]))
+        self._give("cpus", self._cpus, part, wanted.cpus, sorted(os.sched_getaffinity(0)))
+        variables = {**os.environ, **wanted.environment, WORKER_ADDRESS: self._host}
+        variables.setdefault(*BLAS_SPIN)
         if part in self._gpus:
             variables.update(visible(variables, self._gpus[part]))
-        self.processes[part] = start_process(
+        if not isinstance(self.address, str):
+            variables |= {
+                TOKEN: self.access.token.decode(),
+                "HEADRACE_TLS": "1" if self.access.encrypted else "",
+            }
+        words = (
             self.address,
-            self.access,
             part,
-            number,
-            variables=variables,
-            cpus=self._cpus.get(part, ()),
-            program=self.program,
-            # Ctrl-C on the terminal is for the agent or the driver, which pass it on.
-            process_group=0,
+            wanted.number,
+            os.getpid(),
+            tuple(self._cpus.get(part, ())),
+            self.program,
         )
-        return self.processes[part]
+        command = [
+            sys.executable,
+            *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
+            "-c",
+            _BOOT.format(str(Path(__file__).parents[2]), *words),
+        ]
+        with ExitStack() as theirs, ExitStack() as ours:
+            pipes = []
+            for number in (1, 2):
+                here, there = os.pipe()
+                theirs.callback(os.close, there)
+                pipes.append((Lines(here, partial(self._write, number)), there))
+                ours.callback(pipes[-1][0].close)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=pipes[0][1],
+                stderr=pipes[1][1],
+                env=variables,
+                # Ctrl-C on the terminal is for a worker, which passes it on.
+                process_group=None if self._is_driver else 0,
+            )
+            ours.pop_all()
+        started = _Started(wanted, process, os.pidfd_open(process.pid), pipes[0][0], pipes[1][0])
+        self._processes[part] = started
+        self._running.add(started)
+        self._selector.register(started.pidfd, selectors.EVENT_READ, partial(self._on_exit, started))
+        for lines in (started.output, started.errors):
+            self._selector.register(lines, selectors.EVENT_READ, partial(self._on_lines, lines))
 
-    def end(self, part: str) -> None:
+    def _end(self, part: str) -> None:
         """End the process of a part, if there is one."""
-        if self._runs(part):
-            self.processes[part].kill()
+        if (started := self._processes.get(part)) in self._running:
+            started.process.kill()
 
     def _give(
         self,
@@ -179,108 +237,41 @@ class Agent:
             others = {other: tuple(own) for other, own in given.items()}
             given[part] = assign(what, {**others, part: wanted}, there)[part]
 
-    def _runs(self, part: str) -> bool:
-        process = self.processes.get(part)
-        return process is not None and process.poll() is None
+    def _on_lines(self, lines: Lines) -> None:
+        lines.read()
+        if lines.is_closed:
+            self._selector.unregister(lines)
 
-    def interrupt(self, number: int) -> bool:
-        """Pass on a signal; return whether there is a process that it may end."""
-        running = [process for part, process in self.processes.items() if self._runs(part)]
-        for process in running:
-            process.send_signal(number)
-        return bool(running)
+    def _on_exit(self, started: _Started) -> None:
+        self._reap(started)
+        status, where = started.process.returncode, "" if self._is_driver else f" on {socket.gethostname()}"
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        how = f"its process {started.process.pid}{where} {how}"
+        if words := started.errors.last_words:
+            how += f" (its last words: {words})"
+        self.channel.send(Gone(started.wanted.part, started.wanted.number, how, status))
 
-    def close(self) -> None:
-        """End the processes that are left, and wait until they are gone."""
-        for process in self.processes.values():
-            with suppress(ProcessLookupError):
-                process.kill()
-        for process in self.processes.values():
-            process.wait()
+    def _reap(self, started: _Started) -> None:
+        """Wait for the end of a process, pass on what it has written, and let go of everything."""
+        started.process.wait()
+        self._running.discard(started)
+        for source in (started.pidfd, started.output, started.errors):
+            with suppress(KeyError):
+                self._selector.unregister(source)
+        os.close(started.pidfd)
+        started.output.close()
+        started.errors.close()
 
 
-class AgentServer:
-    """An agent that does what a driver says, until the run is over.
+@dataclass(eq=False, slots=True)
+class _Started:
+    """A process that was started, and what it writes."""
 
-    Parameters
-    ----------
-    channel
-        The connection to the driver.
-    agent
-        Starts the processes.
-    """
-
-    def __init__(self, channel: Channel, agent: Agent) -> None:
-        self._channel = channel
-        self._agent = agent
-        self._selector = selectors.DefaultSelector()
-        self._is_over = False
-        self.is_wanted = False
-        """Whether it runs a part that is started again if it is lost."""
-
-    def run(self) -> None:
-        """Start what the driver says; the first Ctrl-C or SIGTERM is passed on to the processes.
-
-        They end as after a signal of their own: operators stop, and the driver learns of it, which ends the run.
-        """
-        interrupt: BaseException | None = None
-        self._selector.register(self._channel, selectors.EVENT_READ, self._on_message)
-        try:
-            while not self._is_over:
-                try:
-                    for key, _ in self._selector.select():
-                        key.data()
-                except (KeyboardInterrupt, SystemExit) as error:
-                    number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
-                    if interrupt is not None or not self._agent.interrupt(number):
-                        raise
-                    interrupt = error
-        finally:
-            self._agent.close()
-            for key in list(self._selector.get_map().values()):
-                if key.fileobj is not self._channel:
-                    os.close(key.fd)
-            self._selector.close()
-            self._channel.close()
-        if interrupt is not None:
-            raise interrupt
-
-    def _on_message(self) -> None:
-        messages = self._channel.take()
-        if messages is None:
-            raise PeerLost(
-                f"the driver at {named(self._agent.address)} is gone: it was killed, or cannot be reached any "
-                "more; the processes of this worker were ended"
-            )
-        for message in messages:
-            match message:
-                case RunOver():
-                    self._is_over = True
-                case Refused(text):
-                    raise GraphError(text)
-                case EndPart(part):
-                    self._agent.end(part)
-                case StartPart():
-                    self._start(message)
-
-    def _start(self, wanted: StartPart) -> None:
-        self.is_wanted |= wanted.may_return
-        self._channel.send(Starting(wanted.part, wanted.number))
-        try:
-            process = self._agent.start(wanted.part, wanted.number, wanted.gpus, wanted.cpus)
-        except (GraphError, OSError) as error:
-            self._channel.send(Gone(wanted.part, wanted.number, f"its worker cannot start it: {error}"))
-            return
-        descriptor = os.pidfd_open(process.pid)
-
-        def on_exit() -> None:
-            self._selector.unregister(descriptor)
-            os.close(descriptor)
-            status = process.wait()
-            how = f"its process {process.pid} on {socket.gethostname()} ended with status {status}"
-            self._channel.send(Gone(wanted.part, wanted.number, how, status))
-
-        self._selector.register(descriptor, selectors.EVENT_READ, on_exit)
+    wanted: StartPart
+    process: subprocess.Popen[bytes]
+    pidfd: int
+    output: Lines
+    errors: Lines
 
 
 def serve(
@@ -291,6 +282,7 @@ def serve(
     *,
     host: str = "",
     is_patient: bool = True,
+    **options: Any,
 ) -> None:
     """Start what a driver says, until the run is over.
 
@@ -310,6 +302,8 @@ def serve(
         The address at which the processes listen for links; that of the way to the driver if it is empty.
     is_patient
         Whether to wait for a driver that does not listen yet.
+    options
+        Other ones of `Agent`.
 
     Raises
     ------
@@ -320,13 +314,13 @@ def serve(
         listen(host).close()  # it fails here if this host has no such address
     lost: PeerLost | None = None
     while True:
-        carrier = _connect(address, access, fragments, is_patient, lost)
-        server = AgentServer(Channel(carrier), Agent(address, access, program, host))
+        channel = Channel(_connect(address, access, fragments, is_patient, lost))
+        agent = Agent(channel, address, access, program, host, **options)
         try:
-            server.run()
+            agent.run()
             return
         except PeerLost as error:
-            if not server.is_wanted:
+            if not agent.is_wanted:
                 raise
             lost = error
             _log.warning("%s; waiting until it can be reached again", error)

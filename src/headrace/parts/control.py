@@ -51,14 +51,8 @@ class Assignment:
     run_id: str
     began: TimeBase
     """When the clock of the run began, by the clock of the driver."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """The variables of headrace that the driver has, for a process that does not inherit them."""
     interests: Interests | None = None
     """What the watchers of the driver want to know of the run; None if there are none."""
-    is_here: bool = True
-    """Whether the driver has started it, and reads its pipes."""
-    is_heard: bool = False
-    """Whether the driver prints what the process prints, because nobody sees it where it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +66,13 @@ class StartPart:
     cpus: int | tuple[int, ...] | None = None
     may_return: bool = False
     """Whether it is started again if it is lost: a host that is cut off for a while is wanted back."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """The variables of headrace that the driver has."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndPart:
-    """End the process of a part, which another agent runs; to an agent."""
+    """End the process of a part at once; to an agent."""
 
     part: str
 
@@ -227,7 +223,7 @@ class LinkLost:
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What a process has written to its standard output (1) or its standard error (2)."""
+    """What processes have written to standard output (1) or standard error (2), in whole lines; from an agent."""
 
     stream: int
     data: bytes

@@ -4,12 +4,12 @@ It composes the program to know its parts, and computes nothing. `supervision` d
 processes, and each of them connects to the driver (`reception`). This file has their channels and the signals,
 served by the thread that called `run`, in one loop.
 
-How a process has ended is said by whoever started it: by the system for those of this host (pidfd), by a worker or
-by Ray for others. The end of a connection alone does not say it, and may not come: a child of the process may have
-inherited it, or the host may be cut off. The driver tells the others at once that a part is lost.
+How a process has ended is said by the agent that started it. The end of a connection alone does not say it, and may
+not come: a child of the process may have inherited it, or the host may be cut off. The driver tells the others at
+once that a part is lost.
 
-If the driver is killed, the system kills the processes that it has started (`worker`), and the others end with
-their connection: a program in one process would be gone as well.
+If the driver is killed, the system kills the processes that its own agent has started (`worker`), and the others
+end with their connection: a program in one process would be gone as well.
 """
 
 from __future__ import annotations
@@ -75,10 +75,11 @@ from headrace.parts.digest import describe
 from headrace.parts.environment import DASHBOARD, SPANNING, environment_of
 from headrace.parts.hosting import open_here
 from headrace.parts.launch import Launch
+from headrace.parts.lines import print_lines
 from headrace.parts.outcomes import merge
 from headrace.parts.part_progress import PartProgress, ProgressOfParts
-from headrace.parts.process import LocalProcess
 from headrace.parts.supervision import (
+    GRACE,
     SILENCE,
     Interrupt,
     Join,
@@ -100,7 +101,6 @@ if TYPE_CHECKING:
     from headrace.parts.cut_flow import CutFlow, FlowCounts
     from headrace.parts.hosting import Hosting
     from headrace.parts.joined_run import JoinedRun
-    from headrace.parts.lines import Lines
     from headrace.parts.process import Process
     from headrace.parts.reception import Reception
     from headrace.parts.supervision import Action
@@ -402,7 +402,6 @@ class Driver:
         self.progress.calls = None
         self._calls.close()
         for process in self._processes.values():  # only after an error of this file
-            process.kill()
             self._reap(process)
         self._selector.close()
         with self._waking:
@@ -582,7 +581,7 @@ class Driver:
             process.channel.post(message)
 
     def _kill(self, process: Process) -> None:
-        process.kill()
+        self._hosting.end(process.part)
         self._tell_lost(process)
         if self.supervisor.parts[process.part].is_killed:
             self._exit(process)
@@ -591,32 +590,19 @@ class Driver:
             del self._processes[process.part]
 
     def _spawn(self, part: str) -> None:
-        process = self._processes[part] = self._hosting.start(
-            part, next(self._numbers), self._environment(part)
-        )
-        if isinstance(process, LocalProcess):
-            self.supervisor.beat(part, monotonic())
-            self._selector.register(process.pidfd, selectors.EVENT_READ, partial(self._on_end, process))
-            for lines in (process.stdout, process.stderr):
-                self._selector.register(lines, selectors.EVENT_READ, partial(self._on_output, lines))
+        number, environment = next(self._numbers), self._environment(part)
+        self._processes[part] = self._hosting.start(part, number, environment)
 
     def _environment(self, part: str) -> dict[str, str]:
-        """Return the variables of the process of a part: all of them, or those of headrace for other hosts."""
-        restarts = self.supervisor.restarts.get(part, 0)
-        if self._hosting.is_here:
-            return environment_of(part, os.environ, self._hosting.gpus[part], self._ports, restarts)
+        """Return the variables of headrace for the process of a part."""
         inherited = {
             name: value
             for name, value in os.environ.items()
             if name.startswith(_INHERITED) and name not in _OF_THE_HOST and name not in SPANNING
         }
-        found = environment_of(part, inherited, None, self._ports, restarts)
-        wanted = self._parts[part].gpus
-        if wanted is not None:  # its host says which ones it sees
-            found.pop("HEADRACE_SIM_DEVICES", None)
-        if wanted == 0:
-            found.pop("HEADRACE_DEVICE", None)
-        return found
+        if not self._hosting.is_here:
+            inherited[DASHBOARD] = ""  # its address would be that of the driver's page
+        return environment_of(part, inherited, self._ports, self.supervisor.restarts.get(part, 0))
 
     def _assignment(self, process: Process) -> Assignment:
         interests = None
@@ -630,10 +616,7 @@ class Driver:
             self._earlier,
             self._control.run_id,
             self._began,
-            {} if self._hosting.is_here else process.environment,
             interests,
-            is_here=self._hosting.is_here,
-            is_heard=self._hosting.is_heard,
         )
 
     def _join(self, flows: Sequence[CutFlow], parts: Sequence[str]) -> None:
@@ -664,8 +647,6 @@ class Driver:
             match what:
                 case Gone():
                     self._on_gone(what)
-                case Starting():
-                    self._on_starting(what)
                 case purpose, channel:
                     if purpose.kind == AGENT:
                         self._add_agent(purpose.name, channel)
@@ -716,8 +697,6 @@ class Driver:
         if self._joined is not None and not self._hosting.is_here and isinstance(message, (Composed, Beat)):
             self._post(part, AskTime(perf_counter_ns()))
         match message:
-            case Printed():
-                process.hear(message)
             case Composed(description, address, number):
                 process.composed(address, number)
                 self._carry_out(supervisor.composed(part, description, now))
@@ -776,11 +755,6 @@ class Driver:
         if not measured.is_sure and process.channel is not None:
             process.channel.post(AskTime(perf_counter_ns()))
 
-    def _on_output(self, lines: Lines) -> None:
-        lines.read()
-        if lines.is_closed:
-            self._forget(lines)
-
     # Lost links.
 
     def _on_link_lost(self, process: Process, lost: LinkLost) -> None:
@@ -813,7 +787,7 @@ class Driver:
             self._carry_out(
                 [Warn(f"fragment {part!r} is lost in flow {found.lost.flow!r}; its process is ended")]
             )
-            peer.kill()
+            self._hosting.end(part)
             self._exit(peer)
         else:
             self._on_link_lost(found.process, found.lost)
@@ -851,6 +825,14 @@ class Driver:
             elif isinstance(message, Starting):
                 self._hosting.note_answer(channel)
                 self._on_starting(message)
+            elif isinstance(message, Printed):
+                self._print(message)
+
+    def _print(self, printed: Printed) -> None:
+        try:
+            print_lines(printed.stream, printed.data)
+        except (OSError, ValueError) as error:  # nobody reads it any more
+            self._control.fail(error)
 
     def _lose_agent(self, channel: Channel, how: str) -> None:
         """Do without an agent: its processes end with it, and others may start those that had not come."""
@@ -882,17 +864,14 @@ class Driver:
         if process is None or gone.number != process.number:
             return
         process.note_end(gone)
-        if process.channel is None:
+        while process.channel is not None and process.channel.has_data():
+            self._on_message(process)
+        if self._processes.get(process.part) is not process:
+            return
+        if process.channel is None or self._hosting.is_here:
             self._exit(process)
         else:
             self._ending[process] = monotonic() + _SOON
-
-    def _on_end(self, process: LocalProcess) -> None:
-        """Handle the end of a process of this host; its last words have arrived."""
-        while process.channel is not None and process.channel.has_data():
-            self._on_message(process)
-        if self._processes.get(process.part) is process:
-            self._exit(process)
 
     def _on_closed(self, process: Process) -> None:
         """Handle the end of a connection: whoever started the process says how it has ended, if that is known."""
@@ -900,10 +879,11 @@ class Driver:
         state = self.supervisor.parts[process.part].state
         self._forget(process.channel)
         process.detach()
-        if process.is_gone or (state >= State.REPORTED and not self._hosting.is_here):
+        if process.is_gone:
             self._exit(process)
         elif state > State.SPAWNED and not self._hosting.is_here:
-            self._ending[process] = monotonic() + _SOON
+            # What it has printed comes before the word of its agent.
+            self._ending[process] = monotonic() + (GRACE if state >= State.REPORTED else _SOON)
 
     def _exit(self, process: Process) -> None:
         """Do without a process, which is gone, and let the others wait no longer for what it has not said."""
@@ -915,7 +895,7 @@ class Driver:
         if part.state < State.REPORTED:
             self._tell_lost(process)
         failure = process.interrupt_of_exit()
-        self._carry_out(self.supervisor.exited(process.part, process.how(), monotonic(), failure))
+        self._carry_out(self.supervisor.exited(process.part, process.how, monotonic(), failure))
         self._leave(process.part)
 
     def _tell_lost(self, lost: Process) -> None:
@@ -926,12 +906,8 @@ class Driver:
 
     def _reap(self, process: Process) -> None:
         self._ending.pop(process, None)
-        sources: list[Any] = [process.channel]
-        if isinstance(process, LocalProcess):
-            sources += [process.pidfd, process.stdout, process.stderr]
-        for source in sources:
-            self._forget(source)
-        process.close()
+        self._forget(process.channel)
+        process.detach()
 
     def _forget(self, source: Any) -> None:
         with suppress(KeyError, ValueError):

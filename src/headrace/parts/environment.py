@@ -24,15 +24,17 @@ SPANNING = (
 )
 """The variables that ask the driver to watch all parts, and nobody else."""
 DASHBOARD = "HEADRACE_DASHBOARD"
-# The threads of NumPy's OpenBLAS spin after each call, and when NumPy is imported: for 2**26 ticks, up to a
-# tenth of a second, unless this says otherwise. Processes that share cores would take them from each other.
-_BLAS_SPIN = "OPENBLAS_THREAD_TIMEOUT", "16"
+BLAS_SPIN = "OPENBLAS_THREAD_TIMEOUT", "16"
+"""The variable for the threads of NumPy's OpenBLAS, which spin after each call, and when NumPy is imported.
+
+They do so for 2**26 ticks, up to a tenth of a second, unless this says otherwise. Processes that share cores would
+take them from each other.
+"""
 
 
 def environment_of(
     part: str,
     environment: Mapping[str, str],
-    gpus: Sequence[int] | None,
     ports: Mapping[str, Sequence[tuple[str, str]]],
     restarts: int = 0,
 ) -> dict[str, str]:
@@ -40,8 +42,8 @@ def environment_of(
 
     Parameters
     ----------
-    gpus
-        The GPUs of the driver that it may use; None for all.
+    environment
+        Those of the driver.
     ports
         The operators and ports of each part.
     restarts
@@ -49,20 +51,16 @@ def environment_of(
     """
     found = dict(environment)
     for name in ("HEADRACE_LOG", "HEADRACE_RECORD_PORTS"):
-        if found.get(name) and not (chosen := _patterns(found[name], part, ports)):
-            del found[name]
-            found.pop("HEADRACE_RECORD" if name == "HEADRACE_RECORD_PORTS" else "", None)
-        elif found.get(name):
-            found[name] = ",".join(chosen)
+        if found.get(name):
+            found[name] = ",".join(_patterns(found[name], part, ports))
+            if not found[name] and name == "HEADRACE_RECORD_PORTS":  # there is nothing to record
+                found["HEADRACE_RECORD"] = ""
     if found.get("HEADRACE_RECORD"):
         found["HEADRACE_RECORD"] = _own_file(found["HEADRACE_RECORD"], part)
     if ":" in found.get(DASHBOARD, ""):  # the port is that of the driver's page
         found[DASHBOARD] = f"{found[DASHBOARD].rpartition(':')[0]}:0"
     found["HEADRACE_PART"], found[PART_RESTARTS] = part, str(restarts)
     found["HEADRACE_PROGRESS"] = "0"  # one terminal has room for one line
-    found.setdefault(*_BLAS_SPIN)
-    if gpus is not None:
-        found.update(visible(found, gpus))
     return found
 
 

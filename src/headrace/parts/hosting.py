@@ -1,7 +1,6 @@
-"""Hosting: who starts the processes of parts. They connect to the driver by themselves.
+"""Hosting: the agents that start the processes of parts, which connect to the driver by themselves.
 
-`LocalHosting` is the driver itself, on its host. `Agents` are the workers that have connected, on this host and
-others. Ray is a third one (`headrace.cluster`).
+An agent is a thread of the driver, a worker on this host or another, or an actor of Ray (`headrace.cluster`).
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from types import MappingProxyType
@@ -20,135 +18,17 @@ from headrace.core.errors import GraphError
 from headrace.core.values import RESTART
 from headrace.link.handshake import make_token
 from headrace.parts.access import Access, token_for
-from headrace.parts.agent import ALL, ANY, named, parse_address, serve, start_process, worker_host
+from headrace.parts.agent import ALL, ANY, named, parse_address, serve, worker_host
 from headrace.parts.control import Address, Channel, EndPart, StartPart
 from headrace.parts.environment import assign, gpus_for
-from headrace.parts.process import LocalProcess, Process
+from headrace.parts.lines import print_lines
+from headrace.parts.process import Process
 from headrace.parts.reception import Reception
 
 _log = logging.getLogger("headrace.parts")
 
 
-class Hosting(ABC):
-    """Who starts the processes of parts; without agents, unless it says otherwise.
-
-    Attributes
-    ----------
-    is_here
-        Whether all processes are on the host of the driver, which starts them itself.
-    is_heard
-        Whether the driver prints what the processes print, because nobody sees it where they run.
-    patience
-        The seconds after which the log says which parts nobody runs.
-    gpus
-        The GPUs of this host that each part sees, as its first, second and so on; None for all.
-    unanswered
-        The agents that have not answered, with the time of the first question.
-    """
-
-    is_here = False
-    is_heard = False
-    patience = 5.0
-    gpus: Mapping[str, Any] = MappingProxyType({})
-    unanswered: Mapping[Channel, float] = MappingProxyType({})
-
-    @abstractmethod
-    def start(self, part: str, number: int, environment: Mapping[str, str]) -> Process:
-        """Ask for the process of a part; it connects to the driver."""
-
-    def start_elsewhere(self, process: Process) -> None:  # noqa: B027
-        """Ask somebody else for the process of a part, which has not connected."""
-
-    def look(self, absent: Sequence[str]) -> Sequence[str]:
-        """Return those of the parts without a process whose time passes now."""
-        return ()
-
-    def add_agent(self, fragments: str, channel: Channel, has_begun: Callable[[str], bool]) -> list[str]:
-        """Use an agent that runs these fragments; return the parts that are to be started anew, by this one.
-
-        Raises
-        ------
-        GraphError
-            If the agent is refused.
-        """
-        raise GraphError(
-            f"the driver starts all processes itself, and has no use for a worker at {channel.where}"
-        )
-
-    def remove_agent(self, channel: Channel, how: str) -> list[str]:
-        """Forget an agent that is gone, or frozen; return the parts that it ran."""
-        return []
-
-    def note_answer(self, channel: Channel) -> None:  # noqa: B027
-        """Note that an agent does what it was asked for."""
-
-    def forgive(self, now: float) -> None:  # noqa: B027
-        """Let all agents have their time once more, because the driver itself was stopped for a while."""
-
-    def waits_for(self, parts: Sequence[str]) -> str:
-        """Return what parts that have no process yet wait for, for the log; empty if it is on its way."""
-        return ""
-
-    def close(self) -> None:  # noqa: B027
-        """End everything."""
-
-
-class LocalHosting(Hosting):
-    """The driver starts the processes itself.
-
-    Parameters
-    ----------
-    parts
-        The fragments of the program.
-    address, access
-        Where the driver listens, and how to connect to it.
-    on_error
-        Called with the exception if what a process writes cannot be passed on.
-    """
-
-    is_here = True
-
-    def __init__(
-        self,
-        parts: Sequence[Any],
-        address: Address,
-        access: Access,
-        on_error: Callable[[BaseException], None],
-    ) -> None:
-        self.gpus = assign(
-            "gpus", {part.name: part.gpus for part in parts}, gpus_for(part.gpus for part in parts)
-        )
-        cores = sorted(os.sched_getaffinity(0))
-        self._cpus = assign("cpus", {part.name: part.cpus for part in parts}, cores)
-        self._address = address
-        self._access = access
-        self._on_error = on_error
-
-    def start(self, part: str, number: int, environment: Mapping[str, str]) -> Process:
-        """Start the process of a part."""
-        out, err = os.pipe(), os.pipe()
-        try:
-            started = start_process(
-                self._address,
-                self._access,
-                part,
-                number,
-                variables=environment,
-                cpus=self._cpus[part] or (),
-                stdout=out[1],
-                stderr=err[1],
-            )
-        except BaseException:
-            os.close(out[0])
-            os.close(err[0])
-            raise
-        finally:
-            os.close(out[1])
-            os.close(err[1])
-        return LocalProcess(part, number, environment, started, (out[0], err[0]), self._on_error)
-
-
-class Agents(Hosting):
+class Hosting:
     """The agents that have connected, and the parts that wait for one.
 
     Parameters
@@ -157,18 +37,68 @@ class Agents(Hosting):
         The fragments of the program.
     address
         Where the driver listens, for the log.
+    gpus, cpus
+        Those of this host that each part gets, if the driver assigns them.
+
+    Attributes
+    ----------
+    is_here
+        Whether all processes are on the host of the driver, whose own agent starts them.
+    patience
+        The seconds after which the log says which parts nobody runs.
+    unanswered
+        The agents that have not answered, with the time of the first question.
     """
 
-    def __init__(self, parts: Sequence[Any], address: Address) -> None:
+    is_here = False
+    patience = 5.0
+
+    def __init__(
+        self,
+        parts: Sequence[Any],
+        address: Address = "",
+        gpus: Mapping[str, Any] = MappingProxyType({}),
+        cpus: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self._parts = {part.name: part for part in parts}
         self._address = address
+        self.gpus, self._cpus = gpus, cpus
         self._agents: dict[Channel, str] = {}
-        # The agent that runs each part, and the numbers of the starts that wait for one.
+        # The agent that runs each part, and the starts that wait for one.
         self._runs: dict[str, Channel] = {}
-        self._waiting: dict[str, int] = {}
+        self._waiting: dict[str, Process] = {}
         self.unanswered: dict[Channel, float] = {}
-        self.own: threading.Thread | None = None
-        """The agent of this host, if there is one."""
+        self._own: threading.Thread | None = None  # the agent of this host, if there is one
+
+    def serve_here(
+        self, access: Access, fragments: str, on_error: Callable[[BaseException], object], **options: Any
+    ) -> None:
+        """Be an agent of this host, on a thread of its own; the options are those of `serve`."""
+
+        def serve_and_tell() -> None:
+            try:
+                serve(self._address, access, fragments, is_patient=False, is_driver=True, **options)
+            except Exception as error:
+                on_error(error)
+
+        is_read = True
+
+        def write(number: int, data: bytes) -> None:
+            nonlocal is_read
+            try:
+                if is_read:
+                    print_lines(number, data)
+            except (OSError, ValueError) as error:
+                is_read = False
+                on_error(error)
+
+        options["write"] = write
+        self._own = threading.Thread(target=serve_and_tell, name="headrace agent", daemon=True)
+        self._own.start()
+
+    def look(self, absent: Sequence[str]) -> Sequence[str]:
+        """Return those of the parts without a process whose time passes now."""
+        return ()
 
     def start(self, part: str, number: int, environment: Mapping[str, str]) -> Process:
         """Ask an agent for the process of a part, now or when one connects that runs it."""
@@ -178,8 +108,13 @@ class Agents(Hosting):
 
     def start_elsewhere(self, process: Process) -> None:
         """Ask an agent for a process, now or when one connects that runs its part."""
-        self._waiting[process.part] = process.number
+        self._waiting[process.part] = process
         self._place()
+
+    def end(self, part: str) -> None:
+        """End the process of a part at once; without an agent, it ends with its connection."""
+        if part in self._runs:
+            self._runs[part].post(EndPart(part))
 
     def _place(self) -> None:
         """Assign the waiting parts to agents.
@@ -207,10 +142,14 @@ class Agents(Hosting):
     def _ask(self, channel: Channel, part: str) -> None:
         self._runs[part] = channel
         self.unanswered.setdefault(channel, monotonic())
-        fragment = self._parts[part]
-        number, may_return = self._waiting.pop(part), fragment.on_loss == RESTART
         # If the agent is gone, its connection says so next, and the part is started by another one.
-        channel.post(StartPart(part, number, fragment.gpus, fragment.cpus, may_return))
+        channel.post(self._start_of(self._waiting.pop(part)))
+
+    def _start_of(self, process: Process) -> StartPart:
+        part, fragment = process.part, self._parts[process.part]
+        gpus, cpus = self.gpus.get(part, fragment.gpus), self._cpus.get(part, fragment.cpus)
+        may_return = fragment.on_loss == RESTART
+        return StartPart(part, process.number, gpus, cpus, may_return, process.environment)
 
     def add_agent(self, fragments: str, channel: Channel, has_begun: Callable[[str], bool]) -> list[str]:
         """Use an agent from now on, unless it names a fragment that does not exist, or that another one runs.
@@ -256,7 +195,7 @@ class Agents(Hosting):
     def waits_for(self, parts: Sequence[str]) -> str:
         """Return which parts no worker runs."""
         waiting = [part for part in parts if part in self._waiting]
-        if not waiting:
+        if not waiting or self.is_here:
             return ""
         free = len(self._free())
         there = f" ({free} without --fragments came, for one each)" if free else ""
@@ -268,8 +207,8 @@ class Agents(Hosting):
 
     def close(self) -> None:
         """Wait until the agent of this host has ended; the driver has closed its connection."""
-        if self.own is not None and self.own.is_alive():
-            waits.join(self.own)
+        if self._own is not None:
+            waits.join(self._own)
 
 
 def _listed(names: Any) -> str:
@@ -283,12 +222,13 @@ def open_here(parts: Sequence[Any], control: Any, _: Any) -> tuple[Reception, Ho
     """
     is_tcp = os.environ.get("HEADRACE_LINK") == "tcp"
     access = Access(make_token() if is_tcp else b"")
+    gpus = assign("gpus", {part.name: part.gpus for part in parts}, gpus_for(part.gpus for part in parts))
+    cpus = assign("cpus", {part.name: part.cpus for part in parts}, sorted(os.sched_getaffinity(0)))
     reception = Reception(("127.0.0.1", 0) if is_tcp else "", access)
-    try:
-        return reception, LocalHosting(parts, reception.address, access, control.fail)
-    except BaseException:
-        reception.close()
-        raise
+    hosting = Hosting(parts, reception.address, gpus, cpus)
+    hosting.is_here = True
+    hosting.serve_here(access, ALL, control.fail)
+    return reception, hosting
 
 
 def open_to_workers(
@@ -304,16 +244,8 @@ def open_to_workers(
         )
     access = Access(token_for(address[0]), bool(options.get("HEADRACE_TLS")))
     reception = Reception(address, access)
-    hosting = Agents(parts, reception.address)
-
-    def serve_here() -> None:
-        try:
-            fragments = options.get("HEADRACE_FRAGMENTS") or ANY
-            serve(reception.address, access, fragments, host=worker_host(options), is_patient=False)
-        except Exception as error:
-            control.fail(error)
-
+    hosting = Hosting(parts, reception.address)
     if is_worker:
-        hosting.own = threading.Thread(target=serve_here, name="headrace agent", daemon=True)
-        hosting.own.start()
+        fragments = options.get("HEADRACE_FRAGMENTS") or ANY
+        hosting.serve_here(access, fragments, control.fail, host=worker_host(options))
     return reception, hosting

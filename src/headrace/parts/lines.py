@@ -1,8 +1,8 @@
-"""Lines: what a process of a part writes, passed on by the driver in whole lines.
+"""Lines: what a process of a part writes, passed on in whole lines by whoever started it.
 
 Processes that write to one pipe or file tear each other's lines. What they write before the run begins, the driver
-has written already: every process runs the program from its beginning. So each has pipes of its own, and the driver
-passes on what comes after the beginning of the run, line by line.
+has written already: every process runs the program from its beginning. So each has pipes of its own, and what it
+writes behind a mark (`begin`) is passed on, line by line.
 
 A child of the process may keep its pipes, and write to them for ever. What was written until the process ended is
 passed on, and nothing that comes later.
@@ -12,13 +12,24 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import termios
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 _CHUNK = 1 << 16
 _LAST_WORDS = 2000  # bytes that are kept of what is not passed on
+BEGIN = b"\0headrace: the run begins\0"
+"""What a process writes to both of its streams before what is passed on."""
+
+
+def begin() -> None:
+    """Let what this process writes be passed on from now on."""
+    for descriptor in (1, 2):
+        with suppress(OSError):  # the program has closed it
+            os.write(descriptor, BEGIN)
 
 
 class Lines:
@@ -28,19 +39,14 @@ class Lines:
     ----------
     descriptor
         The end of the pipe to read from, which it owns from now on.
-    stream
-        Returns the stream to write to, which the program may replace in the meantime.
-    on_error
-        Called with the exception if the stream takes no more; then nothing more is written to it.
+    write
+        Called with what is passed on.
     """
 
-    def __init__(
-        self, descriptor: int, stream: Callable[[], Any], on_error: Callable[[BaseException], None]
-    ) -> None:
+    def __init__(self, descriptor: int, write: Callable[[bytes], object]) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
-        self._stream = stream
-        self._on_error = on_error
+        self._write = write
         self._kept = b""
         self._is_open = False
         self.is_closed = False
@@ -49,21 +55,12 @@ class Lines:
         """Return the descriptor, for selectors."""
         return self._descriptor
 
-    def open(self) -> None:
-        """Pass on what is written from now on, and forget what was written before."""
-        self.read_all()
-        self._is_open, self._kept = True, b""
-
     @property
     def last_words(self) -> str:
         """The end of what was not passed on."""
         return self._kept[-_LAST_WORDS:].decode(errors="replace").strip()
 
-    def read(self) -> bool:
-        """Read once; return False if there is nothing to read now."""
-        return self._read() > 0
-
-    def _read(self, most: int = _CHUNK) -> int:
+    def read(self, most: int = _CHUNK) -> int:
         """Read once, at most so many bytes; return how many."""
         if self.is_closed:
             return 0
@@ -75,21 +72,20 @@ class Lines:
             self._end()
             return 0
         self._kept += data
+        if not self._is_open:
+            _, mark, rest = self._kept.partition(BEGIN)
+            self._is_open = bool(mark)
+            self._kept = rest if mark else self._kept[-_LAST_WORDS:]
         if self._is_open:
             whole, newline, self._kept = self._kept.rpartition(b"\n")
             self._write(whole + newline)
-        else:
-            self._kept = self._kept[-_LAST_WORDS:]
         return len(data)
 
-    def read_all(self) -> None:
-        """Read what was written before this call, and not what is written meanwhile."""
-        left = 0 if self.is_closed else _available(self._descriptor)
-        while left > 0 and (size := self._read(left)):
-            left -= size
-
     def close(self) -> None:
-        """Close the pipe; pass on a last line without an end."""
+        """Close the pipe; pass on what was written before this call, and a last line without an end."""
+        left = 0 if self.is_closed else _available(self._descriptor)
+        while left > 0 and (size := self.read(left)):
+            left -= size
         self._end()
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
@@ -97,19 +93,10 @@ class Lines:
 
     def _end(self) -> None:
         """Read no more. The pipe stays open: its number, by which a selector knows it, must not be another's."""
-        if self.is_closed:
-            return
-        self.is_closed = True
-        if self._is_open:
+        if not self.is_closed and self._is_open:
             rest, self._kept = self._kept, b""
             self._write(rest)
-
-    def _write(self, data: bytes) -> None:
-        try:
-            write(self._stream(), data)
-        except (OSError, ValueError) as error:  # nobody reads it any more
-            self._is_open = False
-            self._on_error(error)
+        self.is_closed = True
 
 
 def _available(descriptor: int) -> int:
@@ -119,8 +106,9 @@ def _available(descriptor: int) -> int:
     return count[0]
 
 
-def write(stream: Any, data: bytes) -> None:
-    """Write bytes to a stream of text as they are, if it has a stream of bytes behind it."""
+def print_lines(number: int, data: bytes) -> None:
+    """Write bytes to standard output (1) or error (2), which the program may have replaced, as they are."""
+    stream: Any = sys.stdout if number == 1 else sys.stderr
     if not data or stream is None:
         return
     buffer = getattr(stream, "buffer", None)
@@ -130,5 +118,5 @@ def write(stream: Any, data: bytes) -> None:
         stream.write("")  # makes room, if the line of progress is there
         stream.flush()
         buffer.write(data)
-    if hasattr(stream, "flush"):  # the program may have put anything that writes in its place
+    if hasattr(stream, "flush"):
         stream.flush()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.link.handshake import Purpose
 from headrace.parts.access import AGENT, LINK, PART
-from headrace.parts.control import Address, Channel, Gone, Refused, Starting
+from headrace.parts.control import Address, Channel, Gone, Refused
 
 if TYPE_CHECKING:
     from headrace.link.carrier import Carrier
@@ -33,7 +33,7 @@ class Reception:
     def __init__(self, address: Address, access: Access) -> None:
         self._lock = threading.Lock()
         self._is_closed = False
-        self._arrived: deque[tuple[Purpose, Channel] | Starting | Gone] = deque()
+        self._arrived: deque[tuple[Purpose, Channel] | Gone] = deque()
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         """Readable after something has arrived."""
         try:
@@ -47,7 +47,7 @@ class Reception:
         """Where it listens."""
         return self._listener.address
 
-    def post(self, what: tuple[Purpose, Channel] | Starting | Gone) -> bool:
+    def post(self, what: tuple[Purpose, Channel] | Gone) -> bool:
         """Hand the driver something, from any thread; return False if it does not listen any more."""
         with self._lock:
             if not self._is_closed:
@@ -55,7 +55,7 @@ class Reception:
                 os.eventfd_write(self.descriptor, 1)
             return not self._is_closed
 
-    def take(self) -> list[tuple[Purpose, Channel] | Starting | Gone]:
+    def take(self) -> list[tuple[Purpose, Channel] | Gone]:
         """Return what has arrived: what a connection is for with its channel, or what was posted."""
         os.eventfd_read(self.descriptor)
         return [self._arrived.popleft() for _ in range(len(self._arrived))]
@@ -67,7 +67,7 @@ class Reception:
             self._is_closed = True
             os.close(self.descriptor)
         for what in self._arrived:
-            if not isinstance(what, (Starting, Gone)):
+            if not isinstance(what, Gone):
                 purpose, channel = what
                 if purpose.kind == AGENT:
                     channel.finish(Refused("the driver refused this worker: its run is over"))

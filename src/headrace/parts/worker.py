@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import fcntl
 import logging
 import os
 import pickle
@@ -47,6 +46,7 @@ from headrace.link.protocol import Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.observe.events.clock_offsets import Answer, OffsetMeasurement
+from headrace.parts import lines
 from headrace.parts.access import PART, Access
 from headrace.parts.control import (
     TOKEN,
@@ -70,7 +70,6 @@ from headrace.parts.control import (
     Lost,
     Pause,
     Paused,
-    Printed,
     Reply,
     Resume,
     Seen,
@@ -80,7 +79,7 @@ from headrace.parts.control import (
 )
 from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
-from headrace.parts.environment import DASHBOARD, SPANNING
+from headrace.parts.environment import SPANNING
 from headrace.parts.link_operators import AbsentLink
 from headrace.parts.part_progress import PartProgress
 from headrace.parts.reception import LinkPort
@@ -97,7 +96,6 @@ _log = logging.getLogger("headrace.parts")
 _PR_SET_PDEATHSIG = 1
 BEAT = 0.5  # seconds, when the links wake the process up anyway
 _CHECKS = 10  # in a second
-_CHUNK = 1 << 16  # bytes of output that are passed on at once
 _CONNECTING = 10  # seconds within which another part connects a link, as `link.connect`
 LINK_MEMORY = "HEADRACE_LINK_MEMORY"
 """The variable with the most memory of a link between two parts."""
@@ -125,9 +123,6 @@ def join(address: Address, part: str, number: int, parent: int, cpus: tuple[int,
         assignment: Assignment | None = channel.receive_one()
         if assignment is None:
             return
-        os.environ.update(assignment.environment)
-        if not assignment.is_here:
-            os.environ.pop(DASHBOARD, None)  # its address would be that of the driver's page
         launch = assignment.program
         name = program or launch.name
         if name.endswith(".py") and not os.path.exists(name):  # it was sent to where this host keeps it
@@ -136,9 +131,7 @@ def join(address: Address, part: str, number: int, parent: int, cpus: tuple[int,
         launch = replace(launch, name=name, is_module=is_module)
         assignment = replace(assignment, program=launch, began=_began_here(channel, assignment))
         port = LinkPort(listens_at or channel.host, access)
-        _serve(
-            channel, assignment, port, None if assignment.is_here else Speech(channel, assignment.is_heard)
-        )
+        _serve(channel, assignment, port)
 
 
 @contextmanager
@@ -167,57 +160,7 @@ def _began_here(channel: Channel, assignment: Assignment) -> TimeBase:
     return began._replace(clock=name, zero=began.zero + offset.offset)
 
 
-class Speech:
-    """The output of a process that joined: nothing until the run begins, as the driver has written that already."""
-
-    def __init__(self, channel: Channel, is_heard: bool) -> None:
-        self._channel = channel
-        self._is_heard = is_heard
-        self._threads: list[threading.Thread] = []
-        self._passed: list[int] = []  # bytes, by thread
-        self._most_under_way = 2 * _CHUNK  # bytes that were written and not passed on, of each stream
-        self._kept = os.dup(1)
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.close(nowhere)
-
-    def begin(self) -> None:
-        """Write from now on, where the process runs or through the driver."""
-        os.dup2(self._kept, 1)
-        os.close(self._kept)
-        for stream in (1, 2) if self._is_heard else ():
-            there, here = os.pipe()
-            self._most_under_way = fcntl.fcntl(there, fcntl.F_GETPIPE_SZ) + _CHUNK
-            os.dup2(here, stream)
-            os.close(here)
-            place = len(self._passed)
-            self._passed.append(0)
-            given = (stream, there, place)
-            self._threads.append(threading.Thread(target=self._pass_on, args=given, daemon=True))
-            self._threads[-1].start()
-
-    def _pass_on(self, stream: int, descriptor: int, place: int) -> None:
-        while data := os.read(descriptor, _CHUNK):
-            self._channel.send(Printed(stream, data))
-            self._passed[place] += len(data)
-        os.close(descriptor)
-
-    def end(self) -> None:
-        """Wait until the driver was sent all of it; the streams lead elsewhere now.
-
-        A child may have kept a stream, so this ends when nothing was passed on for a second, or as much as a pipe
-        holds: all else was written later. The second has ten checks: a process that was stopped meanwhile has not
-        had its time.
-        """
-        until = [passed + self._most_under_way for passed in self._passed]
-        for place, thread in enumerate(self._threads):
-            passed, checks = self._passed[place], 0
-            while checks < _CHECKS and passed < until[place] and not waits.join(thread, 1.0 / _CHECKS):
-                checks = checks + 1 if self._passed[place] == passed else 0
-                passed = self._passed[place]
-
-
-def _serve(channel: Channel, assignment: Assignment, port: LinkPort, speech: Speech | None = None) -> None:
+def _serve(channel: Channel, assignment: Assignment, port: LinkPort) -> None:
     """Run a part, and leave the process."""
     try:
         with _told_of_interrupts(channel):
@@ -227,7 +170,7 @@ def _serve(channel: Channel, assignment: Assignment, port: LinkPort, speech: Spe
                 if stream is not None:
                     stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
             logging.getLogger("headrace.run").addFilter(_is_not_the_outcome)
-            worker = Worker(channel, assignment, port, speech)
+            worker = Worker(channel, assignment, port)
             default_loop().add(worker)
             # From here on the driver may cancel the run.
             threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
@@ -282,14 +225,11 @@ class Over(SystemExit):
 class Worker:
     """A part in its process. The loop that serves its links lets it beat."""
 
-    def __init__(
-        self, channel: Channel, assignment: Assignment, port: LinkPort, speech: Speech | None = None
-    ) -> None:
+    def __init__(self, channel: Channel, assignment: Assignment, port: LinkPort) -> None:
         self.channel = channel
         self._next_beat = 0.0
         self._beating = os.eventfd(0, os.EFD_CLOEXEC)  # nothing happens at it
         self._port = port
-        self._speech = speech
         self._may_leave = threading.Event()
         self.assignment = assignment
         self.cut: Any = None  # the Cut, once there is one
@@ -376,8 +316,6 @@ class Worker:
         for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
             _flush(stream)
             os.dup2(self._nowhere, descriptor)
-        if self._speech is not None:
-            self._speech.end()
         flows = {} if self.cut is None else self.cut.counts()
         progress = None if outcome is None else PartProgress.of(self.cut)
         self._has_reported = True
@@ -395,8 +333,7 @@ class Worker:
         """Compare the composed program with that of the driver, and connect the part with the others."""
         for stream in (sys.stdout, sys.stderr):
             _flush(stream)
-        if self._speech is not None:
-            self._speech.begin()
+        lines.begin()
         self.channel.send(Composed(describe(cut.application), self._port.address, os.getpid()))
         waits.wait(self._is_linked)
         absent = {flow.name: flow for flow in (*cut.outgoing, *cut.incoming)}
