@@ -29,16 +29,15 @@ from typing import TYPE_CHECKING, Any
 from headrace import gpu, waits
 from headrace.core.composition import Composition
 from headrace.core.condition import Condition
-from headrace.core.construction import Inner, needs_fragment
-from headrace.core.function import FunctionOperator, InnerFunctionOperator, OperatorFunction
+from headrace.core.construction import Inner
+from headrace.core.function import FunctionOperator, InnerFunctionOperator
 from headrace.core.ports import SchedulingStatusType
 from headrace.gpu.current import entered_stream
 
 if TYPE_CHECKING:
     from headrace.core.clock import Clock
-    from headrace.core.composition import Composition
     from headrace.core.contexts import ExecutionContext, InputContext, OutputContext
-    from headrace.core.operator import Part
+    from headrace.core.spec import OperatorSpec
 
 
 _sharing = threading.Lock()
@@ -138,24 +137,16 @@ class AsyncFunctionOperator(FunctionOperator):
     _answered: _Answered
     _call_function: Callable[..., Any]
 
-    @needs_fragment
-    def __init__(
-        self,
-        fragment: Composition,
-        declared: OperatorFunction[..., Any],
-        /,
-        *parts: Part,
-        name: str = "",
-        **parameters: Any,
-    ) -> None:
-        super().__init__(fragment, declared, *parts, name=name, **parameters)
+    def setup(self, spec: OperatorSpec) -> None:
+        """Declare the function's ports and parameters, and wait for the ends of calls."""
+        super().setup(spec)
         # The calls that have begun and whose results were not emitted yet, oldest first.
         self._calls = deque()
         self._emits_for = None
         self._computes = 0
         self._watch_call = None
         self._loop = None
-        self._answered = _Answered(fragment, self)
+        self._answered = _Answered(self._headrace.place, self)
         self.add_arg(self._answered)
 
     @property

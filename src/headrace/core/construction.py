@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast, overload
@@ -222,10 +223,9 @@ def _with_named_values(
 
 
 def snake_case(class_name: str) -> str:
-    """Turn ``PingTxOp`` into ``ping_tx``."""
+    """Turn ``PingTxOp`` into ``ping_tx``, and ``V4L2VideoCaptureOp`` into ``v4l2_video_capture``."""
     name = class_name.removesuffix("Op").removesuffix("Operator") or class_name
-    spelled = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-    return spelled.lstrip("_") or "operator"
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])", "_", name).lower() or "operator"
 
 
 T = TypeVar("T", covariant=True)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from headrace.core.composition import Composition
-from headrace.core.construction import needs_fragment
 from headrace.core.contexts import ExecutionContext, OutputContext
 from headrace.core.parameters import declared, parameter
 from headrace.core.spec import OperatorSpec
@@ -93,15 +91,6 @@ class V4L2VideoCaptureOp(PacedSource[_Frame]):
     _camera: V4L2Camera | None = None
     frames_dropped = 0
     """The number of frames that the driver dropped, or that were damaged, in this run or the last one."""
-
-    @needs_fragment
-    def _create(self, fragment: Composition, *args: Any, name: str = "", **kwargs: Any) -> None:
-        if not name and isinstance(fragment, Composition):
-            name = fragment._headrace.unused_name("v4l2_video_capture")  # the class's name has no such parts
-        super().__init__(fragment, *args, name=name, **kwargs)
-
-    if not TYPE_CHECKING:  # a type checker has the parameters as arguments (`declared`)
-        __init__ = _create
 
     def setup(self, spec: OperatorSpec) -> None:
         """Declare the output."""
