@@ -187,33 +187,6 @@ def test_a_portless_operator_before_data_is_refused() -> None:
         run(compose)
 
 
-@pytest.mark.parametrize("workers", [0, 2, 3, 5])
-@pytest.mark.parametrize("arguments", [(ASYNC,), ({("output", "input")}, ASYNC)])
-def test_an_asynchronous_buffer_gives_the_newest_message_for_ever(arguments: Any, workers: int) -> None:
-    def compose(app: Any, log: list[Any]) -> None:
-        tx = Tx(
-            app,
-            log,
-            conditions.PeriodicCondition(app, 100_000_000),
-            conditions.CountCondition(app, 4),
-            name="tx",
-        )
-        rx = Rx(
-            app,
-            log,
-            conditions.PeriodicCondition(app, 70_000_000),
-            conditions.CountCondition(app, 10),
-            name="rx",
-        )
-        app.add_flow(tx, rx, *arguments)
-
-    first, *others = [value for _, value in run(compose, workers)]
-    assert first in (
-        [None, 1] if workers else [1]
-    )  # of two that are due at once, another worker may take either
-    assert others == [1, 2, 3, 3, 4, 4, 4, 4, 4]
-
-
 def test_a_connector_sets_the_room_and_the_policy_of_a_queue() -> None:
     spec = core.OperatorSpec()
     port = spec.input("in").connector(core.IOSpec.ConnectorType.DOUBLE_BUFFER, capacity=3, policy=1)

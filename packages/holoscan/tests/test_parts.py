@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace_holoscan import as_tensor, conditions, gxf, lenience, operators, resources, schedulers
+from headrace_holoscan import conditions, gxf, lenience, operators, resources, schedulers
 from headrace_holoscan.absent import NotHereError
 from headrace_holoscan.core import (
     Application,
@@ -183,19 +183,6 @@ def test_a_resource_declares_parameters(caplog: pytest.LogCaptureFixture) -> Non
         Settings(None)
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_a_combiner_ends_with_the_first_term_that_ends(scheduler: str) -> None:
-    taken: list[Any] = []
-
-    def make(app: Any) -> None:
-        counts = [conditions.CountCondition(app, 6, "six"), conditions.CountCondition(app, 3, "three")]
-        tx = Tx(app, resources.OrConditionCombiner(fragment=app, terms=counts), name="tx")
-        app.add_flow(tx, Rx(app, taken=taken, name="rx"))
-
-    run(make, scheduler)
-    assert taken == [1, 2, 3]
-
-
 def test_an_application_has_an_executor_and_thread_pools() -> None:
     app = App()
     assert (app.executor.context_uint64, app.executor.fragment) == (0, app)
@@ -272,31 +259,6 @@ def test_ready_operators_are_operators() -> None:
     spec = operators.InferenceOp.ActivationSpec("model", True)
     spec.set_active(False)
     assert (spec.model(), spec.is_active()) == ("model", False)
-
-
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_an_entity_arrives_as_a_dict_of_tensors(scheduler: str) -> None:
-    taken: list[Any] = []
-
-    class Send(Tx):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            entity: Any = gxf.Entity(context)
-            entity.add(as_tensor(np.arange(3)), "named")
-            entity.add(as_tensor(np.arange(2)))
-            assert isinstance(entity, gxf.Entity)
-            op_output.emit(entity, "out")
-
-    def make(app: Any) -> None:
-        app.add_flow(Send(app, conditions.CountCondition(app, 1), name="tx"), Rx(app, taken=taken, name="rx"))
-
-    run(make, scheduler)
-    (message,) = taken
-    assert isinstance(message, dict)
-    assert {name: np.asarray(tensor).tolist() for name, tensor in message.items()} == {
-        "named": [0, 1, 2],
-        "": [0, 1],
-    }
-    assert np.asarray(message.get("")).tolist() == [0, 1]
 
 
 def test_tensors_are_made_of_arrays() -> None:

@@ -9,14 +9,11 @@ import pytest
 
 from headrace_holoscan import pose_tree
 from headrace_holoscan.absent import NotHereError
-from headrace_holoscan.conditions import CountCondition
 from headrace_holoscan.core import (
     Application,
     DefaultFragmentService,
     DistributedAppService,
     FragmentService,
-    Operator,
-    Resource,
     ServiceDriverEndpoint,
     ServiceWorkerEndpoint,
 )
@@ -42,22 +39,6 @@ def test_a_service_is_found_as_itself_and_none_if_absent(app: Application) -> No
     assert app.service(Shared) is first
     assert app.service(Shared, "two") is second
     assert app.service(Shared, "three") is None
-
-
-def test_a_resource_is_found_by_its_name_and_through_its_service(app: Application) -> None:
-    plain, wrapped = Resource(app, name="plain"), Resource(app, name="wrapped")
-    app.register_service(plain)
-    app.register_service(DefaultFragmentService(wrapped), "service")
-    assert app.service(Resource, "plain") is plain
-    stands_for = app.service(DefaultFragmentService, "plain")
-    assert stands_for is not None
-    assert stands_for.resource is plain
-    assert app.service(DefaultFragmentService, "nobody") is None
-    assert app.service(Resource, "wrapped") is wrapped
-    found = app.service(DefaultFragmentService, "service")
-    assert found is not None
-    assert found.resource() is wrapped
-    assert found.resource(plain) is plain
 
 
 def test_other_objects_are_no_services(app: Application) -> None:
@@ -112,31 +93,6 @@ def test_the_history_of_an_edge_is_a_number_of_chunks_long() -> None:
     made.get("a", "b", 12.0)
     with pytest.raises(RuntimeError, match="not linked at time 11"):
         made.get("a", "b", 11.0)
-
-
-def test_operators_share_the_tree_of_a_manager() -> None:
-    seen: list[list[float]] = []
-
-    class Writes(Operator):
-        def initialize(self) -> None:
-            manager = self.service(pose_tree.PoseTreeManager, "poses")
-            assert manager is not None
-            manager.tree.create_frame("a")
-            manager.tree.create_frame("b")
-            manager.tree.set("a", "b", 0.0, pose_tree.Pose3.from_translation([1, 2, 3]))
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            manager = self.service(pose_tree.PoseTreeManager, "poses")
-            assert manager is not None
-            seen.append(manager.tree.get("a", "b").translation.tolist())
-
-    class Poses(Application):
-        def compose(self) -> None:
-            self.register_service(pose_tree.PoseTreeManager(self, 13337, 64, name="poses"))
-            self.add_operator(Writes(self, CountCondition(self, 1), name="writes"))
-
-    Poses([]).run()
-    assert seen == [[1, 2, 3]]
 
 
 def test_what_needs_ucx_says_so_when_it_is_used() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from headrace_holoscan import flow_graphs, graphs, lenience, resources, schedulers
+from headrace_holoscan import flow_graphs, graphs, lenience, schedulers
 from headrace_holoscan.conditions import AsynchronousEventState, CountCondition
 from headrace_holoscan.core import (
     Application,
@@ -17,7 +17,6 @@ from headrace_holoscan.core import (
     Fragment,
     InterfacePortMapping,
     InterfacePortType,
-    IOSpec,
     Operator,
     OperatorFlowGraph,
     OperatorStatus,
@@ -126,26 +125,6 @@ def test_what_a_context_answers() -> None:
         "OperatorStatus.TICKING",
     ]
     assert app.asks.execution_context is None
-
-
-def test_an_operator_sees_its_receiver_and_its_transmitter() -> None:
-    seen: list[Any] = []
-
-    class Looks(Rx):
-        def setup(self, spec: Any) -> None:
-            spec.input("in", size=IOSpec.IOSize(2))
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            receiver = self.receiver("in")
-            seen.append((receiver.capacity, receiver.size, receiver.back_size, self.receiver("nope")))
-            op_input.receive("in")
-            seen.append(receiver.size)
-
-    def make(app: Any) -> None:
-        app.add_flow(Tx(app, CountCondition(app, 2), name="tx"), Looks(app, name="rx"))
-
-    run(make)
-    assert seen == [(2, 2, 0, None), 0]
 
 
 def test_a_message_is_in_the_transmitter_until_its_compute_ends() -> None:
@@ -431,23 +410,3 @@ def test_wrong_fragments() -> None:
 
 
 # The clock of a run.
-
-
-def test_the_clock_of_a_scheduler_is_there_in_a_run() -> None:
-    seen: list[Any] = []
-
-    class Looks(Operator):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            clock = self.fragment.scheduler().clock
-            seen.append((type(clock.time()), type(clock.timestamp())))
-            seen.append(clock.cast_to(resources.RealtimeClock) is clock)
-            with pytest.raises(RuntimeError):
-                clock.cast_to(resources.ManualClock)
-
-    def make(app: Any) -> None:
-        seen.append(app.scheduler().clock)
-        app.add_operator(Looks(app, CountCondition(app, 1), name="looks"))
-
-    app = run(make)
-    assert seen == [None, (float, int), True]
-    assert app.scheduler().clock is not None

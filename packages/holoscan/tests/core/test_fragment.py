@@ -57,47 +57,6 @@ def test_a_fragment_knows_its_application() -> None:
     assert isinstance(app, Fragment)
 
 
-def test_operators_that_are_not_connected_and_flows_added_twice_do_not_count() -> None:
-    seen: Seen = []
-
-    def compose(app: Any) -> None:
-        Source(app, name="unused")
-        source, sink = Source(app), Sink(app, seen)
-        for _ in range(2):
-            app.add_flow(source, sink)
-        app.add_flow(source, sink, {("out", "in")})
-
-    run(compose)
-    assert seen == [1, 2]
-
-
-def test_an_operator_with_an_unconnected_input_never_runs() -> None:
-    seen: Seen = []
-    never: Seen = []
-
-    def compose(app: Any) -> None:
-        source = Source(app, 3)
-        app.add_flow(source, Inputs(app, never, "a", "b"), {("out", "a")})
-        app.add_flow(source, Sink(app, seen))
-
-    run(compose)
-    assert (seen, never) == ([1], [])  # then there is no room at "a"
-
-
-def test_an_ambiguous_flow_is_not_added() -> None:
-    seen: Seen = []
-
-    def compose(app: Any) -> None:
-        source = Source(app)
-        app.add_flow(source, Inputs(app, seen, "a", "b"))
-        app.add_flow(source, Sink(app, seen))
-
-    run(compose)
-    assert seen == [1, 2]
-    run(lambda app: app.add_flow(Source(app), Inputs(app, seen, "a", "b")))
-    assert seen == [1, 2]
-
-
 def test_mistakes_in_composing_are_runtime_errors() -> None:
     for wrong, match in (
         (
@@ -115,36 +74,6 @@ def test_mistakes_in_composing_are_runtime_errors() -> None:
             composed(wrong).run_async().result()
     with pytest.raises(TypeError):
         Application().add_operator(3)
-
-
-def test_an_exception_of_compute_arrives_unchanged() -> None:
-    def fail(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        raise KeyError("boom")
-
-    with pytest.raises(KeyError) as raised:
-        run(lambda app: app.add_operator(type("Fails", (Source,), {"compute": fail})(app)))
-    assert type(raised.value) is KeyError
-
-
-def test_unknown_ports_are_ignored_in_a_run() -> None:
-    seen: Seen = []
-
-    class Wrong(Operator):
-        def setup(self, spec: OperatorSpec) -> None:
-            spec.input("in")
-            spec.output("out")
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            seen.append((op_input.receive("no"), op_output.emit(3, "no")))
-            op_output.emit(op_input.receive("in"), "out")
-
-    def compose(app: Any) -> None:
-        wrong = Wrong(app, name="wrong")
-        app.add_flow(Source(app), wrong)
-        app.add_flow(wrong, Sink(app, seen))
-
-    run(compose)
-    assert seen == [(None, None), 1, (None, None), 2]
 
 
 @pytest.mark.parametrize(
@@ -169,22 +98,6 @@ def test_a_wrong_kind_is_an_error(options: Any) -> None:
         run(lambda app: app.add_flow(Source(app), Inputs(app, [], "in", **options)))
 
 
-def test_conditions_of_ports_take_any_keyword_and_any_size_keeps_its_own() -> None:
-    seen: Seen = []
-
-    class Receivers(Inputs):
-        def setup(self, spec: OperatorSpec) -> None:
-            spec.input("in", size=IOSpec.ANY_SIZE).condition(ConditionType.NONE)
-
-    class Surplus(Source):
-        def setup(self, spec: OperatorSpec) -> None:
-            kind = ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE
-            spec.output("out").condition(kind, min_size=1, front_stage_max_size=1, other=3)
-
-    run(lambda app: app.add_flow(Surplus(app), Receivers(app, seen, "in")))
-    assert seen == [[(1,)], [(2,)]]
-
-
 def test_ports_have_the_sdks_default_names_and_one_declared_twice_counts_once() -> None:
     class Ports(Operator):
         def setup(self, spec: OperatorSpec) -> None:
@@ -194,42 +107,6 @@ def test_ports_have_the_sdks_default_names_and_one_declared_twice_counts_once() 
 
     spec = Ports(Application()).spec
     assert (list(spec.inputs), list(spec.outputs)) == (["__iospec_input", "in"], ["__iospec_output"])
-
-
-def test_a_producer_waits_for_room_in_a_queue_that_drops() -> None:
-    seen: Seen = []
-
-    class Dropping(Sink):
-        def setup(self, spec: OperatorSpec) -> None:
-            spec.input("in", policy=IOSpec.QueuePolicy.POP)
-
-    run(lambda app: app.add_flow(Source(app, 6), Dropping(app, seen)))
-    assert seen == [1, 2, 3, 4, 5, 6]
-
-
-def test_an_acquisition_time_reaches_one_operator() -> None:
-    seen: Seen = []
-
-    class Camera(Source):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit(1, "out", acq_timestamp=77)
-
-    class Pass(Operator):
-        def setup(self, spec: OperatorSpec) -> None:
-            spec.input("in")
-            spec.output("out")
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit(op_input.receive("in"), "out")
-            seen.append(op_input.get_acquisition_timestamp("in"))
-
-    def compose(app: Any) -> None:
-        first, second = Pass(app, name="first"), Pass(app, name="second")
-        app.add_flow(Camera(app, 1), first)
-        app.add_flow(first, second)
-
-    run(compose)
-    assert seen == [77, None]
 
 
 class Stops(Operator):

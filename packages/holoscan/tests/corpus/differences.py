@@ -6,8 +6,6 @@ from typing import Any
 
 # Operators that do not depend on each other print: which of the lines comes first is not said.
 ANY_ORDER = {
-    "decorators.a_tensor_map_is_split",
-    "decorators.several_results",
     "flow_control.a_list_of_dynamic_flows",
     "pings.ping_thread_pools_from_a_list",
     "services.services_of_an_application_of_fragments",
