@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
 
-from tests import limits
 from tests.harness.processes import run_forked, run_python
 
 HANGING = """
@@ -69,18 +67,6 @@ def test_the_process_of_a_test_that_nothing_can_interrupt_ends_and_the_test_fail
     assert "crashed while running 'test_hanging.py::test_that_nothing_can_interrupt'" in printed
     assert "in test_that_nothing_can_interrupt" in printed
     assert "2 failed, 1 passed" in printed
-
-
-def test_any_two_values_of_two_parameters_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    parameters = ["abcde", [1, 2, 3], [True, False]]
-    every = list(itertools.product(*parameters))
-    monkeypatch.setattr(limits, "THOROUGH", False)
-    chosen = limits.pairs(*parameters)
-    for one, other in itertools.combinations(range(3), 2):
-        assert {(row[one], row[other]) for row in chosen} == {(row[one], row[other]) for row in every}
-    assert len(chosen) == 15
-    monkeypatch.setattr(limits, "THOROUGH", True)
-    assert limits.pairs(*parameters) == every
 
 
 VARIANTS = """

@@ -68,14 +68,3 @@ def test_what_a_process_did_not_run_before_it_died_is_given_to_another() -> None
     for test in range(4, 24):
         scheduler.mark_test_complete(second, test)
     assert second.told == [*range(4, 24), 1, 2, 3]
-
-
-def test_files_that_are_done_are_forgotten() -> None:
-    scheduler, first, _ = started()
-    for test in (*range(4), *range(8, 11)):
-        scheduler.mark_test_complete(first, test)
-    assert list(scheduler.assigned_work[first]) == ["test_c.py", "test_d.py"]
-
-
-def test_other_ways_to_share_are_those_of_xdist() -> None:
-    assert make_scheduler("load") is None

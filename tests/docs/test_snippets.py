@@ -66,17 +66,6 @@ def test_a_page_is_read_as_meant() -> None:
     ]
 
 
-def test_a_session_of_a_shell_is_run(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "```console\n$ not run\n```\n```python\nopen('a.txt', 'w').write('x')\n```\n"
-        "```console run\n$ cat a.txt && echo\nx\n$ false || headrace fly 2>&1 | tail -1 | cut -c -31\n"
-        "headrace: error: argument comma\n```\n"
-    )
-    assert len(blocks(page.read_text())) == 2
-    run_page(page, tmp_path, gpu=False)
-
-
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -94,14 +83,3 @@ def test_a_page_that_is_wrong_fails(tmp_path: Path, text: str, what: str) -> Non
     page.write_text(text)
     with pytest.raises(AssertionError, match=f"(?s){what}"):
         run_page(page, tmp_path, gpu=False)
-
-
-def test_what_cannot_be_had_is_left_out(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "```python needs=os,no_such_module\nwrong\n```\n```python needs=gpu\nwrong\n```\n```python\n1\n```\n"
-    )
-    run_page(page, tmp_path, gpu=False)
-    assert needs_of(page) == {"os": 1, "no_such_module": 1, "gpu": 1}
-    assert has("os", gpu=False)
-    assert not has("no_such_module", gpu=False)

@@ -53,13 +53,6 @@ def test_the_threads_of_a_mode_are_late_and_no_others(
     assert names_of_the_late(late.Lateness(1, mode), monkeypatch) == expected
 
 
-def test_some_threads_are_late_and_every_mode_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = [names_of_the_late(late.Lateness(seed, "some"), monkeypatch) for seed in range(20)]
-    assert {"MainThread"} in chosen
-    assert {"other"} in chosen
-    assert {late.Lateness(seed).mode for seed in range(40)} == set(late.MODES)
-
-
 @pytest.mark.parametrize(("value", "is_late"), [("7:main", True), ("", False)])
 def test_a_program_is_late_if_the_environment_says_so(value: str, is_late: bool) -> None:
     site = Path(late.__file__).with_name("site")
