@@ -59,7 +59,6 @@ def test_a_new_operator_receives_what_is_sent_from_then_on(scheduler: MakeSchedu
     assert first == list(range(1, 10))
     assert second == list(range(5, 10))  # it takes effect when the compute that asked for it is over
     assert phases == ["start", "stop"]
-    assert app.outcome is not None
     assert app.outcome.ended_by == "finished"
     assert app.outcome.operators["late"].computes == 5
 
@@ -114,8 +113,7 @@ def test_a_flow_is_moved_to_another_operator_at_once(scheduler: MakeScheduler) -
         nothing = Step(
             app, inputs=["in"], outputs=["out"], body=lambda step, i, o: i.receive("in"), name="nothing"
         )
-        app.add_flow(app.numbers, nothing)
-        app.add_flow(nothing, app.right)
+        app.add_flow(app.numbers, nothing, app.right)
 
     app = run(compose, scheduler)
     assert app.dropped() == {}
@@ -177,8 +175,7 @@ def test_replicas_are_connected_by_the_name_of_their_operator(scheduler: MakeSch
             body=lambda s, i, o: o.emit(i.receive("in"), "out"),
             workers=2,
         )
-        app.add_flow(counting(app, 6, {2: add}), app.slow)
-        app.add_flow(app.slow, sink(app, taken))
+        app.add_flow(counting(app, 6, {2: add}), app.slow, sink(app, taken))
 
     run(compose, scheduler)
     assert sorted(taken) == sorted([1, 2, 3, 4, 5, 6, 1, 2, 3])
@@ -249,9 +246,7 @@ def test_a_segment_keeps_its_flows_and_its_neighbours_may_change(machine: sim.Ma
     def compose(app: Any) -> None:
         app.numbers = counting(app, 5, {2: change})
         one, app.two = (Passing(app, inputs=["in"], outputs=["out"], name=name) for name in ("one", "two"))
-        app.add_flow(app.numbers, one)
-        app.add_flow(one, app.two)
-        app.add_flow(app.two, sink(app, taken))
+        app.add_flow(app.numbers, one, app.two, sink(app, taken))
         app.capture(one, app.two, name="pair")
 
     with warnings.catch_warnings():
@@ -326,7 +321,6 @@ def test_a_change_waits_for_the_operators_of_the_next_one(scheduler: MakeSchedul
         app.add_flow(app.numbers, sink(app, [], name="sink"))
 
     app = run(compose, scheduler)
-    assert app.outcome is not None
     assert app.outcome.ended_by == "finished"
     assert first == list(range(10 - len(first), 10))
     assert second == list(range(10 - len(second), 10))
@@ -353,8 +347,7 @@ def test_retries_go_on_when_the_graph_changes(
     def compose(app: Any) -> None:
         policy = retry(times=2, backoff=backoff) if backoff else retry(times=2)
         middle = Step(app, inputs=["in"], outputs=["out"], body=body, name="middle", on_error=policy)
-        app.add_flow(source(app, range(1, 8)), middle)
-        app.add_flow(middle, sink(app, taken))
+        app.add_flow(source(app, range(1, 8)), middle, sink(app, taken))
 
     app = App(compose, scheduler)
     with Tracker(app) if is_tracked else nullcontext():
@@ -663,7 +656,6 @@ def test_producers_share_the_room_of_an_operator_that_has_ended_after_a_change()
             op.fragment.add_flow(more, sink(op.fragment, []))
 
     outcome = run(compose).outcome
-    assert outcome is not None
     assert outcome.ended_by == "finished"
     assert outcome.undelivered == {"last.in": 3}
 

@@ -210,8 +210,7 @@ def run(read: Callable[[Any], int], file: Path, change_at: int = CHANGE, **optio
         app.source = Source(app, CountCondition(app, FRAMES), clock, memory=memory, name="source")
         app.member = Member(app, read=read, memory=memory, name="member")
         app.sink = Sink(app, name="sink")
-        app.add_flow(app.source, app.member)
-        app.add_flow(app.member, app.sink)
+        app.add_flow(app.source, app.member, app.sink)
         app.change_at = change_at
         app.change = lambda: set_all(app, 5, file)
         set_all(app, 1, file)

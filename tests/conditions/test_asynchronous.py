@@ -30,8 +30,7 @@ def test_an_event_outstanding_is_not_a_deadlock_even_where_a_message_is_missing_
             outputs=["out"],
             body=lambda op, i, o: o.emit(i.receive()),
         )
-        app.add_flow(source(app, [7]), held)
-        app.add_flow(held, sink(app, taken))
+        app.add_flow(source(app, [7]), held, sink(app, taken))
 
         def release() -> None:
             assert go.wait(PATIENCE)

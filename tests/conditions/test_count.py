@@ -44,8 +44,7 @@ def stages(value: int) -> Iterator[str]:
 def counted(emitted: list[str], scheduler: MakeScheduler, condition: Any, **replicas: Any) -> None:
     def compose(app: App) -> None:
         last = stages(app, condition(app), **replicas)
-        app.add_flow(source(app, [2, 0, 3, 4]), last)
-        app.add_flow(last, sink(app, emitted))
+        app.add_flow(source(app, [2, 0, 3, 4]), last, sink(app, emitted))
 
     run(compose, scheduler)
 
@@ -80,8 +79,7 @@ def test_the_count_of_a_function_that_yields_holds_when_its_last_call_raises(
 
     def compose(app: App) -> None:
         last = breaks(app, CountCondition(app, 2))
-        app.add_flow(source(app, range(5)), last)
-        app.add_flow(last, sink(app, emitted))
+        app.add_flow(source(app, range(5)), last, sink(app, emitted))
 
     run(compose, scheduler)
     assert emitted == [0, 1]

@@ -46,8 +46,7 @@ def test_an_input_and_an_output_of_the_same_name_keep_their_own_conditions(sched
         pairs = Step(
             app, setup=setup, body=lambda op, i, o: o.emit(i.receive("image"), "image"), name="pairs"
         )
-        app.add_flow(source(app, range(6)), pairs)
-        app.add_flow(pairs, sink(app, taken, PeriodicCondition(app, 10)))
+        app.add_flow(source(app, range(6)), pairs, sink(app, taken, PeriodicCondition(app, 10)))
 
     run(compose, scheduler)
     assert taken == [(0, 1), (2, 3), (4, 5)]

@@ -115,8 +115,7 @@ def test_a_message_that_arrives_during_a_compute_has_its_own_age(
 
         expiring = ExpiringMessageAvailableCondition(app, 3, 50, receiver="in")
         b = Step(app, expiring, inputs=[("in", {"size": 3})], outputs=["out"], body=body, name="b")
-        app.add_flow(source(app, ["message"]), b)
-        app.add_flow(b, b)
+        app.add_flow(source(app, ["message"]), b, b)
 
     app = App(compose, scheduler)
     if is_observed:

@@ -229,8 +229,7 @@ def test_memory_is_looked_for_only_when_there_is_a_message(monkeypatch: pytest.M
 
         waits = MemoryAvailableCondition(app, memory, min_blocks=1, name="waits")
         step = Step(app, waits, inputs=["in"], outputs=["out"], body=copy, name="step")
-        app.add_flow(source(app, range(5)), step)
-        app.add_flow(step, sink(app, []))
+        app.add_flow(source(app, range(5)), step, sink(app, []))
 
     run(compose)
     assert looks == ["waits"] * 5

@@ -220,6 +220,5 @@ def test_an_error_of_a_condition_is_not_blamed_on_its_operator(scheduler: MakeSc
         app.run()
     told = f"raised by condition 'fails' (FailsIn) of operator 'innocent', in its {method}"
     assert caught.value.__notes__ == [told]
-    assert app.outcome is not None
     (error,) = app.outcome.errors
     assert error.where == told

@@ -374,8 +374,7 @@ def test_a_flow_to_replicas_is_chosen_by_the_operator_that_has_them(scheduler: M
             Step(app, inputs=["in"], outputs=["out"], body=pass_on, name="right", workers=2),
         ]
         for target in targets:
-            app.add_flow(numbers, target)
-            app.add_flow(target, sink(app, taken[target.name], name=f"{target.name} sink"))
+            app.add_flow(numbers, target, sink(app, taken[target.name], name=f"{target.name} sink"))
         turns = iter(range(4))
         app.set_dynamic_flows(numbers, lambda operator: operator.add_dynamic_flow(targets[next(turns) % 2]))
 

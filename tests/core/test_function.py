@@ -58,8 +58,7 @@ def test_returning_none_emits_nothing() -> None:
 
     def compose(app: App) -> None:
         keep = odd(app)
-        app.add_flow(source(app, range(6)), keep)
-        app.add_flow(keep, sink(app, taken))
+        app.add_flow(source(app, range(6)), keep, sink(app, taken))
 
     run(compose)
     assert taken == [1, 3, 5]
@@ -141,8 +140,7 @@ def test_a_star_argument_takes_any_number_of_connections() -> None:
         app.add_flow(source(app, [1, 2], name="a"), total, {("out", "first")})
         for name, factor in (("b", 10), ("c", 100)):
             app.add_flow(source(app, [factor, 2 * factor], name=name), total, {("out", "others")})
-        app.add_flow(total, again)
-        app.add_flow(again, sink(app, taken))
+        app.add_flow(total, again, sink(app, taken))
 
     run(compose)
     assert taken == [111, 222]

@@ -40,8 +40,7 @@ def program(function: Any, set_at: Callable[[Any], None], schedule: MakeSchedule
             def sink(value: Any) -> None:
                 seen.append(value)
 
-            self.add_flow(numbers(self, CountCondition(self, 3)), stage)
-            self.add_flow(stage, sink(self))
+            self.add_flow(numbers(self, CountCondition(self, 3)), stage, sink(self))
 
     Program().run()
     return seen

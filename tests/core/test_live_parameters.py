@@ -52,8 +52,7 @@ class Gain(Operator):
 
 def compose(app: Any, taken: list[float], count: int = 3, **parameters: Any) -> None:
     app.gain = Gain(app, name="gain", **parameters)
-    app.add_flow(source(app, [1.0] * count), app.gain)
-    app.add_flow(app.gain, sink(app, taken))
+    app.add_flow(source(app, [1.0] * count), app.gain, sink(app, taken))
 
 
 def test_a_change_in_a_compute_takes_effect_with_the_next(scheduler: MakeScheduler) -> None:

@@ -75,9 +75,7 @@ class Program(Application):
             self.scheduler(self.schedule(self))
         camera = Camera(self, CountCondition(self, 2), name="front camera")
         first, second = crop(self, name="left crop"), crop(self, name="right crop")
-        self.add_flow(camera, first)
-        self.add_flow(first, second)
-        self.add_flow(second, stages(self))
+        self.add_flow(camera, first, second, stages(self))
 
 
 def test_records_of_a_program_carry_the_operator_the_fragment_and_the_run(

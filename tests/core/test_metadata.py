@@ -26,8 +26,7 @@ def chain(app: App, seen: list[Any], ticks: int = 1, **settings: Any) -> tuple[S
     a = Step(app, CountCondition(app, ticks), outputs=["out"], body=first, name="a")
     b = Step(app, inputs=["in"], outputs=["out"], body=lambda op, i, o: o.emit(i.receive()), name="b")
     c = Step(app, inputs=["in"], body=last, name="c")
-    app.add_flow(a, b)
-    app.add_flow(b, c)
+    app.add_flow(a, b, c)
     return a, b, c
 
 

@@ -63,8 +63,7 @@ def forgotten_return(app: App) -> None:
         value * value
 
     squares = square(app)
-    app.add_flow(numbers(app), squares)
-    app.add_flow(squares, show(app))
+    app.add_flow(numbers(app), squares, show(app))
 
 
 def misspelled_port(app: App) -> None:

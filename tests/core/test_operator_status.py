@@ -122,8 +122,7 @@ def test_a_condition_that_was_asked_for_before_the_run_counts(scheduler: MakeSch
     def compose(app: App) -> None:
         app.middle = through(app, name="middle")
         app.middle.async_condition.event_state = NEVER
-        app.add_flow(source(app, [1, 2]), app.middle)
-        app.add_flow(app.middle, sink(app, taken))
+        app.add_flow(source(app, [1, 2]), app.middle, sink(app, taken))
 
     app = run(compose, scheduler)
     assert taken == []

@@ -207,5 +207,4 @@ def test_a_block_of_running_asks_for_the_types_of_operators_and_not_for_their_at
     with app.running():
         app.feed("feed").put(7)
         assert next(iter(app.results("results"))) == 7
-    assert app.outcome is not None
     assert len(app.sink.results) == app.outcome.operators["sink"].computes

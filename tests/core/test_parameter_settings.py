@@ -131,7 +131,6 @@ def test_parameters_of_conditions_resources_and_schedulers_can_be_set() -> None:
     )
     parts: Any = app.parts
     assert (parts["tick"].recess_period_ns(), parts["every"].n, parts["pool"].max_size) == (20_000_000, 5, 3)
-    assert app.outcome is not None
     assert {name: each.computes for name, each in app.outcome.operators.items()} == {
         "step": 4,
         "left.step": 2,

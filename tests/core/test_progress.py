@@ -18,8 +18,7 @@ def test_a_run_can_be_read_while_it_is_in_progress(scheduler: MakeScheduler) -> 
 
     def compose(app: App) -> None:
         middle = through(app, name="middle")
-        app.add_flow(source(app, [1, 2, 3]), middle)
-        app.add_flow(middle, Step(app, inputs=["in"], body=look, name="end"))
+        app.add_flow(source(app, [1, 2, 3]), middle, Step(app, inputs=["in"], body=look, name="end"))
 
     app = run(compose, scheduler)
     assert [progress.computes["end"] for progress in seen] == [0, 1, 2]

@@ -67,8 +67,7 @@ class Program(Application):
 
         camera = Camera(self, CountCondition(self, 3), self.from_config("camera"), name="front")
         stage = scale(self, **self.kwargs("scale"))
-        self.add_flow(camera, stage)
-        self.add_flow(stage, sink(self))
+        self.add_flow(camera, stage, sink(self))
 
 
 @pytest.fixture
@@ -175,9 +174,7 @@ def test_live_parameters_of_replicas_follow_the_file(file: Path, on: str) -> Non
         one = Scale(app, app.from_config("one"), name="a", workers=2, on=on)
         two = Scale(app, **app.kwargs("two"), name="two", workers=2, on=on)
         first = Step(app, CountCondition(app, 6), outputs=["out"], body=emit)
-        app.add_flow(first, one)
-        app.add_flow(one, two)
-        app.add_flow(two, sink(app, seen))
+        app.add_flow(first, one, two, sink(app, seen))
 
     file.write_text("one: {gain: 5}\ntwo: {gain: 6}\n")
     app = App(compose)

@@ -44,8 +44,11 @@ def test_a_parameter_of_a_function_may_have_any_name(word: str) -> None:
         added = show(app, name="added")
         added.add_arg(**{word: "added"})
         for stage in (given, default, added):
-            app.add_flow(source(app, [1], name=f"source of {stage.name}"), stage)
-            app.add_flow(stage, sink(app, taken, name=f"sink of {stage.name}"))
+            app.add_flow(
+                source(app, [1], name=f"source of {stage.name}"),
+                stage,
+                sink(app, taken, name=f"sink of {stage.name}"),
+            )
 
     run(compose)
     assert sorted(taken) == [(1, "added"), (1, "default"), (1, "given")]

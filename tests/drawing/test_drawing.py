@@ -17,8 +17,7 @@ from tests.harness import App, Step, sink, source, through
 def app() -> App:
     def compose(app: App) -> None:
         middle = through(app, name='the "middle"')
-        app.add_flow(source(app, [1], name="a"), middle)
-        app.add_flow(middle, sink(app, [], name="b"))
+        app.add_flow(source(app, [1], name="a"), middle, sink(app, [], name="b"))
 
     return App(compose)
 

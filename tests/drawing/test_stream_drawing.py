@@ -51,8 +51,7 @@ def test_the_box_of_a_subgraph_has_the_stream_of_all_its_operators() -> None:
     def compose(app: Any) -> None:
         app.stream_per = "branch"
         begin, pair = source(app, [1]), Pair(app, name="pair")
-        app.add_flow(begin, pair)
-        app.add_flow(pair, (sink(app, [], name="left"), sink(app, [], name="right")))
+        app.add_flow(begin, pair, (sink(app, [], name="left"), sink(app, [], name="right")))
 
     assert App(compose).draw().splitlines()[-1] == "stream 1: pair, source"
 

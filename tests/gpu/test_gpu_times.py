@@ -103,8 +103,7 @@ def test_the_time_of_an_operator_is_that_of_its_own_kernels() -> None:
         slow = Spins(app, CountCondition(app, FRAMES), milliseconds=4, name="slow")
         quick = Spins(app, milliseconds=1, after="in", name="quick")
         last = Spins(app, milliseconds=2, after="in", name="last")
-        app.add_flow(slow, quick)
-        app.add_flow(quick, last)
+        app.add_flow(slow, quick, last)
 
     collects, tracker = observed(compose)
     assert are_near(collects.gpu_times("slow"), 4)

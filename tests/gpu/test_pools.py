@@ -104,8 +104,7 @@ def test_the_default_stream_is_used_and_ordered_as_any_other() -> None:
         def compose(self) -> None:
             middle = OnDefault(self, CudaStreamPool(self, max_size=1), name="middle")
             self.last = Last(self, name="last")
-            self.add_flow(Once(self, CountCondition(self, 20), name="once"), middle)
-            self.add_flow(middle, self.last)
+            self.add_flow(Once(self, CountCondition(self, 20), name="once"), middle, self.last)
 
     app = Defaults()
     app.run()

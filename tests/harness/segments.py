@@ -144,8 +144,7 @@ def branches(app: Any, frames: int = 20, **options: Any) -> None:
     b, c = make("b", milliseconds=2.0, plus=10), make("c", milliseconds=4.0, plus=100)
     d = make("d", milliseconds=3.0, after="left right extra")
     app.sink, app.monitor = Ends(app, name="sink"), Ends(app, name="monitor")
-    app.add_flow(camera, a)
-    app.add_flow(a, b)
+    app.add_flow(camera, a, b)
     app.add_flow(a, c)
     app.add_flow(b, app.monitor)
     app.add_flow(b, d, {("out", "left")})
@@ -163,8 +162,7 @@ def fork(app: Any, frames: int = 20, **options: Any) -> None:
     app.sinks = [Ends(app, name="left"), Ends(app, name="right")]
     app.add_flow(source, a)
     for end, sink in zip(ends, app.sinks, strict=True):
-        app.add_flow(a, end)
-        app.add_flow(end, sink)
+        app.add_flow(a, end, sink)
     app.segment = app.capture(a, *ends, name="fork", **options)
 
 

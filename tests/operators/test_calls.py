@@ -108,8 +108,7 @@ def test_answers_find_their_calls_in_another_order() -> None:
     def connect(app: App, feed: FeedOp, results: ResultsOp) -> None:
         left, right = wait(app, name="left"), double(app, name="right")
         for each in (left, right):
-            app.add_flow(feed, each)
-            app.add_flow(each, results)
+            app.add_flow(feed, each, results)
 
     for value in answers(service(connect), 0, 1, 2):
         assert value in (0, 1, 2, 4)
@@ -285,8 +284,7 @@ def test_answers_on_a_device_keep_their_order_and_their_memory(
 
     def compose(app: App) -> None:
         feed, doubler = FeedOp(app, name="asked", size=4), Doubler(app, name="doubler")
-        app.add_flow(feed, doubler)
-        app.add_flow(doubler, ResultsOp(app, name="found"))
+        app.add_flow(feed, doubler, ResultsOp(app, name="found"))
 
     app, seen = App(compose, scheduler), []
     stream = gpu.StreamHandle(sim.Device(0).create_stream())

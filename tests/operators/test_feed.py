@@ -41,8 +41,7 @@ def doubling(scheduler: MakeScheduler = greedy, size: int = 2) -> App:
 
     def compose(app: App) -> None:
         feed, middle = FeedOp(app, name="frames", size=size), double(app)
-        app.add_flow(feed, middle)
-        app.add_flow(middle, ResultsOp(app, name="found", size=size))
+        app.add_flow(feed, middle, ResultsOp(app, name="found", size=size))
 
     return App(compose, scheduler)
 
@@ -102,7 +101,6 @@ def test_a_run_that_fails_raises_in_put_and_in_the_iteration(scheduler: MakeSche
         assert next(results) == 2  # what was made before comes first
         with pytest.raises(ValueError, match="-1 is negative"):
             next(results)
-    assert app.outcome is not None
     assert app.outcome.ended_by == "failed"
 
 
@@ -185,7 +183,6 @@ def test_an_exception_in_the_block_stops_the_run() -> None:
     app = doubling()
     with pytest.raises(KeyError), app.running():
         raise KeyError("mine")
-    assert app.outcome is not None
     assert app.outcome.ended_by == "stopped"
     assert not _threads_of(app)
 
@@ -272,8 +269,7 @@ def test_a_put_that_is_cancelled_has_put_nothing() -> None:
 
 def fed_frames(app: App) -> None:
     feed, doubler = FeedOp(app, name="frames"), Doubler(app, name="doubler")
-    app.add_flow(feed, doubler)
-    app.add_flow(doubler, ResultsOp(app, name="found"))
+    app.add_flow(feed, doubler, ResultsOp(app, name="found"))
 
 
 @pytest.mark.parametrize(("scheduler", "named", "ahead"), pairs(SCHEDULERS, [False, True], [1, 3]))

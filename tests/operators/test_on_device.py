@@ -70,8 +70,7 @@ def test_an_operator_does_not_wait_for_the_device(machine: sim.Machine) -> None:
 
     def compose(app: Any) -> None:
         timed = Timed(app, name="timed", out_dtype="rgb888", resize_height=64, resize_width=64)
-        app.add_flow(DeviceSource(app, [random(np.uint8, 128, 128, 3)] * 5), timed)
-        app.add_flow(timed, sink(app, []))
+        app.add_flow(DeviceSource(app, [random(np.uint8, 128, 128, 3)] * 5), timed, sink(app, []))
 
     run(compose)
     assert waited == [0] * 5
@@ -101,8 +100,7 @@ def test_a_frame_is_read_after_work_on_a_stream_that_the_message_does_not_carry(
         pool = CudaStreamPool(app, stream_flags=stream_flags)
         demosaic = BayerDemosaicOp(app, pool, name="demosaic")
         app.sink = Sink(app, name="sink")
-        app.add_flow(Camera(app, CountCondition(app, 1), name="camera"), demosaic)
-        app.add_flow(demosaic, app.sink)
+        app.add_flow(Camera(app, CountCondition(app, 1), name="camera"), demosaic, app.sink)
 
     app: Any = run(compose)
     np.testing.assert_array_equal(app.sink.arrays[0], Case(BayerDemosaicOp, frame).on_host())

@@ -121,8 +121,7 @@ def test_the_default_allocator_gives_its_memory_back_when_the_run_has_ended(mach
 
     def compose(app: Any) -> None:
         app.demosaic = Watched(app, name="demosaic")
-        app.add_flow(DeviceSource(app, [random(np.uint8, 4, 6)] * 4), app.demosaic)
-        app.add_flow(app.demosaic, Sink(app, name="sink"))
+        app.add_flow(DeviceSource(app, [random(np.uint8, 4, 6)] * 4), app.demosaic, Sink(app, name="sink"))
 
     app: Any = run(compose)
     assert sizes[0] >= 512
@@ -145,8 +144,9 @@ def test_an_application_that_keeps_frames_of_default_allocators_is_collected() -
 
     def compose(app: Any) -> None:
         demosaic = BayerDemosaicOp(app, name="demosaic")
-        app.add_flow(source(app, [random(np.uint8, 4, 6)]), demosaic)
-        app.add_flow(demosaic, Step(app, inputs=["in"], body=keep, name="keep"))
+        app.add_flow(
+            source(app, [random(np.uint8, 4, 6)]), demosaic, Step(app, inputs=["in"], body=keep, name="keep")
+        )
 
     app = ref(run(compose))
     gc.collect()

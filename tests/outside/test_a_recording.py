@@ -35,8 +35,7 @@ def show(result: Any) -> None:
 class Live(Application):
     def compose(self) -> None:
         enhanced = enhance(self)
-        self.add_flow(camera(self, PeriodicCondition(self, "1ms")), enhanced)
-        self.add_flow(enhanced, show(self))
+        self.add_flow(camera(self, PeriodicCondition(self, "1ms")), enhanced, show(self))
 
 
 def record(path: Path) -> None:

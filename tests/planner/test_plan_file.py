@@ -50,8 +50,7 @@ class Program(Application):
     def compose(self) -> None:
         camera = Step(self, CountCondition(self, 3), name="camera")
         net, show, log = (Step(self, name=name) for name in ("net", "show", "log"))
-        self.add_flow(camera, net)
-        self.add_flow(net, show)
+        self.add_flow(camera, net, show)
         self.add_flow(camera, log)
 
 

@@ -51,8 +51,7 @@ def test_messages_cross_between_pools(scheduler: MakeScheduler) -> None:
 
     def compose(app: App) -> None:
         a, b, c = source(app, range(50)), through(app, name="b"), sink(app, taken)
-        app.add_flow(a, b)
-        app.add_flow(b, c)
+        app.add_flow(a, b, c)
         app.make_thread_pool("first").add(a)
         app.make_thread_pool("last").add([b], pin_operator=False)
 

@@ -59,8 +59,7 @@ def test_a_program_without_a_queue_that_drops_runs_on_the_thread_that_called_run
             return value
 
         middle = through(app, name="middle", change=note)
-        app.add_flow(source(app, range(5)), middle)
-        app.add_flow(middle, sink(app, taken))
+        app.add_flow(source(app, range(5)), middle, sink(app, taken))
 
     app = run(compose, default)
     assert taken == list(range(5))

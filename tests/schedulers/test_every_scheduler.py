@@ -71,8 +71,7 @@ def test_a_cycle_does_not_keep_the_thread_to_itself(scheduler: MakeScheduler) ->
 
         first = Step(app, setup=setup, body=turn, name="first")
         second = through(app, name="second")
-        app.add_flow(first, second)
-        app.add_flow(second, first)
+        app.add_flow(first, second, first)
         app.add_operator(
             Step(
                 app,
@@ -94,9 +93,7 @@ def test_a_cycle_and_an_operator_beside_it_run_equally_often() -> None:
 
         loop = Step(app, inputs=["in"], outputs=["out"], body=turn, name="loop")
         back = through(app, name="back")
-        app.add_flow(source(app, [0], name="seed"), loop)
-        app.add_flow(loop, back)
-        app.add_flow(back, loop)
+        app.add_flow(source(app, [0], name="seed"), loop, back, loop)
         app.add_operator(Step(app, name="other"))
 
     app = run(compose)

@@ -32,8 +32,7 @@ class Scale(Operator):
 def recorded(path: Path, ports: list[str], values: list[Any]) -> None:
     def compose(app: Any) -> None:
         scale = Scale(app, name="scale")
-        app.add_flow(source(app, values, name="camera"), scale)
-        app.add_flow(scale, sink(app, []))
+        app.add_flow(source(app, values, name="camera"), scale, sink(app, []))
 
     app = App(compose)
     watch(app, PortRecorder(path, ports))
@@ -91,8 +90,7 @@ def halve(value: float) -> float:
 def test_a_function_is_checked(tmp_path: Path) -> None:
     def compose(app: Any) -> None:
         half = halve(app, name="half")
-        app.add_flow(source(app, [1.0, 2.0], name="camera"), half)
-        app.add_flow(half, sink(app, []))
+        app.add_flow(source(app, [1.0, 2.0], name="camera"), half, sink(app, []))
 
     app = App(compose)
     watch(app, PortRecorder(tmp_path / "a.mcap", ["half.out", "camera"]))
@@ -111,8 +109,9 @@ def test_an_input_without_recorded_messages_is_named(tmp_path: Path) -> None:
 def test_frames_of_a_device_are_compared(tmp_path: Path, machine: sim.Machine) -> None:
     def compose(app: Any) -> None:
         doubler = Doubler(app, name="doubler")
-        app.add_flow(Producer(app, CountCondition(app, 4), name="producer"), doubler)
-        app.add_flow(doubler, Consumer(app, name="consumer"))
+        app.add_flow(
+            Producer(app, CountCondition(app, 4), name="producer"), doubler, Consumer(app, name="consumer")
+        )
 
     app = App(compose)
     watch(app, PortRecorder(tmp_path / "a.mcap", ["doubler"]))
@@ -157,8 +156,7 @@ def test_several_messages_of_one_compute_reach_the_operator(tmp_path: Path) -> N
             name="burst",
         )
         total = Total(app, name="total")
-        app.add_flow(burst, total)
-        app.add_flow(total, sink(app, []))
+        app.add_flow(burst, total, sink(app, []))
 
     app = App(compose)
     watch(app, PortRecorder(tmp_path / "a.mcap", ["burst", "total.out"]))

@@ -38,8 +38,7 @@ def test_an_end_comes_while_others_run_also_if_nobody_takes_messages_behind_it(t
             end=lambda op, i, o: ended_at.append(other.ticks),
         )
         app.add_operator(other)
-        app.add_flow(source(app, range(2)), ending)
-        app.add_flow(ending, sink(app, [], CountCondition(app, taken_behind)))
+        app.add_flow(source(app, range(2)), ending, sink(app, [], CountCondition(app, taken_behind)))
 
     run(compose)
     assert len(ended_at) == 1
@@ -83,8 +82,7 @@ def test_an_end_that_yields_waits_for_room(scheduler: MakeScheduler) -> None:
                 yield
 
         late = Ending(app, inputs=["in"], outputs=["out"], body=lambda op, i, o: i.receive(), end=end)
-        app.add_flow(source(app, range(3)), late)
-        app.add_flow(late, sink(app, taken, PeriodicCondition(app, 10)))
+        app.add_flow(source(app, range(3)), late, sink(app, taken, PeriodicCondition(app, 10)))
 
     assert run(compose, scheduler).outcome.ended_by == "finished"
     assert taken == list(range(20))
@@ -133,9 +131,7 @@ def test_what_an_end_sends_to_an_operator_that_has_ended_is_dropped_and_counted(
             )
 
         first, second = stage("first"), stage("second")
-        app.add_flow(source(app, range(50)), first)
-        app.add_flow(first, second)
-        app.add_flow(second, sink(app, [], CountCondition(app, 3)))
+        app.add_flow(source(app, range(50)), first, second, sink(app, [], CountCondition(app, 3)))
 
     outcome = run(compose, scheduler).outcome
     assert outcome.ended_by == "finished"
@@ -164,7 +160,6 @@ def test_a_run_that_does_not_end_by_itself_calls_no_end(scheduler: MakeScheduler
             app.run()
     else:
         app.run(duration="5ms" if how == "duration" else None)
-    assert app.outcome is not None
     assert (app.outcome.ended_by, ends) == (how, [])
 
 
@@ -199,8 +194,7 @@ def test_an_error_in_an_end_is_skipped_and_counted_if_the_policy_says_so(policy:
             name="x",
             on_error=policy,
         )
-        app.add_flow(source(app, range(2)), last)
-        app.add_flow(last, sink(app, taken))
+        app.add_flow(source(app, range(2)), last, sink(app, taken))
 
     outcome = run(compose).outcome
     assert (outcome.ended_by, taken) == ("finished", ["rest"])
@@ -269,8 +263,7 @@ def test_the_end_of_a_function_gets_what_is_left_and_its_parameters(scheduler: M
 
     def compose(app: App) -> None:
         totals = total(app, scale=10)
-        app.add_flow(source(app, range(6)), totals)
-        app.add_flow(totals, sink(app, taken))
+        app.add_flow(source(app, range(6)), totals, sink(app, taken))
 
     run(compose, scheduler)
     assert taken == [60, 40, 50]
@@ -325,7 +318,6 @@ def test_an_error_from_another_thread_comes_out_of_the_run_as_itself(scheduler: 
     with pytest.raises(ConnectionError) as caught:
         app.run()
     assert caught.value is error
-    assert app.outcome is not None
     assert app.outcome.ended_by == "failed"
     app.fail(error)  # no run: no effect
     with pytest.raises(TypeError, match="fail takes an exception"):

@@ -41,8 +41,7 @@ class Picky(Operator):
 
 def chain(app: Any, taken: list[Any], values: Any, **settings: Any) -> Picky:
     picky = Picky(app, name="picky", **settings)
-    app.add_flow(source(app, values), picky)
-    app.add_flow(picky, sink(app, taken))
+    app.add_flow(source(app, values), picky, sink(app, taken))
     return picky
 
 
@@ -74,7 +73,6 @@ def test_errors_are_skipped_so_often_and_no_more(scheduler: MakeScheduler) -> No
         "raised after 2 errors of the operator had been skipped",
         "raised in compute of operator 'picky' (Picky)",
     ]
-    assert app.outcome is not None
     assert app.outcome.operators["picky"].skipped == 2
     assert app.outcome.errors[0].where == "raised in compute of operator 'picky' (Picky)"
 
@@ -110,8 +108,7 @@ def test_a_start_that_fails_in_a_restart_is_tried_again(fails: int, restarts: in
     def compose(app: App) -> None:
         shaky = Shaky(app, bad=[1], on_error={"restart": 3}, name="shaky")
         shaky.fails = fails
-        app.add_flow(source(app, range(3)), shaky)
-        app.add_flow(shaky, sink(app, taken))
+        app.add_flow(source(app, range(3)), shaky, sink(app, taken))
 
     app = App(compose)
     if restarts is None:
@@ -137,8 +134,7 @@ def test_a_stop_that_fails_in_a_restart_does_not_prevent_it(caplog: pytest.LogCa
 
     def compose(app: App) -> None:
         stuck = Stuck(app, bad=[1], on_error={"restart": 1}, name="stuck")
-        app.add_flow(source(app, range(3)), stuck)
-        app.add_flow(stuck, sink(app, taken))
+        app.add_flow(source(app, range(3)), stuck, sink(app, taken))
 
     assert App(compose).run().ended_by == "finished"
     assert taken == [0, 2]
@@ -184,7 +180,6 @@ def test_an_operator_of_any_input_that_fails_before_it_receives_does_not_fail_at
         app.add_flow(source(app, [], name="silent"), join, {("out", "b")})
 
     outcome = run(compose, scheduler).outcome
-    assert outcome is not None
     assert (outcome.operators["join"].skipped, outcome.discarded) == (3, {"join.a": 3})
 
 
@@ -338,11 +333,9 @@ def test_an_error_between_two_values_costs_the_rest_of_that_message_only(
     def compose(app: App) -> None:
         conditions = [ExpiringMessageAvailableCondition(app, 1, 0, receiver="value")] if is_asked else []
         several = twice(app, *conditions)
-        app.add_flow(source(app, range(5)), several)
-        app.add_flow(several, sink(app, taken))
+        app.add_flow(source(app, range(5)), several, sink(app, taken))
 
     outcome = run(compose, scheduler).outcome
-    assert outcome is not None
     assert (began, taken) == ([0, 1, 2, 3, 4], [0, 0, 1, 2, 2, 3, 4, 4])
     assert outcome.discarded == {}
     assert outcome.ended_by == "finished"

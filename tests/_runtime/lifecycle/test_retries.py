@@ -50,8 +50,7 @@ def failing(app: Any, failures: dict[Any, int], seen: list[Any] | None = None, *
 def chain(values: Any, taken: list[Any], *arguments: Any, **settings: Any) -> Any:
     def compose(app: App) -> None:
         stage = failing(app, *arguments, **settings)
-        app.add_flow(source(app, values), stage)
-        app.add_flow(stage, sink(app, taken))
+        app.add_flow(source(app, values), stage, sink(app, taken))
 
     return compose
 
@@ -123,7 +122,6 @@ def test_a_retry_of_another_message_skips_the_failed_one_and_waits(scheduler: Ma
     seen: list[Any] = []
     policy = retry(times=2, backoff="5ms", same_message=False) | skip()
     outcome = run(chain(range(5), [], {1: 1, 2: 1, 4: 1}, seen, on_error=policy), scheduler).outcome
-    assert outcome is not None
     assert [value for value, _ in seen] == list(range(5))
     assert (outcome.retries, outcome.skipped) == (2, 3)  # no message follows the last error
     waits = [b[1] - a[1] for a, b in pairwise(seen)]
@@ -148,11 +146,9 @@ def test_a_function_that_yields_starts_over_with_the_same_message(
 
     def compose(app: App) -> None:
         several = twice(app)
-        app.add_flow(source(app, range(3)), several)
-        app.add_flow(several, sink(app, taken))
+        app.add_flow(source(app, range(3)), several, sink(app, taken))
 
     outcome = run(compose, scheduler).outcome
-    assert outcome is not None
     assert taken == ([10, 11, 12] if is_early else [0, 10, 1, 1, 11, 2, 12])
     assert (outcome.retries, outcome.ended_by) == (1, "finished")
 
@@ -172,12 +168,10 @@ def test_a_function_that_fails_after_its_first_value_is_not_retried_for_ever(
 
     def compose(app: App) -> None:
         several = twice(app)
-        app.add_flow(source(app, range(1, 16)), several)
-        app.add_flow(several, sink(app, taken))
+        app.add_flow(source(app, range(1, 16)), several, sink(app, taken))
         app.add_flow(several, sink(app, dead, name="dead"), {("failed", "in")})
 
     outcome = run(compose, scheduler).outcome
-    assert outcome is not None
     assert dead == [5, 10, 15]
     assert taken == [each for n in range(1, 16) for each in ([n, -n] if n % 5 else [n] * 3)]
     assert (outcome.retries, outcome.dead_letters) == (6, 3)
@@ -247,7 +241,6 @@ def test_what_a_retry_no_longer_receives_is_counted() -> None:
         app.add_flow(source(app, [2], name="b"), join, {("out", "right")})
 
     outcome = run(compose).outcome
-    assert outcome is not None
     assert outcome.discarded == {"join.right": 1}
 
 
@@ -268,7 +261,6 @@ def test_half_a_frame_that_is_given_up_takes_the_other_half_with_it() -> None:
         app.add_flow(source(app, range(4), name="b"), join, {("out", "right")})
 
     outcome = run(compose).outcome
-    assert outcome is not None
     assert taken == [(n, n) for n in (1, 2, 3)]
     assert outcome.discarded == {"join.right": 1}
 
@@ -296,8 +288,7 @@ def test_metadata_and_timestamps_come_with_the_message_again() -> None:
 
         a = Step(app, CountCondition(app, 3), outputs=["out"], body=send, name="a")
         b = Step(app, inputs=["in"], outputs=["out"], body=take, on_error=retry(times=1), name="b")
-        app.add_flow(a, b)
-        app.add_flow(b, Step(app, inputs=["in"], body=end, name="c"))
+        app.add_flow(a, b, Step(app, inputs=["in"], body=end, name="c"))
 
     run(compose)
     assert seen == [({"frame": n}, 100 * n, 100 * n) for n in (1, 1, 2, 3, 3)]
@@ -319,7 +310,6 @@ def test_a_run_that_is_stopped_in_a_backoff_counts_the_message(scheduler: MakeSc
         app.add_operator(clock)
 
     outcome = run(compose, scheduler).outcome
-    assert outcome is not None
     stage = outcome.operators["stage"]
     assert (outcome.ended_by, stage.retries, stage.skipped, stage.cut_off) == ("stopped", 0, 0, 1)
     assert "1 cut-off retry" in str(outcome)
@@ -388,7 +378,6 @@ def test_a_message_that_is_given_up_goes_out_with_a_description_of_the_error(
         app.add_flow(stage, letters(dead)(app), {("failed", "in")})
 
     outcome = run(compose, scheduler).outcome
-    assert outcome is not None
     assert [value for value, _ in dead] == [1, 3]
     error = dead[0][1]["error"]
     assert error.pop("traceback").endswith("ValueError: 1 is bad")
@@ -419,7 +408,6 @@ def test_all_messages_of_the_compute_go_out_received_or_not(scheduler: MakeSched
         app.add_flow(join, letters(dead)(app))  # the only output
 
     outcome = run(compose, scheduler).outcome
-    assert outcome is not None
     assert [value for value, _ in dead] == [{"left": n, "right": 10 + n} for n in range(4)]
     assert outcome.discarded == {}
 
@@ -439,8 +427,7 @@ def test_a_dead_letter_carries_the_work_behind_it(machine: sim.Machine, schedule
 
         producer = Producer(app, CountCondition(app, 10), name="producer")
         stage = Step(app, inputs=("in",), body=fail, name="fail", on_error=dead_letter("failed"))
-        app.add_flow(producer, stage)
-        app.add_flow(stage, Step(app, inputs=("in",), body=take, name="take"))
+        app.add_flow(producer, stage, Step(app, inputs=("in",), body=take, name="take"))
 
     assert run(compose, scheduler).seen == list(range(10))
 
@@ -468,7 +455,6 @@ def test_a_letter_may_fail_again_and_a_full_handler_holds_the_operator_up() -> N
         app.add_flow(second, letters(dead)(app))
 
     outcome = run(compose).outcome
-    assert outcome is not None
     assert [value for value, _ in dead] == list(range(5))
     assert {metadata["error"]["operator"] for _, metadata in dead} == {"second"}
     assert outcome.dropped == {"stage.out": 5}
@@ -489,11 +475,9 @@ def test_a_restart_can_send_its_message_on_and_a_batch_goes_out_as_it_came() -> 
             on_error=restart(times=5) | dead_letter("failed"),
             name="batch",
         )
-        app.add_flow(source(app, range(4)), batch)
-        app.add_flow(batch, letters(dead)(app))
+        app.add_flow(source(app, range(4)), batch, letters(dead)(app))
 
     outcome = run(compose).outcome
-    assert outcome is not None
     assert [value for value, _ in dead] == [(0, 1), (2, 3)]
     assert (outcome.restarts, outcome.dead_letters, outcome.skipped) == (2, 2, 0)
 

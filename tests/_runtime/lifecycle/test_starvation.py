@@ -89,8 +89,7 @@ def test_a_generator_that_would_wait_for_a_batch_of_messages_and_gets_none_is_fi
     def compose(app: App) -> None:
         batch = ExpiringMessageAvailableCondition(app, 2, 1_000, receiver="value" if named else None)
         repeats = repeat(app, batch, name="repeat")
-        app.add_flow(source(app, []), repeats)
-        app.add_flow(repeats, sink(app, []))
+        app.add_flow(source(app, []), repeats, sink(app, []))
 
     outcome = outcome_of(compose, scheduler)
     assert outcome.ended_by == "finished", str(outcome)
@@ -135,8 +134,7 @@ def test_a_feedback_loop_without_a_first_message_is_starved(scheduler: MakeSched
 def test_a_loop_that_nothing_ever_enters_is_starved() -> None:
     def compose(app: App) -> None:
         a, b = through(app, name="a"), through(app, name="b")
-        app.add_flow(a, b)
-        app.add_flow(b, a)
+        app.add_flow(a, b, a)
 
     outcome = outcome_of(compose)
     assert outcome.ended_by == "starved"
@@ -183,8 +181,7 @@ def test_a_circle_of_full_queues_is_starved() -> None:
 
         a = Step(app, setup=setup, body=lambda op, i, o: o.emit(1), name="a")  # never receives
         b = through(app, name="b")
-        app.add_flow(a, b)
-        app.add_flow(b, a)
+        app.add_flow(a, b, a)
 
     outcome = outcome_of(compose)
     assert outcome.ended_by == "starved", str(outcome)
@@ -230,8 +227,7 @@ def test_a_shared_queue_with_too_little_room_is_starved_and_says_so() -> None:
     def compose(app: App) -> None:
         twice = doubling(app)
         four = Step(app, inputs=[("in", {"size": 4})], body=lambda op, i, o: i.receive(), name="four")
-        app.add_flow(source(app, range(7)), twice)
-        app.add_flow(twice, four)
+        app.add_flow(source(app, range(7)), twice, four)
         app.add_flow(source(app, range(3), name="second"), four)
 
     outcome = outcome_of(compose)

@@ -77,7 +77,6 @@ def fail(app: Any, error: type[Exception]) -> Outcome:
     app.stopped = []
     with pytest.raises(error):
         app.run()
-    assert app.outcome is not None
     outcome: Outcome = app.outcome
     return outcome
 
@@ -192,7 +191,6 @@ def test_an_interrupt_comes_out_though_exceptions_lead_to_each_other_in_a_circle
     finally:
         signal.signal(signal.SIGINT, before)
     assert str(caught.value.__context__) == "first"
-    assert app.outcome is not None
     assert app.outcome.ended_by == "interrupted"
 
 

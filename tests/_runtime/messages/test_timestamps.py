@@ -108,8 +108,7 @@ def test_an_operator_that_names_another_sends_that(scheduler: MakeScheduler) -> 
                 o.emit(3)
 
         middle = Step(app, inputs=["in"], outputs=["out"], body=send, name="middle")
-        app.add_flow(stamped(app, [500, 501, 502]), middle)
-        app.add_flow(middle, clock(app, seen))
+        app.add_flow(stamped(app, [500, 501, 502]), middle, clock(app, seen))
 
     run(compose, scheduler)
     assert seen == [9, None, 502]
@@ -128,8 +127,7 @@ def test_a_timestamp_does_not_outlive_its_compute() -> None:
             o.emit(op.ticks)
 
         keeps_on = Step(app, CountCondition(app, 3), setup=setup, body=body, name="keeps_on")
-        app.add_flow(stamped(app, [500]), keeps_on)
-        app.add_flow(keeps_on, clock(app, seen))
+        app.add_flow(stamped(app, [500]), keeps_on, clock(app, seen))
 
     run(compose)
     assert sorted(seen, key=str) == [500, None, None]
@@ -158,8 +156,7 @@ def test_the_context_says_the_timestamp_of_what_is_emitted_and_takes_another(
 
     def compose(app: App) -> None:
         middle = process(app)
-        app.add_flow(camera(app), middle)
-        app.add_flow(middle, clock(app, sent))
+        app.add_flow(camera(app), middle, clock(app, sent))
 
     run(compose, scheduler)
     assert seen == [(0, 100, 100), (1, 101, 101), (2, 102, 102)]
@@ -177,8 +174,7 @@ def test_a_timestamp_that_was_chosen_is_not_changed_by_what_is_received_later() 
 
     def compose(app: App) -> None:
         chooses = Chooses(app, inputs=["in"], outputs=["out"], name="chooses")
-        app.add_flow(stamped(app, [5]), chooses)
-        app.add_flow(chooses, clock(app, seen))
+        app.add_flow(stamped(app, [5]), chooses, clock(app, seen))
 
     run(compose)
     assert seen == [900]
@@ -198,8 +194,7 @@ def test_a_function_is_given_the_metadata_that_came_and_adds_to_what_goes(schedu
 
     def compose(app: App) -> None:
         middle = number(app)
-        app.add_flow(source(app, [1, 2]), middle)
-        app.add_flow(middle, show(app, prefix=">"))
+        app.add_flow(source(app, [1, 2]), middle, show(app, prefix=">"))
 
     run(compose, scheduler)
     assert seen == [(">", 1, {"number": 1}), (">", 2, {"number": 2})]
@@ -233,8 +228,7 @@ def test_a_message_without_a_timestamp_or_metadata_is_the_object_itself() -> Non
             o.emit(value)
 
         middle = Step(app, inputs=["in"], outputs=["out"], body=change, name="middle")
-        app.add_flow(stamped(app, [-1, 5]), middle)
-        app.add_flow(middle, Step(app, inputs=["in"], body=take))
+        app.add_flow(stamped(app, [-1, 5]), middle, Step(app, inputs=["in"], body=take))
 
     run(compose)
     assert kinds == [int, Envelope]

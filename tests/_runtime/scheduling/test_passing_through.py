@@ -44,8 +44,7 @@ def test_a_message_that_is_not_received_waits_and_the_sender_with_it(
                 o.emit(i.receive())
 
         late = stage(app, "late", receive_sometimes)
-        app.add_flow(source(app, list(range(20))), late)
-        app.add_flow(late, sink(app, taken))
+        app.add_flow(source(app, list(range(20))), late, sink(app, taken))
 
     run(compose, scheduler)
     assert taken == list(range(20))
@@ -96,9 +95,7 @@ def test_a_frame_passes_through_a_chain_before_the_next_one_is_made() -> None:
 
         first = Step(app, CountCondition(app, 4), setup=declare, body=send, name="a")
         second, third = stage(app, "b", pass_on), stage(app, "c", pass_on)
-        app.add_flow(first, second)
-        app.add_flow(second, third)
-        app.add_flow(third, sink(app, []))
+        app.add_flow(first, second, third, sink(app, []))
 
     run(compose)
     assert "".join(computed) == "abc" * 4
@@ -114,8 +111,7 @@ def test_a_stage_that_stops_is_not_run_for_the_message_that_waits(scheduler: Mak
                 op.stop_execution()
 
         stopping = stage(app, "stopping", take_three)
-        app.add_flow(source(app, list(range(9))), stopping)
-        app.add_flow(stopping, sink(app, taken))
+        app.add_flow(source(app, list(range(9))), stopping, sink(app, taken))
 
     run(compose, scheduler)
     assert taken == [0, 1, 2]

@@ -29,7 +29,6 @@ def slow(app: Any, lengths: list[int], **settings: Any) -> Step:
 
 def test_computes_that_take_longer_than_their_deadline_are_counted(scheduler: MakeScheduler) -> None:
     app = run(lambda app: app.add_operator(slow(app, [1, 500, 501, 2, 900], deadline="500ms")), scheduler)
-    assert app.outcome is not None
     assert app.outcome.operators["slow"].stuck == app.outcome.stuck == 2
     assert "2 stuck computes" in str(app.outcome)
     assert app.progress().faults["slow"].stuck == 2
@@ -56,7 +55,6 @@ def test_abort_stops_the_run_and_fails_it(scheduler: MakeScheduler) -> None:
         StuckError, match="operator 'slow' has computed for 0.009 s, longer than its deadline"
     ):
         app.run()
-    assert app.outcome is not None
     assert (app.outcome.ended_by, app.outcome.operators["slow"].computes) == ("failed", 2)
 
 

@@ -38,8 +38,7 @@ def test_a_frame_that_is_read_in_several_steps_is_right_in_each(
         pool = CudaStreamPool(app)
         producer = Producer(app, CountCondition(app, 6), name="producer")
         reader = read(app, pool)
-        app.add_flow(producer, reader)
-        app.add_flow(reader, note(app, pool))
+        app.add_flow(producer, reader, note(app, pool))
 
     run(compose, scheduler)
     assert seen == [number for number in range(6) for _ in range(STEPS)]

@@ -230,9 +230,7 @@ def test_a_function_has_knobs_that_follow_its_parameters() -> None:
             ),
             name="change",
         )
-        app.add_flow(source(app, [1, 2, 3]), change)
-        app.add_flow(change, app.amplify)
-        app.add_flow(app.amplify, sink(app, taken))
+        app.add_flow(source(app, [1, 2, 3]), change, app.amplify, sink(app, taken))
 
     run(compose)
     assert taken == [1, 2, 3]

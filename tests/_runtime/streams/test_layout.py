@@ -85,8 +85,7 @@ def test_a_branch_has_one_stream_and_ends_at_every_fork_and_join() -> None:
     def compose(app: Any) -> None:
         app.stream_per = "branch"
         a, b, c, d, e, f, g = operators(app, ">a b c d e f g>")
-        app.add_flow(a, b)
-        app.add_flow(b, c)
+        app.add_flow(a, b, c)
         app.add_flow(b, d)
         app.add_flow(c, e)
         for before in (d, e):
@@ -100,8 +99,7 @@ def test_a_circle_is_a_branch() -> None:
     def compose(app: Any) -> None:
         app.stream_per = "branch"
         b, c = operators(app, "b c")
-        app.add_flow(b, c)
-        app.add_flow(c, b)
+        app.add_flow(b, c, b)
 
     assert layout_of(compose) == ["branch b c"]
 

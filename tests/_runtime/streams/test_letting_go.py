@@ -161,8 +161,7 @@ def test_operators_that_share_a_frame_do_not_wait_for_each_other(
         for n in range(3):
             app.add_flow(sender, Step(app, inputs=("in",), body=take, name=f"taker{n}"))
         middle = Step(app, inputs=("in",), outputs=("out",), body=take, name="middle")
-        app.add_flow(sender, middle)
-        app.add_flow(middle, Step(app, inputs=("in",), body=take, name="last"))
+        app.add_flow(sender, middle, Step(app, inputs=("in",), body=take, name="last"))
 
     assert sorted(run(compose, scheduler).seen) == sorted(list(range(100)) * 5)
     assert max(in_use) <= 40

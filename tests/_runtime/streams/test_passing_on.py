@@ -29,8 +29,7 @@ def passed_through(body: Callable[..., None], scheduler: MakeScheduler = greedy,
         middle = Step(
             app, inputs=step.pop("inputs", ("in",)), outputs=("out",), body=body, name="middle", **step
         )
-        app.add_flow(Producer(app, CountCondition(app, 8), name="producer"), middle)
-        app.add_flow(middle, app.consumer)
+        app.add_flow(Producer(app, CountCondition(app, 8), name="producer"), middle, app.consumer)
 
     return run(compose, scheduler).consumer.seen
 
@@ -80,7 +79,10 @@ def test_tensors_by_name_are_sent_after_what_was_received(scheduler: MakeSchedul
             read_frame(stream, MS / 100, data, app.seen)
 
         middle = Step(app, inputs=("in",), outputs=("out",), body=wrap, name="middle")
-        app.add_flow(Producer(app, CountCondition(app, 8), name="producer"), middle)
-        app.add_flow(middle, Step(app, inputs=("in",), body=take, name="take"))
+        app.add_flow(
+            Producer(app, CountCondition(app, 8), name="producer"),
+            middle,
+            Step(app, inputs=("in",), body=take, name="take"),
+        )
 
     assert run(compose, scheduler).seen == list(range(8))

@@ -43,8 +43,7 @@ def passed_through(body: Body, scheduler: MakeScheduler = greedy) -> list[int]:
         middle = Step(app, inputs=("in",), outputs=("out",), body=body, name="middle")
         producer = Producer(app, CountCondition(app, FRAMES), name="producer")
         producer.seconds = MS / 10
-        app.add_flow(producer, middle)
-        app.add_flow(middle, app.consumer)
+        app.add_flow(producer, middle, app.consumer)
 
     return run(compose, scheduler).consumer.seen
 
@@ -86,8 +85,7 @@ def test_a_stream_of_another_operator_counts_once_it_is_set_for_an_output() -> N
         lender = Step(app, CountCondition(app, 1), body=lend, name="lender")
         app.add_operator(lender)  # the first, so that it runs first
         user = Step(app, inputs=("in",), outputs=("out",), body=use, name="user")
-        app.add_flow(producer, user)
-        app.add_flow(user, app.consumer)
+        app.add_flow(producer, user, app.consumer)
 
     app = run(compose)
     assert app.consumer.seen == app.seen == list(range(frames))

@@ -56,8 +56,7 @@ def test_frames_that_are_put_in_and_taken_out(make: Callable[[int], Any]) -> Non
     class App(Application):
         def compose(self) -> None:
             frames, doubled = FeedOp(self, name="frames"), double(self)
-            self.add_flow(frames, doubled)
-            self.add_flow(doubled, ResultsOp(self, name="doubled"))
+            self.add_flow(frames, doubled, ResultsOp(self, name="doubled"))
 
     app = App()
     with app.running():
@@ -88,8 +87,7 @@ def test_frames_through_replicas(make: Callable[[int], Any], scheduler: MakeSche
 
     def compose(app: Any) -> None:
         doubled = double(app, workers=3, ordered=ordered)
-        app.add_flow(source(app), doubled)
-        app.add_flow(doubled, check(app))
+        app.add_flow(source(app), doubled, check(app))
 
     run(compose, scheduler, clock=None)
     expected = [(2 * number, 2 * number) for number in range(FRAMES)]
@@ -155,8 +153,7 @@ def test_frames_that_are_left_at_the_end(make: Callable[[int], Any], scheduler: 
 
     def compose(app: Any) -> None:
         sums = Sums(app)
-        app.add_flow(source(app), sums)
-        app.add_flow(sums, check(app))
+        app.add_flow(source(app), sums, check(app))
 
     run(compose, scheduler, clock=None)
     assert found == [(6, 6), (9, 9)]

@@ -51,8 +51,7 @@ def test_a_frame_in_host_memory_is_copied_to_the_device(case: Case) -> None:
     def compose(app: Any) -> None:
         operator = case.kind(app, name="operator", **case.params)
         app.sink = Sink(app, name="sink")
-        app.add_flow(source(app, [case.frame]), operator)
-        app.add_flow(operator, app.sink)
+        app.add_flow(source(app, [case.frame]), operator, app.sink)
 
     app: Any = run(compose)
     assert app.sink.devices == ["cuda:0"]
@@ -76,8 +75,7 @@ def test_arrays_of_other_libraries_are_taken_and_the_result_is_theirs(library: s
 
     def compose(app: Any) -> None:
         operator = FormatConverterOp(app, out_dtype="float32", name="format")
-        app.add_flow(source(app, [on_device]), operator)
-        app.add_flow(operator, sink(app, taken))
+        app.add_flow(source(app, [on_device]), operator, sink(app, taken))
 
     run(compose)
     result = module.from_dlpack(taken[0].get())
@@ -112,8 +110,7 @@ def test_a_frame_is_read_after_the_work_on_the_default_stream_that_fills_it(stre
     def compose(app: Any) -> None:
         demosaic = BayerDemosaicOp(app, CudaStreamPool(app, stream_flags=stream_flags), name="demosaic")
         app.sink = Sink(app, name="sink")
-        app.add_flow(Camera(app, CountCondition(app, len(mosaics)), name="camera"), demosaic)
-        app.add_flow(demosaic, app.sink)
+        app.add_flow(Camera(app, CountCondition(app, len(mosaics)), name="camera"), demosaic, app.sink)
 
     app: Any = run(compose)
     for mosaic, image in zip(mosaics, app.sink.arrays, strict=True):

@@ -423,8 +423,7 @@ def test_frames_are_right_whatever_library_a_stage_uses(scheduler: Any, library:
         sends = Sends(app, CountCondition(app, FRAMES), pool, name="sends")
         takes = Takes(app, pool, library=library, name="takes")
         checks.append(Checks(app, pool, name="checks"))
-        app.add_flow(sends, takes)
-        app.add_flow(takes, checks[0])
+        app.add_flow(sends, takes, checks[0])
 
     run(compose, scheduler)
     found = [(int(low), int(high)) for low, high in checks[0].extremes]

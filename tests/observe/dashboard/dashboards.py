@@ -85,8 +85,7 @@ class Watched:
             body=lambda step, op_input, op_output: op_input.receive("in"),
             name="slow",
         )
-        app.add_flow(source, self.filter)
-        app.add_flow(self.filter, take)
+        app.add_flow(source, self.filter, take)
         app.add_flow(self.filter, held)
 
     @property

@@ -33,8 +33,7 @@ def test_a_function_that_yields_once_takes_one_step_for_each_message_that_waits(
 
     def compose(app: App) -> None:
         paced = same(app, PeriodicCondition(app, "10ms"))
-        app.add_flow(source(app, range(4)), paced)
-        app.add_flow(paced, Step(app, inputs=["in"], body=note))
+        app.add_flow(source(app, range(4)), paced, Step(app, inputs=["in"], body=note))
 
     run(compose)
     assert times == [0, 10, 20, 30]
@@ -49,8 +48,7 @@ def test_a_pace_is_that_of_the_values() -> None:
 
     def compose(app: App) -> None:
         paced = repeat(app, PeriodicCondition(app, "10ms"))
-        app.add_flow(source(app, [2, 3]), paced)
-        app.add_flow(paced, Step(app, inputs=["in"], body=note))
+        app.add_flow(source(app, [2, 3]), paced, Step(app, inputs=["in"], body=note))
 
     run(compose)
     assert times == [0, 10, 20, 30, 40]
@@ -68,8 +66,7 @@ def test_a_switch_ends_a_generator_in_the_middle() -> None:
                 switch.disable_tick()
 
         several = repeat(app, switch)
-        app.add_flow(source(app, [9]), several)
-        app.add_flow(several, Step(app, inputs=["in"], body=take))
+        app.add_flow(source(app, [9]), several, Step(app, inputs=["in"], body=take))
 
     run(compose)
     assert len(taken) in (2, 3)
@@ -104,8 +101,7 @@ def test_a_condition_on_an_input_does_not_hold_values_back(condition: str, sched
 
     def compose(app: App) -> None:
         several = repeat(app, CONDITIONS_ON_INPUTS[condition](app))
-        app.add_flow(source(app, [3, 0, 2]), several)
-        app.add_flow(several, sink(app, taken))
+        app.add_flow(source(app, [3, 0, 2]), several, sink(app, taken))
 
     run(compose, scheduler)
     assert taken == [3, 3, 3, 2, 2]
@@ -117,8 +113,7 @@ def test_a_condition_on_an_input_is_told_of_the_steps_that_received() -> None:
     def compose(app: App) -> None:
         told.append(Waiting(app))
         several = repeat(app, told[0])
-        app.add_flow(source(app, [3, 0, 2]), several)
-        app.add_flow(several, sink(app, []))
+        app.add_flow(source(app, [3, 0, 2]), several, sink(app, []))
 
     run(compose)
     assert told[0].told == 3

@@ -20,8 +20,7 @@ def test_an_exception_in_the_middle_comes_out_after_what_was_emitted(scheduler: 
 
     def compose(app: App) -> None:
         failing = fail(app)
-        app.add_flow(source(app, range(9)), failing)
-        app.add_flow(failing, sink(app, taken))
+        app.add_flow(source(app, range(9)), failing, sink(app, taken))
 
     with pytest.raises(ZeroDivisionError) as caught:
         run(compose, scheduler)
@@ -61,8 +60,7 @@ def test_a_generator_goes_on_with_the_next_message_where_an_exception_is_caught(
             failing.compute = careful
 
         failing.start = start_and_catch
-        app.add_flow(source(app, range(6)), failing)
-        app.add_flow(failing, sink(app, taken))
+        app.add_flow(source(app, range(6)), failing, sink(app, taken))
 
     run(compose, scheduler)
     assert taken == [0, 0, 2, 2, 3, 4, 4, 5, 5]
@@ -87,8 +85,7 @@ def test_a_stop_in_the_middle_closes_the_generator(scheduler: MakeScheduler) -> 
 
     def compose(app: App) -> None:
         going = endless(app)
-        app.add_flow(source(app, range(9)), going)
-        app.add_flow(going, Step(app, inputs=["in"], body=stop))
+        app.add_flow(source(app, range(9)), going, Step(app, inputs=["in"], body=stop))
 
     run(compose, scheduler)
     assert log == ["closed"]

@@ -44,8 +44,11 @@ def test_metadata_goes_out_with_every_value(scheduler: MakeScheduler) -> None:
 
     def compose(app: App) -> None:
         several = repeat(app)
-        app.add_flow(Step(app, CountCondition(app, 3), outputs=["out"], body=send, name="camera"), several)
-        app.add_flow(several, Step(app, inputs=["in"], body=take, name="screen"))
+        app.add_flow(
+            Step(app, CountCondition(app, 3), outputs=["out"], body=send, name="camera"),
+            several,
+            Step(app, inputs=["in"], body=take, name="screen"),
+        )
 
     run(compose, scheduler)
     assert seen == [(2, 1), (2, 1), (2, 2), (2, 2), (2, 3), (2, 3)]
@@ -69,8 +72,7 @@ def test_the_timestamp_of_a_message_goes_out_with_every_value(scheduler: MakeSch
     def compose(app: App) -> None:
         numbers = Step(app, CountCondition(app, 2), outputs=["out"], body=emit, name="numbers")
         doubled = twice(app)
-        app.add_flow(numbers, doubled)
-        app.add_flow(doubled, Step(app, inputs=["in"], body=receive, name="in"))
+        app.add_flow(numbers, doubled, Step(app, inputs=["in"], body=receive, name="in"))
 
     run(compose, scheduler)
     assert seen == [(1, 1000), (-1, 1000), (2, 2000), (-2, 2000)]

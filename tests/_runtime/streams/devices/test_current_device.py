@@ -57,8 +57,7 @@ def test_what_is_emitted_on_the_stream_of_another_device_leaves_the_current_one(
         middle = Step(
             app, CudaStreamPool(app, 1), inputs=("in",), outputs=("out",), body=pass_on, name="middle"
         )
-        app.add_flow(source(app, 0, 20), middle)
-        app.add_flow(middle, sink(app, 1, seen))
+        app.add_flow(source(app, 0, 20), middle, sink(app, 1, seen))
 
     run(compose, scheduler)
     assert seen == list(range(20))

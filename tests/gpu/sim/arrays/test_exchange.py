@@ -218,9 +218,7 @@ def test_a_captured_segment_computes_with_arrays(machine: sim.Machine) -> None:
         def compose(self) -> None:
             first, second = Scale(self, name="first"), Scale(self, name="second")
             self.reader = Reader(self, name="reader")
-            self.add_flow(Camera(self, CountCondition(self, 6), name="camera"), first)
-            self.add_flow(first, second)
-            self.add_flow(second, self.reader)
+            self.add_flow(Camera(self, CountCondition(self, 6), name="camera"), first, second, self.reader)
             self.capture(first, second)
 
     app = Captured()
