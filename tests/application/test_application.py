@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -32,26 +31,6 @@ def test_run_async_gives_the_exception_of_an_operator() -> None:
         future.result(timeout=PATIENCE)
 
 
-def test_stop_execution_from_another_thread_ends_a_run_that_would_not_end() -> None:
-    running = threading.Event()
-    app = App(lambda app: app.add_operator(Step(app, body=lambda op, i, o: running.set())))
-    future = app.run_async()
-    assert running.wait(PATIENCE)
-    app.stop_execution()
-    future.result(timeout=PATIENCE)
-
-
-def test_a_stop_that_comes_before_the_run_exists_is_not_lost() -> None:
-    app = App(lambda app: app.add_operator(Step(app)))
-    future = app.run_async()
-    app.stop_execution()
-    future.result(timeout=PATIENCE)
-    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 2), name="a")))
-    app.stop_execution()
-    app.run()
-    assert app.graph.find("a").ticks == 2  # type: ignore[attr-defined]
-
-
 def test_stop_execution_of_one_operator_by_name_leaves_the_others() -> None:
     ticks: dict[str, int] = {}
 
@@ -66,14 +45,6 @@ def test_stop_execution_of_one_operator_by_name_leaves_the_others() -> None:
 
     run(compose)
     assert ticks == {"a": 2, "b": 5}
-
-
-def test_running_while_running_is_refused() -> None:
-    def body(op: Step, i: Any, o: Any) -> None:
-        with pytest.raises(RuntimeError, match="is running already"):
-            op.fragment.run()
-
-    run(lambda app: app.add_operator(Step(app, CountCondition(app, 1), body=body)))
 
 
 def test_an_application_without_operators_says_what_compose_must_do() -> None:

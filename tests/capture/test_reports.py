@@ -51,19 +51,6 @@ def test_a_segment_that_is_switched_off_is_in_the_outcome(monkeypatch: pytest.Mo
     assert str(segment) == "segment 'middle' (one, two, three): off"
 
 
-def test_a_run_without_segments_does_not_speak_of_them() -> None:
-    outcome = App(lambda app: app.add_flow(*_two(app))).run()
-    assert outcome.segments == ()
-    assert "segment" not in str(outcome)
-
-
-def _two(app: Any) -> tuple[Any, Any]:
-    from headrace.conditions import CountCondition
-    from tests.harness import Consumer, Producer
-
-    return Producer(app, CountCondition(app, 2), name="producer"), Consumer(app, name="consumer")
-
-
 def test_what_was_saved_follows_from_both_times() -> None:
     segment = SegmentOutcome(
         "s",

@@ -66,35 +66,6 @@ def test_the_age_of_a_connection_is_not_reset_by_messages_of_another(scheduler: 
     assert taken[1] == (70, (1,))
 
 
-def test_what_is_left_of_a_batch_keeps_its_age(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.output("out", size=2)
-
-        two = Step(
-            app,
-            CountCondition(app, 1),
-            setup=setup,
-            body=lambda op, i, o: (o.emit("first"), o.emit("second")),
-            name="two",
-        )
-        late = Step(
-            app,
-            CountCondition(app, 2),
-            PeriodicCondition(app, 30),
-            outputs=["out"],
-            body=lambda op, i, o: o.emit("late") if op.ticks == 2 else None,
-            name="late",
-        )
-        expiring_join(app, taken, two, late, size=4)
-
-    run(compose, scheduler)
-    # Three wait at 30, and two are taken. The third has been there since 0.
-    assert taken == [(30, ("first", "late")), (50, ("second",))]
-
-
 @pytest.mark.parametrize("is_observed", [False, True])
 @pytest.mark.parametrize("again", ["another", "message"])
 def test_a_message_that_arrives_during_a_compute_has_its_own_age(

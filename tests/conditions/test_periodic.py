@@ -55,31 +55,6 @@ def test_a_policy_says_what_follows_a_late_tick(policy: Any, expected: list[int]
     assert clocks[0].skipped == skipped
 
 
-def test_a_periodic_operator_waits_for_its_message_too() -> None:
-    times: list[tuple[int, int]] = []
-
-    def compose(app: App) -> None:
-        slow = Step(
-            app,
-            PeriodicCondition(app, 70),
-            CountCondition(app, 3),
-            outputs=["out"],
-            body=lambda op, i, o: o.emit(op.ticks),
-            name="slow",
-        )
-        fast = Step(
-            app,
-            PeriodicCondition(app, 50),
-            inputs=["in"],
-            body=lambda op, i, o: times.append((op.fragment.now, i.receive())),
-            name="fast",
-        )
-        app.add_flow(slow, fast)
-
-    run(compose)
-    assert times == [(0, 1), (70, 2), (140, 3)]
-
-
 def test_an_unknown_policy_lists_the_policies() -> None:
     with pytest.raises(ValueError, match="there are CatchUpMissedTicks, MinTimeBetweenTicks"):
         PeriodicCondition(None, 1, "sometimes")

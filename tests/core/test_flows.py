@@ -44,20 +44,6 @@ def test_a_port_map_is_a_set_of_pairs_a_dict_or_a_list(port_map: Any) -> None:
     assert taken == [(1, 2)]
 
 
-def test_producers_that_share_a_queue_take_turns() -> None:
-    taken: list[str] = []
-
-    def compose(app: App) -> None:
-        collect = sink(app, taken, CountCondition(app, 9))
-        for name in "abc":
-            app.add_flow(
-                Step(app, outputs=["out"], body=lambda op, i, o: o.emit(op.name), name=name), collect
-            )
-
-    run(compose)
-    assert {name: taken.count(name) for name in "abc"} == {"a": 3, "b": 3, "c": 3}
-
-
 def test_two_outputs_of_one_operator_into_one_queue_wait_for_room_for_both() -> None:
     taken: list[Any] = []
 

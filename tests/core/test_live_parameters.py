@@ -234,17 +234,6 @@ def run_linked(body: Any, scheduler: MakeScheduler, setters: Any = None, runs: i
     return app.linked  # type: ignore[no-any-return]
 
 
-def test_a_setter_may_set_another_live_value(scheduler: MakeScheduler) -> None:
-    linked = run_linked(
-        lambda op, i, o: op.set_live("left", op.ticks),
-        scheduler,
-        lambda op: {"left": lambda value: op.set_live("right", 10 * value)},
-        runs=2,  # the second begins as the first: what a setter sets at the end of a run is over with the run
-    )
-    assert linked.seen == [(0, 0), (1, 10), (2, 20)]  # one compute sees both
-    assert (linked.left, linked.right) == (3, 30)
-
-
 def test_setters_that_set_each_other_do_not_keep_a_compute_from_beginning() -> None:
     linked = run_linked(
         lambda op, i, o: op.set_live("left", 1) if op.ticks == 1 else None,

@@ -14,17 +14,6 @@ class Owner:
     """Something that keeps memory."""
 
 
-def test_a_buffer_from_a_handle_is_the_same_memory(bench: Bench) -> None:
-    stream = bench.device.create_stream()
-    data = bench.zeros(16, stream)
-    half = bench.names.Buffer.from_handle(int(data.handle) + 32, 32, owner=data)
-    assert (int(half.handle), half.size, half.device_id) == (int(data.handle) + 32, 32, 0)
-    assert half.is_device_accessible
-    assert not half.is_host_accessible
-    half.fill(b"\x07\x00\x00\x00", stream=stream)
-    assert bench.read(data, stream).tolist() == [0] * 8 + [7] * 8
-
-
 def test_a_buffer_from_a_handle_of_pinned_memory_is_the_hosts(bench: Bench) -> None:
     stream = bench.device.create_stream()
     host = bench.names.LegacyPinnedMemoryResource().allocate(16)

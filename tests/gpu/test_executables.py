@@ -108,21 +108,6 @@ def test_an_executable_that_records_events_takes_the_next_addresses(bench: Bench
     passing.executables.close()
 
 
-def test_memory_that_was_freed_and_allocated_again_at_the_same_address(bench: Bench, stream: Any) -> None:
-    target = filled(bench, stream.stream, SIZE, 0)
-    source = filled(bench, stream.stream, SIZE, 1)
-    passing = Passing(bench, stream)
-    seen = set()
-    for value in range(2, 40):
-        source.close(stream.stream)
-        source = filled(bench, stream.stream, SIZE, value)
-        seen.add(int(source.handle))
-        passing.executables.launch([int(source.handle), int(target.handle)], stream)
-        assert set(contents(bench, stream.stream, target)) == {value}
-    assert len(seen) < 38
-    passing.executables.close()
-
-
 def test_a_graph_on_a_slice_of_the_sms(bench: Bench) -> None:
     with bench.partitions(8, 16) as (small, *_):
         stream = gpu.StreamHandle(small.create_stream())

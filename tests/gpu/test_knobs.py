@@ -97,16 +97,6 @@ class UntimedDashboard(Dashboard):
 
 
 @captured_or_not
-def test_another_operator_sets_a_knob_for_each_frame(capture: Any, scheduler: MakeScheduler) -> None:
-    def before(context: Any, n: int) -> None:
-        stage(context).set_knob("gain", n)
-        stage(context).set_knob("offset", -(1 << 20) * n)
-
-    app = Knobs(before, frames=FRAMES, scheduler=scheduler, capture=capture)
-    check(app, list(range(FRAMES)), [-(1 << 20) * n for n in range(FRAMES)])
-
-
-@captured_or_not
 def test_without_any_value_a_knob_has_that_of_compute_or_is_zero(capture: Any) -> None:
     check(Knobs(lambda context, n: None, frames=FRAMES, capture=capture), [1] * FRAMES, [0] * FRAMES)
 
@@ -127,16 +117,6 @@ def test_a_knob_follows_a_parameter_and_an_attribute(capture: Any, scheduler: Ma
         gains.append(gain)
         offsets.append(offset)
     check(Knobs(before, Fixed, frames=FRAMES, scheduler=scheduler, capture=capture, gain=7), gains, offsets)
-
-
-@captured_or_not
-def test_a_knob_follows_a_live_parameter(capture: Any, scheduler: MakeScheduler) -> None:
-    def before(context: Any, n: int) -> None:
-        for value in (999.0, n + 0.5):  # the last one counts
-            stage(context).set_live("gain", value)
-
-    app = Knobs(before, Gained, frames=FRAMES, scheduler=scheduler, capture=capture)
-    check(app, [n + 0.5 for n in range(FRAMES)], [0] * FRAMES)
 
 
 @captured_or_not

@@ -120,18 +120,6 @@ def test_partitions_are_disjoint_and_make_up_the_device(bench: Bench, counts: An
             assert not one & other
 
 
-def test_two_divisions_of_one_device_are_given_the_same_sms(bench: Bench) -> None:
-    """The driver does not notice: why one pool divides a device for a whole application."""
-    with gpu.partition(bench.device, [16]) as one, gpu.partition(bench.device, [40]) as other:
-        seen = []
-        for part in (one[0], other[0]):
-            stream = part.create_stream()
-            marks = bench.zeros(1024, stream)
-            bench.launch(stream, mark_sms, marks, np.int64(500_000), grid=2 * part.sm_count, block=1024)
-            seen.append(set(np.nonzero(bench.read(marks, stream))[0].tolist()))
-        assert seen[0] < seen[1]
-
-
 def test_closing_waits_for_the_work_under_way(bench: Bench) -> None:
     with gpu.partition(bench.device, [16]) as partitions:
         stream = partitions[0].create_stream()

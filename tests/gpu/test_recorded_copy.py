@@ -13,7 +13,7 @@ from headrace.gpu.backend import active
 from headrace.gpu.capture import RecordedCopy
 from headrace.gpu.executables import AddressTable, Executables
 from tests.gpu.bench import Bench
-from tests.gpu.segment_programs import Sink, Source, Stage, both, chain, is_captured
+from tests.gpu.segment_programs import Sink, Source, Stage, both, chain
 from tests.gpu.test_graphs import building
 from tests.limits import pairs
 
@@ -110,32 +110,6 @@ def test_preparing_makes_the_kernels_of_copies_available_on_the_device(
     assert compiled == ([] if bench.is_simulated else [bench.device] * 2), (
         "a simulated device has copy engines"
     )
-
-
-def test_what_copies_need_is_compiled_before_a_frame_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one is recorded nothing else computes, so nothing that takes long belongs there."""
-    order: list[str] = []
-    kind: Any = type(active())
-    prepare, record = RecordedCopy.prepare, kind.record_addresses
-
-    def prepared(device: Any) -> None:
-        order.append("prepare")
-        prepare(device)
-
-    def recorded(self: Any, stream: Any) -> Any:
-        order.append("record")
-        return record(self, stream)
-
-    monkeypatch.setattr(RecordedCopy, "prepare", staticmethod(prepared))
-    monkeypatch.setattr(kind, "record_addresses", recorded)
-
-    def compose(app: Any) -> None:
-        stage = Stage(app, name="stage")
-        chain(app, Source(app, name="source"), stage, Sink(app, name="sink"))
-        app.capture(stage)
-
-    assert is_captured(both(compose))
-    assert order == ["prepare", "record"]
 
 
 def test_a_copy_that_cannot_be_compiled_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:

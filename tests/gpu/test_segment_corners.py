@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.capture import CaptureRefused
-from headrace.core import EndedBy, MetadataPolicy
+from headrace.core import MetadataPolicy
 from tests.gpu.segment_programs import (
     COUNT,
     Blend,
@@ -29,25 +29,6 @@ pytestmark = pytest.mark.usefixtures("of_this_process")
 def begin(self: Any) -> None:
     self.number = 0
     self.kept: list[Any] = []
-
-
-def test_a_ring_that_is_refused_does_not_wait_for_a_slot() -> None:
-    """The slot of the frame in which it is refused does not come back, and none is needed any more."""
-
-    def change(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        context.find_operator("stage").plus = self.number
-        self.number += 1
-        op_output.emit(op_input.receive("in"), "out")
-
-    def compose(app: Any) -> None:
-        changes, stage = Work(app, body=change, begin=begin, name="changes"), Stage(app, name="stage")
-        chain(app, Source(app, frames=40, name="source"), changes, stage, Sink(app, name="sink"))
-        app.capture(stage, outputs="ring", slots=1)
-
-    with pytest.warns(CaptureRefused, match="'plus' of operator 'stage' keeps changing"):
-        ran = both(compose)
-    assert ran.segment.state == "eager"
-    assert ran.app.outcome.ended_by is EndedBy.FINISHED
 
 
 def test_rare_values_do_not_end_the_replays_of_the_others() -> None:

@@ -13,7 +13,7 @@ from headrace import CountCondition, Operator, op
 from headrace.capture import CONTRACT, CaptureError, CaptureRefused
 from headrace.conditions import BooleanCondition
 from headrace.core import GraphError, IOSpec
-from tests.gpu.refused_programs import emit_twice, program, sync_stream, use_host, use_metadata, work
+from tests.gpu.refused_programs import emit_twice, program, sync_stream, use_host, use_metadata
 from tests.gpu.segment_programs import (
     Sink,
     Source,
@@ -21,7 +21,6 @@ from tests.gpu.segment_programs import (
     Work,
     both,
     chain,
-    is_captured,
     run_with,
 )
 
@@ -173,13 +172,6 @@ def test_a_refusal_is_an_error_where_it_has_to_be_recorded(how: str, body: Calla
 def test_a_declaration_is_an_error_where_it_has_to_be_recorded() -> None:
     with pytest.raises(CaptureError, match="'middle': it has on_error"):
         run_with(declared(lambda app: stage_with(app, on_error="skip")), "strict")
-
-
-def test_a_strict_segment_that_is_recorded_is_no_error() -> None:
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        work(self, op_input, op_output)
-
-    assert is_captured(both(program(body, strict=True), "strict"))
 
 
 def test_what_a_refused_recording_allocated_is_freed(

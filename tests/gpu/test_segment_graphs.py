@@ -161,33 +161,3 @@ def test_memory_that_a_recording_works_in_goes_to_nobody_else() -> None:
 
     ran = both(compose)
     assert (ran.segment.state, ran.segment.recordings) == ("captured", 2)
-
-
-def test_what_passes_between_members_lives_as_long_as_the_recording() -> None:
-    """It is no memory of an allocator, and nobody but the recording refers to it."""
-
-    def begin(self: Any) -> None:
-        self.other = gpu.Device().create_stream()
-
-    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        result = stream.device.allocate(4 * COUNT, stream=self.other)
-        self.other.sync()
-        launch(stream, affine, result, frame, COUNT, 3, 5)
-        op_output.emit(result, "out")
-
-    def compose(app: Any) -> None:
-        first = Work(app, body=emit, begin=begin, name="first")
-        last = Work(app, body=take, name="last")
-        chain(app, Source(app, name="source"), first, last, Sink(app, name="sink"))
-        app.capture(first, last)
-
-    def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        result = self.new(stream)
-        launch(stream, affine, result, frame, COUNT, 2, 1)
-        op_output.emit(result, "out")
-
-    assert is_captured(both(compose))

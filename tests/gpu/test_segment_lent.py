@@ -16,7 +16,6 @@ from headrace import op
 from headrace.gpu.allocation import in_use
 from headrace.gpu.sim import arrays
 from headrace.resources import CudaStreamPool
-from headrace.tensor.libraries.simulated import SimulatedArrays
 from tests.gpu.segment_programs import (
     COUNT,
     Sink,
@@ -153,29 +152,6 @@ def test_a_graph_that_is_closed_leaves_its_arrays_to_their_readers(how: str) -> 
 
     assert both(compose).segment.recordings == 6
     seen.clear()
-
-
-@pytest.mark.parametrize("options", [{}, {"outputs": "ring", "slots": 4}], ids=["copy", "ring"])
-def test_the_arrays_of_a_segment_are_few(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    lent: list[tuple[int, Any]] = []
-    state = SimulatedArrays.state
-
-    def noting(self: SimulatedArrays, array: Any) -> Any:  # asked for whenever it is sent
-        lent.append((self.begin(array), id(array)))
-        return state(self, array)
-
-    monkeypatch.setattr(SimulatedArrays, "state", noting)
-
-    def compose(app: Any) -> None:
-        stage = Work(app, body=emit_array, name="stage")
-        reader = Work(app, **reading("drops it at once"), name="reader")
-        source = Source(app, frames=FRAMES, make=as_array, name="source")
-        chain(app, source, stage, reader, Sink(app, name="sink"))
-        app.capture(stage, **options)
-
-    both(compose)
-    assert len(lent) > FRAMES // 2
-    assert len(set(lent)) <= 24  # the arrays, too, are the same
 
 
 def test_a_function_gives_its_array_back_after_each_compute() -> None:

@@ -258,23 +258,6 @@ def test_values_that_are_passed_on_are_those_of_each_frame(make: Any, mode: str)
     assert is_captured(ran, unreplayed=1)
 
 
-def test_values_pass_several_operators_and_change_their_places() -> None:
-    def turn(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame, number, label = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        result = self.new(stream, frame)
-        launch(stream, affine, result, frame, COUNT, 2, 0)
-        op_output.emit([result, label, number], "out")
-
-    def compose(app: Any) -> None:
-        members = [Work(app, body=turn, name=f"turn {k}") for k in range(3)]
-        source = Source(app, make=lambda frame, number: [frame, number, str(number)], name="source")
-        chain(app, source, *members, Sink(app, name="sink"))
-        app.capture(*members)
-
-    assert is_captured(both(compose), unreplayed=1)
-
-
 def scale(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     frame, times = op_input.receive("in")
     stream = op_input.receive_cuda_stream("in")
@@ -297,22 +280,6 @@ def test_a_value_that_is_used_and_keeps_changing_makes_it_eager_with_a_word_abou
     ):
         ran = both(passing(lambda frame, number: (frame, number), scale, frames=60))
     assert (ran.segment.state, ran.segment.replayed) == ("eager", 1)
-
-
-def test_a_use_is_noticed_even_if_the_program_catches_the_error() -> None:
-    def careful(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame, number = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        try:
-            plus = number + 1
-        except Exception:
-            plus = 0
-        result = self.new(stream)
-        launch(stream, affine, result, frame, COUNT, 1, plus)
-        op_output.emit(result, "out")
-
-    ran = both(passing(lambda frame, number: (frame, number), careful))
-    assert ran.segment.replayed <= 1
 
 
 USES = {

@@ -103,34 +103,3 @@ def test_an_entry_that_two_inputs_have_is_the_same_error_in_a_replay() -> None:
             run_with(compose, mode)
         texts.append(str(raised.value))
     assert texts[0] == texts[1]
-
-
-def test_an_output_that_has_the_name_of_an_input_leaves_when_it_is_emitted() -> None:
-    def compose(app: Any) -> None:
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            frame = op_input.receive("frame")
-            stream = op_input.receive_cuda_stream("frame")
-            for port in ("early", "frame"):
-                result = self.new(stream)
-                launch(stream, affine, result, frame, frame.shape[0], 1, ord(port[0]))
-                op_output.emit(result, port)
-
-        def merge(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            for frame in op_input.receive("in"):
-                op_output.emit(frame, "out")
-
-        member = Work(app, body=body, inputs=("frame",), outputs=("frame", "early"), name="member")
-        merged = Work(
-            app,
-            body=merge,
-            inputs=(("in", {"size": 2}),),
-            outputs=(("out", {"size": 2}),),
-            name="merged",
-        )
-        merged.metadata_policy = MetadataPolicy.UPDATE
-        chain(app, Source(app, details=True, name="source"), member)
-        app.add_flow(member, merged, {("frame", "in"), ("early", "in")})
-        app.add_flow(merged, Sink(app, name="sink"), size=2)
-        app.capture(member)
-
-    assert is_captured(both(compose))

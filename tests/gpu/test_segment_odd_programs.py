@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +27,6 @@ from tests.gpu.segment_programs import (
     both,
     chain,
     count_up,
-    gather,
     is_captured,
     launch,
     run_with,
@@ -98,26 +96,6 @@ def test_a_stream_that_joins_the_recording_and_does_not_come_back() -> None:
 
 
 # Work in unusual places.
-
-
-def test_an_operator_that_uses_another_thread_in_compute() -> None:
-    """The thread launches on the operator's stream; the recording belongs to the stream, not to the thread."""
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        result = self.new(stream)
-
-        def in_thread() -> None:
-            gpu.Device(0).set_current()
-            launch(stream, affine, result, frame, COUNT, 2, 3)
-
-        thread = threading.Thread(target=in_thread)
-        thread.start()
-        thread.join()
-        op_output.emit(result, "out")
-
-    assert is_captured(both(around(body)))
 
 
 def test_frames_without_a_stream() -> None:
@@ -347,44 +325,6 @@ def test_a_graph_that_cannot_be_made_executable(bench: Bench, monkeypatch: pytes
 
     with pytest.warns(CaptureRefused, match="no memory for a graph"):
         assert both(compose).segment.state == "eager"
-
-
-@pytest.mark.parametrize("closed", [0, 1])
-def test_one_of_two_buffers_that_is_closed_and_allocated_again(closed: int) -> None:
-    """A message holds both; the other is the same as before."""
-
-    def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        stream = context.allocate_cuda_stream("mine")
-        op_output.set_cuda_stream(stream, "out")
-        stream.device.sync()  # nobody reads them any more
-        for place in (0, 1) if self.number == 0 else (closed,) if self.number == 40 else ():
-            if self.number:
-                self.kept[place].close(stream.stream)
-            self.kept[place] = gpu.Device().allocate(4 * COUNT, stream=stream.stream)
-        for place in (0, 1):
-            launch(stream, count_up, self.kept[place], COUNT, 100 * self.number + 10 * place)
-        op_output.emit((self.kept[0], self.kept[1]), "out")
-        self.number += 1
-
-    def prepare(self: Any) -> None:
-        self.number, self.kept = 0, {}
-
-    def add_both(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        one, two = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        result = self.new(stream)
-        launch(stream, affine, result, one, COUNT, 2, 1)
-        launch(stream, gather, result, two, COUNT)
-        op_output.emit(result, "out")
-
-    def compose(app: Any) -> None:
-        source = Work(app, CountCondition(app, 60), body=emit, begin=prepare, inputs=(), name="source")
-        stage = Work(app, body=add_both, name="stage")
-        chain(app, source, stage, Sink(app, name="sink"))
-        app.capture(stage)
-
-    ran = both(compose)
-    assert (ran.segment.state, ran.segment.reason, ran.segment.recordings) == ("captured", "", 1)
 
 
 # How long frames live.

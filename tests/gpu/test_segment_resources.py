@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace import gpu, op
-from headrace.core import EndedBy, IOSpec
+from headrace.core import EndedBy
 from headrace.core.errors import AllocationError
 from headrace.resources import (
     BlockMemoryPool,
@@ -34,7 +34,6 @@ from tests.gpu.segment_programs import (
     run_with,
     three,
 )
-from tests.harness import event_based
 
 pytestmark = pytest.mark.usefixtures("of_this_process")
 
@@ -126,24 +125,6 @@ def _memory(stream: Any, tensor: Any) -> Any:
     return tensor.data if stream.backend.runs_cuda else tensor
 
 
-def test_a_source_whose_queue_drops_frames() -> None:
-    """Frames are lost before the segment, and what is left is right."""
-
-    def compose(app: Any) -> None:
-        member, last = Stage(app, times=3, plus=0, name="member"), Stage(app, times=1, plus=0, name="last")
-        source = Source(app, frames=60, name="source")
-        app.add_flow(source, member, policy=IOSpec.QueuePolicy.POP)
-        chain(app, member, last, Sink(app, name="sink"))
-        app.capture(member, last)
-
-    ran = run_with(compose, scheduler=event_based)
-    firsts = [one.numbers[1][0] for one in ran.seen["sink"]]
-    assert firsts == sorted(set(firsts))
-    assert {first % 300 for first in firsts} == {0}
-    outcome = ran.app.outcome.operators["member"]
-    assert outcome.computes + outcome.dropped.get("in", 0) == 60
-
-
 @pytest.mark.parametrize("limit", [1, 2])
 def test_a_segment_waits_for_the_device_like_any_operator(limit: int) -> None:
     def compose(app: Any) -> None:
@@ -151,11 +132,6 @@ def test_a_segment_waits_for_the_device_like_any_operator(limit: int) -> None:
             member.max_in_flight = limit
 
     assert is_captured(both(compose), 30)
-
-
-def test_the_checker_of_streams_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_CHECK", "streams")
-    assert is_captured(both(three))
 
 
 def test_a_ring_of_slots() -> None:

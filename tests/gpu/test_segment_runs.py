@@ -235,15 +235,6 @@ def test_an_unknown_mode_is_an_error() -> None:
         run_with(three, "sometimes")
 
 
-def test_a_program_runs_again() -> None:
-    app = App(lambda app: three(app) and None, greedy)
-    first = app.run(), seen_by(app)
-    states = [segment.state for segment in app.segments]
-    second = app.run(), seen_by(app)
-    assert first[1] == second[1]
-    assert states == [segment.state for segment in app.segments] == ["captured"]
-
-
 def test_two_programs_run_at_once() -> None:
     expected = run_with(two_segments, "off").seen
     apps = [App(two_segments, event_based) for _ in range(2)]

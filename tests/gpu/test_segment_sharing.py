@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import CountCondition, gpu
@@ -121,41 +120,6 @@ def test_arrays_that_enter_share_memory_inside_and_behind(parts: str, check_ever
     assert ran.segment.replayed > 5
 
 
-@pytest.mark.parametrize("check_every", [None, 0])
-def test_a_change_where_only_one_of_two_overlapping_arrays_is(check_every: float | None) -> None:
-    """Both are copied back, as one; the operator that joins reads all of the frame."""
-
-    def divide(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        one, two = viewed(frame, 0, 10), viewed(frame, 4, 10)
-        op_input.receive_cuda_stream("in")
-        op_output.emit((one, two), "parts")
-        op_output.emit(frame, "whole")
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        one, two = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        end = viewed(two, 7, 3)
-        launch(stream, affine, end, end, 3, 2, 3)
-        result = self.new(stream)
-        launch(stream, count_up, result, COUNT, 0)  # `one` is shorter, and new memory may hold anything
-        launch(stream, affine, result, one, one.shape[0], 1, 0)
-        op_output.emit(result, "out")
-
-    def compose(app: Any) -> None:
-        source = Source(app, frames=20, name="source")
-        divides = Work(app, outputs=("parts", "whole"), body=divide, name="divides")
-        member = Work(app, body=body, name="member")
-        chain(app, source, divides)
-        app.add_flow(divides, member, {("parts", "in")})
-        joined(app, member, divides, "whole")
-        app.capture(member, check_every=check_every)
-
-    ran = both(compose)
-    assert (ran.segment.state, ran.segment.reason) == ("captured", "")
-    assert ran.segment.replayed > 5
-
-
 def send_buffers(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
     """Emit frames as buffers, which have no shape, in turn of four sizes."""
     stream = context.allocate_cuda_stream("mine")
@@ -174,28 +138,6 @@ def buffers(app: Any, make: Callable[[Any], Any]) -> Any:
         self.number, self.make = 0, make
 
     return Work(app, CountCondition(app, 48), inputs=(), body=send_buffers, begin=prepare, name="source")
-
-
-@pytest.mark.parametrize("check_every", [None, 0])
-def test_one_buffer_that_enters_twice_in_a_message(check_every: float | None) -> None:
-    """A recording is made for each size, and each at another address."""
-
-    def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        one, two = op_input.receive("in")
-        stream = op_input.receive_cuda_stream("in")
-        launch(stream, affine, one, one, one.size // 4, 2, 3)
-        result = self.pool.allocate_tensor((two.size // 4,), np.int32, "device", stream=stream)
-        launch(stream, affine, result, two, two.size // 4, 1, 0)
-        op_output.emit(result, "out")
-
-    def compose(app: Any) -> None:
-        member = Work(app, body=body, name="member")
-        chain(app, buffers(app, lambda buffer: [buffer, buffer]), member, Sink(app, name="sink"))
-        app.capture(member, check_every=check_every)
-
-    ran = both(compose)
-    assert (ran.segment.state, ran.segment.reason) == ("captured", "")
-    assert ran.segment.replayed > 16
 
 
 def test_a_changed_array_with_gaps_where_no_frames_are_compared() -> None:

@@ -102,19 +102,6 @@ def program(
     return compose
 
 
-def test_messages_inside_are_counted_as_without_capture(options: dict[str, Any]) -> None:
-    def compose(app: Any) -> None:
-        app.count_messages = True
-        stages = [Scales(app, name=f"stage {number}") for number in range(2)]
-        source = Source(app, frames=FRAMES, make=as_array, name="source")
-        chain(app, source, *stages, Reads(app, name="reader"), Sink(app, name="sink"))
-        app.capture(*stages, check_every=None, **options)
-
-    expected = run_with(compose, "off").app.outcome.operators
-    assert both(compose).app.outcome.operators == expected
-    assert expected["stage 1"].received == {"in": FRAMES}
-
-
 def test_a_parameter_that_is_set_between_two_frames_counts_at_once(options: dict[str, Any]) -> None:
     def between(stage: Any, number: int) -> None:
         if number in (20, 21, 40):
@@ -153,21 +140,6 @@ def test_a_knob_that_is_set_between_two_frames_counts_at_once(options: dict[str,
 def test_frames_of_another_shape_come_between(options: dict[str, Any]) -> None:
     counts = [COUNT if number % 20 < 15 else COUNT // 2 for number in range(FRAMES)]
     both(program(options, counts=counts))
-
-
-@pytest.mark.parametrize("details", [True, "timestamps"])
-def test_metadata_and_timestamps_come_and_go(options: dict[str, Any], details: Any) -> None:
-    def compose(app: Any) -> None:
-        def make(frame: Any, number: int) -> Any:
-            source.details = details if number % 20 > 12 else False  # of the next frame
-            return as_array(frame)
-
-        source = Source(app, frames=FRAMES, make=make, name="source")
-        stage = Scales(app, name="stage")
-        chain(app, source, stage, Reads(app, name="reader"), Sink(app, name="sink"))
-        app.capture(stage, check_every=None, **options)
-
-    both(compose)
 
 
 def test_several_receivers_and_several_workers(options: dict[str, Any]) -> None:

@@ -58,15 +58,6 @@ def test_the_order_in_which_operators_are_named_does_not_matter() -> None:
     assert is_captured(both(compose))
 
 
-def test_frames_that_a_reader_reads_late_are_not_overwritten() -> None:
-    def compose(app: Any) -> None:
-        members = stages(app)
-        chain(app, Source(app, frames=30, name="source"), *members, Sink(app, late=8, name="sink"))
-        app.capture(*members)
-
-    assert is_captured(both(compose), 30)
-
-
 def test_an_operator_without_outputs_is_a_member() -> None:
     totals: list[Any] = []
 
@@ -93,21 +84,6 @@ def test_an_operator_without_outputs_is_a_member() -> None:
 
     expected, captured = [plain(total, stream) for total, stream in totals]
     assert captured == expected
-
-
-def test_a_segment_of_one_sink() -> None:
-    def compose(app: Any) -> None:
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            frame = op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            launch(stream, affine, self.new(stream), frame, frame.shape[0], 2, 2)
-
-        source, member = Source(app, name="source"), Work(app, body=body, outputs=(), name="member")
-        chain(app, source, member)
-        chain(app, source, Sink(app, name="sink"))
-        app.capture(member)
-
-    assert is_captured(both(compose))
 
 
 def test_an_output_that_leads_nowhere() -> None:

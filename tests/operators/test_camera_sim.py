@@ -28,24 +28,6 @@ def test_frames_come_at_their_rate_with_number_and_time() -> None:
     ]
 
 
-def test_the_frames_of_two_cameras_are_joined(scheduler: MakeScheduler) -> None:
-    seen: list[tuple[int, int]] = []
-
-    def join(self: Any, op_input: Any, op_output: Any) -> None:
-        op_input.receive("left"), op_input.receive("right")
-        seen.append((self.metadata["left.frame_number"], self.metadata["right.frame_number"]))
-
-    def compose(app: Any) -> None:
-        app.enable_metadata(True)
-        joined = Step(app, inputs=["left", "right"], body=join)
-        for name in ("left", "right"):
-            camera = CameraSimOp(app, name=name, **SMALL)
-            app.add_flow(camera, joined, {("output", name)})
-
-    run(compose, scheduler)
-    assert seen == [(number, number) for number in range(4)]
-
-
 def test_frames_are_those_of_the_sensor_and_the_truth_is_the_operators() -> None:
     outcome = run_operator(CameraSimOp, noise=0.0, bayer_grid_pos=1, out_tensor_name="raw", **SMALL)
     camera = outcome.operator

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
 
 import pytest
 
@@ -44,23 +43,6 @@ def doubling(scheduler: MakeScheduler = greedy, size: int = 2) -> App:
         app.add_flow(feed, middle, ResultsOp(app, name="found", size=size))
 
     return App(compose, scheduler)
-
-
-def test_what_is_put_in_comes_out_in_order(scheduler: MakeScheduler) -> None:
-    app = doubling(scheduler)
-
-    def put_all() -> None:
-        with app.feed("frames") as feed:
-            for value in range(50):
-                feed.put(value)
-
-    with app.running() as future:
-        thread = threading.Thread(target=put_all)
-        thread.start()
-        assert list(app.results("found")) == list(range(0, 100, 2))
-        thread.join()
-    assert future.result().ended_by == "finished"
-    assert not _threads_of(app)
 
 
 def test_metadata_and_timestamps_travel_with_the_frames() -> None:
@@ -316,11 +298,6 @@ def test_when_the_iteration_ends_the_work_on_its_frames_is_complete(machine: sim
             for data in app.results("found"):
                 read_frame(stream, MS, data, seen)
             assert seen == [2, 4]
-
-
-class _Handle:
-    def __init__(self, stream: Any) -> None:
-        self.stream = stream
 
 
 def _threads_of(app: App) -> list[str]:

@@ -146,21 +146,3 @@ def test_a_picture_is_resized_only_if_both_sizes_are_given(rows: int, columns: i
 def test_super_sampling_makes_nothing_larger() -> None:
     with pytest.raises(ValueError, match=r"resize_mode=8 .* from 4×9 to 5×5 use another mode"):
         resize(random(np.uint8, 4, 9, 3), 5, 5, 8)
-
-
-@pytest.mark.parametrize("mode", [2, 4, 16])
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"out_dtype": "float32", "scale_min": -1.0, "scale_max": 2.5},
-        {"out_dtype": "rgba8888", "alpha_value": 9, "out_channel_order": [3, 2, 1, 0]},
-        {"out_dtype": "rgb888", "out_channel_order": [2, 0, 1]},
-        {"out_dtype": "yuv420"},
-    ],
-    ids=str,
-)
-def test_a_resized_frame_is_converted_as_by_a_second_operator(mode: int, params: dict[str, Any]) -> None:
-    picture = random(np.uint8, 19, 23, 3)
-    resized = resize(picture, 6, 8, mode)
-    (message,) = run_operator(FormatConverterOp, inputs=[resized], **params)["tensor"]
-    np.testing.assert_array_equal(resize(picture, 6, 8, mode, **params), np.asarray(message.get()))

@@ -83,28 +83,6 @@ def test_a_frame_that_is_kept_returns_when_it_is_dropped(count: int) -> None:
 
 
 @each_number_of_workers
-def test_a_frame_that_is_dropped_in_the_compute_that_reads_it_on_a_further_stream_returns_after_that(
-    count: int,
-) -> None:
-    class Late(Reader):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            data, own = op_input.receive("in"), op_input.receive_cuda_stream("in")
-            further = context.allocate_cuda_stream("further")
-            context.synchronize_streams([own], further)
-            for earlier in self.kept:
-                read_frame(further, self.seconds, earlier, self.seen)
-            self.kept = [data]
-
-    def compose(app: Any) -> None:
-        app.memory = pool(app, 3)
-        app.reader = Late(app, name="reader")
-        app.reader.seconds = 5 * MS
-        app.add_flow(Camera(app, app.memory, 25, name="camera"), app.reader)
-
-    assert run(compose, workers(count)).reader.seen == list(range(24))
-
-
-@each_number_of_workers
 def test_operators_that_share_a_pool_never_run_for_the_same_block(count: int) -> None:
     """Each finds a block free. What one has found must still be there when it runs."""
 

@@ -140,30 +140,6 @@ def test_a_clock_tells_a_run_that_is_over_nothing(monkeypatch: pytest.MonkeyPatc
     assert told == [1]
 
 
-def test_a_synthetic_clock_moved_by_an_operator() -> None:
-    times: list[int] = []
-
-    def compose(app: App) -> None:
-        clock = app.scheduler().clock
-        assert isinstance(clock, SyntheticClock)
-        app.add_operator(
-            Step(app, CountCondition(app, 40), body=lambda op, i, o: clock.advance_by(10), name="a")
-        )
-        app.add_operator(
-            Step(
-                app,
-                PeriodicCondition(app, 100),
-                CountCondition(app, 4),
-                body=lambda op, i, o: times.append(clock.timestamp()),
-                name="b",
-            )
-        )
-
-    run(compose, clock=SyntheticClock())
-    assert len(times) == 4
-    assert all(0 <= time - 100 * n <= 30 for n, time in enumerate(times))
-
-
 def test_a_synthetic_clock_does_not_go_back() -> None:
     clock = SyntheticClock(initial_timestamp=10)
     with pytest.raises(ValueError, match="cannot go back to 5 ns"):

@@ -89,25 +89,6 @@ def test_there_are_as_many_workers_as_operators_up_to_a_bound() -> None:
     assert (many(2), many(5), many(40)) == (2, 5, 32)
 
 
-def test_a_thread_pool_has_its_threads_without_another_scheduler() -> None:
-    threads: dict[str, str] = {}
-
-    def compose(app: App) -> None:
-        def note(op: Step, i: Any, o: Any) -> None:
-            threads[op.name] = threading.current_thread().name
-
-        pooled, other = (
-            Step(app, CountCondition(app, 3), body=note, name=name) for name in ("pooled", "other")
-        )
-        app.add_operator(pooled)
-        app.add_operator(other)
-        app.make_thread_pool("pool", 1).add(pooled)
-
-    run(compose, default)
-    assert threads["pooled"] != threads["other"]
-    assert threading.current_thread().name not in threads.values()
-
-
 def test_the_environment_chooses_workers_by_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of operators, which the default scheduler would use, says nothing about them."""
     monkeypatch.setenv("HEADRACE_SCHEDULER", "event")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from headrace import ConditionType
 from headrace._runtime import is_compiled
 from tests.harness import (
     App,
@@ -55,33 +54,6 @@ def test_a_run_of_four_times_as_many_operators_makes_four_times_as_many_calls() 
 
     calls_of(30)  # imports
     assert calls_of(120) < 4.2 * calls_of(30)
-
-
-def test_a_cycle_does_not_keep_the_thread_to_itself(scheduler: MakeScheduler) -> None:
-    turns: list[int] = []
-
-    def compose(app: App) -> None:
-        def turn(op: Step, i: Any, o: Any) -> None:
-            turns.append(op.ticks)
-            o.emit(i.receive("in") or 0, "out")
-
-        def setup(spec: Any) -> None:
-            spec.input("in").condition(ConditionType.NONE)
-            spec.output("out")
-
-        first = Step(app, setup=setup, body=turn, name="first")
-        second = through(app, name="second")
-        app.add_flow(first, second, first)
-        app.add_operator(
-            Step(
-                app,
-                body=lambda op, i, o: op.ticks == 50 and op.fragment.stop_execution(),
-                name="other",
-            )
-        )
-
-    app = run(compose, scheduler)
-    assert app.graph.find("other").ticks >= 50  # type: ignore[attr-defined]
 
 
 def test_a_cycle_and_an_operator_beside_it_run_equally_often() -> None:

@@ -110,35 +110,6 @@ def test_an_operator_that_ends_by_itself_gets_its_end(scheduler: MakeScheduler, 
     assert taken == [1, 2, 3, "end"]
 
 
-def test_what_an_end_sends_to_an_operator_that_has_ended_is_dropped_and_counted(
-    scheduler: MakeScheduler,
-) -> None:
-    ends: list[str] = []
-
-    def compose(app: App) -> None:
-        def end(op: Step, i: Any, o: Any) -> None:
-            ends.append(op.name)
-            o.emit("rest")
-
-        def stage(name: str) -> Ending:
-            return Ending(
-                app,
-                inputs=["in"],
-                outputs=["out"],
-                body=lambda op, i, o: o.emit(i.receive()),
-                end=end,
-                name=name,
-            )
-
-        first, second = stage("first"), stage("second")
-        app.add_flow(source(app, range(50)), first, second, sink(app, [], CountCondition(app, 3)))
-
-    outcome = run(compose, scheduler).outcome
-    assert outcome.ended_by == "finished"
-    assert sorted(ends) == ["first", "second"]
-    assert outcome.dropped == {"second.in": 1, "sink.in": 1}
-
-
 @pytest.mark.parametrize("how", ["stopped", "duration", "failed"])
 def test_a_run_that_does_not_end_by_itself_calls_no_end(scheduler: MakeScheduler, how: str) -> None:
     ends: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import ConditionType, CountCondition, IOSpec, Operator, op
+from headrace import ConditionType, IOSpec, Operator, op
 from headrace.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableCondition
 from headrace.core import Arg, ParameterError
 from tests.harness import App, MakeScheduler, Step, run, sink, source
@@ -218,27 +218,6 @@ def test_inputs_that_may_be_left_or_that_any_of_will_do_keep_their_messages() ->
     outcome = App(compose).run()
     assert outcome.discarded == {}
     assert taken == [(0, 0)]
-
-
-def test_metadata_of_a_skipped_frame_does_not_reach_the_next() -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        def send(op: Step, i: Any, o: Any) -> None:
-            if op.ticks == 1:
-                op.metadata["of the first"] = True
-            o.emit(op.ticks)
-
-        def take(op: Step, i: Any, o: Any) -> None:
-            if i.receive() == 1:
-                raise ValueError
-            seen.append(dict(op.metadata))
-
-        a = Step(app, CountCondition(app, 2), outputs=["out"], body=send, name="a")
-        app.add_flow(a, Step(app, inputs=["in"], body=take, on_error="skip", name="b"))
-
-    run(compose)
-    assert seen == [{}]
 
 
 @pytest.mark.parametrize("policy", ["skip", {"restart": 5}])

@@ -27,16 +27,6 @@ def test_a_run_that_reaches_its_longest_duration_says_so(scheduler: MakeSchedule
     assert "'App' reached its duration after 0.001 s: 4 computes" in str(outcome)
 
 
-def test_the_outcome_is_of_the_last_run() -> None:
-    counts = [1, 5, 0]
-    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, counts.pop(0)), name="a")))
-    computes = []
-    while counts:
-        app.run()
-        computes.append(app.outcome.operators["a"].computes)
-    assert computes == [1, 5, 0]
-
-
 def test_an_outcome_is_plain_data() -> None:
     outcome = outcome_of(lambda app: app.add_flow(source(app, range(3)), sink(app, [])))
     assert pickle.loads(pickle.dumps(outcome)) == copy.deepcopy(outcome) == outcome
@@ -144,22 +134,6 @@ def test_a_run_that_was_stopped_was_stopped_even_if_its_duration_is_over_by_then
         lambda app: app.add_operator(Step(app, body=stop_and_sleep)), scheduler, max_duration_ms=1
     )
     assert outcome.ended_by is EndedBy.STOPPED
-
-
-def test_a_run_that_could_not_be_composed_does_not_have_the_outcome_of_the_one_before() -> None:
-    runs: list[int] = []
-
-    def compose(app: App) -> None:
-        runs.append(1)
-        if len(runs) == 2:
-            raise ZeroDivisionError("on purpose")
-        app.add_operator(Step(app, CountCondition(app, 1)))
-
-    app = App(compose)
-    app.run()
-    with pytest.raises(ZeroDivisionError):
-        app.run()
-    assert app.outcome is None
 
 
 def test_a_stop_after_the_end_does_not_change_the_outcome() -> None:

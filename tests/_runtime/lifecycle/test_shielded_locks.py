@@ -174,28 +174,6 @@ def test_an_interrupt_that_was_held_back_comes_out_of_run_and_the_next_one_is_ra
     assert app.outcome.ended_by == "interrupted"
 
 
-def test_a_run_inside_a_compute_ends_as_well() -> None:
-    """The handler of the inner run calls that of the outer one, which leaves it to the inner one to hold back."""
-    computes: list[str] = []
-
-    @waits.shielded
-    def interrupted() -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    def inner(op: Step, i: Any, o: Any) -> None:
-        interrupted()
-        computes.append("inner")
-
-    def outer(op: Step, i: Any, o: Any) -> None:
-        computes.append("outer")
-        App(lambda app: app.add_operator(Step(app, body=inner, name="inner")), greedy).run()
-
-    app = App(lambda app: app.add_operator(Step(app, body=outer, name="outer")), greedy)
-    with pytest.raises(KeyboardInterrupt):
-        app.run()
-    assert computes == ["outer", "inner"]
-
-
 @pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
 def test_an_interrupt_at_the_beginning_of_a_wait_for_messages_lets_others_wait(
     monkeypatch: pytest.MonkeyPatch,

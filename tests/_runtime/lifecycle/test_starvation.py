@@ -42,41 +42,6 @@ def test_a_loop_that_carries_a_state_from_frame_to_frame_is_finished(scheduler: 
     assert outcome.operators["add"].computes == 4
 
 
-def test_a_loop_that_was_never_needed_is_finished() -> None:
-    """The operator that would send work back never ran, and the one it would go to did."""
-
-    def compose(app: App) -> None:
-        work = Step(
-            app,
-            inputs=["in"],
-            outputs=["done", "again"],
-            body=lambda op, i, o: o.emit(i.receive(), "done"),
-            name="work",
-        )
-        retry = through(app, name="retry")
-        app.add_flow(source(app, range(3)), work)
-        app.add_flow(work, sink(app, []), {("done", "in")})
-        app.add_flow(work, retry, {("again", "in")})
-        app.add_flow(retry, work)
-
-    assert outcome_of(compose).ended_by == "finished"
-
-
-def test_what_is_left_at_an_input_that_may_be_left_is_no_starvation() -> None:
-    def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.input("frame")
-            spec.input("setting").condition(ConditionType.NONE)
-
-        main = Step(app, setup=setup, body=lambda op, i, o: i.receive("frame"), name="main")
-        app.add_flow(source(app, range(2), name="frames"), main, {("out", "frame")})
-        app.add_flow(source(app, [1], name="settings"), main, {("out", "setting")})
-
-    outcome = outcome_of(compose)
-    assert outcome.ended_by == "finished"
-    assert outcome.undelivered == {"main.setting": 1}
-
-
 @pytest.mark.parametrize("named", [False, True])
 def test_a_generator_that_would_wait_for_a_batch_of_messages_and_gets_none_is_finished(
     scheduler: MakeScheduler, named: bool

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import ConditionType, CountCondition, IOSpec, op
+from headrace import CountCondition, IOSpec, op
 from headrace._runtime.messages.envelope import Envelope
 from tests.harness import App, MakeScheduler, Step, run, source, through
 from tests.harness.internals import input_queues
@@ -112,25 +112,6 @@ def test_an_operator_that_names_another_sends_that(scheduler: MakeScheduler) -> 
 
     run(compose, scheduler)
     assert seen == [9, None, 502]
-
-
-def test_a_timestamp_does_not_outlive_its_compute() -> None:
-    seen: list[Any] = []
-
-    def compose(app: App) -> None:
-        def setup(spec: Any) -> None:
-            spec.input("in").condition(ConditionType.NONE)
-            spec.output("out")
-
-        def body(op: Step, i: Any, o: Any) -> None:
-            i.receive()
-            o.emit(op.ticks)
-
-        keeps_on = Step(app, CountCondition(app, 3), setup=setup, body=body, name="keeps_on")
-        app.add_flow(stamped(app, [500]), keeps_on, clock(app, seen))
-
-    run(compose)
-    assert sorted(seen, key=str) == [500, None, None]
 
 
 def test_the_context_says_the_timestamp_of_what_is_emitted_and_takes_another(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from headrace import Condition, CountCondition, SchedulingStatusType
 from headrace.conditions import (
     AsynchronousCondition,
@@ -100,30 +98,3 @@ def test_an_operator_that_is_stopped_in_a_check_of_its_condition_computes_no_mor
 
     run(compose, scheduler)
     assert steps[0].ticks == 3
-
-
-@pytest.mark.parametrize("completing_first", [False, True])
-def test_an_event_that_another_condition_of_the_operator_completes_in_its_check_occurs(
-    scheduler: MakeScheduler, completing_first: bool
-) -> None:
-    steps: list[Step] = []
-
-    def compose(app: App) -> None:
-        event = AsynchronousCondition(app, name="event")
-        event.event_state = WAITING
-        asked: list[int] = []
-
-        def complete(condition: Scripted) -> SchedulingStatusType:
-            asked.append(1)
-            if len(asked) == 1:
-                event.event_state = DONE
-            return READY
-
-        conditions = [Scripted(app, complete, name="completing"), event]
-        if not completing_first:
-            conditions.reverse()
-        steps[:] = [Step(app, *conditions, CountCondition(app, 1), name="waits")]
-        app.add_operator(steps[0])
-
-    run(compose, scheduler)  # which would not end
-    assert steps[0].ticks == 1

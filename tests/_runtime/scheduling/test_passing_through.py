@@ -101,22 +101,6 @@ def test_a_frame_passes_through_a_chain_before_the_next_one_is_made() -> None:
     assert "".join(computed) == "abc" * 4
 
 
-def test_a_stage_that_stops_is_not_run_for_the_message_that_waits(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        def take_three(op: Step, i: Any, o: Any) -> None:
-            o.emit(i.receive())
-            if op.ticks == 3:
-                op.stop_execution()
-
-        stopping = stage(app, "stopping", take_three)
-        app.add_flow(source(app, list(range(9))), stopping, sink(app, taken))
-
-    run(compose, scheduler)
-    assert taken == [0, 1, 2]
-
-
 def test_a_stage_that_its_sender_stops_does_not_run_for_the_message(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from headrace.conditions import (
     OrConditionCombiner,
 )
 from headrace.core import Condition, SchedulingStatusType
-from headrace.resources import ManualClock, RealtimeClock
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
-from tests.harness import PATIENCE, SCHEDULERS, App, MakeScheduler, Step, run, sink
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink
 
 
 class Asked(Condition):
@@ -112,35 +110,6 @@ def test_a_condition_that_says_wait_is_polled_while_an_event_is_outstanding(
     finally:
         app.stop_execution()
     assert app.now == 50 * MS
-
-
-@pytest.mark.parametrize("scheduler", SCHEDULERS[1:])
-def test_a_condition_that_says_wait_is_asked_while_another_operator_computes(
-    scheduler: MakeScheduler,
-) -> None:
-    asked = threading.Event()
-    computing = threading.Event()
-
-    class Polled(Condition):
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            if computing.is_set():
-                asked.set()
-            return (SchedulingStatusType.READY if asked.is_set() else SchedulingStatusType.WAIT), None
-
-    def compute(body: Step, op_input: Any, op_output: Any) -> None:
-        computing.set()
-        assert asked.wait(PATIENCE)
-
-    def compose(app: App) -> None:
-        app.add_operator(Step(app, CountCondition(app, 1), name="computes", body=compute))
-        app.add_operator(Step(app, Polled(app), CountCondition(app, 1), name="waits"))
-
-    for clock in (ManualClock, RealtimeClock):
-        asked.clear()
-        computing.clear()
-        app = App(compose, lambda app, clock=clock: scheduler(app, clock=clock(app)))
-        app.run()
-        assert app.graph.find("waits").ticks == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("in_or", [False, True])

@@ -92,30 +92,6 @@ def test_an_event_wakes_a_worker_that_keeps_no_time(machine: Any, workers: int) 
     assert clock.unparked <= 100 + 3 * workers
 
 
-@pytest.mark.parametrize("workers", SEVERAL)
-def test_a_compute_that_takes_wall_time_does_not_keep_idle_workers_awake(machine: Any, workers: int) -> None:
-    """In virtual time it would take a worker that goes on waking others for ever: the clock stands still."""
-
-    def take_wall_time(body: Step, op_input: Any, op_output: Any) -> None:
-        threading.Event().wait(0.002)
-
-    def compose(app: App) -> None:
-        app.add_operator(
-            Step(
-                app,
-                CountCondition(app, 5),
-                PeriodicCondition(app, 500 * MS),
-                name="ticks",
-                body=take_wall_time,
-            )
-        )
-
-    app = run(compose, in_virtual_time(workers))
-    clock: Any = app.scheduler().clock
-    assert clock.timestamp() == 4 * 500 * MS
-    assert clock.unparked <= 5 + 3 * workers
-
-
 def test_an_event_outstanding_since_the_start_of_an_operator_without_messages_is_no_deadlock(
     scheduler: MakeScheduler,
 ) -> None:

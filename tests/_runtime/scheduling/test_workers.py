@@ -6,7 +6,6 @@ import threading
 from typing import Any
 
 from headrace import CountCondition
-from headrace.conditions import AsynchronousCondition, AsynchronousEventState
 from tests.harness import (
     PATIENCE,
     App,
@@ -18,56 +17,6 @@ from tests.harness import (
     threaded,
 )
 from tests.harness.internals import has_standby
-
-
-@threaded
-def test_a_compute_that_lasts_keeps_nobody_from_running(
-    scheduler: MakeScheduler,
-) -> None:
-    """Its turn keeps others from theirs for a moment; then a worker that stands by goes on with them."""
-    others = threading.Event()
-    seen: list[bool] = []
-
-    def compose(app: App) -> None:
-        def sometimes_slow(op: Step, i: Any, o: Any) -> None:
-            if op.ticks == 200:
-                others.clear()
-                seen.append(others.wait(PATIENCE))  # only the other operator ends this
-
-        app.add_operator(Step(app, CountCondition(app, 200), body=sometimes_slow, name="sometimes_slow"))
-
-        def go_on_until_it_was_slow(op: Step, i: Any, o: Any) -> None:
-            others.set()
-            if seen:
-                op.stop_execution()
-
-        app.add_operator(Step(app, body=go_on_until_it_was_slow, name="other"))
-
-    run(compose, scheduler)
-    assert seen == [True]
-
-
-@threaded
-def test_an_event_is_seen_during_a_compute_that_lasts(scheduler: MakeScheduler) -> None:
-    """Nobody stands by before the event comes: there is nothing else to run."""
-    done = threading.Event()
-    seen: list[bool] = []
-
-    def compose(app: App) -> None:
-        event = AsynchronousCondition(app)
-        event.event_state = AsynchronousEventState.WAIT
-
-        def sometimes_slow(op: Step, i: Any, o: Any) -> None:
-            if op.ticks == 200:
-                event.event_state = AsynchronousEventState.READY
-                seen.append(done.wait(PATIENCE))  # only the other operator ends this
-
-        app.add_operator(Step(app, CountCondition(app, 200), body=sometimes_slow, name="sometimes_slow"))
-        other = Step(app, event, CountCondition(app, 1), body=lambda op, i, o: done.set(), name="other")
-        app.add_operator(other)
-
-    run(compose, scheduler)
-    assert seen == [True]
 
 
 @threaded

@@ -9,15 +9,11 @@ from weakref import ref
 
 import pytest
 
-from headrace import CountCondition
 from headrace._runtime.messages.envelope import Envelope
 from headrace._runtime.messages.fences import Fences, ManagedStream
 from headrace._runtime.scheduling.engine import is_compiled
 from headrace._runtime.streams.lifetimes import Lifetimes, StreamFrames
 from headrace._runtime.streams.owners import Watch
-from headrace.gpu import sim
-from tests.harness import Producer, Step, run
-from tests.harness.internals import node_of
 from tests.limits import examples
 
 no_stand_ins = pytest.mark.skipif(is_compiled(), reason="compiled code takes no stand-ins for an operator")
@@ -337,25 +333,3 @@ def test_the_event_of_an_incomplete_fence_is_found_by_its_number(seed: int) -> N
 
 
 # -- in programs -------------------------------------------------------------------------------------
-
-
-def test_a_frame_that_is_known_to_be_done_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[Any] = []
-    original = sim.Stream.wait
-    monkeypatch.setattr(sim.Stream, "wait", lambda self, other: (waits.append(other), original(self, other)))
-
-    def compose(app: Any) -> None:
-        producer = Producer(app, CountCondition(app, 3), name="producer")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            if self.ticks == 2:
-                fences = node_of(producer).streams.lifetimes.fences
-                fences.stream.stream.sync()
-                fences.update(fences.last)
-            op_input.receive("in")
-            op_input.receive_cuda_stream("in")
-
-        app.add_flow(producer, Step(app, inputs=("in",), body=take, name="take"))
-
-    run(compose)
-    assert len(waits) == 2

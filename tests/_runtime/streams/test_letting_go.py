@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, TensorMap, as_tensor, gpu
+from headrace import CountCondition, TensorMap, as_tensor
 from headrace.gpu import sim
 from tests._runtime.streams.pipelines import ALL, FRAMES, Sending, frames_seen, read_late
 from tests.harness import (
@@ -18,9 +18,7 @@ from tests.harness import (
     MakeScheduler,
     Step,
     frame,
-    launch,
     run,
-    write,
     write_frame,
 )
 
@@ -165,30 +163,3 @@ def test_operators_that_share_a_frame_do_not_wait_for_each_other(
 
     assert sorted(run(compose, scheduler).seen) == sorted(list(range(100)) * 5)
     assert max(in_use) <= 40
-
-
-def test_a_frame_that_stop_reads_and_lets_go_stays() -> None:
-    class Holding(Step):
-        def stop(self) -> None:
-            for data in self.held:
-                read_late(self.fragment, self.stream, data)
-            self.held.clear()
-            del data
-            # The same memory for something else, where there is any.
-            other = gpu.Device(0).allocate(8, stream=self.theirs.stream)
-            launch(self.theirs, MS / 10, lambda out: write(out, 99), other)
-
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            self.__dict__.setdefault("held", []).append(op_input.receive("in"))
-            (self.theirs,) = op_input.receive_cuda_streams("in")
-            self.stream = op_input.receive_cuda_stream("in")
-
-        app.add_flow(
-            Sending(app, CountCondition(app, 4), name="sender"),
-            Holding(app, inputs=("in",), body=body, name="holding"),
-        )
-
-    assert run(compose).seen == [0, 1, 2, 3]

@@ -28,17 +28,6 @@ def test_every_frame_arrives_right(scheduler: MakeScheduler) -> None:
     assert run(compose, scheduler).consumer.seen == list(range(FRAMES))
 
 
-def test_a_consumer_that_is_not_ordered_reads_frames_that_are_not_there_yet(scheduler: MakeScheduler) -> None:
-    # The test of the tests: with a quick consumer and no order, the frames are wrong.
-    def compose(app: Any) -> None:
-        app.consumer = Consumer(app, name="consumer")
-        app.consumer.order = False
-        app.consumer.seconds = MS / 10
-        app.add_flow(Producer(app, CountCondition(app, FRAMES), name="producer"), app.consumer)
-
-    assert run(compose, scheduler).consumer.seen != list(range(FRAMES))
-
-
 def test_a_wait_is_for_the_frame_not_for_what_was_launched_since(machine: sim.Machine) -> None:
     times: list[float] = []
 

@@ -471,14 +471,6 @@ class Ring(Buffers):
         return self.ring[self.number % 20].fill(self.number, MS)
 
 
-@pytest.mark.parametrize("checks", ["", "streams"])
-def test_nobody_is_warned_of_a_ring_whose_readers_have_passed(
-    checks: str, machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEADRACE_CHECK", checks)
-    assert resend(Ring) == []
-
-
 @pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("checks", ["", "streams"])
 def test_an_operator_may_send_what_it_received_as_often_as_it_likes(

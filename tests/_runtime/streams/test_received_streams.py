@@ -15,7 +15,6 @@ from tests.harness import (
     MS,
     Producer,
     Step,
-    read_frame,
     run,
     source,
 )
@@ -81,23 +80,6 @@ def test_sync_to_default_orders_the_default_stream_too(machine: sim.Machine, syn
 
     run(compose)
     assert (times[0] >= MS) is sync  # the producer's kernel takes a millisecond
-
-
-def test_the_stream_of_one_input_comes_after_the_messages_of_the_other_in_every_compute() -> None:
-    def compose(app: Any) -> None:
-        app.seen = []
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            _, data = op_input.receive("quick"), op_input.receive("slow")
-            read_frame(op_input.receive_cuda_stream("quick"), MS / 10, data, app.seen)
-
-        taker = Step(app, inputs=("quick", "slow"), body=take, name="take")
-        for name, seconds in (("quick", 0.0), ("slow", 3 * MS)):
-            producer = Producer(app, CountCondition(app, 6), name=name)
-            producer.seconds = seconds
-            app.add_flow(producer, taker, {("out", name)})
-
-    assert run(compose).seen == list(range(6))
 
 
 @pytest.mark.parametrize("caller", ["receive_cuda_stream", "receive_cuda_streams"])

@@ -59,38 +59,6 @@ def test_a_named_stream_beside_the_own_one_is_waited_for(scheduler: MakeSchedule
     assert passed_through(body, scheduler) == list(range(FRAMES))
 
 
-def test_a_stream_of_another_operator_counts_once_it_is_set_for_an_output() -> None:
-    """What the operator made there is waited for, and what it reads there stays alive."""
-    frames = 24
-
-    def compose(app: Any) -> None:
-        app.seen = []
-        app.consumer = Consumer(app, name="consumer")
-        app.consumer.seconds = MS / 100
-        producer = Producer(app, CountCondition(app, frames), name="producer")
-        producer.seconds = MS / 10
-
-        def lend(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            self.stream = context.allocate_cuda_stream("lent")
-
-        def use(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            own = op_input.receive_cuda_stream("in")
-            op_output.set_cuda_stream(lender.stream, "out")
-            context.synchronize_streams([own], lender.stream)
-            result = copied(lender.stream, data)
-            op_output.emit(result, "out")
-            read_frame(lender.stream, 2 * MS, data, app.seen)
-
-        lender = Step(app, CountCondition(app, 1), body=lend, name="lender")
-        app.add_operator(lender)  # the first, so that it runs first
-        user = Step(app, inputs=("in",), outputs=("out",), body=use, name="user")
-        app.add_flow(producer, user, app.consumer)
-
-    app = run(compose)
-    assert app.consumer.seen == app.seen == list(range(frames))
-
-
 def test_two_outputs_with_a_stream_each_come_after_both(scheduler: MakeScheduler) -> None:
     """Each message holds a frame of the other output's stream."""
 

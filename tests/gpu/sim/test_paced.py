@@ -77,16 +77,6 @@ def test_a_sleep_of_the_machines_time_is_no_shorter_by_the_wall_clock(
     assert machine.now == 3e-3
 
 
-def test_time_that_the_program_spends_elsewhere_counts_all_of_it(machine: sim.Machine) -> None:
-    machine.sleep(1e-6)
-    began = time.perf_counter()
-    before = machine.now
-    spin(10 * wall_timeline.AWAY_NS / 1e9)
-    after = machine.now
-    ended = time.perf_counter()
-    assert 0.9 * 10 * wall_timeline.AWAY_NS / 1e9 <= after - before <= ended - began + 1e-3
-
-
 def test_work_ends_while_the_program_is_elsewhere(machine: sim.Machine) -> None:
     stream = sim.Device(0).create_stream()
     sim.launch(stream, ONE_BLOCK, MS)
@@ -155,32 +145,6 @@ def test_a_look_in_passing_costs_nothing(machine: sim.Machine, nobody_is_away: N
     with machine.attach():
         assert not any(event.is_done for _ in range(500))
         assert machine.now == 0
-
-
-def test_time_stands_still_while_an_attached_thread_works(machine: sim.Machine, nobody_is_away: None) -> None:
-    attached, go, seen = threading.Event(), threading.Event(), []
-
-    def work() -> None:
-        with machine.attach():
-            attached.set()
-            go.wait()
-            seen.append(machine.now)
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    attached.wait()
-    stream = sim.Device(0).create_stream()
-    sim.launch(stream, ONE_BLOCK, MS)
-    waiter = threading.Thread(target=stream.sync)
-    waiter.start()
-    while not machine.timeline._waits:
-        pass
-    spin(5e-3)
-    go.set()
-    worker.join()
-    waiter.join()
-    assert seen == [0.0]
-    assert machine.now >= 1e-3
 
 
 def test_who_waits_for_nothing_waits_until_somebody_comes(machine: sim.Machine, in_time: InTime) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import linecache
 import signal
 import sys
 from collections.abc import Iterator
@@ -98,58 +97,3 @@ def test_an_interrupt_at_any_line(machine: sim.Machine) -> None:
         assert not machine.captures, at
         assert gpu.current_stream() is None, at
     assert is_captured(run_with(compose), 7, unreplayed=3)
-
-
-class InterruptAtTheEndOf:
-    """Sends SIGINT when a `with` block of one file has ended and its `__exit__` has not been called yet."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.seen: set[Any] = set()
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(self.name):
-            return None
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if event == "line" and line == "with gpu.use_stream(handle):":
-            if frame in self.seen:
-                sys.settrace(None)
-                signal.raise_signal(signal.SIGINT)
-            self.seen.add(frame)
-        return self
-
-
-class InterruptOnTheWay(InterruptAtTheEndOf):
-    """Raises an interrupt where a compute is about to make its stream current, the third time."""
-
-    def __call__(self, frame: Any, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(self.name):
-            return None
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if event == "line" and line == "set_streams()":
-            self.seen.add(len(self.seen))
-            if len(self.seen) == 3:
-                sys.settrace(None)
-                signal.raise_signal(signal.SIGINT)
-        return self
-
-
-@pytest.mark.skipif(is_compiled(), reason="compiled code has no lines")
-@pytest.mark.parametrize(
-    "interrupt",
-    [InterruptAtTheEndOf("capture/direct_compute.py"), InterruptOnTheWay("streams/node_streams.py")],
-)
-def test_an_interrupt_between_two_streams(machine: sim.Machine, interrupt: InterruptAtTheEndOf) -> None:
-    def compose(app: Any) -> None:
-        members = [Stage(app, name="one"), Stage(app, name="two")]
-        chain(app, Source(app, frames=7, name="source"), *members, Sink(app, name="sink"))
-        if "capture" in interrupt.name:
-            app.capture(*members, warmup=1)
-
-    sys.settrace(interrupt)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            App(compose, greedy).run()
-    finally:
-        sys.settrace(None)
-    assert gpu.current_stream() is None

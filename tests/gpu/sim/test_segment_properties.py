@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.gpu import sim
-from tests.gpu.segment_graphs import Graph, Node, graphs
+from tests.gpu.segment_graphs import Graph, graphs
 from tests.gpu.segment_programs import Sink, Source, Stage, chain, run_with
 from tests.harness import SCHEDULERS, MakeScheduler, event_based, greedy
 from tests.limits import THOROUGH, examples
@@ -49,19 +49,6 @@ def test_a_graph_with_segments_does_what_it_does_without(
 ) -> None:
     states = check(graph, scheduler, mode)
     assert "eager" not in states
-
-
-@pytest.mark.parametrize("attempt", range(2))
-def test_a_frame_is_replayed_on_a_thread_that_has_not_used_the_device(attempt: int) -> None:
-    nodes = (
-        Node("source", (), 0),
-        Node("split", ((0, 0),), 1),
-        Node("stage", ((0, 0),), 4),
-        Node("stage", ((2, 0),), 4),
-    )
-    options = (("shapes", 1), ("outputs", "copy"), ("warmup", 1), ("check_every", 1.0), ("slots", 12))
-    graph = Graph(nodes, ((1,), (2, 3)), 14, (*[16] * 9, 48, 16), True, 3, options)
-    assert check(graph, event_based, "") == ["captured"] * 2
 
 
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -53,35 +53,6 @@ def test_a_wait_for_nothing_is_an_error_not_a_hang(machine: sim.Machine) -> None
         machine.wait(lambda: False)
 
 
-def test_time_waits_for_attached_threads(machine: sim.Machine) -> None:
-    # The worker counts as running until it waits itself, however long the host takes to schedule it.
-    stream = sim.Device(0).create_stream()
-    let_go = threading.Event()
-    seen = []
-
-    def work() -> None:
-        with machine.attach():
-            ready.set()
-            let_go.wait()
-            seen.append(machine.now)
-            machine.sleep(1.0)
-            seen.append(machine.now)
-
-    ready = threading.Event()
-    thread = threading.Thread(target=work)
-    thread.start()
-    ready.wait()
-    sim.launch(stream, ONE_BLOCK, LONG)
-    waiter = threading.Thread(target=stream.sync)
-    waiter.start()
-    assert machine.now == 0  # the waiter waits, but the attached worker does not
-    let_go.set()
-    thread.join()
-    waiter.join()
-    assert seen == [0.0, 1.0]
-    assert machine.now >= 3600
-
-
 def test_an_attached_thread_that_has_become_ready_goes_before_time_does(machine: sim.Machine) -> None:
     done = []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 from headrace_holoscan import poses
 from headrace_holoscan.poses import SO2, SO3, Pose2, Pose3, PoseTree, PoseTreeAccessMethod, PoseTreeError
 from packages.holoscan.tests.poses.programs import PROGRAMS
-from tests.harness.threads import PATIENCE
 
 ANSWERS = json.loads(Path(__file__).with_name("answers.json").read_text())
 Method = PoseTreeAccessMethod
@@ -222,27 +220,3 @@ def test_a_disconnected_frame_is_seen_again_before_that_time() -> None:
         tree.get_latest("a", "b")
     tree.set("a", "c", 5, at(7))
     assert tree.get("a", "c").translation[0] == 7
-
-
-def test_threads_see_whole_poses() -> None:
-    tree = tree_of("a", "b")
-    tree.set("a", "b", 0, Pose3.from_translation([0, 0, 0]))
-    wrong: list[Any] = []
-
-    def write() -> None:
-        for time in range(1, 500):
-            tree.set("a", "b", time, Pose3.from_translation([time, time, time]))
-
-    def read() -> None:
-        for _ in range(500):
-            x, y, z = tree.get("a", "b").translation
-            if not x == y == z:
-                wrong.append((x, y, z))
-
-    threads = [threading.Thread(target=work) for work in (write, read, read)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert not wrong
-    assert tree.get_latest("b", "a")[1] == 499

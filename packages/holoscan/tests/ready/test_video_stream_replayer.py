@@ -95,17 +95,6 @@ def test_a_count_beyond_the_end_ends_at_the_end(clip: Path) -> None:
     assert len(run_operator(VideoStreamReplayerOp, directory=clip, basename="clip", count=99)["output"]) == 5
 
 
-def test_a_run_ends_by_itself_under_every_scheduler(clip: Path, scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        app.add_flow(VideoStreamReplayerOp(app, directory=clip, basename="clip"), sink(app, taken))
-
-    app = run(compose, scheduler)
-    assert [int(np.asarray(message[""]).max()) for message in taken] == [0, 1, 2, 3, 4]
-    assert app.now == 40 * MS
-
-
 def test_the_recorded_time_is_the_acquisition_timestamp(clip: Path) -> None:
     outcome = run_operator(VideoStreamReplayerOp, directory=clip, basename="clip")
     assert [message.acq_timestamp for message in outcome.messages["output"]] == [
@@ -375,20 +364,6 @@ def test_an_empty_recording_is_an_error_unless_corrupted_ones_are_ignored(
 
 
 # Ends.
-
-
-def test_an_error_elsewhere_ends_the_reader(clip: Path, scheduler: MakeScheduler) -> None:
-    def compose(app: App) -> None:
-        def fail(self: Any, op_input: Any, op_output: Any) -> None:
-            op_input.receive("in")
-            if self.ticks == 3:
-                raise ZeroDivisionError
-
-        replayer = VideoStreamReplayerOp(app, directory=clip, basename="clip", repeat=True)
-        app.add_flow(replayer, Step(app, inputs=["in"], body=fail))
-
-    with pytest.raises(ZeroDivisionError):
-        run(compose, scheduler)
 
 
 def test_stopping_the_run_ends_an_endless_replayer(clip: Path, scheduler: MakeScheduler) -> None:

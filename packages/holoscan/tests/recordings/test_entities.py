@@ -14,7 +14,6 @@ import pytest
 from headrace.video import VideoFileError
 from headrace_holoscan.recordings import EntityReader, EntityWriter
 from packages.holoscan.tests.recordings import recorded_by_sdk
-from tests.harness.processes import run_forked
 from tests.oracle.programs.operators import BY_HEADRACE, BY_HEADRACE_INDEX, RECORDED
 
 TYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
@@ -305,13 +304,6 @@ for n in range(3):
     writer.write({"": np.full((64, 64), n, np.uint8)}, n)
 os.kill(os.getpid(), 9)
 """
-
-
-def test_frames_survive_a_writer_that_is_killed(tmp_path: Path) -> None:
-    assert run_forked("-c", KILLED, tmp_path).returncode == -9
-    with EntityReader(tmp_path, "clip") as reader:
-        assert [int(entity.tensors[""].max()) for entity in reader] == [0, 1, 2]
-        assert reader.problems == []
 
 
 def test_the_entity_is_written_before_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

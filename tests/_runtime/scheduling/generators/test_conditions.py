@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace import PeriodicCondition, op
+from headrace import PeriodicCondition
 from headrace.conditions import (
     BooleanCondition,
     ExpiringMessageAvailableCondition,
@@ -17,26 +17,6 @@ from headrace.conditions import (
 from headrace.core import Condition, SchedulingStatusType
 from tests._runtime.scheduling.generators.functions import repeat
 from tests.harness import App, MakeScheduler, Step, run, sink, source
-
-
-def test_a_function_that_yields_once_takes_one_step_for_each_message_that_waits() -> None:
-    """The step that finds a generator at its end begins the next message."""
-    times: list[int] = []
-
-    @op
-    def same(value: int) -> Any:
-        yield value
-
-    def note(body: Step, op_input: Any, op_output: Any) -> None:
-        op_input.receive()
-        times.append(body.fragment.now // 1_000_000)
-
-    def compose(app: App) -> None:
-        paced = same(app, PeriodicCondition(app, "10ms"))
-        app.add_flow(source(app, range(4)), paced, Step(app, inputs=["in"], body=note))
-
-    run(compose)
-    assert times == [0, 10, 20, 30]
 
 
 def test_a_pace_is_that_of_the_values() -> None:

@@ -28,45 +28,6 @@ def test_an_exception_in_the_middle_comes_out_after_what_was_emitted(scheduler: 
     assert taken in ([0], [])
 
 
-def test_a_generator_goes_on_with_the_next_message_where_an_exception_is_caught(
-    scheduler: MakeScheduler,
-) -> None:
-    taken: list[int] = []
-    caught: list[int] = []
-
-    @op
-    def fail(value: int) -> Any:
-        if value == 1:
-            raise ZeroDivisionError("at once")
-        yield value
-        if value == 3:
-            raise ZeroDivisionError("in the middle")
-        yield value
-
-    def compose(app: App) -> None:
-        failing = fail(app)
-        start = failing.start
-
-        def start_and_catch() -> None:
-            start()
-            compute = failing.compute
-
-            def careful(*contexts: Any) -> None:
-                try:
-                    compute(*contexts)
-                except ZeroDivisionError:
-                    caught.append(1)
-
-            failing.compute = careful
-
-        failing.start = start_and_catch
-        app.add_flow(source(app, range(6)), failing, sink(app, taken))
-
-    run(compose, scheduler)
-    assert taken == [0, 0, 2, 2, 3, 4, 4, 5, 5]
-    assert len(caught) == 2
-
-
 def test_a_stop_in_the_middle_closes_the_generator(scheduler: MakeScheduler) -> None:
     log: list[str] = []
 

@@ -70,20 +70,3 @@ def test_the_callers_thread_has_its_device_again_after_the_run(
     sim.Device(device_id).set_current()
     run(lambda app: app.add_flow(source(app, 0, 3), sink(app, 1, [])), scheduler)
     assert current() == device_id
-
-
-def test_an_operator_starts_with_its_device_current_and_the_callers_thread_has_its_own_afterwards() -> None:
-    sim.Device(0).set_current()
-    found: list[int] = []
-
-    class Starting(Step):
-        def start(self) -> None:
-            super().start()
-            found.append(current())
-
-    def compose(app: Any) -> None:
-        pool = CudaStreamPool(app, 1, reserved_size=2)
-        app.add_operator(Starting(app, CountCondition(app, 1), pool, body=lambda *_: None, name="step"))
-
-    run(compose)
-    assert (found, current()) == ([1], 0)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import gpu
 from headrace.gpu import sim
-from headrace.resources import CudaStreamPool
-from tests._runtime.streams.devices.operators import current, default_user, source
-from tests.harness import MS, MakeScheduler, Step, launch, run
+from tests._runtime.streams.devices.operators import current, default_user
+from tests.harness import MS, MakeScheduler, launch, run
 
 
 @pytest.mark.parametrize("slow_first", [True, False])
@@ -32,29 +30,6 @@ def test_the_run_ends_when_the_default_streams_of_both_devices_are_done(
 
     run(compose, scheduler)
     assert sorted(done) == [0, 1]
-
-
-def test_a_stream_can_be_ordered_after_the_default_stream_of_another_device(machine: sim.Machine) -> None:
-    order: list[str] = []
-    given: list[Any] = []
-
-    def compose(app: Any) -> None:
-        def slow(self: Any, stream: Any, context: Any) -> None:
-            launch(stream, 20 * MS, lambda: order.append("default of 1"))
-            given.append(stream)
-
-        def after(self: Any, stream: Any, context: Any) -> None:
-            own = context.allocate_cuda_stream("the only one")
-            context.synchronize_streams([given[0], stream], own)
-            assert current() == 0  # and stays so
-            launch(own, MS, lambda: order.append("own of 0"))
-            launch(stream, MS, lambda: order.append("default of 0"))
-
-        default_user(app, 1, slow, "slow")
-        default_user(app, 0, after, "after")
-
-    run(compose)
-    assert order == ["default of 0", "default of 1", "own of 0"]
 
 
 @pytest.mark.parametrize("target", [0, 1])
@@ -117,50 +92,3 @@ def test_a_stream_is_not_ordered_after_itself(monkeypatch: pytest.MonkeyPatch) -
         default_user(app, 1, body, "user")
 
     run(compose)
-
-
-@pytest.mark.parametrize("device_id", [0, 1])
-def test_sync_to_default_means_the_default_stream_of_the_streams_device(device_id: int) -> None:
-    found: list[list[bool]] = []
-
-    def compose(app: Any) -> None:
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            op_input.receive_cuda_stream("in", sync_to_default=True)
-            done = []
-            for n in (0, 1):
-                sim.Device(n).set_current()
-                done.append(sim.Device(n).default_stream.record().is_done)
-            found.append(done)
-
-        pool = CudaStreamPool(app, device_id, stream_flags=1)
-        app.add_flow(source(app, 1 - device_id, 1), Step(app, pool, inputs=("in",), body=take, name="take"))
-
-    run(compose)
-    assert found == [[device_id != 0, device_id != 1]]
-
-
-def test_an_operator_on_the_default_stream_works_on_that_of_its_device(
-    scheduler: MakeScheduler,
-) -> None:
-    seen: list[tuple[int, int]] = []
-
-    def compose(app: Any) -> None:
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            stream = gpu.current_stream()
-            assert stream == op_input.receive_cuda_stream("in") == 0
-            device_id = context.device_from_stream(stream)
-            assert device_id == stream.device_id == current()
-            seconds = MS / 10 if self.ticks % 2 else 5 * MS
-            launch(stream, seconds, lambda read: seen.append((device_id, int(read.view(np.int64)[0]))), data)
-
-        for n in (0, 1):
-            pool = CudaStreamPool(app, n, stream_flags=1, name=f"pool{n}")
-            setup = lambda spec: spec.default_stream()  # noqa: E731
-            taker = Step(app, pool, inputs=("in",), body=take, setup=setup, name=f"t{n}")
-            app.add_flow(source(app, 1 - n, 10, name=f"source{n}"), taker)
-
-    run(compose, scheduler)
-    for n in (0, 1):
-        assert [number for device_id, number in seen if device_id == n] == list(range(10))

@@ -9,7 +9,7 @@ import pytest
 
 from headrace import CountCondition, as_tensor, gpu
 from headrace.gpu import sim
-from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace.resources import CudaGreenContextPool, CudaStreamPool
 from tests._runtime.streams.devices.operators import current, sink, source
 from tests.harness import MS, App, MakeScheduler, Step, launch, once, run
 from tests.harness.producers import Library
@@ -36,29 +36,6 @@ def test_two_flows_on_two_devices_do_not_wait_for_each_other(
     run(compose, scheduler)
     assert seen == {0: list(range(20)), 1: list(range(20))}
     assert machine.now < 1.2 * 20 * 2 * MS  # as long as the slower one takes, not as both
-
-
-def test_an_operator_may_work_on_the_streams_it_received_from_two_devices(scheduler: MakeScheduler) -> None:
-    """It keeps what it received for both, by events of each."""
-    seen: dict[str, list[int]] = {"a": [], "b": []}
-
-    def compose(app: Any) -> None:
-        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            for n, port in enumerate("ab"):
-                data = op_input.receive(port)
-                (stream,) = op_input.receive_cuda_streams(port)
-                assert current() == 1  # as it was at the start of compute: nothing was made current
-                assert context.device_from_stream(stream) == n
-                launch(
-                    stream, MS, lambda read, port=port: seen[port].append(int(read.view(np.int64)[0])), data
-                )
-
-        joining = Step(app, CudaStreamPool(app, 1), inputs=("a", "b"), body=join, name="join")
-        for n, port in enumerate("ab"):
-            app.add_flow(source(app, n, 20, name=port), joining, {("out", port)})
-
-    run(compose, scheduler)
-    assert seen == {"a": list(range(20)), "b": list(range(20))}
 
 
 def array_of_sevens(stream: gpu.StreamHandle) -> Library:
@@ -104,57 +81,6 @@ def test_a_tensor_is_ordered_for_a_library_on_another_device(follows: bool, name
 
     run(compose)
     assert seen == [7]
-
-
-def test_a_stream_that_fails_does_not_keep_the_others_from_being_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    done: list[int] = []
-
-    def compose(app: Any) -> None:
-        for n in (0, 1):
-
-            def body(self: Any, op_input: Any, op_output: Any, context: Any, n: int = n) -> None:
-                stream = context.allocate_cuda_stream("s")
-                launch(stream, 10 * MS, lambda: done.append(n))
-                if n == 0:
-                    app.failing = stream.stream
-
-            app.add_operator(
-                Step(app, CountCondition(app, 1), CudaStreamPool(app, n), body=body, name=f"s{n}")
-            )
-
-    sync = sim.Stream.sync
-
-    def failing(self: sim.Stream) -> None:
-        if self is app.failing:
-            raise sim.CUDAError("CUDA_ERROR_LAUNCH_FAILED")
-        sync(self)
-
-    monkeypatch.setattr(sim.Stream, "sync", failing)
-    app = App(compose)
-    with pytest.raises(sim.CUDAError, match="LAUNCH_FAILED"):
-        app.run()
-    assert 1 in done
-
-
-def test_slices_of_two_devices(scheduler: MakeScheduler) -> None:
-    found: dict[str, tuple[int, int]] = {}
-
-    def compose(app: Any) -> None:
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("s")
-            found[self.name] = (context.device_from_stream(stream), stream.stream.resources.sm.sm_count)
-            assert stream.stream.device.device_id == current()
-
-        for n, counts in enumerate(([16], [40])):
-            slices = CudaGreenContextPool(app, n, sms_per_partition=counts, name=f"slices{n}")
-            context = CudaGreenContext(app, slices, 0)
-            pool = CudaStreamPool(app, n, cuda_green_context=context)
-            app.add_operator(Step(app, CountCondition(app, 2), pool, body=body, name=f"step{n}"))
-
-    run(compose, scheduler)
-    assert found == {"step0": (0, 16), "step1": (1, 40)}
 
 
 @pytest.mark.parametrize(
