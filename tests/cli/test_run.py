@@ -379,18 +379,3 @@ def test_a_signal_before_the_run_ends_the_command_as_in_the_run(
     done = run_python("-m", "headrace", "run", app, cwd=tmp_path, HEADRACE_DEVICE="none")
     assert done.returncode == status
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("option", ["", "--processes", "--driver"])
-def test_a_driver_leaves_what_it_has_imported_out_of_the_search_for_garbage(
-    option: str, tmp_path: Path
-) -> None:
-    """Which would keep it for a while at its exit. What the program makes is searched through."""
-    app = tmp_path / "app.py"
-    app.write_text(
-        "import gc\nclass Loop:\n    def __del__(self):\n        print('closed')\n"
-        "print(gc.get_freeze_count() > 10_000)\nloop = Loop()\nloop.itself = loop\ndel loop\n"
-    )
-    words = ["-m", "headrace", "run", app, *([option] if option else [])]
-    done = run_python(*words, cwd=tmp_path, HEADRACE_DEVICE="none")
-    assert done.stdout.splitlines() == [str(bool(option)), "closed"]

@@ -32,12 +32,12 @@ def app() -> Application:
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-@pytest.mark.parametrize("first", [5, "33ms", [1], Application])
-def test_a_first_argument_that_is_no_fragment_is_refused(kind: Any, first: Any) -> None:
-    with pytest.raises(TypeError, match=rf"first argument of {kind.__name__} is the application or fragment"):
-        kind(first)
-    with pytest.raises(TypeError, match="is the application or fragment"):
-        kind(fragment=first)
+def test_a_first_argument_that_is_no_fragment_is_refused(kind: Any) -> None:
+    for first in (5, "33ms", [1], Application):
+        with pytest.raises(TypeError, match=rf"first argument of {kind.__name__} is the application"):
+            kind(first)
+        with pytest.raises(TypeError, match="is the application or fragment"):
+            kind(fragment=first)
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,7 @@ def test_a_frame_that_never_arrives_is_counted(
     assert (case.sent, case.scored, case.unscored, case.wrong) == (5, 4, 1, 0)
 
 
+@pytest.mark.thorough  # exporting a program takes seconds
 def test_the_network_is_the_same_in_pytorch(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from headrace.inference import load_model
@@ -314,7 +315,7 @@ def test_progress_is_a_line_now_and_then_elsewhere(capsys: pytest.CaptureFixture
 
 
 def test_the_benchmark_says_that_it_is_simulated_and_keeps_the_samples(tmp_path: Path) -> None:
-    arguments = "-m", "benchmarks.endoscope", "--seconds", "0.1", "--save"
+    arguments = "-m", "benchmarks.endoscope", "--size", "960", "540", "--seconds", "0.1", "--save"
     done = run_forked(*arguments, cwd=ROOT, modules=MODULES, HEADRACE_RESULTS=str(tmp_path))
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "endoscope.md").read_text()

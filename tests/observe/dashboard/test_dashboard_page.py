@@ -34,7 +34,8 @@ def one() -> Iterator[Watched]:
 
 @pytest.fixture(scope="module")
 def tab(browser: Any) -> Any:
-    return new_page(browser)
+    """A page whose time line does not move by itself: to draw it sixty times a second takes a core."""
+    return new_page(browser, reduced_motion="reduce")
 
 
 @pytest.fixture

@@ -69,13 +69,6 @@ def assert_a_frame_with_its_square(picture: np.ndarray, color: list[int]) -> Non
     np.testing.assert_array_equal(picture, expected)
 
 
-# The ping family.
-
-
-def test_ping(run: Run) -> None:
-    assert run("ping_simple").printed == [f"Rx message value: {number}" for number in range(1, 11)]
-
-
 # Tensors.
 
 
@@ -191,11 +184,6 @@ def test_shapes_that_change_at_run_time(run: Run) -> None:
     assert picture[12, 16].tolist() == [0, 0, 0]
 
 
-def test_a_compiled_operator_says_why_it_is_not_here(run: Run) -> None:
-    ended = run("compiled_operator", status=1)
-    assert "GXFComponentResource is not here: it loads a compiled GXF component" in ended.errors
-
-
 # Cameras.
 
 
@@ -241,11 +229,6 @@ def test_monai_deploy(run: Run, tmp_path: Path) -> None:
 
 
 # Streams and parts of the GPU.
-
-
-def test_green_context_two_flows(run: Run) -> None:
-    printed = run("green_context_flows").printed
-    assert sorted(printed) == sorted([f"Rx message value: {number}" for number in range(1, 11)] * 2)
 
 
 @pytest.mark.parametrize("option", [[], ["--green_context"], ["--default_stream"]], ids=" ".join)
