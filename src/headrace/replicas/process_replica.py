@@ -157,18 +157,19 @@ class ProcessReplica(Operator):
     # The process.
 
     def start(self) -> None:
-        """Start the process, and those of the other replicas; return when the operator in this one has started."""
-        replicas = self._replicas_here()
+        """Start the process; return when the operator in it has started.
+
+        At the begin of a run the processes of the other replicas start beside it.
+        """
         self._is_started = True
+        others = self._not_started()
         try:
-            for replica in replicas:
+            for replica in (self, *others):
                 replica.launch()
             self._receive("while it started")
         except BaseException:
-            self.close()
-            for replica in replicas:
-                if not replica._is_started:
-                    replica.close()
+            for replica in (self, *others):
+                replica.close()
             raise
 
     def launch(self) -> None:
@@ -204,9 +205,8 @@ class ProcessReplica(Operator):
 
     def stop(self) -> None:
         """Stop the operator and end the process."""
-        for replica in self._replicas_here():
-            if not replica._is_started:
-                replica.close()
+        for replica in self._not_started():
+            replica.close()
         try:
             if self._process is not None and self._process.is_alive():
                 self._send(None)
@@ -214,10 +214,9 @@ class ProcessReplica(Operator):
         finally:
             self.close()
 
-    def _replicas_here(self) -> list[ProcessReplica]:
-        return [
-            replica for replica in self._headrace.replication.copies if isinstance(replica, ProcessReplica)
-        ]
+    def _not_started(self) -> list[ProcessReplica]:
+        copies = self._headrace.replication.copies
+        return [each for each in copies if isinstance(each, ProcessReplica) and not each._is_started]
 
     def _kill(self) -> None:
         """End the process of a run that is given up, or of a program that ends beside its run.
@@ -318,8 +317,13 @@ class ProcessReplica(Operator):
                     logger.handle(reply)
         except (EOFError, OSError):
             raise self._lost(*self.close()) from None
+        # It may have been of a log record, and the reply is still to come, which would be taken for the next one.
         except CrossingError as error:
+            self.close()
             raise CrossingError(f"operator {self.name!r}: a result of it: {error}") from error
+        except BaseException:
+            self.close()
+            raise
         finally:
             self._doing = "while it computed"
         if reply.knobs is not None and not self._headrace.knobs.are_known:
