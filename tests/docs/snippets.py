@@ -1,4 +1,5 @@
-"""Run the python blocks of a page, in order, as one program. Blocks may import the modules in docs/programs.
+"""Run the python blocks of a page, in order, as one program. Blocks may import the modules in docs/programs; those that
+the page links to lie in the folder in which it runs, as if a reader had saved them.
 
 A block fenced as ``console run`` is a session of a shell: the lines after ``$`` are run by bash, in the same
 folder, and the other lines are what they print; ``headrace`` is the command of this source tree. It may need
@@ -123,6 +124,8 @@ def run_page(page: Path, folder: Path, gpu: bool) -> None:
         source = "\n" * block.line + block.code
         program.append(f"exec(compile({source!r}, {str(page)!r}, 'exec'))")
         program.append(f"print({MARK.format(number)!r}, flush=True)")
+    for name in set(re.findall(r"\]\(programs/(\w+\.py)\)", page.read_text())):
+        (folder / name).write_text((page.parent / "programs" / name).read_text())
     script = folder / "page.py"
     script.write_text("\n".join(program))
     environment = {

@@ -1,4 +1,4 @@
-"""Every claim of docs/from-holoscan.md holds: on the SDK, as recorded, through the layer, and on headrace."""
+"""Every claim of docs/holoscan-differences.md holds: on the SDK, as recorded, through the layer, and on headrace."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headrace_holoscan.core import operator
 from packages.holoscan.tests.claims import CLAIMS, RECORDED, outcome
 from tests.harness.processes import ROOT
 
-PAGE = (ROOT / "docs" / "from-holoscan.md").read_text()
+PAGE = (ROOT / "docs" / "holoscan-differences.md").read_text()
 OUTCOMES: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text())
 
 
 def section(title: str) -> list[str]:
     """Return the names of the programs in the tables of a section."""
-    text = PAGE.partition(f"### {title}\n")[2].partition("\n#")[0]
+    text = PAGE.partition(f"## {title}\n")[2].partition("\n#")[0]
     rows = re.findall(r"^\|.*\| ([^|]+) \|$", text, re.MULTILINE)
     return [name for row in rows for name in re.findall(r"`(\w+)`", row)]
 
