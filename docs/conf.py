@@ -1,6 +1,8 @@
 """How Sphinx builds the site from these pages: `make docs`. Nothing is fetched while it builds."""
 
 import importlib
+import inspect
+import json
 import os
 import re
 import sys
@@ -47,6 +49,44 @@ def link_to_files(app: Any, document: str, source: list[str]) -> None:
     source[0] = re.sub(rf"\]\({re.escape(above)}([^)#]+)(#[^)]*)?\)", rf"](path:{above}\1)", source[0])
 
 
+def describe_names(app: Any, document: str, source: list[str]) -> None:
+    """Have a block of names, which the pages of the reference list by module, describe each of them."""
+
+    def describe(block: re.Match[str]) -> str:
+        module, names = block[1], block[2].split()
+        kinds = [kind_of(getattr(importlib.import_module(module), name)) for name in names]
+        lines = [f".. auto{kind}:: {module}.{name}" for kind, name in zip(kinds, names, strict=True)]
+        return "```{eval-rst}\n" + "\n".join(lines) + "\n```"
+
+    source[0] = re.sub(r"^```\{names\} (\S+)\n(.*?)^```$", describe, source[0], flags=re.MULTILINE | re.DOTALL)
+
+
+def kind_of(value: Any) -> str:
+    """Return what autodoc calls an object."""
+    if inspect.isclass(value):
+        is_error = issubclass(value, BaseException) and not issubclass(value, Warning)
+        return "exception" if is_error else "class"
+    return "function" if inspect.isroutine(value) else "data"
+
+
+def describe_commands(app: Any, document: str, source: list[str]) -> None:
+    """Have the page of the commands show the help of each."""
+    if document == "api/command":
+        os.environ["COLUMNS"] = "110"
+        commands = importlib.import_module("headrace.cli").make_parser(every=True).get_default("commands")
+        for name, parser in commands.items():
+            source[0] += f"\n## headrace {name}\n\n```output\n{parser.format_help()}```\n"
+
+
+STABLE = json.loads((Path(__file__).parents[1] / "tests" / "names" / "stable.json").read_text())
+
+
+def name_tier(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Begin the text of a stable name with its tier."""
+    if name in STABLE:
+        lines[:0] = ["*Stable.*", ""]
+
+
 NAVIGATION: dict[int, str] = {}
 
 
@@ -67,4 +107,7 @@ def setup(app: Any) -> None:
     """Show what a snippet prints as plain text."""
     app.add_lexer("output", TextLexer)
     app.connect("source-read", link_to_files)
+    app.connect("source-read", describe_names)
+    app.connect("source-read", describe_commands)
+    app.connect("autodoc-process-docstring", name_tier)
     app.connect("html-page-context", share_navigation, priority=400)  # before the theme

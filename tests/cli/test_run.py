@@ -166,14 +166,6 @@ def test_every_option_sets_its_variable_for_the_program_alone(
     assert "HEADRACE_COUNT" not in os.environ
 
 
-def test_the_page_of_the_command_names_every_option() -> None:
-    parser = make_parser("run").get_default("commands")["run"]
-    options = {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
-    page = (ROOT / "docs" / "command-line.md").read_text()
-    assert options - {"--help"} == {flag for flag in re.findall(r"`(--[a-z-]+)", page) if flag in options}
-    assert {"--cluster", "--plan", "--no-progress"} <= options
-
-
 @pytest.mark.parametrize(
     ("words", "prepared"),
     [

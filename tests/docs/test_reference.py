@@ -46,9 +46,10 @@ ELSEWHERE = {
 
 def described(page: str) -> set[str]:
     """Return the names that a page describes."""
-    return set(
-        re.findall(r"^\.\. (?:auto|py:)\w+:: ([\w.]+)", (API / f"{page}.md").read_text(), re.MULTILINE)
-    )
+    text = (API / f"{page}.md").read_text()
+    blocks = re.findall(r"^```\{names\} (\S+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    listed = {f"{module}.{name}" for module, names in blocks for name in names.split()}
+    return listed | set(re.findall(r"^\.\. (?:auto|py:)\w+:: ([\w.]+)", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", [*MODULES, *OF_HOLOSCAN])

@@ -53,12 +53,6 @@ def test_a_reader_can_find_every_page() -> None:
     assert {page.name for page in PAGES if page.parent == DOCS} - found == {"index.md"}
 
 
-def test_the_streams_tutorial_shows_the_program_that_other_pages_import() -> None:
-    shown = {block.code for block in blocks((DOCS / "streams.md").read_text())}
-    program = (DOCS / "programs" / "pictures.py").read_text()
-    assert program.partition("import annotations\n\n")[2] in shown
-
-
 def test_a_page_is_read_as_meant() -> None:
     page = (
         "x\n```python\na = 1\n```\n\n```output\n1\n```\n"

@@ -1,4 +1,4 @@
-"""Write the snapshot of the stable names and their page anew: `python -m tests.names`."""
+"""Write the snapshot of the stable names anew: `python -m tests.names`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names have tiers: stable ones keep their parameters, and the reference says which are which."""
+"""Names have tiers: stable ones keep their parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from headrace._runtime import is_compiled
-from tests.names.tiers import EVERY, PAGE, SNAPSHOT, page, public, snapshot, stable
+from tests.names.tiers import EVERY, SNAPSHOT, public, snapshot, stable
 
 REMEDY = "if that is meant, say so in the changes, and run `python -m tests.names`"
 
@@ -22,7 +22,3 @@ def test_stable_names_are_what_they_were() -> None:
     now, before = json.loads(json.dumps(snapshot())), json.loads(SNAPSHOT.read_text())
     changed = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
     assert not changed, f"{', '.join(changed)} changed; {REMEDY}"
-
-
-def test_the_reference_lists_every_name_by_tier() -> None:
-    assert PAGE.read_text() == page(), REMEDY

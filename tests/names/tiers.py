@@ -55,21 +55,6 @@ EVERY = ("headrace", *MODULES.values())
 BASES = (Fragment, Operator, Condition, Resource, Scheduler)
 HERE = Path(__file__).parent
 SNAPSHOT = HERE / "stable.json"
-PAGE = HERE.parents[1] / "docs" / "api" / "tiers.md"
-HEADING = """\
-# Stable and provisional names
-
-Each public name has a tier, which says what may change:
-
-- **Stable** names stay, and so do their parameters: before 1.0 they change only after a version that warns, later
-  only with a major version. Parameters may be added at the end or by keyword.
-- **Provisional** names are all others of the reference. They may change with any minor version.
-- **Internal** is everything else: modules and attributes with an underscore, and what no `__all__` lists.
-
-Each change of a stable or provisional name is a line of the [changes](../../CHANGELOG.md). The texts of errors and
-warnings, of tables and of pages belong to no tier. The names of `headrace.gpu` that are those of cuda.core are as
-stable as they are there. `headrace-holoscan` keeps the names and the behaviour of the Holoscan SDK.
-"""
 
 
 def public(module: str) -> list[str]:
@@ -84,20 +69,6 @@ def stable(module: str) -> list[str]:
     """Return the stable names of a module."""
     chosen = STABLE.get(module, "")
     return public(module) if chosen == ALL else chosen.split()
-
-
-def page() -> str:
-    """Return the page of the reference that lists all names by tier."""
-    rows = ["| module | stable | provisional |", "| --- | --- | --- |"]
-    for module in EVERY:
-        first = stable(module)
-        others = [name for name in public(module) if name not in first]
-        rows.append(f"| `{module}` | {_listed(first)} | {_listed(others)} |")
-    return HEADING + "\n" + "\n".join(rows) + "\n"
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names) or "–"
 
 
 def snapshot() -> dict[str, Any]:
@@ -150,6 +121,5 @@ def _default(parameter: inspect.Parameter) -> str:
 
 
 def write() -> None:
-    """Write the snapshot and the page."""
+    """Write the snapshot."""
     SNAPSHOT.write_text(json.dumps(snapshot(), indent=1) + "\n")
-    PAGE.write_text(page())

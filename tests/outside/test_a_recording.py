@@ -1,4 +1,4 @@
-"""A recording, read as docs/record-and-replay.md describes the file: by the package mcap, without headrace."""
+"""A recording, read as PortRecorder describes the file: by the package mcap, without headrace."""
 
 from __future__ import annotations
 

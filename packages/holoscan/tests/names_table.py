@@ -1,4 +1,4 @@
-"""Write docs/holoscan-names.md: which names of the Holoscan SDK are here.
+"""Write docs/holoscan-names.md: which names of the Holoscan SDK are not here.
 
 Run it after a change of `headrace_holoscan`: ``python -m packages.holoscan.tests.names_table``.
 """
@@ -19,8 +19,8 @@ MODULES = [module for module in NAMES if module not in PENDING]
 PAGE = Path(__file__).parents[3] / "docs" / "holoscan-names.md"
 _HEAD = """# Names of the Holoscan SDK
 
-These are the public names of the modules of the Holoscan SDK 4.6.0, as [headrace-holoscan](from-holoscan.md) has
-them. A name that is not here can be imported, and using it raises an error that gives the reason of these tables.
+[headrace-holoscan](from-holoscan.md) has the public names of the modules of the Holoscan SDK 4.6.0, but those of these
+tables. They can be imported, and using one raises an error that gives its reason.
 `python -m packages.holoscan.tests.names_table` writes this page.
 """
 
@@ -38,20 +38,21 @@ def state_of(module: str, name: str) -> str:
 
 def page() -> str:
     """Return the page."""
-    return "\n".join([_HEAD, *(line for module in MODULES for line in _table(module))])
+    tables = {module: list(_rows(module)) for module in MODULES}
+    whole = [f"`holoscan.{module}`" for module, rows in tables.items() if not rows]
+    sections = [
+        "\n".join([f"## holoscan.{module}\n", "| name | |", "| --- | --- |", *rows, ""])
+        for module, rows in tables.items()
+        if rows
+    ]
+    return "\n".join([_HEAD, *sections, "All public names are here of " + ", ".join(whole) + ".\n"])
 
 
-def _table(module: str) -> Iterator[str]:
-    states = {name: state_of(module, name) for name in NAMES[module]["names"]}
-    here = [f"`{name}`" for name, state in states.items() if state == "here"]
-    others = {name: state for name, state in states.items() if state != "here"}
-    yield f"## holoscan.{module}\n"
-    if here:
-        yield "Here: " + ", ".join(here) + ".\n"
-    if others:
-        yield "| name | |\n| --- | --- |"
-        yield from (f"| `{name}` | {state} |" for name, state in others.items())
-        yield ""
+def _rows(module: str) -> Iterator[str]:
+    for name in NAMES[module]["names"]:
+        state = state_of(module, name)
+        if state != "here":
+            yield f"| `{name}` | {state} |"
 
 
 if __name__ == "__main__":

@@ -103,6 +103,20 @@ class InnerScheduler(InnerComponent):
 class Scheduler(Resource):
     """The base of schedulers; subclass it and write `execute`.
 
+    ::
+
+        class ShortestNameFirst(Scheduler):
+            def execute(self, run: Run) -> None:
+                with run.worker() as worker:
+                    while True:
+                        ready = []
+                        while (node := worker.take()) is not None:
+                            ready.append(node)
+                        for node in sorted(ready, key=lambda node: len(node.operator.name)):
+                            worker.run(node)
+                        if not ready and not worker.wait():
+                            return
+
     Parameters
     ----------
     fragment

@@ -28,6 +28,20 @@ class Watcher:
     An exception raised by a watcher ends the watching, not the run. It is logged, and `end` is still called when
     the run is over.
 
+    ::
+
+        class Longest(Watcher):
+            def begin(self, run):
+                self.longest = {}
+
+            def computed(self, computes):
+                took = int(np.max(computes.ended - computes.started))
+                name = computes.operator.name
+                self.longest[name] = max(took, self.longest.get(name, 0))
+
+
+        watch(app, Longest())
+
     Attributes
     ----------
     period

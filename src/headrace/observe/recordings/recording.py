@@ -1,6 +1,6 @@
 """Recording: a file of the messages of ports, read.
 
-The file is an MCAP file (`recording_format`, docs/record-and-replay.md). Opening it reads the heads of its chunks
+The file is an MCAP file (`recording_format`). Opening it reads the heads of its chunks
 and messages, and skips the rest, so that a file without an end is read like any other. The index at the end is for
 other tools: it does not tell the sequences of messages, which show whether one is missing. A chunk is read as a
 whole and compared with its checksum when one of its messages is asked for.

@@ -1,7 +1,7 @@
 """The format of recordings: MCAP, what is in the file, and the parts of the package ``mcap`` that know it.
 
 `MCAP <https://mcap.dev>`_ is the format of the field for recorded messages: a file has an index by time and port, a
-process that is killed leaves it readable, and Foxglove, Rerun and other tools open it. docs/record-and-replay.md
+process that is killed leaves it readable, and Foxglove, Rerun and other tools open it. `PortRecorder`
 describes the contents. The package is MIT, in pure Python, and needs lz4 and zstandard, which have wheels for every
 Python and processor that headrace runs on.
 """
