@@ -58,7 +58,9 @@ def describe_names(app: Any, document: str, source: list[str]) -> None:
         lines = [f".. auto{kind}:: {module}.{name}" for kind, name in zip(kinds, names, strict=True)]
         return "```{eval-rst}\n" + "\n".join(lines) + "\n```"
 
-    source[0] = re.sub(r"^```\{names\} (\S+)\n(.*?)^```$", describe, source[0], flags=re.MULTILINE | re.DOTALL)
+    source[0] = re.sub(
+        r"^```\{names\} (\S+)\n(.*?)^```$", describe, source[0], flags=re.MULTILINE | re.DOTALL
+    )
 
 
 def kind_of(value: Any) -> str:

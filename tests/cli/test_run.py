@@ -13,7 +13,7 @@ import pytest
 from headrace.cli import main, make_parser
 from headrace.cli.run import prepare
 from tests.cli.programs import write
-from tests.harness.processes import ROOT, run_python
+from tests.harness.processes import run_python
 
 GUARD = 'if __name__ == "__main__":\n    '
 

@@ -1,5 +1,5 @@
-"""Run the python blocks of a page, in order, as one program. Blocks may import the modules in docs/programs; those that
-the page links to lie in the folder in which it runs, as if a reader had saved them.
+"""Run the python blocks of a page, in order, as one program. Blocks may import the modules in docs/programs; those
+that the page links to lie in the folder in which it runs, as if a reader had saved them.
 
 A block fenced as ``console run`` is a session of a shell: the lines after ``$`` are run by bash, in the same
 folder, and the other lines are what they print; ``headrace`` is the command of this source tree. It may need
