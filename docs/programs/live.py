@@ -3,8 +3,7 @@ from headrace import Application, op
 
 @op
 def camera():
-    for number in range(1_000_000):
-        yield number
+    yield from range(1_000_000)
 
 
 @op

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.cli import main, make_parser
+from headrace.cli import main
 from headrace.cli.run import prepare
 from tests.cli.programs import write
 from tests.harness.processes import run_python

@@ -1,4 +1,4 @@
-"""The claims of docs/holoscan-differences.md as small programs: on the Holoscan SDK, through the layer, and on headrace.
+"""The claims of docs/holoscan-differences.md as programs: on the Holoscan SDK, through the layer, and on headrace.
 
     python -m packages.holoscan.tests.claims unconnected_input        what each of the three does
     python -m packages.holoscan.tests.claims --record                 run all, and write claims.json

@@ -19,8 +19,8 @@ MODULES = [module for module in NAMES if module not in PENDING]
 PAGE = Path(__file__).parents[3] / "docs" / "holoscan-names.md"
 _HEAD = """# Names of the Holoscan SDK
 
-[headrace-holoscan](from-holoscan.md) has the public names of the modules of the Holoscan SDK 4.6.0, but those of these
-tables. They can be imported, and using one raises an error that gives its reason.
+[headrace-holoscan](from-holoscan.md) has the public names of the modules of the Holoscan SDK 4.6.0, but those of
+these tables. They can be imported, and using one raises an error that gives its reason.
 `python -m packages.holoscan.tests.names_table` writes this page.
 """
 

@@ -1,4 +1,4 @@
-"""Every claim of docs/holoscan-differences.md holds: on the SDK, as recorded, through the layer, and on headrace."""
+"""Every claim of docs/holoscan-differences.md holds: on the SDK, as recorded, through the layer, on headrace."""
 
 from __future__ import annotations
 

@@ -44,38 +44,37 @@ class PortRecorder(PortWatcher):
 
     **The file** is an MCAP file. A port is a channel, whose topic is the name of the port: ``camera.out``, or
     ``merge.in:1`` for the second connection of an input for any number of them. A port that emits both images and
-    other messages has two. `sequence` counts the messages of a port, and `log_time` is when a message was emitted or
-    received, in nanoseconds since the epoch; if the run was in virtual time, in nanoseconds of that. Data is encoded
-    as ROS 2 does (``cdr``, little-endian), and the schemas are in the file (``ros2msg``):
+    other messages has two. `sequence` counts the messages of a port, and `log_time` is when a message was emitted
+    or received, in nanoseconds since the epoch; if the run was in virtual time, in nanoseconds of that. Data is
+    encoded as ROS 2 does (``cdr``, little-endian), and the schemas are in the file (``ros2msg``):
 
-    - An image is a ``sensor_msgs/msg/Image``: a message with one array of the shape (height, width) or (height, width,
-      1, 3 or 4) of uint8, or (height, width) of uint16 or float32. Its ``header.frame_id`` is the tree of the message.
+    - An image is a ``sensor_msgs/msg/Image``: a message with one array of the shape (height, width) or (height,
+      width, 1, 3 or 4) of uint8, or (height, width) of uint16 or float32. Its ``header.frame_id`` is the tree of
+      the message.
     - Everything else is a ``headrace/msg/Message`` with two fields: ``string tree`` and ``uint8[] data``.
 
-    The tree is JSON: ``{"step": ..., "acq_timestamp": ..., "metadata": ..., "data": ...}``, where `step` is the number
-    of the compute. None, bool, int, float, str, list and dict are what they are in JSON. Everything else is an object
-    with one key. `at` is where its bytes begin in the data; arrays are stored without gaps, in row-major order (``C``)
-    or in column-major order (``F``):
+    The tree is JSON: ``{"step": ..., "acq_timestamp": ..., "metadata": ..., "data": ...}``, where `step` is the
+    number of the compute. None, bool, int, float, str, list and dict are what they are in JSON. Everything else is
+    an object with one key. `at` is where its bytes begin in the data; arrays are stored without gaps, in row-major
+    order (``C``) or in column-major order (``F``):
 
-    ============  =========================================  =========================================================
-    key           value                                      what follows
-    ============  =========================================  =========================================================
-    ``$tuple``    tuple                                      a list
-    ``$dict``     dict with keys that are no text, or begin  a list of pairs
-                  with ``$``
-    ``$float``    nan or infinity                            its 8 bytes, little-endian, in hexadecimal
-    ``$complex``  complex                                    its real and its imaginary part
-    ``$bytes``    bytes                                      ``[at, size]``
-    ``$array``    array of NumPy                             ``[at, dtype, shape, order]``, the dtype as NumPy's text
-    ``$scalar``   scalar of NumPy                            ``[at, dtype]``
-    ``$tensor``   tensor                                     ``[at, [code, bits, lanes], shape, device type, library]``,
-                                                             in the numbers of DLPack
-    ``$tensors``  TensorMap                                  an object with a ``$tensor`` for each name
-    ``$pickle``   any other object                           ``[at, size, name of the type]``
-    ============  =========================================  =========================================================
+    ============  ==============================  ========================================================================
+    key           value                           what follows
+    ============  ==============================  ========================================================================
+    ``$tuple``    tuple                           a list
+    ``$dict``     dict with other keys than text  a list of pairs; also if a key begins with ``$``
+    ``$float``    nan or infinity                 its 8 bytes, little-endian, in hexadecimal
+    ``$complex``  complex                         its real and its imaginary part
+    ``$bytes``    bytes                           ``[at, size]``
+    ``$array``    array of NumPy                  ``[at, dtype, shape, order]``, the dtype as NumPy's text
+    ``$scalar``   scalar of NumPy                 ``[at, dtype]``
+    ``$tensor``   tensor                          ``[at, [code, bits, lanes], shape, device type, library]``, as in DLPack
+    ``$tensors``  TensorMap                       an object with a ``$tensor`` for each name
+    ``$pickle``   any other object                ``[at, size, name of the type]``
+    ============  ==============================  ========================================================================
 
-    The metadata record ``headrace`` has `run`, which is JSON with the application, the ports, the flows between them,
-    and the time of the beginning. A channel's metadata has the number of its port in there.
+    The metadata record ``headrace`` has `run`, which is JSON with the application, the ports, the flows between
+    them, and the time of the beginning. A channel's metadata has the number of its port in there.
 
     Parameters
     ----------
