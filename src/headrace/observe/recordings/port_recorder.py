@@ -58,20 +58,20 @@ class PortRecorder(PortWatcher):
     an object with one key. `at` is where its bytes begin in the data; arrays are stored without gaps, in row-major
     order (``C``) or in column-major order (``F``):
 
-    ============  ==============================  ========================================================================
-    key           value                           what follows
-    ============  ==============================  ========================================================================
-    ``$tuple``    tuple                           a list
-    ``$dict``     dict with other keys than text  a list of pairs; also if a key begins with ``$``
-    ``$float``    nan or infinity                 its 8 bytes, little-endian, in hexadecimal
-    ``$complex``  complex                         its real and its imaginary part
-    ``$bytes``    bytes                           ``[at, size]``
-    ``$array``    array of NumPy                  ``[at, dtype, shape, order]``, the dtype as NumPy's text
-    ``$scalar``   scalar of NumPy                 ``[at, dtype]``
-    ``$tensor``   tensor                          ``[at, [code, bits, lanes], shape, device type, library]``, as in DLPack
-    ``$tensors``  TensorMap                       an object with a ``$tensor`` for each name
-    ``$pickle``   any other object                ``[at, size, name of the type]``
-    ============  ==============================  ========================================================================
+    ============  ======================  ==================================================================
+    key           value                   what follows
+    ============  ======================  ==================================================================
+    ``$tuple``    tuple                   a list
+    ``$dict``     dict with other keys    a list of pairs; also if a key begins with ``$``
+    ``$float``    nan or infinity         its 8 bytes, little-endian, in hexadecimal
+    ``$complex``  complex                 its real and its imaginary part
+    ``$bytes``    bytes                   ``[at, size]``
+    ``$array``    array of NumPy          ``[at, dtype, shape, order]``, the dtype as NumPy's text
+    ``$scalar``   scalar of NumPy         ``[at, dtype]``
+    ``$tensor``   tensor                  ``[at, [code, bits, lanes], shape, device type, library]``
+    ``$tensors``  TensorMap               an object with a ``$tensor`` for each name
+    ``$pickle``   any other object        ``[at, size, name of the type]``
+    ============  ======================  ==================================================================
 
     The metadata record ``headrace`` has `run`, which is JSON with the application, the ports, the flows between
     them, and the time of the beginning. A channel's metadata has the number of its port in there.
