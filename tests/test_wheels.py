@@ -32,17 +32,26 @@ of_wheels = pytest.mark.skipif(
 each_wheel = pytest.mark.parametrize(
     "wheel", WHEELS, ids=lambda wheel: "pure" if "none-any" in wheel.name else "compiled"
 )
-# What an extra is for, where that needs no GPU and no service. Each also has `headrace info` find its libraries.
-USES = {
-    "video": "import av; from headrace.video import VideoReader, write_video",
-    "inference": "import onnxruntime",
-    "view": "import aiohttp, PIL, cv2, prometheus_client; from headrace.operators import HolovizOp",
-    "record": "from headrace.observe import PortRecorder, Recording",
-    "completion": "from headrace.cli import main; assert main(['completion', 'bash']) == 0",
-    "demo": "import rich, matplotlib",
-    "docs": "import sphinx, myst_parser, furo",
-    "torch": "import torch; from headrace import as_tensor; assert as_tensor(torch.ones(3)).shape == (3,)",
+# What an extra is for, where that needs no GPU: tests that run with it by itself, and what these need besides.
+TESTS_OF = {
+    "torch": ["tests/tensor/test_as_tensor.py", "tests/inference/test_torch_model.py"],
+    "video": ["tests/video", "tests/operators/test_video_files.py"],
+    "inference": ["tests/inference", "tests/operators/test_inference.py"],
+    "view": ["tests/viewer", "tests/observe/dashboard", "tests/observe/test_service.py"],
+    "operators": ["tests/operators"],
+    "rerun": ["tests/viewer/test_rerun_outlet.py"],
+    "record": ["tests/observe/recordings", "tests/cli/test_record_and_replay.py"],
+    "nvtx": ["tests/observe/traces/test_nvtx_ranges.py"],
+    "otel": ["tests/observe/traces/test_otel_spans.py"],
+    "completion": ["tests/cli/test_completion.py"],
+    "zenoh": ["tests/topics/test_zenoh.py"],
+    "tls": ["tests/link/test_between_hosts.py"],
+    "cluster": ["tests/cluster"],
+    "demo": ["tests/examples/test_endoscope.py"],
 }
+TOOLS = ["pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100"]
+TOOLS_OF = {"inference": ["onnx>=1.16"], "otel": ["opentelemetry-sdk>=1.20"]}
+USES = {"docs": "import sphinx, myst_parser, furo"}
 
 
 def run(command: list[object], folder: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -67,6 +76,17 @@ def install(folder: Path, *wanted: object) -> Path:
     return binaries
 
 
+def run_suite(binaries: Path, folder: Path, *words: str) -> int:
+    """Run tests of the public interface against what is installed, and return how many passed."""
+    copy_suite(folder / "suite")
+    command = [binaries / "python", "-c", "import headrace; print(headrace.__file__)"]
+    assert run(command, folder / "suite").stdout.startswith(str(binaries.parent))
+    asked = [binaries / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    done = run(asked, folder / "suite", check=False)
+    assert not done.returncode, done.stdout[-8000:]
+    return int(re.findall(r"(\d+) passed", done.stdout)[-1])
+
+
 @of_wheels
 @each_wheel
 def test_a_wheel_runs_its_examples_and_tells_how_to_add_an_extra(wheel: Path, tmp_path: Path) -> None:
@@ -87,17 +107,10 @@ def test_a_wheel_runs_its_examples_and_tells_how_to_add_an_extra(wheel: Path, tm
 def test_the_suite_of_the_public_interface_passes_against_a_wheel(wheel: Path, tmp_path: Path) -> None:
     (layer,) = DIST.glob("headrace_holoscan-*.whl")
     binaries = install(tmp_path, f"{wheel}[dev]", layer)
-    copy_suite(tmp_path / "suite")
-    found = run(
-        [binaries / "python", "-c", "import headrace; print(headrace.__file__)"], tmp_path / "suite"
-    ).stdout
-    assert found.startswith(str(tmp_path / "venv"))
     processes = os.environ.get("HEADRACE_WHEEL_PROCESSES", "auto")
-    asked = ["-q", "-n", processes, "--dist", "loadfile", "-p", "no:cacheprovider"]
     words = os.environ.get("TESTS", "").split()
-    done = run([binaries / "python", "-m", "pytest", *asked, *words], tmp_path / "suite", check=False)
-    assert not done.returncode, done.stdout[-8000:]
-    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > (0 if words else 5000)
+    passed = run_suite(binaries, tmp_path, "-n", processes, "--dist", "loadfile", *words)
+    assert passed > (0 if words else 5000)
 
 
 @of_wheels
@@ -113,10 +126,13 @@ def test_a_program_of_holoscan_runs_with_its_wheel(wheel: Path, tmp_path: Path) 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_an_extra_brings_what_it_is_for(extra: str, tmp_path: Path) -> None:
-    binaries = install(tmp_path, f"{WHEELS[-1]}[{extra}]")
+    tools = [*TOOLS, *TOOLS_OF.get(extra, [])] if extra in TESTS_OF else []
+    binaries = install(tmp_path, f"{WHEELS[-1]}[{extra}]", *tools)
     told = run([binaries / "headrace", "info"], tmp_path).stdout
     assert f"(headrace[{extra}])" not in told
     run([binaries / "python", "-c", USES.get(extra, "import headrace")], tmp_path)
+    if extra in TESTS_OF:
+        assert run_suite(binaries, tmp_path, *TESTS_OF[extra]) > 0
 
 
 @of_wheels

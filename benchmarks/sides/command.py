@@ -89,8 +89,8 @@ def _about(holoscan: str | None) -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             continue
     if holoscan:
-        code = "from importlib import metadata; print(metadata.version('holoscan'))"
-        done = subprocess.run([holoscan, "-c", code], capture_output=True, text=True)
+        code = "from benchmarks.sides.scenario import sdk_version; print(sdk_version())"
+        done = subprocess.run([holoscan, "-c", code], capture_output=True, text=True, cwd=ROOT)
         versions.append(f"Holoscan SDK {done.stdout.strip() or 'of unknown version'}")
     found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     about = {

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from benchmarks.common import ROOT
@@ -95,7 +96,7 @@ def _run(
     if told.get("missing"):
         measured.skipped = f"{told['missing']} is not installed"
         return
-    if path and not told["compiled"]:
+    if path and told["compiled"] != str(Path(path).resolve()):
         measured.skipped = f"failed: {path} has no compiled build for this Python"
         return
     measured.figures.append(told["figure"])

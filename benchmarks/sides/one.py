@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from benchmarks import report
 from benchmarks.common import result
@@ -21,7 +22,14 @@ def main() -> None:
         except ModuleNotFoundError as error:  # a command that is not a module, or a part of a library
             missing = error.name or str(error)
     told = {"missing": missing} if missing else {"figure": figure, "answer": answer}
-    result({**told, "compiled": way.is_headrace and bool(report.build())})
+    result({**told, "compiled": _compiled_build() if way.is_headrace else None})
+
+
+def _compiled_build() -> str | None:
+    """Return the folder whose package runs, if that is compiled."""
+    import headrace
+
+    return str(Path(headrace.__file__).parents[1]) if report.build() else None
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ class Way:
 
     def missing(self) -> str | None:
         """Return what this interpreter lacks for it."""
-        if "holoscan" in self.needs and not _has_sdk():
+        if "holoscan" in self.needs and not sdk_version():
             return f"the {HOLOSCAN} (--holoscan-python)"
         return next((need for need in self.needs if find_spec(need) is None), None)
 
@@ -43,12 +43,14 @@ class Way:
         return figure, answer
 
 
-def _has_sdk() -> bool:
-    """Return whether the SDK is installed: the module `holoscan` may be the one of headrace-holoscan."""
-    try:
-        return bool(metadata.version("holoscan"))
-    except metadata.PackageNotFoundError:
-        return False
+def sdk_version() -> str:
+    """Return the version of the SDK, or nothing: the module `holoscan` may be the one of headrace-holoscan."""
+    for distribution in ("holoscan", "holoscan-cu12", "holoscan-cu13"):
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return ""
 
 
 @dataclass(frozen=True)

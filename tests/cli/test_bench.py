@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ sys.path.append(str(bundled("benchmarks").parent))
 
 from benchmarks.sides import measuring, report
 from benchmarks.sides.measuring import Measured, Places
-from benchmarks.sides.scenario import HOLOSCAN, Scenario, Way
+from benchmarks.sides.scenario import HOLOSCAN, Scenario, Way, sdk_version
 from benchmarks.sides.scenarios import SCENARIOS
 
 WORK = Scenario("work", "Some work", "µs", (Way("headrace", "chains:none"), Way("by hand", "chains:none")))
@@ -61,6 +62,20 @@ def test_ways_are_measured_in_turn_and_those_that_are_missing_are_skipped_by_nam
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "--from", str(tmp_path / "none.json")])
     assert "cannot read" in capsys.readouterr().err
+
+
+def test_the_sdk_is_found_by_the_name_of_any_of_its_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
+    there: dict[str, str] = {}
+
+    def version(name: str) -> str:
+        if name not in there:
+            raise metadata.PackageNotFoundError(name)
+        return there[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert sdk_version() == ""
+    there["holoscan-cu13"] = "4.6.0"
+    assert sdk_version() == "4.6.0"
 
 
 def test_who_does_other_work_is_struck_out() -> None:

@@ -18,6 +18,7 @@ import fcntl
 import gc
 import importlib
 import json
+import linecache
 import os
 import runpy
 import socket
@@ -215,6 +216,9 @@ def become(request: dict[str, Any]) -> None:
     if arguments[0] == "-c":
         sys.argv = ["-c", *arguments[2:]]
         code = compile(arguments[1], "<string>", "exec")
+        if sys.version_info >= (3, 13):  # which shows the lines of such a program in tracebacks
+            lines = arguments[1].splitlines(keepends=True)
+            linecache.cache["<string>"] = (len(arguments[1]), None, lines, "<string>")
     else:
         sys.argv = arguments
         program = names["__file__"] = os.path.abspath(arguments[0])
