@@ -458,6 +458,20 @@ def test_a_queue_that_closes_a_cycle_is_not_on_the_way() -> None:
     assert (goal.count, goal.lost, goal.outstanding, goal.is_met) == (5, 0, 0, True)
 
 
+def test_a_period_of_an_operator_that_plays_a_recording_is_not_judged(tmp_path: Path) -> None:
+    app = App(chain(1, 2), greedy)
+    watch(app, PortRecorder(tmp_path / "a.mcap", ["a.out"]))
+    app.run()
+
+    again = App(chain(1, 2), greedy)
+    ticks = again.expect("a", period="10ms", jitter="1ms")
+    frames = again.expect("a->b", p99="1s")
+    replay(again, tmp_path / "a.mcap", "fast")
+    again.run()
+    assert (ticks.sent, ticks.is_met, frames.arrived, frames.is_met) == (0, None, 5, True)
+    assert "'a' plays a recording, and has no clock" in str(ticks)
+
+
 def test_a_goal_of_an_operator_that_a_replay_leaves_out_is_not_judged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

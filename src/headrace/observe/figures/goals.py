@@ -20,6 +20,7 @@ from headrace.observe.figures.critical_path import Breakdown, Part, divide
 from headrace.observe.figures.distribution import Distribution
 from headrace.observe.figures.frames import Fate, FrameTable
 from headrace.observe.figures.run_figures import ShowsFigures
+from headrace.observe.recordings.replaying import Player
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -269,7 +270,7 @@ class Goal:
     def begin(self, run: RunInfo) -> None:
         """Begin anew, and check that the operators exist."""
         self._reset()
-        self._frames = None
+        self._frames = self._ticking = None
         known = [operator.name for operator in run.operators]
         for name in self.names:
             if name not in known and name not in run.left_out:
@@ -282,6 +283,8 @@ class Goal:
         elif self.period is None:
             self._frames = FrameTable(run, self.names, self.bound)
             self._mark_end(run)
+        elif isinstance(run.operator(self.names[0]).node.operator, Player):
+            self._absent = f"{self.names[0]!r} plays a recording, and has no clock"
         else:
             self._ticking = run.operator(self.names[0])
             self._check_clock(self._ticking)
@@ -327,7 +330,7 @@ class Goal:
         if self._frames is not None:
             self._to_tell = self._frames.add(computes)
             self._count()
-        elif self.period is not None and computes.operator.name == self.names[0]:
+        elif computes.operator is self._ticking:
             self._add_ticks(computes)
 
     def drop(self, drops: list[Drops]) -> None:
