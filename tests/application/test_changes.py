@@ -638,28 +638,6 @@ def test_a_change_waits_for_an_operator_that_computes_beside_the_others() -> Non
     assert app.run().ended_by == "finished"
 
 
-def test_producers_share_the_room_of_an_operator_that_has_ended_after_a_change() -> None:
-    def compose(app: Any) -> None:
-        last = Step(
-            app, CountCondition(app, 1), inputs=["in"], body=lambda op, i, o: i.receive("in"), name="last"
-        )
-        producers = [source(app, range(4), name=name) for name in ("left", "right")]
-        for producer in producers:
-            app.add_flow(producer, last, size=3)
-        app.add_operator(
-            Step(app, PeriodicCondition(app, 10), CountCondition(app, 3), body=change, name="changes")
-        )
-
-    def change(op: Step, i: Any, o: Any) -> None:
-        if op.ticks == 1:
-            more = source(op.fragment, range(2), PeriodicCondition(op.fragment, 5), name="more")
-            op.fragment.add_flow(more, sink(op.fragment, []))
-
-    outcome = run(compose).outcome
-    assert outcome.ended_by == "finished"
-    assert outcome.undelivered == {"last.in": 3}
-
-
 @pytest.mark.parametrize("is_tracked", [False, True])
 def test_an_operator_that_was_about_to_join_when_the_run_was_stopped_sent_nothing(is_tracked: bool) -> None:
     def change(op: Step, i: Any, o: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from headrace import CountCondition, IOSpec
@@ -117,29 +116,3 @@ def test_a_message_that_arrives_after_the_condition_looked_is_taken_when_it_is_d
     done = run(compose).done
     assert done
     assert all(done)
-
-
-def test_a_condition_looks_at_all_the_work_that_a_message_comes_after(scheduler: MakeScheduler) -> None:
-    from headrace.conditions import CudaStreamCondition
-
-    def compose(app: Any) -> None:
-        app.done: list[bool] = []
-
-        def join(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit((op_input.receive("a"), op_input.receive("b")), "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            frames = op_input.receive("in")
-            app.done.append(
-                [int(sim.host_view(data).view(np.int64)[0]) for data in frames] == [self.ticks - 1] * 2
-            )
-
-        joint = Step(app, inputs=("a", "b"), outputs=("out",), body=join, name="joint")
-        for port, seconds in (("a", 5 * MS), ("b", MS)):
-            producer = Producer(app, CountCondition(app, 5), name=port)
-            producer.seconds = seconds
-            app.add_flow(producer, joint, {("out", port)})
-        taker = Step(app, CudaStreamCondition(app, receiver="in"), inputs=("in",), body=take, name="taker")
-        app.add_flow(joint, taker)
-
-    assert run(compose, scheduler).done == [True] * 5

@@ -15,7 +15,7 @@ from headrace.core.outcome import EndedBy
 from headrace.core.ports import SchedulingStatusType
 from headrace.resources import BlockMemoryPool, RealtimeClock, StreamOrderedAllocator, UnboundedAllocator
 from headrace.schedulers import EventBasedScheduler, GreedyScheduler
-from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink, source
+from tests.harness import PATIENCE, App, MakeScheduler, Step, run, sink
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -207,29 +207,3 @@ def _on_another_thread(action: Any) -> None:
     thread.join()
     if errors:
         raise errors[0]
-
-
-def test_memory_is_looked_for_only_when_there_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[str] = []
-    check = MemoryAvailableCondition.check
-
-    def counted(self: Any, timestamp: int) -> Any:
-        assert self._headrace.node.blockers == 0
-        looks.append(self.name)
-        return check(self, timestamp)
-
-    monkeypatch.setattr(MemoryAvailableCondition, "check", counted)
-
-    def compose(app: Any) -> None:
-        memory = pool(app, 5)
-
-        def copy(self: Any, op_input: Any, op_output: Any) -> None:
-            op_input.receive("in")
-            op_output.emit(memory.allocate_tensor(8, "int64"), "out")
-
-        waits = MemoryAvailableCondition(app, memory, min_blocks=1, name="waits")
-        step = Step(app, waits, inputs=["in"], outputs=["out"], body=copy, name="step")
-        app.add_flow(source(app, range(5)), step, sink(app, []))
-
-    run(compose)
-    assert looks == ["waits"] * 5

@@ -64,32 +64,6 @@ def test_the_start_operator_computes_once_and_is_one(scheduler: MakeScheduler) -
     assert app.outcome.operators["start"].computes == 1
 
 
-def test_an_operator_that_looks_at_its_ports_sees_what_it_declared(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    class Both(Operator):
-        def setup(self, spec: Any) -> None:
-            spec.input("left")
-            spec.input("right")
-            spec.output("sum")
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            total = sum(op_input.receive(name) for name in self.spec.inputs)
-            for name in self.spec.outputs:
-                op_output.emit(total, name)
-
-    def compose(app: App) -> None:
-        both = Both(app, name="both")
-        for port in ("left", "right"):
-            app.add_flow(source(app, [1, 2], name=port), both, {("out", port)})
-        app.add_flow(both, sink(app, taken))
-        app.start_op().then(both["left"].owner)
-        both.then(step(app, [], "after"))
-
-    run(compose, scheduler)
-    assert taken == [2]  # once, after the start
-
-
 def test_functions_and_subgraphs_can_come_after_others() -> None:
     log: list[str] = []
 

@@ -144,14 +144,14 @@ def expected(number: int) -> np.ndarray:
 
 
 def test_the_page_shows_the_picture_exactly_once_it_stands_still(tab: Any, running: Any) -> None:
-    one = running(changes=7)
+    one = running(changes=3)
     page = open_page(tab, one.viewer)
-    wait_until(lambda: one.viewer.frames_received > 10, "frames", page)
+    wait_until(lambda: one.viewer.frames_received > 5, "frames", page)
     one.end()
     state = page.locator("#state")
     wait_until(lambda: state.inner_text() == "ended", "the end", page)
     wait_until(lambda: page.get_attribute("#picture", "data-kind") == "exact", "the exact picture", page)
-    assert (pixels_of(page) == expected(7)).all()
+    assert (pixels_of(page) == expected(3)).all()
     assert page.title() == "A test"
     assert "The run has ended" in page.locator("#note").inner_text()
     assert all("WebSocket connection" in error or "ERR_CONNECTION" in error for error in page.errors)
@@ -160,9 +160,9 @@ def test_the_page_shows_the_picture_exactly_once_it_stands_still(tab: Any, runni
 def test_the_page_zooms_shows_values_and_saves_a_snapshot(tab: Any, running: Any) -> None:
     """To the pipeline nothing changes: places are those of the picture, and the window keeps its size."""
     sizes: list[Any] = []
-    one = running(changes=7, window_size_callback=lambda *size: sizes.append(size))
+    one = running(changes=3, window_size_callback=lambda *size: sizes.append(size))
     open_page(tab, one.viewer)
-    wait_until(lambda: one.viewer.frames_received > 10 and sizes, "frames", tab)
+    wait_until(lambda: one.viewer.frames_received > 5 and sizes, "frames", tab)
     known = len(sizes)
     before = tab.locator("#picture").bounding_box()
     tab.click("#larger")
@@ -173,7 +173,7 @@ def test_the_page_zooms_shows_values_and_saves_a_snapshot(tab: Any, running: Any
     wait_until(lambda: tab.get_attribute("#picture", "data-kind") == "exact", "the exact picture", tab)
     text = tab.locator("#pixel").inner_text()
     column, row = (int(part) for part in text.partition(":")[0].split(","))
-    assert [int(value) for value in text.partition(":")[2].split()] == list(expected(7)[row, column])
+    assert [int(value) for value in text.partition(":")[2].split()] == list(expected(3)[row, column])
     assert (column, row) != (4, 3)
     for _ in range(3):
         tab.click("#smaller")
@@ -182,15 +182,15 @@ def test_the_page_zooms_shows_values_and_saves_a_snapshot(tab: Any, running: Any
     with tab.expect_download() as saved:
         tab.click("#snapshot")
     image = pytest.importorskip("PIL.Image").open(saved.value.path())
-    np.testing.assert_array_equal(np.asarray(image.convert("RGB")), expected(7))
+    np.testing.assert_array_equal(np.asarray(image.convert("RGB")), expected(3))
     assert saved.value.suggested_filename == "A_test.png"
 
 
 def test_the_page_switches_layers_off_and_on(tab: Any, running: Any) -> None:
     moved: list[Any] = []
-    one = running(changes=7, cursor_pos_callback=lambda *at: moved.append(at))
+    one = running(changes=3, cursor_pos_callback=lambda *at: moved.append(at))
     page = open_page(tab, one.viewer)
-    wait_until(lambda: one.viewer.frames_received > 10, "frames", page)
+    wait_until(lambda: one.viewer.frames_received > 5, "frames", page)
     page.click("#layers")
     boxes = page.locator("#boxes input")
     wait_until(lambda: boxes.count() == 4, "the layers", page)
@@ -203,7 +203,7 @@ def test_the_page_switches_layers_off_and_on(tab: Any, running: Any) -> None:
         lambda: [boxes.nth(n).is_checked() for n in range(4)] == [True, False, False, True], "it", page
     )
     left = [spec for spec in TENSORS if spec["name"] not in ("box", "oval")]
-    wanted = Renderer(WIDTH, HEIGHT, left).render(frame(7))[..., :3]
+    wanted = Renderer(WIDTH, HEIGHT, left).render(frame(3))[..., :3]
     box.check()
     box.uncheck()
     moved.clear()

@@ -56,29 +56,6 @@ def test_a_second_run_is_refused_in_every_phase_of_the_first(scheduler: MakeSche
     assert app.run_async().result(timeout=PATIENCE).ended_by == "finished"
 
 
-def test_many_runs_at_once_are_one_run_and_refusals() -> None:
-    app = App(lambda app: app.add_operator(Step(app)))
-    ready = threading.Barrier(8)
-    results: list[str] = []
-
-    def attempt() -> None:
-        ready.wait(PATIENCE)
-        try:
-            app.run()
-            results.append("ran")
-        except RuntimeError:
-            results.append("refused")
-            if results.count("refused") == 7:
-                app.stop_execution()
-
-    threads = [threading.Thread(target=attempt) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert sorted(results) == ["ran", *["refused"] * 7]
-
-
 @pytest.mark.parametrize("where", ["compose", "compute"])
 def test_a_run_inside_itself_is_refused(where: str) -> None:
     errors: list[str] = []

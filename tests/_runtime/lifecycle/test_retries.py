@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -175,38 +174,6 @@ def test_a_function_that_fails_after_its_first_value_is_not_retried_for_ever(
     assert dead == [5, 10, 15]
     assert taken == [each for n in range(1, 16) for each in ([n, -n] if n % 5 else [n] * 3)]
     assert (outcome.retries, outcome.dead_letters) == (6, 3)
-
-
-def test_inputs_that_the_failed_attempt_had_not_received_keep_their_messages(
-    scheduler: MakeScheduler,
-) -> None:
-    """The next attempt joins the same left with the same right, wherever the last one failed."""
-    rng = random.Random(3)
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        def body(op: Step, i: Any, o: Any) -> None:
-            place = rng.randrange(4)
-            if place == 0:
-                raise ValueError
-            left = i.receive("left")
-            if place == 1:
-                raise ValueError
-            taken.append((left, i.receive("right")))
-            if place == 2:
-                taken.pop()
-                raise ValueError
-
-        join = Step(app, inputs=["left", "right"], body=body, on_error=retry(times=50), name="join")
-        app.add_flow(source(app, range(40), name="a"), join, {("out", "left")})
-        app.add_flow(source(app, range(40), name="b"), join, {("out", "right")})
-
-    app = App(compose, scheduler)
-    app.count_messages = True
-    outcome = app.run()
-    assert taken == [(n, n) for n in range(40)]
-    assert (outcome.discarded, outcome.ended_by) == ({}, "finished")
-    assert outcome.operators["join"].received == {"left": 40, "right": 40}
 
 
 def test_a_condition_over_several_inputs_does_not_hold_a_retry_up(scheduler: MakeScheduler) -> None:
@@ -430,34 +397,6 @@ def test_a_dead_letter_carries_the_work_behind_it(machine: sim.Machine, schedule
         app.add_flow(producer, stage, Step(app, inputs=("in",), body=take, name="take"))
 
     assert run(compose, scheduler).seen == list(range(10))
-
-
-def test_a_letter_may_fail_again_and_a_full_handler_holds_the_operator_up() -> None:
-    dead: list[Any] = []
-
-    def compose(app: App) -> None:
-        first = failing(app, dict.fromkeys(range(5), 9), on_error=dead_letter("failed"))
-
-        def body(op: Step, i: Any, o: Any) -> None:
-            i.receive("in")
-            raise KeyError("again")
-
-        second = Step(
-            app,
-            PeriodicCondition(app, "1ms"),
-            inputs=["in"],
-            body=body,
-            on_error=dead_letter("failed"),
-            name="second",
-        )
-        app.add_flow(source(app, range(5)), first)
-        app.add_flow(first, second, {("failed", "in")})
-        app.add_flow(second, letters(dead)(app))
-
-    outcome = run(compose).outcome
-    assert [value for value, _ in dead] == list(range(5))
-    assert {metadata["error"]["operator"] for _, metadata in dead} == {"second"}
-    assert outcome.dropped == {"stage.out": 5}
 
 
 def test_a_restart_can_send_its_message_on_and_a_batch_goes_out_as_it_came() -> None:

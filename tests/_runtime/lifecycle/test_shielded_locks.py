@@ -18,7 +18,6 @@ from headrace._runtime.scheduling import ready_queue
 from headrace._runtime.scheduling.engine import is_compiled
 from headrace._runtime.scheduling.ready_queue import Parker, ReadyQueue
 from headrace.conditions import PeriodicCondition
-from headrace.gpu import sim
 from headrace.gpu.sim.memory_pool import MemoryPool
 from headrace.link.loop import _Watch
 from headrace.link.protocol import Sample
@@ -224,49 +223,6 @@ class CountedLock(InterruptedLock):
         if self.at == 0:
             self.interrupts += 1
             signal.raise_signal(signal.SIGINT)
-
-
-@pytest.mark.parametrize("at", [1, 2])
-def test_an_interrupt_beside_the_code_of_a_simulated_kernel_leaves_its_device_usable(
-    at: int, machine: sim.Machine
-) -> None:
-    """The device releases its lock before the code, and takes it afterwards."""
-    timeline = machine.timeline
-    stream = sim.Device(0).create_stream()
-    done: list[int] = []
-    usual = timeline.lock
-
-    class Lock(CountedLock):
-        acquire, __enter__, __exit__ = usual.acquire, usual.__enter__, usual.__exit__
-
-        def _release(self) -> None:
-            usual.release()
-            self._count()
-
-    class Late(Lock):
-        def __init__(self) -> None:
-            super().__init__(1)
-            self.release = usual.release
-
-        def acquire(self, *args: Any) -> bool:  # type: ignore[override]
-            usual.acquire(*args)
-            self._count()
-            return True
-
-    def launch() -> None:
-        config, kernel = sim.LaunchConfig(grid=1, block=1), sim.Kernel("k", 1e-3, lambda: done.append(1))
-        sim.launch(stream, config, kernel)
-        stream.sync()
-
-    lock: Any = Lock(1) if at == 1 else Late()
-    with computing() as stopped:
-        timeline.lock = lock
-        try:
-            launch()
-        finally:
-            timeline.lock = usual
-    launch()
-    assert (lock.interrupts, done, stopped) == (1, [1, 1], ["app"])
 
 
 class OwnScheduler(Scheduler):

@@ -10,7 +10,6 @@ import pytest
 
 from headrace import CountCondition, IOSpec, TensorMap, as_tensor, gpu
 from headrace.core import PortError
-from headrace.gpu import sim
 from headrace.tensor import DLDataType, TensorError
 from headrace.tensor.tensor_map import map_of_arrays
 from tests.harness import MS, SCHEDULERS, MakeScheduler, Step, greedy, launch, run
@@ -86,31 +85,6 @@ def test_what_another_library_makes_on_its_own_stream_arrives_right(
         )
 
     assert run(compose, scheduler).seen == [7] * FRAMES
-
-
-def test_an_array_made_on_the_senders_stream_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[Any] = []
-    wait = sim.Stream.wait
-    monkeypatch.setattr(sim.Stream, "wait", lambda self, other: waits.append(other) or wait(self, other))
-
-    def compose(app: Any) -> None:
-        def make(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("own")
-            op_output.set_cuda_stream(stream, "out")
-            launch(stream, MS, lambda: None)
-            op_output.emit(TensorMap(frame=ByInterface(np.zeros(1), stream)), "out")
-
-        def read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            op_input.receive_cuda_stream("in")
-
-        app.add_flow(
-            Step(app, CountCondition(app, 1), outputs=("out",), body=make, name="make"),
-            Step(app, inputs=("in",), body=read, name="read"),
-        )
-
-    run(compose)
-    assert len(waits) == 1
 
 
 def passing(

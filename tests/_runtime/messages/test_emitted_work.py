@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from headrace import CountCondition, as_tensor, gpu
+from headrace import gpu
 from headrace._runtime.messages.envelope import Details
 from headrace._runtime.messages.fences import EmittedWork, Fences, ManagedStream
 from headrace.gpu import sim
-from tests.harness import Step, frame, run
 
 
 def stream() -> ManagedStream:
@@ -45,28 +44,3 @@ def test_a_message_has_further_fences_and_details_at_once() -> None:
             step()
         assert message.more_fences == more
         assert (message.acq_timestamp, message.metadata) == (7, {"number": 1})
-
-
-@pytest.mark.usefixtures("machine")
-def test_each_of_several_receivers_of_a_tensor_gets_the_metadata_and_the_timestamp() -> None:
-    found: list[Any] = []
-
-    def compose(app: Any) -> None:
-        app.enable_metadata(True)
-
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("mine")
-            op_output.set_cuda_stream(stream, "out")
-            self.metadata["number"] = 1
-            op_output.emit(as_tensor(frame(stream)), "out", acq_timestamp=7)
-
-        def take(self: Any, op_input: Any, op_output: Any) -> None:
-            op_input.receive("in")
-            found.append((self.metadata["number"], op_input.get_acquisition_timestamp("in")))
-
-        first = Step(app, CountCondition(app, 1), outputs=["out"], body=send, name="first")
-        for name in ("one", "other"):
-            app.add_flow(first, Step(app, inputs=["in"], body=take, name=name))
-
-    run(compose)
-    assert found == [(1, 7)] * 2

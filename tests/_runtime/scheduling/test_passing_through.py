@@ -9,7 +9,6 @@ import pytest
 
 from headrace import ConditionType, CountCondition
 from tests.harness import (
-    PATIENCE,
     App,
     MakeScheduler,
     Step,
@@ -130,33 +129,6 @@ def test_no_stage_runs_for_a_message_that_is_sent_after_the_time_of_the_run(sche
 
     run(compose, scheduler, max_duration_ms=10)
     assert taken == [1, 2]
-
-
-def test_a_stage_that_still_computes_is_not_run_beside_itself() -> None:
-    """One compute lasts until the next message was sent on another thread, and another operator has run there."""
-    computed: list[int] = []
-    is_over = threading.Event()
-
-    def compose(app: App) -> None:
-        def take(op: Step, i: Any, o: Any) -> None:
-            computed.append(i.receive())
-            if op.ticks == 6:
-                assert is_over.wait(PATIENCE)
-                assert computed[-1] == 6
-            elif op.ticks > 6:
-                is_over.set()
-
-        def look(op: Step, i: Any, o: Any) -> None:
-            if first.ticks >= 7:
-                is_over.set()
-                op.stop_execution()
-
-        first = source(app, range(1, 9))
-        app.add_flow(first, Step(app, inputs=["in"], body=take, name="last"))
-        app.add_operator(Step(app, body=look, name="other"))
-
-    run(compose, event_based)
-    assert computed == list(range(1, 9))
 
 
 def test_a_stage_of_a_pool_computes_on_its_own_thread_alone() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from headrace import gpu
 from headrace._runtime.scheduling.ready_queue import Parker
 from headrace.conditions import (
     AsynchronousCondition,
@@ -21,8 +20,7 @@ from headrace.conditions import (
 from headrace.core import Clock, Condition, SchedulingStatusType
 from headrace.core.clock import RealtimeClock
 from tests._runtime.scheduling.counting_clock import MS, WORKERS, in_virtual_time
-from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, greedy, launch, run, sink, source
-from tests.harness.application import SEVERAL
+from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, greedy, run, sink, source
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -54,42 +52,6 @@ def test_a_run_that_only_waits_for_its_longest_duration_wakes_nobody(machine: An
     assert clock.timestamp() == 1_000 * MS
     assert clock.parked <= 3 * workers
     assert clock.unparked <= 3 * workers
-
-
-@pytest.mark.parametrize("workers", SEVERAL)
-def test_an_event_wakes_a_worker_that_keeps_no_time(machine: Any, workers: int) -> None:
-    """The worker that wakes up for the next tick sleeps on; otherwise another had to be woken in its place."""
-
-    class WorkDone(Condition):
-        polled = False
-        is_done = False
-
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            return (SchedulingStatusType.READY if self.is_done else SchedulingStatusType.WAIT_EVENT), None
-
-        def done(self, error: Exception | None) -> None:
-            self.is_done = True
-            self.notify_scheduler()
-
-    def compose(app: App) -> None:
-        event = WorkDone(app)
-
-        def launch_work(op: Step, i: Any, o: Any, context: Any) -> None:
-            stream = context.allocate_cuda_stream("own")
-            launch(stream, 0.002, lambda: None)
-            gpu.when_done(stream.stream, event.done)
-
-        def wait_again(op: Step, i: Any, o: Any) -> None:
-            event.is_done = False
-
-        ticks = CountCondition(app, 100), PeriodicCondition(app, 10 * MS)
-        app.add_operator(Step(app, *ticks, body=launch_work, name="ticks"))
-        app.add_operator(Step(app, event, CountCondition(app, 100), body=wait_again, name="waits"))
-
-    app = run(compose, in_virtual_time(workers))
-    clock: Any = app.scheduler().clock
-    assert app.graph.find("waits").ticks == 100  # type: ignore[attr-defined]
-    assert clock.unparked <= 100 + 3 * workers
 
 
 def test_an_event_outstanding_since_the_start_of_an_operator_without_messages_is_no_deadlock(
@@ -124,28 +86,6 @@ def test_an_event_outstanding_since_the_start_of_an_operator_without_messages_is
 
     run(compose, scheduler)
     assert taken == [1]
-
-
-@pytest.mark.parametrize("state", [AsynchronousEventState.READY, AsynchronousEventState.EVENT_NEVER])
-def test_an_event_that_comes_for_an_operator_without_messages_is_outstanding_no_more(
-    scheduler: MakeScheduler, state: AsynchronousEventState
-) -> None:
-    def compose(app: App) -> None:
-        event = AsynchronousCondition(app)
-        event.event_state = AsynchronousEventState.EVENT_WAITING
-
-        def tell(op: Step, i: Any, o: Any) -> None:
-            event.event_state = state
-
-        tells = Step(app, CountCondition(app, 1), outputs=["out"], body=tell, name="tells")
-        app.add_flow(tells, sink(app, [], event))
-
-    app = App(compose, scheduler)
-    future = app.run_async()
-    try:
-        future.result(timeout=PATIENCE)
-    finally:
-        app.stop_execution()
 
 
 class Ticking(Clock):

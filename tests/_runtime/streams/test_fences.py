@@ -131,27 +131,6 @@ def test_what_is_kept_lives_until_a_fence_after_it_is_complete() -> None:
 
 
 @no_stand_ins
-@pytest.mark.parametrize("emits", [False, True])
-@pytest.mark.parametrize(("limit", "most"), [(1, 2), (2, 3), (4, 6), (8, 13), (100, 13)])
-def test_while_the_device_keeps_up_few_frames_are_kept(limit: int, most: int, emits: bool) -> None:
-    device = Device()
-    fences, computes = device.timeline(limit)
-    counts = set()
-    for _ in range(100):
-        if emits:
-            emit(fences)
-        device.done = device.recorded
-        computes.end()
-        if computes.is_full:
-            device.done = device.recorded
-            assert not computes.lifetimes.is_still_full()
-        counts.add(len(computes.held))
-    assert max(counts) <= most
-    if not emits:
-        assert device.recorded <= (100 if limit < 8 else 100 / 3)
-
-
-@no_stand_ins
 @pytest.mark.parametrize(("behind", "most"), [(0, 0.5), (1, 0.9), (3, 1.1)])
 def test_the_device_is_queried_once_for_several_computes(behind: int, most: float) -> None:
     device = Device()
@@ -209,54 +188,6 @@ def test_the_last_computes_are_released_where_no_other_follows(releases: str) ->
 
 
 # -- several operators on one stream -----------------------------------------------------------------
-
-
-@no_stand_ins
-@pytest.mark.parametrize("seed", range(examples(60)))
-def test_operators_on_one_stream_keep_their_frames_in_one_list_whatever_the_order_of_their_computes(
-    seed: int,
-) -> None:
-    """Each receives, drops and ends when it likes; another one's compute may end anywhere in between."""
-    some, device = random.Random(seed), Device()
-    frames = StreamFrames(device.managed(), Watch(), is_shared=True)
-    fences = frames.fences
-    limits = [some.choice([1, 2, 8]) for _ in range(some.randint(2, 4))]
-    members = [Computes(frames, limit) for limit in limits]
-    drops: list[list[Any]] = [[] for _ in members]
-    dropped: list[list[tuple[int, int]]] = [[] for _ in members]  # the frame, and what was recorded then
-    for _ in range(400):
-        place = some.randrange(len(members))
-        member = members[place]
-        device.done = min(device.done + some.choice([0, 0, 1, 2]), device.recorded)
-        if member.is_full and member.lifetimes.is_still_full():
-            continue
-        match some.choice(["receive", "receive", "drop", "emit", "end"]):
-            case "receive":
-                drops[place].append((len(member.frames_made), member.receive()))
-            case "drop" if drops[place]:
-                number, drop = drops[place].pop(some.randrange(len(drops[place])))
-                drop()
-                del drop
-                dropped[place].append((number, device.recorded))
-            case "emit":
-                emit(fences)
-            case "end":
-                member.lifetimes.note_compute()
-        for one, gone in zip(members, dropped, strict=True):
-            alive = set(one.held)
-            for number, recorded in gone:
-                assert number in alive or device.done > recorded, (
-                    "it was freed before the stream had passed it"
-                )
-            assert len(one.lifetimes.numbers) <= limits[members.index(one)]
-    for waiting in drops:
-        while waiting:
-            waiting.pop()[1]()
-    for _ in range(10):
-        device.done = device.recorded
-        for member in members:
-            member.lifetimes.settle()
-    assert [member.held for member in members] == [[] for _ in members]
 
 
 # -- events ------------------------------------------------------------------------------------------

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
-from headrace import ConditionType, CountCondition
+from headrace import CountCondition
 from headrace._runtime.streams.layout import StreamLayout
 from headrace.core.errors import GraphError
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
@@ -317,29 +316,3 @@ def test_a_captured_operator_shares_no_stream() -> None:
 
     with pytest.raises(GraphError, match=r"operator 'middle' is part of a captured segment"):
         App(compose).compose_graph()
-
-
-@pytest.mark.usefixtures("no_device_yet")
-def test_the_check_says_nothing_of_programs_without_streams(
-    monkeypatch: pytest.MonkeyPatch, scheduler: MakeScheduler
-) -> None:
-    """Their readers keep nothing, so that nobody could tell when they are done."""
-    monkeypatch.setenv("HEADRACE_CHECK", "streams")
-    table = np.zeros(8)
-    received: list[Any] = []
-
-    def compose(app: Any) -> None:
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit(table, "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            received.append(op_input.receive("in"))
-
-        def several(spec: Any) -> None:
-            spec.input("in", size=3).condition(ConditionType.MESSAGE_AVAILABLE, min_size=3)
-
-        first = Step(app, CountCondition(app, FRAMES), outputs=("out",), body=send, name="first")
-        app.add_flow(first, Step(app, body=take, setup=several, name="last"))
-
-    run(compose, scheduler)
-    assert [each is table for batch in received for each in batch] == [True] * FRAMES

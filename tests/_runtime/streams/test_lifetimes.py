@@ -57,32 +57,6 @@ def test_what_was_received_lives_until_the_stream_has_passed(machine: sim.Machin
     assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
 
 
-def test_what_the_compute_received_that_asks_for_the_first_stream_of_the_program_lives_as_long(
-    machine: sim.Machine,
-) -> None:
-    """It reads the frame on a stream beside its own."""
-    deaths: list[float] = []
-    ends: list[float] = []
-
-    def compose(app: Any) -> None:
-        def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_output.emit(track(machine, deaths), "out")
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            launch(
-                context.allocate_cuda_stream("mine"), 5 * MS, lambda: ends.append(machine.timeline.now / 1e9)
-            )
-
-        source = Step(app, CountCondition(app, 20), outputs=("out",), body=send, name="send")
-        app.add_flow(source, Step(app, inputs=("in",), body=take, name="take"))
-
-    run(compose)
-    gc.collect()
-    assert len(deaths) == len(ends) == 20
-    assert all(death >= end for death, end in zip(sorted(deaths), sorted(ends), strict=True))
-
-
 def test_when_run_returns_the_work_is_complete_and_everything_is_let_go(
     machine: sim.Machine, scheduler: MakeScheduler
 ) -> None:

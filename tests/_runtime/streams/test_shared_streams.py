@@ -11,7 +11,7 @@ import pytest
 
 from headrace import CountCondition
 from headrace.gpu import sim
-from tests.harness import MS, MakeScheduler, Step, event_based, launch, run
+from tests.harness import MS, Step, event_based, launch, run
 from tests.harness.libraries import here, new_array, use_arrays
 from tests.limits import examples
 
@@ -75,39 +75,6 @@ def test_operators_of_several_threads_on_one_stream_free_nothing_early_and_keep_
         vars(operator).pop("held", None)
     gc.collect()
     assert machine.devices[0].memory.in_use == 0
-
-
-@every_layout
-@pytest.mark.parametrize(("limits", "emits"), [((3, 8), False), ((1, 2), False), ((2, 5), True)])
-def test_each_operator_runs_ahead_as_far_as_it_may_on_a_stream_of_its_own_or_a_shared_one(
-    limits: tuple[int, int], emits: bool, per: str, scheduler: MakeScheduler
-) -> None:
-    launched: dict[str, int] = {}
-    finished: dict[str, int] = {}
-    most: dict[str, int] = {}
-
-    def work(self: Any, op_input: Any, op_output: Any) -> None:
-        name = self.name
-
-        def done() -> None:
-            finished[name] = finished.get(name, 0) + 1
-
-        launch(here.stream, 10 * MS, done)
-        launched[name] = launched.get(name, 0) + 1
-        most[name] = max(most.get(name, 0), launched[name] - finished.get(name, 0))
-        if emits:
-            op_output.emit(self.ticks, "out")
-
-    def compose(app: Any) -> None:
-        app.stream_per = per
-        for name, limit in zip("ab", limits, strict=True):
-            operator = Step(app, CountCondition(app, FRAMES), outputs=["out"], body=work, name=name)
-            operator.max_in_flight = limit
-            app.add_operator(operator)
-
-    run(compose, scheduler)
-    assert most == dict(zip("ab", limits, strict=True))
-    assert finished == {"a": FRAMES, "b": FRAMES}
 
 
 @every_layout

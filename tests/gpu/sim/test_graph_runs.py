@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable
 
 import pytest
@@ -180,34 +179,6 @@ def test_a_buffer_may_be_freed_after_the_launch_in_the_order_of_its_stream(
     buffer.close(stream)
     stream.sync()
     assert (sim.host_view(out) == 7).all()
-
-
-def test_a_graph_that_nobody_uses_frees_what_its_nodes_refer_to_at_once(
-    device: sim.Device, stream: sim.Stream
-) -> None:
-    class Argument:
-        pass
-
-    kernel = sim.Kernel("k", 0.0, lambda *args: None)
-    event = stream.record()
-    seen: list[weakref.ref[Argument]] = []
-
-    def record() -> None:
-        argument = Argument()
-        seen.append(weakref.ref(argument))
-        side = device.create_stream()
-        sim.launch(stream, ONE_BLOCK, kernel, argument)
-        side.wait(stream)
-        sim.launch(side, ONE_BLOCK, kernel, argument)
-        stream.wait(side)
-        stream.record(event)  # it does not keep the nodes either
-
-    graph = captured(stream, record)
-    graph.launch(stream)
-    stream.sync()
-    assert seen[0]() is not None
-    del graph
-    assert seen[0]() is None
 
 
 def test_what_a_closed_graph_refers_to_is_freed_without_the_lock_of_the_machine(

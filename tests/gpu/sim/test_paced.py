@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace import Application, CountCondition, GreedyScheduler, Operator, gpu
-from headrace.conditions import AsynchronousCondition, AsynchronousEventState, PeriodicCondition
+from headrace.conditions import PeriodicCondition
 from headrace.gpu import sim
 from headrace.gpu.sim import wall_timeline
 from headrace.resources import CudaStreamPool, MachineClock, RealtimeClock
@@ -236,38 +236,6 @@ def test_a_pipeline_runs_on_the_machines_clock_whatever_its_operators_do(
         assert isinstance(app.scheduler().clock, MachineClock)
         assert time.perf_counter() - began >= 8e-3  # four periods
         assert 8e-3 <= app.work.times[-1] <= machine.now
-
-
-def test_an_event_from_a_thread_of_the_programs_reaches_a_pipeline(
-    in_time: InTime, scheduler: MakeScheduler
-) -> None:
-    class Awaits(Operator):
-        def start(self) -> None:
-            self.ran = 0
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            self.ran += 1
-            if self.ran == 3:
-                self.event.event_state = AsynchronousEventState.EVENT_NEVER
-                return
-            self.event.event_state = AsynchronousEventState.EVENT_WAITING
-            threading.Thread(target=self.later).start()
-
-        def later(self) -> None:
-            self.event.event_state = AsynchronousEventState.EVENT_DONE
-
-    class App(Application):
-        def compose(self) -> None:
-            self.scheduler(scheduler(self))
-            event = AsynchronousCondition(self, name="event")
-            self.awaits = Awaits(self, event, name="awaits")
-            self.awaits.event = event
-            self.add_operator(self.awaits)
-
-    with sim.Machine("h200", time="paced"):
-        app = App()
-        in_time(app.run)
-        assert app.awaits.ran == 3
 
 
 def test_a_timer_comes_beside_an_operator_that_never_waits(in_time: InTime) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 import time
-import weakref
 from typing import Any, Never
 
 import pytest
@@ -52,47 +50,6 @@ def test_a_callback_may_ask_without_waiting(machine: sim.Machine) -> None:
     gpu.launch_host(stream, lambda: answers.append(event.is_done))
     stream.sync()
     assert answers == [False]
-
-
-class Guard:
-    """What a program's code may hold: asks the machine something when it is dropped."""
-
-    def __init__(self, machine: sim.Machine) -> None:
-        self._machine = machine
-        self.dropped_at = []
-
-    def __del__(self) -> None:
-        self.dropped_at.append(self._machine.now)
-
-
-@pytest.mark.parametrize("where", ["effect", "host function", "callback", "abandoned"])
-def test_what_the_programs_code_holds_is_dropped_with_the_lock_free(in_time: InTime, where: str) -> None:
-    def work() -> None:
-        with sim.Machine("h200") as machine:
-            device = sim.Device(0)
-            device.set_current()
-            stream = device.create_stream()
-            guard = Guard(machine)
-            dropped, alive = guard.dropped_at, weakref.ref(guard)
-            if where == "effect":
-                sim.launch(stream, ONE_BLOCK, sim.Kernel("k", 1e-3, effect=lambda guard=guard: None))
-            elif where == "callback":
-                gpu.when_done(stream, lambda error, guard=guard: None)
-            else:
-                gpu.launch_host(stream, lambda guard=guard: None)
-            del guard
-            if where == "abandoned":
-                machine.close()
-                del stream
-            else:
-                stream.sync()
-                machine.sleep(1e-3)
-            gc.collect()
-            assert alive() is None
-            assert len(dropped) == 1
-
-    with sim.Machine("h200"):
-        in_time(work)
 
 
 def test_how_long_a_block_runs_is_asked_with_the_lock_free(machine: sim.Machine, in_time: InTime) -> None:

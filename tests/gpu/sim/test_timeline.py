@@ -137,32 +137,6 @@ def test_a_thread_that_leaves_with_an_error_lets_another_carry_on(machine: sim.M
     assert not second.is_alive()
 
 
-def test_a_thread_whose_wait_is_over_is_woken_by_the_next_that_waits(
-    machine: sim.Machine, in_time: InTime
-) -> None:
-    done, attached = [], threading.Event()
-
-    def work() -> None:
-        with machine.attach():
-            attached.set()
-            machine.wait(lambda: bool(done))
-
-    def program() -> None:
-        thread = threading.Thread(target=work, daemon=True)
-        with machine.attach():
-            thread.start()
-            attached.wait()
-            while not machine.timeline._waits:
-                pass  # until it waits
-            done.append(True)  # and nobody calls notify
-            stream = sim.Device(0).create_stream()
-            sim.launch(stream, ONE_BLOCK, LONG)
-            stream.sync()
-        thread.join()
-
-    in_time(program)
-
-
 def test_asking_in_a_loop_gets_there_on_an_attached_thread_too(machine: sim.Machine, in_time: InTime) -> None:
     def work() -> None:
         with machine.attach():

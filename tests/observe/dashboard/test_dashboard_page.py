@@ -27,7 +27,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def one() -> Iterator[Watched]:
     """A run that no test ends or leaves paused."""
-    one = Watched()
+    one = Watched(interval="100ms")
     yield one
     one.end()
 

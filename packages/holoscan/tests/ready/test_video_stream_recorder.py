@@ -15,7 +15,7 @@ from headrace.testing import Message, run_operator
 from headrace.video import VideoFileError
 from headrace_holoscan.ready import VideoStreamRecorderOp, VideoStreamReplayerOp
 from headrace_holoscan.recordings import EntityReader
-from tests.harness import App, MakeScheduler, Step, launch, run, source
+from tests.harness import App, MakeScheduler, Step, run, source
 from tests.harness.processes import run_forked, run_python
 from tests.operators.allocators import CountingAllocator
 from tests.operators.device_arrays import DeviceArray
@@ -229,40 +229,6 @@ def test_a_strided_tensor_on_the_device_is_recorded_in_order(tmp_path: Path, mac
     run(compose)
     (entity,) = recorded(tmp_path)
     np.testing.assert_array_equal(entity.tensors["x"], array[::2])
-
-
-def test_a_recorder_does_not_wait_for_the_device_and_holds_little(
-    tmp_path: Path, machine: sim.Machine
-) -> None:
-    """Each frame is ready 10 ms after it was sent: the first computes take no time, and then four frames wait."""
-    took: list[int] = []
-    waiting: list[int] = []
-
-    class Watched(VideoStreamRecorderOp):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            before = context.timestamp
-            super().compute(op_input, op_output, context)
-            took.append((context.timestamp - before) // MS)
-            waiting.append(len(self._pending))
-
-    def send(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        stream = context.allocate_cuda_stream("own")
-        op_output.set_cuda_stream(stream, "out")
-        tensor = CountingAllocator().allocate_tensor((4, 6), np.uint16, 1, stream=stream)
-        launch(stream, 10 * MS, lambda: None)
-        copy(tensor, np.full((4, 6), self.ticks, np.uint16), stream)
-        op_output.emit(tensor, "out")
-        if self.ticks == 8:
-            self.stop_execution()
-
-    def compose(app: App) -> None:
-        app.add_flow(Step(app, outputs=["out"], body=send), Watched(app, directory=tmp_path, basename="clip"))
-
-    run(compose)
-    assert took[:4] == [0, 0, 0, 0]
-    assert waiting[:4] == [1, 2, 3, 4]
-    assert max(waiting) == 4
-    assert [int(entity.tensors[""].max()) for entity in recorded(tmp_path)] == list(range(1, 9))
 
 
 def test_a_recorder_that_is_started_again_goes_on_in_another_recording(tmp_path: Path) -> None:

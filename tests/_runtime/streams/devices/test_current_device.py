@@ -40,29 +40,6 @@ def test_a_compute_begins_with_its_device_current_whatever_ran_on_the_thread_bef
     assert found == {0: {0}, 1: {1}}
 
 
-def test_what_is_emitted_on_the_stream_of_another_device_leaves_the_current_one(
-    scheduler: MakeScheduler,
-) -> None:
-    seen: list[int] = []
-
-    def compose(app: Any) -> None:
-        def pass_on(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            data = op_input.receive("in")
-            (theirs,) = op_input.receive_cuda_streams("in")
-            op_input.receive_cuda_stream("in")
-            op_output.set_cuda_stream(theirs, "out")
-            op_output.emit(data, "out")
-            assert current() == 1
-
-        middle = Step(
-            app, CudaStreamPool(app, 1), inputs=("in",), outputs=("out",), body=pass_on, name="middle"
-        )
-        app.add_flow(source(app, 0, 20), middle, sink(app, 1, seen))
-
-    run(compose, scheduler)
-    assert seen == list(range(20))
-
-
 @pytest.mark.parametrize("device_id", [0, 1])
 def test_the_callers_thread_has_its_device_again_after_the_run(
     scheduler: MakeScheduler, device_id: int
