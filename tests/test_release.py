@@ -38,6 +38,12 @@ def test_only_tested_wheels_are_published_and_only_for_machines_with_tests() -> 
     assert set(PROJECT["tool"]["cibuildwheel"]["build"]) == pythons
 
 
+def test_the_changelog_begins_with_this_version_and_its_date() -> None:
+    newest = re.search(r"^## (.*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert re.fullmatch(rf"{re.escape(headrace.__version__)} \(\d{{4}}-\d\d-\d\d\)", newest[1])
+
+
 def test_both_distributions_name_the_same_places_and_the_index_page_leads_there() -> None:
     urls = PROJECT["project"]["urls"]
     layer = tomllib.loads((ROOT / "packages/holoscan/pyproject.toml").read_text())["project"]["urls"]

@@ -69,17 +69,18 @@ def as_text(scenario: dict[str, Any]) -> str:
 
 def page(results: dict[str, Any], pictures: list[str]) -> str:
     """Return the page of the docs, made of nothing but the JSON."""
-    about = results["about"]
-    measured = f"{about['date']}, {about['machine']}, {about['device']}; commit {about['commit']}"
-    lines = [*HEADING.splitlines(), "", f"{measured}; {about['versions']}.", ""]
+    measured: dict[str, list[str]] = {}
+    parts = []
     for scenario in results["scenarios"]:
-        lines += [f"## {scenario['title']}", ""]
+        about = scenario.get("about", results["about"])
+        where = "{date}, {machine}, {device}; commit {commit}; {versions}".format_map(about)
+        measured.setdefault(where, []).append(f"`{scenario['name']}`")
+        part = [f"## {scenario['title']}", ""]
         if f"{scenario['name']}.svg" in pictures:
-            lines += [f"![{scenario['title']}: {scenario['unit']}](bench/{scenario['name']}.svg)", ""]
-        earlier = scenario.get("about")
-        when = f", {earlier['date']}, {earlier['device']}; commit {earlier['commit']}" if earlier else ""
-        lines += [as_text(scenario), "", f"`headrace bench {scenario['name']}`{when}", ""]
-    return "\n".join(lines)
+            part += [f"![{scenario['title']}: {scenario['unit']}](bench/{scenario['name']}.svg)", ""]
+        parts += [*part, as_text(scenario), "", f"`headrace bench {scenario['name']}`", ""]
+    said = [f"- {', '.join(names)}: {where}." for where, names in measured.items()]
+    return "\n".join([*HEADING.splitlines(), "", *said, "", *parts])
 
 
 def plot(scenario: dict[str, Any], folder: Path) -> bool:

@@ -110,13 +110,15 @@ def test_the_page_is_made_of_the_json_and_says_where_headrace_loses(tmp_path: Pa
     pytest.importorskip("matplotlib")
     about = dict.fromkeys(("date", "machine", "device", "commit", "versions"), "x")
     scenario = shown(Measured("headrace", [3.0]), Measured("by hand", [1.5]))
-    results = {"about": about, "scenarios": [scenario]}
+    earlier = {**scenario, "name": "before", "about": {**about, "machine": "another"}}
+    results = {"about": about, "scenarios": [scenario, earlier]}
     files = report.write(results, tmp_path / "results", tmp_path / "docs")
     assert [file.name for file in files] == ["bench.json", "bench.md"]
     page = (tmp_path / "docs" / "bench.md").read_text()
+    assert "- `work`: x, x, x; commit x; x.\n- `before`: x, another, x; commit x; x.\n" in page
     assert "![Some work: µs](bench/work.svg)" in page
     assert "| by hand | 0.50 | 1.5 | 1.5 to 1.5 |" in page
     assert "**headrace loses here to by hand (2.0 times).**" in page
     assert "Some work" in (tmp_path / "docs" / "bench" / "work.svg").read_text()
     again = json.loads((tmp_path / "results" / "bench.json").read_text())
-    assert report.page(again, ["work.svg"]) == page
+    assert report.page(again, ["work.svg", "before.svg"]) == page
