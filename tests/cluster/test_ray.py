@@ -56,7 +56,7 @@ def marked(mark: str) -> set[str]:
 @pytest.mark.parametrize(
     ("options", "action", "reason"),
     [
-        (("--tls",), "once", "was closed while it ran; it is started again"),
+        (("--tls",), "once", "was ended by SIGKILL while it ran; it is started again"),
         (
             (),
             "freeze",

@@ -109,14 +109,23 @@ def test_an_actor_takes_the_place_of_a_lost_one_and_the_driver_is_told_which_one
     first, second = ray.actors
     assert ray.killed == [first]
     assert ray.options == [{"num_cpus": 2, "num_gpus": 0}] * 2
-    assert channel.sent == [StartPart("a", 1, may_return=True)]  # its actor ends
+    other: Any = Mock(sent=[], where="there")
+    other.post = other.sent.append
+    hosting.add_agent(
+        "a", other, lambda part: False
+    )  # also before the end of the connection of the first is known
+    assert channel.sent == [StartPart("a", 1, may_return=True)]
+    assert other.sent == [StartPart("a", 2, may_return=True)]
     assert hosting.remove_agent(channel, "is gone") == []
     first.end.set_exception(RuntimeError("killed"))
-    assert posted == [Gone("a", 1, "its actor has failed (killed)")]
-    second.end.set_result(None)
+    assert posted == []  # nobody waits for it
+    second.end.set_exception(RuntimeError("no memory"))
+    assert posted == [Gone("a", 2, "its actor has failed (no memory)")]
+    hosting.start("a", 3, {})
+    ray.actors[-1].end.set_result(None)
     assert len(posted) == 1  # its agent says how the process has ended
     hosting.close()
-    assert ray.killed == [first, second]
+    assert ray.killed == [first, second, ray.actors[-1]]
     assert ray.was_shut_down
 
 

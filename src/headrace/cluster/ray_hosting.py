@@ -126,15 +126,19 @@ class RayHosting(Hosting):
         assert self.reception is not None
         part, fragment = process.part, self._parts[process.part]
         self._end(part)
-        # No other one is asked for it.
-        self._runs.pop(part, None)
+        former = self._runs.pop(
+            part, None
+        )  # which is asked no more, although its connection has not ended yet
+        if former is not None:
+            self._agents.pop(former, None)
+            self.note_answer(former)
         self._waiting[part] = process
         gpus = _number(fragment.gpus)
         actor = self._ray.remote(num_cpus=_number(fragment.cpus), num_gpus=gpus)(PartHost)
         host = self._actors[part] = actor.remote(part)
         # Ray's processes have the variables of whoever started Ray.
         end = host.run.remote(self.reception.address, self._access, os.pathsep.join(sys.path))
-        end.future().add_done_callback(partial(self._on_end, process, self.reception))
+        end.future().add_done_callback(partial(self._on_end, process, host, self.reception))
 
     def _start_of(self, process: Process) -> StartPart:
         """Let Ray say which GPUs are visible; it does not say so to simulated devices."""
@@ -168,11 +172,10 @@ class RayHosting(Hosting):
         if actor is not None:
             self._ray.kill(actor, no_restart=True)
 
-    @staticmethod
-    def _on_end(process: Process, reception: Reception, end: Any) -> None:
+    def _on_end(self, process: Process, host: Any, reception: Reception, end: Any) -> None:
         """Tell the driver that the actor of a part has failed, in case that it had not connected."""
         error = end.exception()
-        if error is not None:
+        if error is not None and self._actors.get(process.part) is host:
             reception.post(Gone(process.part, process.number, f"its actor has failed ({error})"))
 
     def waits_for(self, parts: Sequence[str]) -> str:

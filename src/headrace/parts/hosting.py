@@ -184,12 +184,15 @@ class Hosting:
 
     def remove_agent(self, channel: Channel, how: str) -> list[str]:
         """Forget an agent that is gone, or frozen; return the parts that it ran."""
-        del self._agents[channel]
+        self._agents.pop(channel, None)
         self.note_answer(channel)
         lost = [part for part, runner in self._runs.items() if runner is channel]
         for part in lost:
             del self._runs[part]
-        _log.warning("the worker at %s %s, which ran %s", channel.where, how, _listed(lost) or "no fragment")
+        level = logging.WARNING if lost else logging.INFO
+        _log.log(
+            level, "the worker at %s %s, which ran %s", channel.where, how, _listed(lost) or "no fragment"
+        )
         return lost
 
     def waits_for(self, parts: Sequence[str]) -> str:
