@@ -5,8 +5,7 @@
 The bare carrier is a ring in a memfd whose slot numbers travel over a Unix socket, with blocking calls on both
 sides. Both are measured in the same run, in turns, one way: from before the sender's call to when the receiving
 thread has the array. The sender sends at a fixed rate, so queues are empty and caches are cold, as in a pipeline.
-On the link, the receiving thread waits until the loop's thread tells it. The worker of a scheduler does without
-that: it waits for messages itself (`benchmarks.parts`).
+On the link, the receiving thread waits until the loop's thread tells it.
 Throughput is measured with at most 4 frames under way. "In place" frames were made in memory of a `RingAllocator`,
 and are sent at the rate and in the number of the small ones, which they are compared with.
 """

@@ -51,7 +51,6 @@ __all__ = [
     "time_patience",
     "traced_files",
     "unfinished",
-    "wait_for_messages",
     "watched",
     "work_in",
     "work_patience",
@@ -134,11 +133,6 @@ def controlled(control: Controller, system: System | None = None) -> Iterator[No
     finally:
         for module, name, value in kept:
             setattr(module, name, value)
-
-
-def wait_for_messages(app: Any) -> None:
-    """Let a worker that is parked wait for messages of links; in a start."""
-    app._headrace.engine.waiting.find_messages = link_loops.default_loop().wait_instead
 
 
 # Parking.

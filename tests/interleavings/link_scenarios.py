@@ -2,7 +2,7 @@
 
 ``link`` sends to itself: one run has both ends of the flow, so that everything that happens at either is in one
 engine. In ``link-out`` and ``link-in`` a thread of the scenario is the other part. The last ones are about the loop
-itself: links that come and go while a worker waits for messages.
+itself: links that come and go.
 
 Some messages are arrays, which take the short way through the codec.
 """
@@ -25,7 +25,7 @@ from headrace.parts.cut_flow import CutFlow
 from headrace.parts.idleness import PartIdleness
 from headrace.parts.link_operators import ReceiveFromPart, SendToPart
 
-from .bindings import PATIENCE_NS, wait_for_messages
+from .bindings import PATIENCE_NS
 from .scenario import Scenario, World
 from .scenarios import MS, SCENARIOS, _add, _numbers
 from .system import End
@@ -288,7 +288,7 @@ def _check_in_uneven(world: World) -> None:
 _add((2,), Scenario("link-in-uneven", _in_uneven, others={"peer": _give_and_look}, check=_check_in_uneven))
 
 
-# The loop: links that come and go while a worker waits for their messages.
+# The loop: links that come and go.
 
 
 def _again(world: World) -> None:
@@ -319,7 +319,6 @@ def _other(world: World) -> None:
 
     def start(op: Any) -> None:
         event.event_state = AsynchronousEventState.EVENT_WAITING
-        wait_for_messages(world.app)
 
     def body(op: Any, op_input: Any, op_output: Any) -> None:
         event.event_state = AsynchronousEventState.EVENT_NEVER
@@ -330,7 +329,7 @@ def _other(world: World) -> None:
 
 
 def _come_and_go(world: World) -> None:
-    """Remove the last link while a worker waits for its messages, then another as it is added; then end the run."""
+    """Remove the last link while the loop waits for its messages, then another as it is added; then end the run."""
     system, control = world.system, world.control
     control.wait_until(lambda: all(epoll.is_awaited for epoll in system.epolls))
     world.notes["link"].close()

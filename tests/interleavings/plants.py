@@ -665,45 +665,11 @@ PLANTS = [
         order=8,
     ),
     Plant(
-        "a worker that waits for messages does not hear that it is woken",
-        _PARKER,
-        "        if messages is not None:\n            messages.wake()\n",
-        "",
-        "link-out-0",
-        (_LOST, _HANG),
-    ),
-    Plant(
-        "a worker that serves a message is still counted as parked",
-        _PARKER,
-        "                    if not waiting.leave_parked(self):\n"
-        "                        self.wait_for_permit(None)\n",
-        "",
-        "link-in-1",
-        (_DOUBLE, _LEAK, _SPIN, _LOST, _ERROR),
-    ),
-    Plant(
-        "the worker that waits for messages is not told that there are no links any more",
-        _LOOP,
-        "        self.is_closed = True\n        self.wake()\n",
-        "        self.is_closed = True\n",
-        "link-other-1",
-        (_HANG,),
-    ),
-    Plant(
-        "the last to leave a wait that is closed leaves its descriptors open",
-        _LOOP,
-        "        self._is_taken.release()\n        if self.is_closed:\n            self.close()\n",
-        "        self._is_taken.release()\n",
-        "link-other-1",
-        (_HANG, _WRONG),
-    ),
-    Plant(
         "the loop closes where it waits while a link is still being removed",
         _LOOP,
-        "        self.worker.remove(descriptor)\n        self._watch.remove(descriptor)\n"
-        "        del self._links[descriptor]  # last: without links the thread closes both\n",
-        "        del self._links[descriptor]\n        self.worker.remove(descriptor)\n"
-        "        self._watch.remove(descriptor)\n",
+        "        self._epoll.unregister(descriptor)\n"
+        "        del self._links[descriptor]  # last: without links the thread closes the epoll\n",
+        "        del self._links[descriptor]\n        self._epoll.unregister(descriptor)\n",
         "link-other-1",
         (_ERROR,),
         order=5,

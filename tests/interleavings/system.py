@@ -171,7 +171,7 @@ class _Epoll(_File):
     def __repr__(self) -> str:
         return f"epoll {self._number}"
 
-    def poll(self, timeout: float | None = None, most: int = -1) -> list[tuple[int, int]]:
+    def poll(self, timeout: float | None = None, most: int = 1000) -> list[tuple[int, int]]:
         self._control.point("polls")
         self._check()
         far = timeout is None or timeout > _FAR

@@ -595,38 +595,6 @@ class TestLoop:
         receiver.close()
         assert taken == count
 
-    def test_a_thread_that_waits_in_its_place_serves_and_is_told(self) -> None:
-        loop, other = LinkLoop(), LinkLoop()
-        assert loop.wait_instead() is None  # there is nothing to wait for
-        here, there = socket.socketpair(socket.AF_UNIX)
-        terms = Terms("edge.out -> server.in", 4, silence=600.0)  # without beats
-        told_by: list[int] = []
-        receiver = Receiver(Carrier(here), terms, lambda: told_by.append(threading.get_ident()), loop=loop)
-        sender = Sender(Carrier(there), terms, lambda: None, loop=other)
-        watch = loop.wait_instead()
-        assert watch is not None
-        assert loop.wait_instead() is None  # one at a time
-        this, number = threading.get_ident(), 0
-        while this not in told_by:  # the thread of the loop serves what comes before this one waits
-            sending = threading.Thread(target=sender.send, args=(Sample(frame(number, 100), number),))
-            sending.start()
-            while (sample := receiver.take()) is None:
-                watch.serve(watch.wait(1e-2))
-            assert sample.number == number
-            receiver.give_credits(1)
-            sending.join()
-            number += 1
-        waking = threading.Thread(target=watch.wake)
-        waking.start()
-        assert watch.wait(PATIENCE) == []
-        waking.join()
-        sender.close()
-        receiver.close()
-        watch.end()
-        assert loop.wait_instead() is None
-        loop.stop()
-        other.stop()
-
     def test_carries_frames_and_leaves_no_thread_descriptor_or_memory(self) -> None:
         loop = LinkLoop()
         gc.collect()

@@ -6,38 +6,13 @@ import os
 import time
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from headrace import waits
 from headrace.link import loop
 from tests.harness.files import open_files
 from tests.harness.threads import wait_until
-
-
-def test_a_thread_that_ends_a_wait_never_writes_to_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wait may be over and closed meanwhile, and its number be that of a file that was opened just now."""
-    watch = loop._Watch({})
-    opened: list[int] = []
-    is_closing: list[bool] = []
-
-    def write(number: int, value: int) -> None:
-        if not is_closing:
-            is_closing.append(True)
-            watch.close()
-            opened.append(os.eventfd(0))
-            assert opened[0] != number
-        os.eventfd_write(number, value)
-
-    monkeypatch.setattr(loop, "os", SimpleNamespace(**{**vars(os), "eventfd_write": write}))
-    numbers = watch._epoll.fileno(), watch._descriptor
-    own = set(zip(map(str, numbers), ("anon_inode:[eventpoll]", "anon_inode:[eventfd]"), strict=True))
-    assert own <= open_files()
-    watch.wake()
-    watch.close()
-    watch.wake()
-    assert not own & open_files()
-    os.close(opened[0])
 
 
 class _Ticking:
@@ -95,30 +70,27 @@ def test_no_link_takes_the_time_in_which_its_process_was_stopped_for_silence(
         os.close(link.file)
 
 
-class _Epoll:
-    """An epoll at which nothing happens."""
+def test_a_thread_that_wakes_the_loop_never_writes_to_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last link may be gone meanwhile, and another file have the number of the wake-up."""
+    link = _Ticking()
+    before = open_files()
+    serving = loop._Serving(link)
+    opened: list[int] = []
+    is_closing: list[bool] = []
 
-    def __init__(self) -> None:
-        self.waits: list[float | None] = []
+    def write(number: int, value: int) -> None:
+        if not is_closing:
+            is_closing.append(True)
+            serving.remove(link)
+            waits.join(serving.thread)
+            opened.append(os.eventfd(0))
+            assert opened[0] != number
+        os.eventfd_write(number, value)
 
-    def poll(self, seconds: float | None, most: int) -> list[tuple[int, int]]:
-        self.waits.append(seconds)
-        return []
-
-
-def test_a_wait_is_never_too_long_although_the_system_waits_in_milliseconds() -> None:
-    watch: Any = loop._Watch({})
-    watch._epoll.close()
-    watch._epoll = epoll = _Epoll()
-    assert watch.shortest == 0.002
-    for seconds in (0.002, 5.0, None):  # on the main thread, which looks for signals once a second
-        watch.wait(seconds)
-    assert epoll.waits == [pytest.approx(0.001), 1.0, 1.0]
-
-
-def test_a_wait_may_be_for_a_year(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop.waits, "limit", lambda seconds: seconds)  # as on any thread but the main one
-    watch = loop._Watch({})
-    watch.wake()
-    assert watch.wait(365 * 24 * 3600.0) == []
-    watch.close()
+    monkeypatch.setattr(loop, "os", SimpleNamespace(**{**vars(os), "eventfd_write": write}))
+    wait_until(lambda: link.ticks, "a pass")
+    serving.wake()
+    serving.wake()
+    os.close(opened[0])
+    assert not open_files() - before
+    os.close(link.file)

@@ -4,15 +4,8 @@ It waits for messages, for room to send what is left, and for the next beat. Not
 one wake-up of the process in half a second, for all of them. The thread begins with the first link and ends with
 the last.
 
-A worker of a scheduler that has nothing to run waits for messages in the place of the thread (`wait_instead`).
-The thread then need not wake it, which takes 40 µs. The system decides who serves a message: the worker if it
-waits, otherwise the thread. Both wait with an epoll of their own, for exclusive wake-ups (EPOLLEXCLUSIVE). The
-system goes through them in the order of their registration, the worker's first, and wakes nobody else once it has
-found one that somebody waits for.
-
-A worker that also waits for a time, as that of a camera, waits in the same way. Otherwise the thread would read
-each credit and wake the worker. Python's epoll waits in whole milliseconds, which is too long at the end of a wait,
-so such a wait ends a millisecond early (`_TICK`) and the worker sleeps for the rest.
+Decided against: a worker of a scheduler that waits for messages in the place of the thread. It saves a tenth of the
+time of a hop, and two threads would wait for the same messages, beside the rules by which workers are woken.
 
 The system's own epoll is used instead of `selectors`: it can be changed by any thread while another waits. A link
 whose descriptor another one had before may be served once too often. That does no harm, since nothing blocks.
@@ -21,7 +14,6 @@ whose descriptor another one had before may be served once too often. That does 
 from __future__ import annotations
 
 import atexit
-import errno
 import logging
 import os
 import select
@@ -36,10 +28,9 @@ from headrace import waits
 
 _log = logging.getLogger("headrace.link")
 _WRITABLE = int(select.EPOLLOUT)
-_READABLE = int(select.EPOLLIN | select.EPOLLEXCLUSIVE)
+_READABLE = int(select.EPOLLIN)
 T = TypeVar("T")
-_TICK = 1e-3  # seconds by which a wait of Python's epoll may be too long
-_LONGEST = 24 * 3600.0  # seconds; it accepts no more than 24 days
+_LONGEST = 24 * 3600.0  # seconds; epoll accepts no more than 24 days
 _LATE = 1.0  # seconds by which the loop is late if its process was stopped, as by Ctrl-Z
 
 
@@ -106,12 +97,6 @@ class LinkLoop:
         if self._latest is not None:
             self._latest.stop()
 
-    @waits.shielded
-    def wait_instead(self) -> _Watch | None:
-        """Return where this thread can wait instead of the loop's, until it calls `end`; None if another does."""
-        serving = self._serving
-        return serving.worker if serving is not None and serving.worker.begin() else None
-
     @property
     def thread(self) -> threading.Thread | None:
         """The thread, while there are links."""
@@ -124,8 +109,9 @@ class _Serving:
 
     def __init__(self, link: Served) -> None:
         self._links: dict[int, Served] = {}
-        self.worker = _Watch(self._links)
-        self._watch = _Watch(self._links)
+        self._epoll = select.epoll()
+        self._wake: _WakeUp | None = _WakeUp()
+        self._epoll.register(self._wake.descriptor, select.EPOLLIN)
         self._is_over = False
         self._calls: deque[Callable[[], object]] = deque()
         self._next_tick = float("inf")  # of the links that were there at the last pass
@@ -137,15 +123,19 @@ class _Serving:
     def add(self, link: Served) -> None:
         descriptor = link.fileno()
         self._links[descriptor] = link
-        self.worker.add(descriptor)  # first
-        self._watch.add(descriptor)
+        self._epoll.register(descriptor, _READABLE)
         self._has_new = True
-        self._watch.wake()
+        self.wake()
+
+    def wake(self) -> None:
+        wake = self._wake
+        if wake is not None:
+            os.eventfd_write(wake.descriptor, 1)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         self._calls.append(function)
-        self._watch.wake()
-        if self._watch.is_closed:  # the last link has gone, and the thread with it
+        self.wake()
+        if self._wake is None:  # the last link has gone, and the thread with it
             self._call()
 
     def _call(self) -> None:
@@ -155,26 +145,24 @@ class _Serving:
 
     def stop(self) -> None:
         self._is_over = True
-        self._watch.wake()
+        self.wake()
         if self.thread is not threading.current_thread():
             waits.join(self.thread, 1.0)
 
     def watch(self, link: Served, wants_write: bool) -> None:
         descriptor = link.fileno()
         if self._links.get(descriptor) is link:
-            self._watch.remove(descriptor)
-            self._watch.add(descriptor, _WRITABLE if wants_write else 0)
+            self._epoll.modify(descriptor, _READABLE | _WRITABLE if wants_write else _READABLE)
 
     def remove(self, link: Served) -> bool:
         """Remove a link whose descriptor is still open; return whether it was the last."""
         descriptor = link.fileno()
         if self._links.get(descriptor) is not link:
             return False
-        self.worker.remove(descriptor)
-        self._watch.remove(descriptor)
-        del self._links[descriptor]  # last: without links the thread closes both
+        self._epoll.unregister(descriptor)
+        del self._links[descriptor]  # last: without links the thread closes the epoll
         if not self._links:
-            self._watch.wake()
+            self.wake()
         return not self._links
 
     def _run(self) -> None:
@@ -182,16 +170,22 @@ class _Serving:
             while self._serve_once():
                 pass
         finally:
-            self.worker.close()
-            self._watch.close()
+            self._epoll.close()
+            self._wake = None
             if not self._is_over:
                 self._call()
 
     def _serve_once(self) -> bool:
         """Wait for something to do and do it; return False if there are no links any more."""
-        watch = self._watch
-        seconds = 0.0 if self._has_new else max(self._next_tick - monotonic(), 0.0)
-        watch.serve(watch.wait(seconds, is_exact=False))
+        wake = self._wake
+        assert wake is not None
+        seconds = 0.0 if self._has_new else min(max(self._next_tick - monotonic(), 0.0), _LONGEST)
+        for descriptor, event in self._epoll.poll(seconds):
+            link = self._links.get(descriptor)
+            if descriptor == wake.descriptor:
+                os.eventfd_read(descriptor)
+            elif link is not None:
+                _guarded(link.serve, event != _WRITABLE, event & _WRITABLE != 0)
         self._call()
         if self._is_over or not self._links:
             return False
@@ -216,91 +210,6 @@ class _WakeUp:
 
     def __del__(self) -> None:
         self._close(self.descriptor)
-
-
-class _Watch:
-    """Where one thread waits for messages of links; any other can end its wait."""
-
-    shortest = 2 * _TICK
-
-    def __init__(self, links: dict[int, Served]) -> None:
-        self._links = links
-        self.is_closed = False
-        self._is_taken = threading.Lock()
-        self._epoll = select.epoll()
-        self._wake: _WakeUp | None = _WakeUp()
-        self._descriptor = self._wake.descriptor
-        self._epoll.register(self._descriptor, select.EPOLLIN)
-
-    def add(self, descriptor: int, also: int = 0) -> None:
-        try:
-            self._epoll.register(descriptor, _READABLE | also)
-        except OSError as error:
-            # A carrier whose descriptor is an epoll cannot have exclusive wake-ups: all who wait are woken.
-            if error.errno != errno.EINVAL:
-                raise
-            self._epoll.register(descriptor, select.EPOLLIN | also)
-
-    def remove(self, descriptor: int) -> None:
-        self._epoll.unregister(descriptor)
-
-    @waits.shielded
-    def begin(self) -> bool:
-        """Return whether this thread may wait here, which no other one does; it calls `end` afterwards."""
-        if not self._is_taken.acquire(blocking=False):
-            return False
-        if not self.is_closed:
-            return True
-        self.end()
-        return False
-
-    @waits.shielded
-    def end(self) -> None:
-        self._is_taken.release()
-        if self.is_closed:
-            self.close()
-
-    def wake(self) -> None:
-        wake = self._wake
-        if wake is not None:
-            os.eventfd_write(wake.descriptor, 1)
-
-    @waits.shielded
-    def close(self) -> None:
-        """Close the descriptors, when nobody waits here any more."""
-        self.is_closed = True
-        self.wake()
-        if self._is_taken.acquire(blocking=False):
-            if self._wake is not None:
-                self._epoll.close()
-                self._wake = None
-            self._is_taken.release()
-
-    def wait(self, seconds: float | None, is_exact: bool = True) -> list[tuple[int, int]]:
-        """Return the links that something has happened at, as descriptors and events; none after `wake`.
-
-        An exact wait does not last longer than `seconds`.
-        """
-        limit = waits.limit(seconds)
-        most = len(self._links) + 1  # all of them: for those that are left out nobody else would be woken
-        if is_exact and limit is not None and limit == seconds:
-            limit = min(limit, _LONGEST) - _TICK
-        events = self._epoll.poll(limit, most)
-        for event in events:
-            if event[0] == self._descriptor:
-                os.eventfd_read(self._descriptor)
-                events.remove(event)
-                break
-        return events
-
-    def serve(self, events: list[tuple[int, int]]) -> None:
-        for descriptor, event in events:
-            link = self._links.get(descriptor)
-            if link is not None:
-                try:
-                    link.serve(event != _WRITABLE, event & _WRITABLE != 0)
-                except Exception:  # of the program, which was told of an event
-                    _log.exception("a link could not be served")
 
 
 def _guarded(function: Callable[..., T], *arguments: Any) -> T | None:

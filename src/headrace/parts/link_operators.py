@@ -24,7 +24,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headrace import waits
 from headrace._runtime import Envelope, open_message, seal_message
@@ -34,7 +34,6 @@ from headrace.core.errors import LinkError, RunStopped
 from headrace.core.graph import Beyond
 from headrace.core.operator import InnerOperator, Operator
 from headrace.core.ports import ConditionType, IOSpec, SchedulingStatusType
-from headrace.link.loop import default_loop
 from headrace.link.protocol import Sample
 from headrace.parts.cut_flow import FlowCounts
 
@@ -55,61 +54,6 @@ _POP = IOSpec.QueuePolicy.POP
 _LATEST = IOSpec.QueuePolicy.LATEST
 _REJECT = IOSpec.QueuePolicy.REJECT
 _FAULT = IOSpec.QueuePolicy.FAULT
-
-
-class _Link(Protocol):
-    """What the two ends of a link have in common (`headrace.link.end`)."""
-
-    on_event: Callable[[], object]
-    """Called, from any thread, when something has happened at the link."""
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why the link failed, if it has."""
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the other end has said that it sends, or takes, no more."""
-
-    def abort(self, error: BaseException, part: str) -> None:
-        """Tell the other end that this part has failed."""
-
-    def close(self) -> None:
-        """Close the link; what was sent still arrives. A receiver says that it takes no more."""
-
-
-class SendingLink(_Link, Protocol):
-    """The end of a link that messages leave from."""
-
-    def send(self, sample: Sample) -> bool:
-        """Send a message; return False if there is no credit or no memory for it, which is told of later."""
-
-    @property
-    def deferred(self) -> int:
-        """The messages, from the first on, of which the receiver takes no more before others come."""
-
-    def take_credits(self) -> int:
-        """Return the credits that came back since the last call."""
-
-    def end(self) -> None:
-        """Tell the receiver that everything was sent."""
-
-
-class ReceivingLink(_Link, Protocol):
-    """The end of a link that messages arrive at."""
-
-    @property
-    def arrived(self) -> int:
-        """How many messages arrived, taken or not, and the end of the stream."""
-
-    def take(self) -> Sample | None:
-        """Return the next message that arrived, or None."""
-
-    def give_credits(self, count: int) -> None:
-        """Tell the sender that so many places are free again."""
-
-    def defer(self, count: int) -> None:
-        """Tell the sender that no more of the first so many messages are taken before others come."""
 
 
 class AbsentLink:
@@ -277,7 +221,6 @@ class LinkOperator(Operator):
         engine: Any = self.fragment._headrace.engine
         self._engine = engine
         self.idleness.begin(engine)
-        engine.waiting.find_messages = default_loop().wait_instead
 
     def _can_change(self, link: Any) -> bool:
         """Return whether there is a new link, and the one before has nothing more to say."""
@@ -539,7 +482,7 @@ class SendToPart(LinkOperator):
     def _say_end(self, link: Any) -> None:
         link.end()
 
-    def _send(self, link: SendingLink, queue: Any, message: Any) -> bool:
+    def _send(self, link: Any, queue: Any, message: Any) -> bool:
         """Send the next message; return whether that was possible."""
         keeps_places = self.flow.keeps_places
         if not keeps_places:
@@ -549,7 +492,7 @@ class SendToPart(LinkOperator):
                 return True
         sent = 0 if self._now is None else self._now()
         try:
-            is_sent = link.send(_new(Sample, (*open_message(message), -1)))
+            is_sent: bool = link.send(_new(Sample, (*open_message(message), -1)))
         except LinkError as error:
             if error is not link.failure:
                 raise

@@ -14,12 +14,9 @@ import pytest
 
 from headrace import CountCondition, waits
 from headrace._runtime import Interrupts
-from headrace._runtime.scheduling import ready_queue
 from headrace._runtime.scheduling.engine import is_compiled
-from headrace._runtime.scheduling.ready_queue import Parker, ReadyQueue
 from headrace.conditions import PeriodicCondition
 from headrace.gpu.sim.memory_pool import MemoryPool
-from headrace.link.loop import _Watch
 from headrace.link.protocol import Sample
 from headrace.observe import progress_line
 from headrace.observe.events.gpu_timing import Timer
@@ -116,22 +113,6 @@ def read_gpu_times(lock: Any) -> None:
     Timer.read_some(timer)
 
 
-def wait_for_messages(lock: Any) -> None:
-    watch = _Watch({})
-    watch._is_taken = lock
-    park_at(watch)
-    watch.close()
-    assert watch._wake is None
-
-
-def park_at(watch: Any) -> None:
-    """Wait for messages as the worker on the main thread, which has a permit."""
-    waiting: Any = SimpleNamespace(find_messages=lambda: watch if watch.begin() else None)
-    parker = Parker(ReadyQueue(), handles_signals=True, waiting=waiting)
-    parker.unpark()
-    parker.park(1.0)
-
-
 @pytest.mark.parametrize(
     "take",
     [
@@ -140,7 +121,6 @@ def park_at(watch: Any) -> None:
         free_simulated_memory,
         give_back_a_block,
         read_gpu_times,
-        wait_for_messages,
     ],
 )
 def test_a_lock_that_was_taken_without_waiting_is_released(take: Any) -> None:
@@ -174,18 +154,6 @@ def test_an_interrupt_that_was_held_back_comes_out_of_run_and_the_next_one_is_ra
 
 
 @pytest.mark.skipif(is_compiled(), reason="compiled modules cannot be patched")
-def test_an_interrupt_at_the_beginning_of_a_wait_for_messages_lets_others_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ready_queue, "monotonic", lambda: signal.raise_signal(signal.SIGINT))
-    watch = _Watch({})
-    with computing(), pytest.raises(KeyboardInterrupt):
-        park_at(watch)
-    assert watch.begin()
-    watch.end()
-    watch.close()
-
-
 def test_an_interrupt_while_the_progress_line_begins_leaves_the_line_to_the_next_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

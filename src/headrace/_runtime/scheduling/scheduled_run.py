@@ -67,7 +67,7 @@ class ScheduledRun:
         return Worker(self._engine, self._parker())
 
     def _parker(self) -> Parker:
-        return Parker(self._engine.ready_queues[0], waits.runs_signal_handlers(), self._engine.waiting)
+        return Parker(self._engine.ready_queues[0], waits.runs_signal_handlers())
 
     def request_stop(self) -> None:
         """End the run; may be called from any thread."""

@@ -9,8 +9,7 @@ polls, with two exceptions: users' conditions that must be polled, and a worker 
 running    It computes, or holds the engine's lock to take or finish a node. It needs no waking: it checks the
            inbox, the timers and its ready queue before it parks.
 parked     It is in `parked` of its ready queue and waits for a permit (`Parker`). With a *deadline* it wakes up by
-           itself at that time; the parked worker with the earliest deadline is the timer worker. One of them may
-           wait for messages of other processes as well; it is waking before it serves one (`leave_parked`).
+           itself at that time; the parked worker with the earliest deadline is the timer worker.
 standby    Parked, while nodes of its ready queue wait for their turn (`workers`). It wakes up by itself after a
            millisecond. If the turn of the same compute still lasts then, it ends that turn and goes on with the
            others. If not, it stands by again.
@@ -64,11 +63,10 @@ from headrace.core.clock import LONGEST_TURN
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
 
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
-    from headrace._runtime.scheduling.ready_queue import MessageWait, Parker, ReadyQueue
+    from headrace._runtime.scheduling.ready_queue import Parker, ReadyQueue
 
 _LONGEST = 1.0  # seconds that a node waits to compute alone
 
@@ -100,12 +98,9 @@ class WaitingWorkers:
     waking
         The workers that have a permit and do not hold the lock yet. Any thread may add a worker; only the worker
         removes itself.
-    find_messages
-        Returns where a parked worker waits for messages of other processes, or None if another one does; if any
-        come.
     """
 
-    __slots__ = ("_engine", "_outside", "deadlock_at", "find_messages", "waking")
+    __slots__ = ("_engine", "_outside", "deadlock_at", "waking")
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -115,7 +110,6 @@ class WaitingWorkers:
         self._outside = 0
         # A dict, because its order is deterministic.
         self.waking: dict[Parker, None] = {}
-        self.find_messages: Callable[[], MessageWait | None] | None = None
 
     # Waking. From any thread, with or without the lock.
 
@@ -162,18 +156,6 @@ class WaitingWorkers:
     def _unpark(self, parker: Parker) -> None:
         self.waking[parker] = None
         self._engine.clock.unpark(parker)
-
-    def leave_parked(self, parker: Parker) -> bool:
-        """Count a parked worker as waking, which found by itself that there is something to do.
-
-        Return False if another thread woke it just now, and gives it a permit.
-        """
-        try:
-            parker.ready_queue.parked.remove(parker)
-        except ValueError:
-            return False
-        self.waking[parker] = None
-        return True
 
     # Waking, with the lock held, by a worker that is about to compute (`computes`) or to park.
 

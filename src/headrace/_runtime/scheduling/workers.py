@@ -110,9 +110,8 @@ class Threads:
     def add(self, count: int) -> None:
         """Run on `count` threads besides those of pools, if these are more; with the lock held."""
         engine = self._engine
-        has_others = self._run is _run_beside_others
         for _ in range(self._count, count):
-            parker = Parker(engine.ready_queues[0], waiting=engine.waiting, has_others=has_others)
+            parker = Parker(engine.ready_queues[0])
             self._start((parker, self._cores, None))
             self._count += 1
 
@@ -145,7 +144,7 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[_Place]:
         if assignment.pinned:
             ready_queue = ReadyQueue()
             engine.ready_queues.append(ready_queue)
-            parker = Parker(ready_queue, waiting=engine.waiting, has_others=True)
+            parker = Parker(ready_queue)
             places.append((parker, assignment.cores, assignment))
         else:
             cores.update(assignment.cores)
@@ -154,10 +153,7 @@ def _places_of(engine: Engine, pool: ThreadPool) -> list[_Place]:
     if used:
         shared.is_shared = pool.initial_size > 1
         engine.ready_queues.append(shared)
-        places += [
-            (Parker(shared, waiting=engine.waiting, has_others=True), tuple(sorted(cores)), None)
-            for _ in range(pool.initial_size)
-        ]
+        places += [(Parker(shared), tuple(sorted(cores)), None) for _ in range(pool.initial_size)]
     return places
 
 
