@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace import ConditionType, Input, gpu, op
-from headrace.core import FeedClosedError, FeedFullError, IOSpec, UnansweredError, retry, skip
+from headrace.core import CrossingError, FeedClosedError, FeedFullError, IOSpec, UnansweredError, retry, skip
 from headrace.gpu import sim
 from headrace.operators import FeedOp, ResultsOp, split_batch
 from tests.gpu.segment_programs import Sink, Source, Stage
@@ -341,9 +341,12 @@ def test_a_captured_segment_passes_calls_on(machine: sim.Machine) -> None:
     assert segment.replayed > 10
 
 
-def test_a_call_is_not_answered_from_another_process() -> None:
-    found = answers(chain(double, workers=2, on="processes"), 1)
-    assert "went to another process" in str(found[0])
+def test_replicas_on_processes_answer_calls() -> None:
+    chained = chain(double_all, split_batch, workers=2, on="processes")
+    assert answers(chained, *range(9)) == list(range(0, 18, 2))
+    found = answers(chain(double, workers=2, on="processes", on_error="skip"), 1, -1, 2, lambda: 3)
+    assert [found[0], repr(found[1]), found[2]] == [2, "ValueError('-1 is negative')", 4]
+    assert isinstance(found[3], CrossingError)
 
 
 def test_nothing_of_a_call_is_left() -> None:

@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 from collections import deque
+from concurrent.futures import Future
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from headrace.core.control import RUNNING, RunControl
 from headrace.core.errors import CrossingError, Failure
 from headrace.core.graph import Flow
 from headrace.core.log import RunFields, formattable
-from headrace.core.metadata import MetadataDictionary
+from headrace.core.metadata import Call, MetadataDictionary
 from headrace.core.operator import Operator
 from headrace.core.parameters import holder_of
 from headrace.core.ports import ConditionType
@@ -222,6 +223,7 @@ class Door(Operator):
         self.child = fragment
         self.worker = worker
         self._has_told_knobs = False
+        self._calls: dict[Call, int] = {}
         self.crossing = crossing
         self.error: BaseException | None = None
         self._headrace.construct(fragment, (), "door", {})
@@ -242,7 +244,7 @@ class Door(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Send the results of the last job, and receive the next one."""
         worker, child = self.worker, self.child
-        results = [as_port_message(*taken) for taken in op_input.take_messages()]
+        results = [as_port_message(self._calls, *taken) for taken in op_input.take_messages()]
         error, self.error = self.error, None
         if error is not None:
             _send_error(self.crossing, error, child.take_stops())
@@ -262,8 +264,10 @@ class Door(Operator):
             worker.operator.set_live(name, value)
         for name, value in job.knobs.items():
             worker.operator.set_knob(name, value)
+        # What stands for the calls of the program here, so that results tell which of them they answer.
+        self._calls = {Call(Future()): number for number in range(job.calls)}
         for moved in job.messages:
-            op_output.pass_message(as_message(moved), job_port(moved.port, 0, moved.place))
+            op_output.pass_message(as_message(moved, list(self._calls)), job_port(moved.port, 0, moved.place))
         worker.give(bool(job.messages))
 
     def _next_job(self) -> Job | None:

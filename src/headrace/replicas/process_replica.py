@@ -28,7 +28,7 @@ from functools import cache
 from multiprocessing import get_all_start_methods, get_context, resource_tracker
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace._runtime import Envelope, open_message, seal_message
+from headrace._runtime import Envelope, seal_message
 from headrace.core.condition import BareCondition
 from headrace.core.construction import Inner
 from headrace.core.errors import CrossingError, GraphError, WorkerProcessError
@@ -41,11 +41,12 @@ from headrace.replicas.crew import InnerMover
 from headrace.replicas.crossing import PATIENCE, Crossing, pack
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from multiprocessing.process import BaseProcess
 
     from headrace.core.composition import Composition
     from headrace.core.errors import Failure
-    from headrace.core.metadata import MetadataPolicy
+    from headrace.core.metadata import Call, MetadataPolicy, Path
     from headrace.core.spec import OperatorSpec
 
 # Variables that say how the program runs and who watches it, which is not for the process; and those that it needs.
@@ -94,8 +95,10 @@ class PortMessage(NamedTuple):
     port: str
     place: int
     data: Any
-    acq_timestamp: int | None
-    metadata: dict[str, Any] | None
+    acq_timestamp: int | None = None
+    metadata: dict[str, Any] | None = None
+    calls: tuple[tuple[int, Path], ...] = ()
+    """The calls that it answers, by their numbers in the job."""
 
 
 class Job(NamedTuple):
@@ -109,6 +112,8 @@ class Job(NamedTuple):
     live: dict[str, Any]
     knobs: dict[str, Any]
     messages: list[PortMessage]
+    calls: int
+    """The number of calls that the messages answer."""
 
 
 class Reply(NamedTuple):
@@ -374,15 +379,19 @@ class ProcessReplica(Operator):
             self.start()  # it was killed, and the error was skipped
         live = _changed({name: getattr(self, name) for name in self.spec.params}, self._shown_values)
         knobs = _changed(self._headrace.knobs.given, self._shown_knobs)
-        messages = [as_port_message(*taken) for taken in op_input.take_messages()]
+        calls: dict[Call, int] = {}
+        messages = [as_port_message(calls, *taken) for taken in op_input.take_messages()]
+        if calls:  # if this fails, so do they
+            self._headrace.node.expect_details()  # type: ignore[union-attr]
+            op_output.pass_calls_on(dict.fromkeys(calls, ()))
         try:
-            self._send(Job(context.timestamp, live, knobs, messages))
+            self._send(Job(context.timestamp, live, knobs, messages, len(calls)))
         except CrossingError as error:
             raise CrossingError(f"operator {self.name!r}: a message of it: {error}") from error
         self._shown_values.update(live)
         self._shown_knobs.update(knobs)
         for result in self._receive("while it computed").results:
-            op_output.pass_message(as_message(result), result.port)
+            op_output.pass_message(as_message(result, list(calls)), result.port)
 
 
 def _changed(values: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
@@ -408,14 +417,23 @@ def _context(preloaded: str) -> Any:
     return context
 
 
-def as_port_message(port: str, place: int, message: Any) -> PortMessage:
-    """Return a message from a queue as it is sent; wait for the device if it copies to the host."""
-    if type(message) is Envelope:
-        for _, _, event in message.all_fences():
-            event.sync()
-    return PortMessage(port, place, *open_message(message))
+def as_port_message(numbers: dict[Call, int], port: str, place: int, message: Any) -> PortMessage:
+    """Return a message from a queue as it is sent; wait for the device if it copies to the host.
+
+    Calls that have no number get one.
+    """
+    if type(message) is not Envelope:
+        return PortMessage(port, place, message)
+    for _, _, event in message.all_fences():
+        event.sync()
+    details = message.details
+    if details is None:
+        return PortMessage(port, place, message.data)
+    calls = tuple([(numbers.setdefault(call, len(numbers)), path) for call, path in details.calls.items()])
+    return PortMessage(port, place, message.data, details.acq_timestamp, details.metadata, calls)
 
 
-def as_message(result: PortMessage) -> Any:
-    """Return a message for a queue."""
-    return seal_message(result.data, result.acq_timestamp, result.metadata)
+def as_message(sent: PortMessage, calls: Sequence[Call]) -> Any:
+    """Return a message for a queue; `calls` are those of the job by their numbers."""
+    answered = {calls[number]: path for number, path in sent.calls}
+    return seal_message(sent.data, sent.acq_timestamp, sent.metadata, answered)

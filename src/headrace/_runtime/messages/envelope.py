@@ -157,11 +157,13 @@ def open_message(message: Any) -> tuple[Any, int | None, dict[str, Any] | None]:
     return message.data, details.acq_timestamp, details.metadata
 
 
-def seal_message(data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None) -> Any:
+def seal_message(
+    data: Any, acq_timestamp: int | None, metadata: dict[str, Any] | None, calls: Calls = NO_CALLS
+) -> Any:
     """Return a message for a queue, whose work is complete."""
-    if acq_timestamp is None and not metadata:
+    if acq_timestamp is None and not (metadata or calls):
         return data
-    return make_envelope(data, Details(acq_timestamp, metadata))
+    return make_envelope(data, Details(acq_timestamp, metadata, calls))
 
 
 def copy_envelope(message: Envelope, data: Any) -> Envelope:
