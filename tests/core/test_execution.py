@@ -357,22 +357,3 @@ def test_a_flow_to_replicas_is_chosen_by_the_operator_that_has_them(scheduler: M
 
     run(compose, scheduler)
     assert taken == {"left": [0, 2], "right": [1, 3]}
-
-
-def test_a_loop_begins_where_it_is_entered_in_whatever_order_its_operators_are_added() -> None:
-    calls: list[str] = []
-
-    def compose(app: Any) -> None:
-        def step(name: str, count: int) -> Step:
-            return Step(
-                app, CountCondition(app, count), body=lambda self, i, o: calls.append(name), name=name
-            )
-
-        tail, head, first = step("tail", 2), step("head", 3), step("first", 1)
-        app.add_operator(tail)
-        first.then(head)
-        head.then(tail)
-        tail.then(head)
-
-    run(compose)
-    assert calls == ["first", "head", "tail", "head", "tail", "head"]

@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,28 +105,6 @@ def test_every_run_has_another_name_and_there_is_none_outside(kept: Kept) -> Non
     say("after")
     assert app.run_id != first
     assert [(record.fragment, record.run) for record in (kept.records[0], kept.records[-1])] == [("", "")] * 2
-
-
-def test_with_several_runs_a_thread_of_the_program_belongs_to_none(kept: Kept) -> None:
-    both = threading.Barrier(2)
-
-    class Meets(Operator):
-        def start(self) -> None:
-            both.wait()
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            thread = threading.Thread(target=say, args=["thread"])
-            thread.start()
-            thread.join()
-            both.wait()
-
-    class Meeting(Application):
-        def compose(self) -> None:
-            self.add_operator(Meets(self, CountCondition(self, 1)))
-
-    for future in [Meeting(name=name).run_async() for name in "ab"]:
-        future.result()
-    assert {(record.operator, record.fragment) for record in kept.records} == {("", "")}
 
 
 def stderr(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from headrace import CountCondition, IOSpec, PeriodicCondition
 from headrace.core import GraphError, QueueFullError
 from tests.harness import App, MakeScheduler, Step, run, sink, source
-from tests.harness.internals import input_queues
 
 POP, REJECT, FAULT = IOSpec.QueuePolicy.POP, IOSpec.QueuePolicy.REJECT, IOSpec.QueuePolicy.FAULT
 
@@ -137,23 +135,3 @@ def test_sizes_of_flows_that_cannot_be_are_said() -> None:
 
     with pytest.raises(GraphError, match=r"disagree on its size: a1.out -> sink.in with size=2, a2.out"):
         App(disagree).compose_graph()
-
-
-def test_random_sizes_and_policies_on_flows_are_what_the_queues_have() -> None:
-    random = Random(5)
-    for _ in range(20):
-        sizes = [random.choice([None, 1, 2, 5]) for _ in range(3)]
-        policies = [random.choice([None, POP, REJECT, FAULT]) for _ in range(3)]
-
-        def compose(app: App, sizes: Any = sizes, policies: Any = policies) -> None:
-            join = Step(app, CountCondition(app, 0), inputs=[("all", {"size": IOSpec.ANY_SIZE})], name="join")
-            for n in range(3):
-                app.add_flow(source(app, range(3), name=f"a{n}"), join, size=sizes[n], policy=policies[n])
-
-        app = run(compose)
-        queues = input_queues(app.graph.find("join"))
-        held = [queue.undelivered for queue in queues]
-        assert held == [min(3, size or 1) for size in sizes]
-        lost = [queue.dropped for queue in queues]
-        drops = [policy in (POP, REJECT) for policy in policies]
-        assert lost == [3 - min(3, size or 1) if drop else 0 for size, drop in zip(sizes, drops, strict=True)]

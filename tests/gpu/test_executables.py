@@ -93,21 +93,6 @@ def test_a_launch_that_failed_takes_no_addresses(bench: Bench, stream: Any) -> N
     executables.close()
 
 
-def test_an_executable_that_records_events_takes_the_next_addresses(bench: Bench, stream: Any) -> None:
-    sources = [filled(bench, stream.stream, SIZE, value) for value in range(4)]
-    targets = [filled(bench, stream.stream, SIZE, 9) for _ in sources]
-    passing = Passing(bench, stream)
-    event = bench.timed_event()
-    timed = passing.executables.with_records([(passing.frontier, event)])
-    for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        executables = (passing.executables, timed)[number % 2]
-        executables.launch([int(source.handle), int(target.handle)], stream)
-    assert [set(contents(bench, stream.stream, target)) for target in targets] == [{0}, {1}, {2}, {3}]
-    assert event.is_done
-    timed.close()
-    passing.executables.close()
-
-
 def test_a_graph_on_a_slice_of_the_sms(bench: Bench) -> None:
     with bench.partitions(8, 16) as (small, *_):
         stream = gpu.StreamHandle(small.create_stream())

@@ -173,25 +173,6 @@ def test_too_little_memory_for_a_recording_is_a_refusal(bench: Bench) -> None:
     assert ran.seen == expected
 
 
-@pytest.mark.parametrize("slots", [1, 2, 4])
-def test_attributes_that_change_between_frames_of_a_ring(slots: int) -> None:
-    def compose(app: Any) -> None:
-        def control(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            if self.number in (12, 25, 26):
-                self.fragment.first.times += 1
-            self.number += 1
-            op_output.emit(op_input.receive("in"), "out")
-
-        app.first, last = Stage(app, name="first"), Stage(app, name="last")
-        controls = Work(app, body=control, begin=begin, name="control")
-        chain(app, Source(app, frames=60, name="source"), controls, app.first, last, Sink(app, name="sink"))
-        app.capture(app.first, last, outputs="ring", slots=slots)
-
-    ran = both(compose)
-    assert (ran.segment.state, ran.segment.reason) == ("captured", "")
-    assert ran.segment.replayed > 10
-
-
 # Ports.
 
 

@@ -26,7 +26,6 @@ from tests.gpu.segment_programs import (
     slowly,
 )
 from tests.gpu.test_segment_lent import as_array, pass_on, simulated_pipelines  # noqa: F401 (a fixture)
-from tests.harness.application import event_based
 
 pytestmark = [
     pytest.mark.usefixtures("simulated_pipelines"),
@@ -140,18 +139,6 @@ def test_a_knob_that_is_set_between_two_frames_counts_at_once(options: dict[str,
 def test_frames_of_another_shape_come_between(options: dict[str, Any]) -> None:
     counts = [COUNT if number % 20 < 15 else COUNT // 2 for number in range(FRAMES)]
     both(program(options, counts=counts))
-
-
-def test_several_receivers_and_several_workers(options: dict[str, Any]) -> None:
-    def compose(app: Any) -> None:
-        stage = Scales(app, name="stage")
-        chain(app, Source(app, frames=FRAMES, make=as_array, name="source"), stage)
-        for number in range(3):
-            chain(app, stage, Reads(app, name=f"reader {number}"), Sink(app, name=f"sink {number}"))
-        app.capture(stage, check_every=None, **options)
-
-    both(compose)
-    both(compose, scheduler=event_based)
 
 
 def test_a_segment_is_not_taken_for_an_operator_that_receives_nothing(options: Any) -> None:

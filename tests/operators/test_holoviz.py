@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.conditions import BooleanCondition, PeriodicCondition
+from headrace.conditions import PeriodicCondition
 from headrace.core import Arg, ParameterError
 from headrace.operators import HolovizOp
 from headrace.viewer import InputSpec, LayerError, Renderer
@@ -21,7 +21,6 @@ from tests.operators.viewing import pictures, view
 RNG = np.random.default_rng(3)
 IMAGE = RNG.integers(0, 256, (10, 20, 3), dtype=np.uint8)
 BOX = np.array([[0.1, 0.2], [0.6, 0.8]], np.float32)
-POINT = np.array([[0, 0, 0]], np.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -249,19 +248,6 @@ def test_a_page_that_was_asked_for_needs_its_library(
 def test_a_wrong_parameter_is_refused(parameters: dict[str, Any], what: str) -> None:
     with pytest.raises(ParameterError, match=what):
         view([IMAGE], **parameters)
-
-
-def test_a_condition_that_viewers_share_ends_both() -> None:
-    seen: list[Any] = []
-
-    def compose(app: Any) -> None:
-        condition = BooleanCondition(app, enable_tick=False)
-        viewer = HolovizOp(app, width=20, height=10, window_close_condition=condition)
-        seen.append(viewer)
-        app.add_flow(source(app, [IMAGE]), viewer, {("out", "receivers")})
-
-    App(compose).run()
-    assert seen[0].frames_received == 0
 
 
 # Files and Rerun, named by the environment.

@@ -14,7 +14,7 @@ from headrace.gpu import sim
 from headrace.operators import InferenceOp
 from headrace.resources import BlockMemoryPool, CudaStreamPool
 from headrace.tensor.copies import simulated_memory
-from tests.harness import MakeScheduler, Step, run
+from tests.harness import Step, run
 from tests.inference import models
 from tests.operators.allocators import CountingAllocator
 from tests.operators.device_frames import SHAPE, camera, reader
@@ -26,19 +26,6 @@ pytest.importorskip("onnxruntime")
 def pipeline(app: Any, operator: Any, frames: int, seen: Any, hold: Any = None) -> None:
     app.add_flow(camera(app, frames), operator, {("out", "receivers")})
     app.add_flow(operator, reader(app, seen, hold), {("transmitter", "in")})
-
-
-@pytest.mark.usefixtures("machine")
-def test_frames_are_right_under_every_scheduler(tmp_path: Path, scheduler: MakeScheduler) -> None:
-    seen: list[Any] = []
-    path = models.scaling(tmp_path)
-
-    def compose(app: Any) -> None:
-        operator = InferenceOp(app, name="net", backend="onnxrt", **one_model(path))
-        pipeline(app, operator, 10, seen)
-
-    run(compose, scheduler)
-    assert seen == [{"y": 2.0 * number} for number in range(1, 11)]
 
 
 @pytest.mark.usefixtures("machine")

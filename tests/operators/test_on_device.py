@@ -32,23 +32,6 @@ def test_a_frame_in_device_memory_is_processed_there(case: Case, machine: sim.Ma
     assert machine.now > 0, "nothing ran on the device"
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"out_dtype": "rgb888", "resize_height": 9, "resize_width": 11},
-        {"out_dtype": "float32", "resize_height": 9, "resize_width": 11, "out_channel_order": [2, 1, 0]},
-    ],
-)
-def test_no_frame_is_mixed_up_with_another(
-    params: dict[str, Any], machine: sim.Machine, scheduler: MakeScheduler
-) -> None:
-    frames = [random(np.uint8, 16, 20, 3, seed=seed) for seed in range(12)]
-    case = Case(FormatConverterOp, frames[0], params)
-    seen = run_on_device(case, frames, scheduler=scheduler)
-    for frame, result in zip(frames, seen.arrays, strict=True):
-        np.testing.assert_array_equal(result, Case(FormatConverterOp, frame, params).on_host())
-
-
 def test_a_view_on_a_device_stays_what_it_was(machine: sim.Machine, scheduler: MakeScheduler) -> None:
     """Its memory is that of the source's frame, which must not be used for another one meanwhile."""
     frames = [random(np.uint8, 16, 20, 3, seed=seed) for seed in range(12)]

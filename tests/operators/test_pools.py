@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
-from weakref import ref
 
 import numpy as np
 import pytest
@@ -25,7 +23,7 @@ from headrace.resources import BlockMemoryPool, MemoryStorageType, StreamOrdered
 from headrace.tensor import DLDeviceType
 from headrace.testing import run_operator
 from headrace_holoscan.ready import InferenceProcessorOp
-from tests.harness import App, Step, run, source
+from tests.harness import App, run
 from tests.operators.allocators import CountingAllocator
 from tests.operators.cases import Case, random
 from tests.operators.on_device import DeviceSource, Sink, run_on_device
@@ -134,20 +132,3 @@ def test_nothing_runs_for_an_empty_result() -> None:
 
     Workplace("x", None, None).run(Routine("classify", lambda: ran.append(1)), 0)
     assert ran == []
-
-
-def test_an_application_that_keeps_frames_of_default_allocators_is_collected() -> None:
-    def keep(self: Any, op_input: Any, op_output: Any) -> None:
-        self.kept = np.asarray(
-            op_input.receive("in")[""]
-        )  # the collector does not see what an array refers to
-
-    def compose(app: Any) -> None:
-        demosaic = BayerDemosaicOp(app, name="demosaic")
-        app.add_flow(
-            source(app, [random(np.uint8, 4, 6)]), demosaic, Step(app, inputs=["in"], body=keep, name="keep")
-        )
-
-    app = ref(run(compose))
-    gc.collect()
-    assert app() is None

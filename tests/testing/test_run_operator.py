@@ -99,24 +99,6 @@ def test_any_number_of_connections_is_a_list_for_each() -> None:
     assert run_operator(total, inputs={"values": [[1, 2], [10, 20], [100, 200]]}) == {"out": [111, 222]}
 
 
-def test_several_values_for_one_message_are_all_there() -> None:
-    @op
-    def repeat(value: int) -> Any:
-        yield from [value] * value
-
-    class Burst(Operator):
-        def setup(self, spec: Any) -> None:
-            spec.input("in")
-            spec.output("out", size=4)
-
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            for _ in range(op_input.receive()):
-                op_output.emit("x", "out")
-
-    assert run_operator(repeat, inputs=[2, 0, 3]) == {"out": [2, 2, 3, 3, 3]}
-    assert run_operator(Burst, inputs=[4, 9]) == {"out": ["x"] * 13}
-
-
 def test_metadata_and_timestamps_go_in_and_come_out() -> None:
     class Stamp(Operator):
         def setup(self, spec: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -30,22 +29,6 @@ def test_a_png_file_holds_the_picture_exactly(tmp_path: Path) -> None:
     with Image.open(tmp_path / "it.png") as image:
         assert (np.asarray(image.convert("RGBA")) == gradient()).all()
     assert [file.name for file in tmp_path.iterdir()] == ["it.png"], "no other file is left behind"
-
-
-def test_two_threads_write_one_png_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, replace = tmp_path / "it.png", Path.replace
-
-    def replace_after_another(self: Path, target: Path) -> Path:
-        monkeypatch.setattr(Path, "replace", replace)
-        other = threading.Thread(target=write_png, args=(path, gradient(shift=1)))
-        other.start()
-        other.join()
-        return replace(self, target)
-
-    monkeypatch.setattr(Path, "replace", replace_after_another)
-    write_png(path, gradient())
-    assert path.read_bytes() == encode_png(gradient())
-    assert [file.name for file in tmp_path.iterdir()] == ["it.png"]
 
 
 def test_a_jpeg_picture_differs_by_little() -> None:

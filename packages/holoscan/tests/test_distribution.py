@@ -7,8 +7,6 @@ import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 
-import pytest
-
 import headrace
 from tests.docs.test_reference import MODULES
 from tests.harness.processes import ROOT, output_of
@@ -86,16 +84,3 @@ def is_public(module: str, name: str) -> bool:
     if f"{module}.{name}".rstrip(".") in PUBLIC:
         return True
     return module in PUBLIC and name in import_module(module).__all__
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import headrace.core.construction",
-        "from headrace.core.construction import Inner",
-        "from headrace.core import inner",
-        "from headrace import cli",
-    ],
-)
-def test_a_private_import_is_seen(statement: str) -> None:
-    assert [line for line, _ in private_imports(statement)] == [1]

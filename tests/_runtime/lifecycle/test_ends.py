@@ -72,22 +72,6 @@ def test_an_end_receives_what_is_left_and_counts_what_it_leaves(scheduler: MakeS
     assert (outcome.ended_by, outcome.undelivered) == ("finished", {"join.a": 1})
 
 
-def test_an_end_that_yields_waits_for_room(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        def end(op: Step, i: Any, o: Any) -> Iterator[None]:
-            for number in range(20):
-                o.emit(number)
-                yield
-
-        late = Ending(app, inputs=["in"], outputs=["out"], body=lambda op, i, o: i.receive(), end=end)
-        app.add_flow(source(app, range(3)), late, sink(app, taken, PeriodicCondition(app, 10)))
-
-    assert run(compose, scheduler).outcome.ended_by == "finished"
-    assert taken == list(range(20))
-
-
 @pytest.mark.parametrize("how", ["count", "condition", "stop_execution"])
 def test_an_operator_that_ends_by_itself_gets_its_end(scheduler: MakeScheduler, how: str) -> None:
     taken: list[Any] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import ConditionType, IOSpec, Operator, op
+from headrace import ConditionType, Operator, op
 from headrace.conditions import ExpiringMessageAvailableCondition, MultiMessageAvailableCondition
 from headrace.core import Arg, ParameterError
 from tests.harness import App, MakeScheduler, Step, run, sink, source
@@ -181,20 +181,6 @@ def test_an_operator_of_any_input_that_fails_before_it_receives_does_not_fail_at
 
     outcome = run(compose, scheduler).outcome
     assert (outcome.operators["join"].skipped, outcome.discarded) == (3, {"join.a": 3})
-
-
-@pytest.mark.parametrize("size", [3, IOSpec.ANY_SIZE, IOSpec.PRECEDING_COUNT])
-def test_what_is_discarded_is_what_one_receive_would_take(size: Any) -> None:
-    def body(op: Step, i: Any, o: Any) -> None:
-        raise ValueError
-
-    def compose(app: App) -> None:
-        many = Step(app, inputs=[("in", {"size": size})], body=body, on_error="skip", name="many")
-        for name in "abc":
-            app.add_flow(source(app, range(4), name=name), many)
-
-    outcome = App(compose).run()
-    assert (outcome.operators["many"].skipped, outcome.discarded) == (4, {"many.in": 12})
 
 
 def test_inputs_that_may_be_left_or_that_any_of_will_do_keep_their_messages() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace import CountCondition
-from headrace.core import Condition, Resource, SchedulingStatusType
+from headrace.core import Resource
 from tests._runtime.lifecycle.outcomes import outcome_of
 from tests.harness import App, MakeScheduler, Step, run
 
@@ -166,18 +166,3 @@ def test_an_error_of_a_resource_names_it(phase: str) -> None:
     assert [str(error) for error in app.outcome.errors] == [
         f"ZeroDivisionError: on purpose (raised in {phase} of resource 'usb' (Camera))"
     ]
-
-
-def test_an_error_of_a_condition_that_is_let_go_is_told_once() -> None:
-    class Clinging(Condition):
-        def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
-            return SchedulingStatusType.READY, None
-
-        def detach(self) -> None:
-            super().detach()
-            raise ZeroDivisionError("on purpose")
-
-    app = App(lambda app: app.add_operator(Step(app, CountCondition(app, 1), Clinging(app))))
-    with pytest.raises(ZeroDivisionError):
-        app.run()
-    assert len(app.outcome.errors) == 1

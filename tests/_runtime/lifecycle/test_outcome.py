@@ -5,15 +5,13 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
-import threading
-from typing import Any
 
 import pytest
 
 from headrace import ConditionType, CountCondition, IOSpec, PeriodicCondition, op
 from headrace.core import EndedBy
 from tests._runtime.lifecycle.outcomes import doubling, outcome_of
-from tests.harness import App, MakeScheduler, Step, event_based, run, sink, source
+from tests.harness import App, MakeScheduler, Step, run, sink, source
 
 # The other ends.
 
@@ -121,29 +119,3 @@ def test_a_run_that_failed_is_one_error_of_the_log(caplog: pytest.LogCaptureFixt
         "'App' failed after 0.000 s: 0 computes; ZeroDivisionError: on purpose "
         "(raised in compute of operator 'fail' (FunctionOperator))"
     )
-
-
-def test_a_run_that_was_stopped_was_stopped_even_if_its_duration_is_over_by_then(
-    scheduler: MakeScheduler,
-) -> None:
-    def stop_and_sleep(op: Step, i: Any, o: Any) -> None:
-        op.fragment.stop_execution()
-        op.fragment.scheduler().clock.sleep_for("5ms")
-
-    outcome = outcome_of(
-        lambda app: app.add_operator(Step(app, body=stop_and_sleep)), scheduler, max_duration_ms=1
-    )
-    assert outcome.ended_by is EndedBy.STOPPED
-
-
-def test_a_stop_after_the_end_does_not_change_the_outcome() -> None:
-    done = threading.Event()
-
-    class Late(Step):
-        def stop(self) -> None:
-            self.fragment.stop_execution()
-            done.set()
-
-    outcome = outcome_of(lambda app: app.add_operator(Late(app, CountCondition(app, 1))), event_based)
-    assert done.is_set()
-    assert outcome.ended_by == "finished"

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from headrace import CountCondition, PeriodicCondition, dead_letter, op, restart, retry, skip
-from headrace.conditions import MultiMessageAvailableCondition
 from headrace.core import GraphError, ParameterError
 from headrace.core.error_policy import ErrorPolicy
 from headrace.gpu import sim
@@ -174,25 +173,6 @@ def test_a_function_that_fails_after_its_first_value_is_not_retried_for_ever(
     assert dead == [5, 10, 15]
     assert taken == [each for n in range(1, 16) for each in ([n, -n] if n % 5 else [n] * 3)]
     assert (outcome.retries, outcome.dead_letters) == (6, 3)
-
-
-def test_a_condition_over_several_inputs_does_not_hold_a_retry_up(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        def body(op: Step, i: Any, o: Any) -> None:
-            found = i.receive("a"), i.receive("b")
-            if op.ticks % 2:
-                raise ValueError
-            taken.append(found)
-
-        both = MultiMessageAvailableCondition(app, min_sum=2, receivers=["a", "b"])
-        join = Step(app, both, inputs=["a", "b"], body=body, on_error=retry(times=1), name="join")
-        for name in "ab":
-            app.add_flow(source(app, range(3), name=f"source {name}"), join, {("out", name)})
-
-    assert run(compose, scheduler).outcome.ended_by == "finished"  # type: ignore[union-attr]
-    assert taken == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_what_a_retry_no_longer_receives_is_counted() -> None:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import random
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from headrace import ConditionType, CountCondition, op
-from headrace._runtime.lifecycle.accounts import _loops
+from headrace import ConditionType, CountCondition
 from headrace.conditions import (
     AsynchronousCondition,
     AsynchronousEventState,
-    ExpiringMessageAvailableCondition,
 )
 from headrace.core import EndedBy
-from tests._runtime.lifecycle.outcomes import doubling, join, outcome_of
+from tests._runtime.lifecycle.outcomes import doubling, outcome_of
 from tests.harness import App, MakeScheduler, Step, sink, source, through
-from tests.limits import examples
 
 # Finished.
 
@@ -42,39 +35,6 @@ def test_a_loop_that_carries_a_state_from_frame_to_frame_is_finished(scheduler: 
     assert outcome.operators["add"].computes == 4
 
 
-@pytest.mark.parametrize("named", [False, True])
-def test_a_generator_that_would_wait_for_a_batch_of_messages_and_gets_none_is_finished(
-    scheduler: MakeScheduler, named: bool
-) -> None:
-    @op
-    def repeat(value: Any) -> Any:
-        yield value
-        yield value
-
-    def compose(app: App) -> None:
-        batch = ExpiringMessageAvailableCondition(app, 2, 1_000, receiver="value" if named else None)
-        repeats = repeat(app, batch, name="repeat")
-        app.add_flow(source(app, []), repeats, sink(app, []))
-
-    outcome = outcome_of(compose, scheduler)
-    assert outcome.ended_by == "finished", str(outcome)
-
-
-@pytest.mark.parametrize("longer", [4, 9])
-def test_a_join_of_which_one_source_ended_early_is_finished_and_counts_what_is_left(
-    scheduler: MakeScheduler, longer: int
-) -> None:
-    def compose(app: App) -> None:
-        both = join(app)
-        app.add_flow(source(app, range(3), name="short"), both, {("out", "left")})
-        app.add_flow(source(app, range(longer), name="long"), both, {("out", "right")})
-
-    outcome = outcome_of(compose, scheduler)
-    assert outcome.ended_by is EndedBy.FINISHED
-    assert outcome.operators["join"].computes == 3
-    assert outcome.undelivered == {"join.right": 1}
-
-
 # Starved.
 
 
@@ -93,18 +53,6 @@ def test_a_feedback_loop_without_a_first_message_is_starved(scheduler: MakeSched
     assert str(starved) == (
         "'add' waits for a message at 'state' from 'add' (waits for it in turn, after 0 computes), "
         "with 1 message left at 'frame'"
-    )
-
-
-def test_a_loop_that_nothing_ever_enters_is_starved() -> None:
-    def compose(app: App) -> None:
-        a, b = through(app, name="a"), through(app, name="b")
-        app.add_flow(a, b, a)
-
-    outcome = outcome_of(compose)
-    assert outcome.ended_by == "starved"
-    assert str(outcome.starved[0]) == (
-        "'a' waits for a message at 'in' from 'b' (waits for it in turn, after 0 computes), and never ran"
     )
 
 
@@ -198,42 +146,6 @@ def test_a_shared_queue_with_too_little_room_is_starved_and_says_so() -> None:
     outcome = outcome_of(compose)
     assert outcome.ended_by == "starved"
     assert "'twice' (waits for room for 2 messages there, after 2 computes)" in str(outcome)
-
-
-class _Place:
-    """A node of a graph, with the queues that lead from it and to it."""
-
-    beyond = None
-
-    def __init__(self) -> None:
-        self.outputs: list[Any] = []
-        self.inputs: list[Any] = []
-
-
-def _reachable(place: _Place) -> set[_Place]:
-    found: set[_Place] = set()
-    left = [place]
-    while left:
-        for queue in left.pop().outputs:
-            if queue.consumer not in found:
-                found.add(queue.consumer)
-                left.append(queue.consumer)
-    return found
-
-
-@pytest.mark.parametrize("seed", range(examples(60)))
-def test_the_loop_of_a_node_is_all_that_it_leads_to_and_that_leads_back(seed: int) -> None:
-    some = random.Random(seed)
-    places = [_Place() for _ in range(some.randint(1, 12))]
-    for _ in range(some.randint(0, 16)):
-        feeder, consumer = some.choice(places), some.choice(places)
-        queue = SimpleNamespace(consumer=consumer, feeders=[feeder])
-        feeder.outputs.append(queue)
-        consumer.inputs.append(queue)
-    loops = _loops(places)  # type: ignore[arg-type]
-    for place in places:
-        expected = {other for other in _reachable(place) if place in _reachable(other)}
-        assert set(loops.get(place, ())) == expected  # type: ignore[call-overload]
 
 
 def test_a_chain_of_many_operators_that_never_ran_is_finished() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from headrace import gpu
-from headrace._runtime.messages.envelope import Details
 from headrace._runtime.messages.fences import EmittedWork, Fences, ManagedStream
 from headrace.gpu import sim
 
@@ -30,17 +29,3 @@ def test_an_export_comes_after_the_work_of_every_receiver_that_was_ordered(
     foreign = gpu.Device(0).create_stream()
     work.order(int(foreign.handle))
     assert [handle for handle, _ in waits] == 2 * [int(foreign.handle)]  # the sender, and the first receiver
-
-
-@pytest.mark.usefixtures("machine")
-def test_a_message_has_further_fences_and_details_at_once() -> None:
-    fences = Fences(stream())
-    more = ((fences, 1, fences.insert()),)
-    for with_fences_first in (True, False):
-        message = Fences(stream()).stamp("data")
-        steps = [lambda message=message: message.set_more_fences(more)]
-        steps.append(lambda message=message: message.add_details(Details(7, {"number": 1})))
-        for step in steps if with_fences_first else reversed(steps):
-            step()
-        assert message.more_fences == more
-        assert (message.acq_timestamp, message.metadata) == (7, {"number": 1})

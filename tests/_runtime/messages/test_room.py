@@ -41,23 +41,6 @@ def batch(app: Any, taken: list[Any], size: int, least: int | None = None, *args
     return Step(app, *args, setup=setup, body=lambda op, i, o: taken.append(i.receive()), name="batch")
 
 
-@pytest.mark.parametrize("condition", [False, True])
-def test_producers_of_different_size_complete_a_batch_together(
-    scheduler: MakeScheduler, condition: bool
-) -> None:
-    """After the large burst there is one place left: enough for the small one."""
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        b = batch(app, taken, 3)
-        app.add_flow(burst(app, "two", 2, 4, condition=condition), b)
-        app.add_flow(burst(app, "one", 1, 4, PeriodicCondition(app, 10), condition=condition), b)
-
-    app = run(compose, scheduler)
-    assert [len(each) for each in taken] == [3, 3, 3, 3]
-    assert app.undelivered() == {}
-
-
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 2), (1, 3), (2, 3), (1, 2, 3)])
 @pytest.mark.parametrize("limit", [3, 4])
 @pytest.mark.parametrize("least", [1, 2])

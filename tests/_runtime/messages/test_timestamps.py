@@ -144,23 +144,6 @@ def test_the_context_says_the_timestamp_of_what_is_emitted_and_takes_another(
     assert sent == [100, 55, None]
 
 
-def test_a_timestamp_that_was_chosen_is_not_changed_by_what_is_received_later() -> None:
-    seen: list[Any] = []
-
-    class Chooses(Step):
-        def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-            context.acq_timestamp = 900
-            op_input.receive()
-            op_output.emit(1)
-
-    def compose(app: App) -> None:
-        chooses = Chooses(app, inputs=["in"], outputs=["out"], name="chooses")
-        app.add_flow(stamped(app, [5]), chooses, clock(app, seen))
-
-    run(compose)
-    assert seen == [900]
-
-
 def test_a_function_is_given_the_metadata_that_came_and_adds_to_what_goes(scheduler: MakeScheduler) -> None:
     seen: list[Any] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from tests.harness import (
     App,
     MakeScheduler,
     Step,
-    event_based,
     run,
     sink,
     source,
@@ -115,39 +113,3 @@ def test_a_stage_that_its_sender_stops_does_not_run_for_the_message(scheduler: M
 
     run(compose, scheduler)
     assert taken == [1, 2]
-
-
-def test_no_stage_runs_for_a_message_that_is_sent_after_the_time_of_the_run(scheduler: MakeScheduler) -> None:
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        def send(op: Step, i: Any, o: Any) -> None:
-            app.scheduler().clock.sleep_for(0.004)
-            o.emit(op.ticks)
-
-        app.add_flow(Step(app, outputs=["out"], body=send, name="first"), sink(app, taken))
-
-    run(compose, scheduler, max_duration_ms=10)
-    assert taken == [1, 2]
-
-
-def test_a_stage_of_a_pool_computes_on_its_own_thread_alone() -> None:
-    threads: dict[str, set[int]] = {"first": set(), "last": set()}
-
-    def compose(app: App) -> None:
-        def send(op: Step, i: Any, o: Any) -> None:
-            threads["first"].add(threading.get_ident())
-            if op.ticks % 20 == 0:  # the other has had time to finish
-                o.emit(op.ticks)
-
-        def take(op: Step, i: Any, o: Any) -> None:
-            i.receive()
-            threads["last"].add(threading.get_ident())
-
-        last = Step(app, inputs=["in"], body=take, name="last")
-        app.add_flow(Step(app, CountCondition(app, 200), outputs=["out"], body=send, name="first"), last)
-        app.make_thread_pool("pool").add(last, True)
-
-    run(compose, event_based)
-    assert len(threads["last"]) == 1
-    assert not threads["first"] & threads["last"]

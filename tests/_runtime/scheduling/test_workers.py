@@ -11,9 +11,7 @@ from tests.harness import (
     App,
     MakeScheduler,
     Step,
-    event_based,
     run,
-    source,
     threaded,
 )
 from tests.harness.internals import has_standby
@@ -44,22 +42,3 @@ def test_a_compute_that_lasts_does_not_hold_up_its_producer(
 
     run(compose, scheduler)
     assert seen == [True]
-
-
-def test_one_worker_takes_a_message_through_a_chain_without_waking_another() -> None:
-    """With one message on its way there is one ready operator, so one thread does it all."""
-    threads: list[str] = []
-
-    def compose(app: App) -> None:
-        def body(op: Step, i: Any, o: Any) -> None:
-            threads.append(threading.current_thread().name)
-            o.emit(i.receive())
-
-        last = source(app, [1])
-        for n in range(8):
-            stage = Step(app, inputs=["in"], outputs=["out"], body=body, name=f"stage{n}")
-            app.add_flow(last, stage)
-            last = stage
-
-    run(compose, event_based)
-    assert len(set(threads)) == 1

@@ -91,27 +91,6 @@ def test_it_is_current_in_start_compute_and_stop_and_what_receive_cuda_stream_re
 
 
 @pytest.mark.usefixtures("arrays")
-def test_an_operator_that_is_started_in_the_compute_of_another_leaves_that_ones_stream_current(
-    scheduler: MakeScheduler,
-) -> None:
-    streams: list[int] = []
-
-    def add(self: Any, op_input: Any, op_output: Any) -> None:
-        streams.append(int(here.stream))
-        late = Step(self.fragment, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="late")
-        self.fragment.add_flow(self, late)
-        streams.append(int(here.stream))
-
-    def compose(app: Any) -> None:
-        app.add_operator(Step(app, CountCondition(app, 1), outputs=["out"], body=add, name="adding"))
-
-    finders = list(sys.meta_path)
-    run(compose, scheduler)
-    assert streams[0] == streams[1]
-    assert sys.meta_path == finders
-
-
-@pytest.mark.usefixtures("arrays")
 @pytest.mark.parametrize("per", ["operator", "branch", "program"])
 def test_plain_code_reads_right_frames(scheduler: MakeScheduler, per: str) -> None:
     seen: list[int] = []

@@ -206,18 +206,6 @@ def test_an_event_is_recorded_again_only_when_it_is_done(behind: int) -> None:
     assert len(device.made) <= 20
 
 
-def test_a_device_that_stands_still_is_given_new_events() -> None:
-    device = Device()
-    fences = device.fences()
-    for _ in range(10):
-        emit(fences)
-    device.done = 4
-    fences.update(1)
-    for _ in range(40):
-        emit(fences)  # `record` sees to it that none of the six that are not done is among them
-    assert len(device.made) <= 48
-
-
 @no_stand_ins
 def test_an_event_that_was_lent_is_never_recorded_again() -> None:
     device = Device()
@@ -247,20 +235,6 @@ def test_a_fence_is_found_complete_if_its_event_is_recorded_again_while_it_is_as
             return usual.is_done
 
     assert fences.is_complete(1, Asked(device))
-
-
-@pytest.mark.parametrize("seed", range(examples(8)))
-def test_the_event_of_an_incomplete_fence_is_found_by_its_number(seed: int) -> None:
-    chance, device = random.Random(seed), Device()
-    fences = device.fences()
-    for _ in range(200):
-        fences.insert()
-        device.done = chance.randint(device.done, min(device.done + 3, device.recorded))
-        if chance.random() < 0.3:
-            fences.update(fences.completed + 1)
-        for number in range(fences.completed + 1, fences.last + 1):
-            assert fences.event(number).point == number
-    assert len(device.made) == len(fences.events) <= 200
 
 
 # -- in programs -------------------------------------------------------------------------------------

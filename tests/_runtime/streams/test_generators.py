@@ -43,23 +43,3 @@ def test_a_frame_that_is_read_in_several_steps_is_right_in_each(
     run(compose, scheduler)
     assert seen == [number for number in range(6) for _ in range(STEPS)]
     assert passed_on == [*range(STEPS)] * 6
-
-
-def test_a_later_step_may_ask_for_the_stream_of_the_message_it_goes_on_with(scheduler: MakeScheduler) -> None:
-    streams: list[list[int]] = []
-
-    @op
-    def read(frame: Any, *, context: Any) -> Any:
-        asked = []
-        for step in range(3):
-            asked.append(int(context.input.receive_cuda_stream("frame")))
-            yield step
-        streams.append(asked)
-
-    def compose(app: Any) -> None:
-        producer = Producer(app, CountCondition(app, 2), name="producer")
-        app.add_flow(producer, read(app, CudaStreamPool(app)))
-
-    run(compose, scheduler)
-    assert len(streams) == 2
-    assert len({stream for asked in streams for stream in asked}) == 1

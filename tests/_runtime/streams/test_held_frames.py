@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from headrace._runtime.streams.lifetimes import HeldFrames
 from headrace._runtime.streams.owners import Watch
 from headrace.gpu.allocation import Allocation
@@ -26,21 +24,6 @@ class Pool:
 class User:
     def streams(self) -> list[Any]:
         return []
-
-
-@pytest.mark.parametrize("before", [0, 1, 2])
-@pytest.mark.parametrize("after", [0, 1, 2])
-def test_allocations_are_found_among_other_owners(before: int, after: int) -> None:
-    user = User()
-    held = HeldFrames(Watch(), user)
-    users: list[Any] = []
-    known, *others = [object() for _ in range(1 + before + after)]
-    held.received.append(known)
-    held.unsorted += [*others[:before], Allocation(Pool(), Pool(), 16, users), *others[before:]]
-    held.sort()
-    assert held.received == [known, *others]
-    assert not held.unsorted
-    assert users == [user]
 
 
 def test_a_check_keeps_no_allocation() -> None:

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import gc
 import sys
-import weakref
 from collections import deque, namedtuple
 from dataclasses import dataclass
 from enum import Enum
@@ -135,19 +134,6 @@ def test_the_memory_of_an_array_is_found_in_whatever_it_travels(wrapper: str) ->
 )
 def test_there_is_nothing_to_keep_of_what_holds_no_memory(data: Any) -> None:
     assert owners_of([data, {"a": data}]) == []
-
-
-def test_an_instance_is_kept_if_something_happens_when_it_goes() -> None:
-    class Freeing:
-        def __del__(self) -> None:
-            pass
-
-    class Plain:
-        pass
-
-    freeing, finalized, plain = Freeing(), Plain(), Plain()
-    weakref.finalize(finalized, lambda: None)
-    assert owners_of([freeing, finalized, plain]) == [freeing, finalized]
 
 
 def test_operators_and_what_they_hold_are_not_looked_into() -> None:

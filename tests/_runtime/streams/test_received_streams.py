@@ -97,25 +97,3 @@ def test_receive_comes_first_in_every_compute(caller: str, late: int) -> None:
 
     with pytest.raises(StreamError, match=rf"'take': {caller}\('in'\) before receive\('in'\)"):
         run(compose)
-
-
-@pytest.mark.parametrize("late", [1, 3])
-def test_a_port_that_had_nothing_has_no_streams(late: int) -> None:
-    from headrace import ConditionType
-
-    def compose(app: Any) -> None:
-        app.found = []
-
-        def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            if self.ticks >= late:
-                app.found.append(op_input.receive_cuda_streams("in"))
-
-        def optional(spec: Any) -> None:
-            spec.inputs["in"].condition(ConditionType.NONE)
-
-        taker = Step(app, CountCondition(app, 4), inputs=("in",), body=take, setup=optional, name="take")
-        never = Step(app, CountCondition(app, 0), outputs=("out",), body=lambda *_: None, name="never")
-        app.add_flow(never, taker)
-
-    assert run(compose).found == [[]] * (5 - late)

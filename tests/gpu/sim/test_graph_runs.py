@@ -10,7 +10,6 @@ import pytest
 from headrace import gpu
 from headrace.gpu import sim
 from headrace.gpu.sim.machine import current_machine
-from tests.gpu.sim.in_time import run_in_time
 from tests.gpu.sim.launches import ONE_BLOCK
 
 PROFILE = sim.PROFILES["h200"]
@@ -83,20 +82,6 @@ def test_branches_take_the_time_of_the_longest(device: sim.Device, stream: sim.S
         sim.launch(stream, ONE_BLOCK, MS)
 
     assert took(stream, captured(stream, record).launch) == pytest.approx(LAUNCH + 6 + 5 * NODE)
-
-
-def test_the_records_of_events_take_no_time(device: sim.Device, stream: sim.Stream) -> None:
-    begin, end = timed(device), timed(device)
-
-    def record() -> None:
-        sim.launch(stream, ONE_BLOCK, MS)
-        gpu.record_external(stream, begin)
-        sim.launch(stream, ONE_BLOCK, MS)
-        gpu.record_external(stream, end)
-
-    graph = captured(stream, record)
-    assert took(stream, graph.launch) == pytest.approx(LAUNCH + 2 + NODE)
-    assert end - begin == pytest.approx(NODE + 1)
 
 
 def test_copies_of_a_graph_take_their_time(device: sim.Device, stream: sim.Stream) -> None:
@@ -208,36 +193,6 @@ def test_what_a_closed_graph_refers_to_is_freed_without_the_lock_of_the_machine(
 
 
 # -- errors ------------------------------------------------------------------------------------------
-
-
-def test_a_machine_can_be_closed_during_a_replay() -> None:
-    machine = sim.Machine("h200", time="paced")
-    with machine:
-        device = sim.Device(0)
-        device.set_current()
-        stream = device.create_stream()
-        graph = captured(stream, lambda: sim.launch(stream, ONE_BLOCK, sim.Kernel("hour", 3600.0)))
-        graph.launch(stream)
-        closing = threading.Thread(target=machine.close)
-        closing.start()
-
-        def wait() -> None:
-            with pytest.raises(sim.CUDAError, match="CUDA_ERROR_DEINITIALIZED"):
-                stream.sync()
-
-        run_in_time(wait)
-        closing.join()
-
-
-def test_a_dropped_builder_whose_close_failed_ends_the_next_capture_of_its_stream(stream: sim.Stream) -> None:
-    failed = stream.create_graph_builder().begin_building()
-    with pytest.raises(sim.CUDAError, match="UNSUPPORTED"):
-        stream.sync()
-    with pytest.raises(sim.CUDAError, match="INVALIDATED"):
-        failed.close()
-    builder = stream.create_graph_builder().begin_building()
-    del failed
-    assert not builder.is_building
 
 
 def test_a_callback_cannot_be_asked_for_during_a_capture(device: sim.Device, stream: sim.Stream) -> None:

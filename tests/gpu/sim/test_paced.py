@@ -147,21 +147,6 @@ def test_a_look_in_passing_costs_nothing(machine: sim.Machine, nobody_is_away: N
         assert machine.now == 0
 
 
-def test_who_waits_for_nothing_waits_until_somebody_comes(machine: sim.Machine, in_time: InTime) -> None:
-    done = []
-
-    def work() -> None:
-        waiter = threading.Thread(target=lambda: machine.wait(lambda: bool(done)), daemon=True)
-        waiter.start()
-        while not machine.timeline._waits:
-            pass
-        done.append(True)
-        machine.notify()
-        waiter.join()
-
-    in_time(work)
-
-
 def test_a_host_function_that_takes_long_takes_as_long_on_the_device(machine: sim.Machine) -> None:
     stream = sim.Device(0).create_stream()
     begin, end = (sim.Device(0).create_event({"timing_enabled": True}) for _ in range(2))

@@ -218,22 +218,6 @@ def test_a_source_that_waits_for_no_room_drops_what_does_not_fit() -> None:
     assert seen == [1, 2, 3]
 
 
-def test_operators_start_in_the_order_of_their_flows() -> None:
-    started: Seen = []
-
-    class Starts(Stops):
-        def start(self) -> None:
-            started.append(self.name)
-
-    def compose(app: Any) -> None:
-        made = [Starts(app, [], name, "abcd") for name in "abcd"]
-        for first, second in reversed([*pairwise(made)]):
-            app.add_flow(first, second)
-
-    run(compose)
-    assert started == [*"abcd"]
-
-
 def test_an_error_of_composing_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     def compose(app: Any) -> None:
         app.add_flow(Source(app), Sink(app, []), {("out", "nothing")})

@@ -98,23 +98,6 @@ def test_a_folder_that_cannot_be_written_to_is_an_error_at_the_start(tmp_path: P
         run_operator(VideoStreamRecorderOp, inputs=[FRAMES[0]], directory=tmp_path, basename="")
 
 
-def test_an_error_elsewhere_leaves_the_frames_before(tmp_path: Path) -> None:
-    def compose(app: App) -> None:
-        def fail(self: Any, op_input: Any, op_output: Any) -> None:
-            if self.ticks == 3:
-                raise ZeroDivisionError
-            op_output.emit(FRAMES[self.ticks], "out")
-
-        app.add_flow(
-            Step(app, outputs=["out"], body=fail),
-            VideoStreamRecorderOp(app, directory=tmp_path, basename="clip"),
-        )
-
-    with pytest.raises(ZeroDivisionError):
-        run(compose)
-    assert [int(entity.tensors[""].max()) for entity in recorded(tmp_path)] == [1, 2]
-
-
 KILLED = """
 import os, sys
 import numpy as np

@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.testing import run_operator
 from headrace.video import VideoFileError
-from headrace_holoscan.ready import VideoStreamReplayerOp
 from headrace_holoscan.recordings import EntityReader, EntityWriter
 from tests.oracle.programs.operators import BY_HEADRACE, BY_HEADRACE_INDEX, RECORDED
 
@@ -84,14 +82,3 @@ def test_a_false_line_of_an_index_costs_no_memory_and_no_frame(line: tuple[int, 
     with little_memory(), EntityReader(tmp_path, "clip") as reader:
         assert reader.problems
         assert len(list(reader)) == len(RECORDED)
-
-
-def test_times_beyond_measure_are_played(tmp_path: Path) -> None:
-    times = [2**64 - 1, 0, 2**63, 1, 2**63 - 1]
-    lines = struct.iter_unpack("<3Q", BY_HEADRACE_INDEX)
-    put(
-        tmp_path,
-        index=b"".join(struct.pack("<3Q", at, *line[1:]) for at, line in zip(times, lines, strict=True)),
-    )
-    played = run_operator(VideoStreamReplayerOp, directory=str(tmp_path), basename="clip", realtime=False)
-    assert len(played["output"]) == len(RECORDED)

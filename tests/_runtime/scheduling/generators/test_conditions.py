@@ -8,7 +8,6 @@ import pytest
 
 from headrace import PeriodicCondition
 from headrace.conditions import (
-    BooleanCondition,
     ExpiringMessageAvailableCondition,
     MessageAvailableCondition,
     MultiMessageAvailableCondition,
@@ -32,24 +31,6 @@ def test_a_pace_is_that_of_the_values() -> None:
 
     run(compose)
     assert times == [0, 10, 20, 30, 40]
-
-
-def test_a_switch_ends_a_generator_in_the_middle() -> None:
-    taken: list[int] = []
-
-    def compose(app: App) -> None:
-        switch = BooleanCondition(app)
-
-        def take(body: Step, op_input: Any, op_output: Any) -> None:
-            taken.append(op_input.receive())
-            if body.ticks == 2:
-                switch.disable_tick()
-
-        several = repeat(app, switch)
-        app.add_flow(source(app, [9]), several, Step(app, inputs=["in"], body=take))
-
-    run(compose)
-    assert len(taken) in (2, 3)
 
 
 CONDITIONS_ON_INPUTS = {

@@ -10,8 +10,8 @@ import pytest
 from headrace import CountCondition, as_tensor, gpu
 from headrace.gpu import sim
 from headrace.resources import CudaGreenContextPool, CudaStreamPool
-from tests._runtime.streams.devices.operators import current, sink, source
-from tests.harness import MS, App, MakeScheduler, Step, launch, once, run
+from tests._runtime.streams.devices.operators import sink, source
+from tests.harness import MS, App, MakeScheduler, Step, launch, run
 from tests.harness.producers import Library
 
 
@@ -104,20 +104,3 @@ def test_a_device_is_not_a_negative_number() -> None:
     for make in (lambda: CudaStreamPool(None, -1), lambda: CudaGreenContextPool(None, -1, num_partitions=2)):
         with pytest.raises(ValueError, match="0 or more, not -1"):
             make()
-
-
-def test_an_operator_of_the_fragments_default_slices_works_on_their_device() -> None:
-    found: list[tuple[int, int]] = []
-
-    def compose(app: Any) -> None:
-        app.add_default_green_context_pool(1, [16])
-
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in", allocate=False)
-            found.append((context.device_from_stream(stream), current()))
-
-        app.add_flow(once(app), Step(app, inputs=("in",), body=body, name="step"))
-
-    run(compose)
-    assert found == [(1, 1)]
