@@ -37,6 +37,7 @@ Device: TypeAlias = Any
 Event: TypeAlias = Any
 Graph: TypeAlias = Any
 GraphBuilder: TypeAlias = Any
+WorkReports: TypeAlias = Any
 
 Callback = Callable[[Exception | None], object]
 
@@ -278,6 +279,10 @@ class Backend(Protocol):
 
     def clock(self) -> DeviceClock | None:
         """Return the clock of a device that keeps a time of its own, or None if it has the host's time."""
+        return None
+
+    def work_reports(self) -> WorkReports | None:
+        """Return where the device reports each kernel and copy by itself, or None if it does not."""
         return None
 
     def in_virtual_time(self) -> AbstractContextManager[Any]:

@@ -31,6 +31,7 @@ from headrace.gpu.sim.memory_pool import find_in
 from headrace.gpu.sim.objects import CUDAError
 from headrace.gpu.sim.operations import Fence, Operation, SignalFence, StreamQueue, WaitForFence
 from headrace.gpu.sim.stream import Event, check_device, stream_of
+from headrace.gpu.sim.work import REPORTS, WorkReports
 from headrace.gpu.stream_handle import SupportsStream
 
 if TYPE_CHECKING:
@@ -229,6 +230,10 @@ class SimBackend(Backend):
     def clock(self) -> Machine:
         """Return the machine: it keeps the time of its devices."""
         return current_machine()
+
+    def work_reports(self) -> WorkReports:
+        """Return where its devices report their kernels and copies."""
+        return REPORTS
 
     def in_virtual_time(self) -> AbstractContextManager[Any]:
         """Return a machine in virtual time that is otherwise the current one, if that is in another time."""

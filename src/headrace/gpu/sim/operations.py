@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.gpu.sim.objects import capture_error
 from headrace.gpu.sim.processors import Grid, SMs
 from headrace.gpu.sim.timeline import Timeline
-from headrace.gpu.sim.work import COLLECTORS, LAUNCHER, Work
+from headrace.gpu.sim.work import REPORTS, Work
 
 if TYPE_CHECKING:
     from headrace.gpu.sim.capture import Capture
@@ -92,7 +92,7 @@ class Operation:
         work = Work(
             name, device.index, stream, started, timeline.now, timeline.wall_now(), arguments, launcher
         )
-        for collect in COLLECTORS:
+        for collect in REPORTS.collectors:
             collect(work)
 
     def for_replay(self) -> Operation:
@@ -143,7 +143,7 @@ class RunGrid(Operation):
         """Submit the grid to the SMs."""
 
         def on_end(grid: Grid) -> None:
-            if COLLECTORS:
+            if REPORTS.collectors:
                 about = {"blocks": self.blocks, "threads": self.threads}
                 self.report(self.device, self.name, grid.first_block, about)
             # Moved out: the effect may hold the program's objects, which must not be freed with the lock held.
@@ -184,7 +184,7 @@ class Transfer(Operation):
         engine.free_at = started + round(self.nbytes / engine.bandwidth * 1e9)
 
         def on_end() -> None:
-            if COLLECTORS:
+            if REPORTS.collectors:
                 self.report(engine.device, "copy", started, {"bytes": self.nbytes})
             timeline.run_user_code(self.effect, then=end)
 
@@ -283,8 +283,8 @@ class StreamQueue:
 
     def _append(self, operation: Operation) -> None:
         operation.submitted = self.timeline.host_now()
-        if COLLECTORS:
-            operation.origin = (self.handle, LAUNCHER.what)
+        if REPORTS.collectors:
+            operation.origin = (self.handle, REPORTS.launcher)
         if not self._operations:
             self.context.device.busy_queues.add(self)
         self._operations.append(operation)

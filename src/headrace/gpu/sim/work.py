@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
-
-COLLECTORS: list[Callable[[Work], None]] = []
-"""Who is told of each kernel and copy that has ended; a timeline's lock is held then."""
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +23,7 @@ class Work:
     arguments
         What was launched.
     launcher
-        What the launching thread was doing (`Launcher.what`); of a graph, the thread that launched the graph.
+        What the launching thread was doing (`WorkReports.launcher`); of a graph, the thread that launched it.
     """
 
     name: str
@@ -39,11 +36,19 @@ class Work:
     launcher: object
 
 
-@dataclass
-class Launcher(threading.local):
-    """What a thread is doing while it launches work."""
+class WorkReports(threading.local):
+    """Where simulated devices report their work.
 
-    what: object = field(default=None)
+    Attributes
+    ----------
+    collectors
+        Who is told of each kernel and copy that has ended; a timeline's lock is held then.
+    launcher
+        What the current thread is doing while it launches work.
+    """
+
+    collectors: ClassVar[list[Callable[[Work], None]]] = []
+    launcher: object = None
 
 
-LAUNCHER = Launcher()
+REPORTS = WorkReports()

@@ -37,13 +37,13 @@ from headrace.observe.events.records import (
     WorkersInfo,
 )
 from headrace.observe.events.replays import ReplayWatch
+from headrace.observe.events.simulated_activity import SimulatedActivity
 from headrace.observe.figures.run_figures import with_figures
 
 if TYPE_CHECKING:
     from headrace._runtime import Engine, ManagedStream, Node
     from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
-    from headrace.observe.events.simulated_activity import SimulatedActivity
     from headrace.observe.events.watchers import Watcher
 
 _log = logging.getLogger("headrace.observe")
@@ -283,11 +283,12 @@ class Observation:
 
     def _activity(self) -> CuptiActivity | SimulatedActivity:
         """Return what collects kernels and copies. Asking for the device would give one to a program without."""
-        if not expected().models_time:
+        reports = expected().work_reports()
+        if reports is None:
             return CuptiActivity()
-        from headrace.observe.events.simulated_activity import SimulatedActivity
-
-        return SimulatedActivity(self._machine is None, self.run.is_virtual and self._machine is None)
+        return SimulatedActivity(
+            reports, self._machine is None, self.run.is_virtual and self._machine is None
+        )
 
     def _compare_clocks(self, engine: Engine) -> None:
         """Note what the run's clock shows; not in `attach`, because it begins anew in between."""

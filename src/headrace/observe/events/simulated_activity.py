@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.gpu.sim.work import COLLECTORS, LAUNCHER
 from headrace.observe.events.cupti_activity import SHOWN, Activity
 
 if TYPE_CHECKING:
-    from headrace.gpu.sim.work import Work
+    from headrace.gpu.sim.work import Work, WorkReports
     from headrace.observe.events.records import OperatorInfo
 
 
@@ -20,14 +19,17 @@ class SimulatedActivity:
 
     Parameters
     ----------
+    reports
+        Where the devices report them.
     is_beside_host
         Whether the run's clock is not that of the simulated devices.
     is_apart
         Whether the run's clock has nothing to do with theirs, nor with the host's.
     """
 
-    def __init__(self, is_beside_host: bool, is_apart: bool) -> None:
+    def __init__(self, reports: WorkReports, is_beside_host: bool, is_apart: bool) -> None:
         self.state = "not shown: the run's clock is not that of the simulated device" if is_apart else SHOWN
+        self._reports = reports
         self._is_apart = is_apart
         self._offset = time.perf_counter_ns() - time.monotonic_ns() if is_beside_host else None
         self._collected: deque[Work] = deque()
@@ -35,20 +37,21 @@ class SimulatedActivity:
     def start(self) -> bool:
         """Begin to collect; return whether that is possible."""
         if not self._is_apart:
-            COLLECTORS.append(self._collected.append)
+            self._reports.collectors.append(self._collected.append)
         return not self._is_apart
 
     def around(
         self, operator: OperatorInfo, number: Callable[[], int], compute: Callable[..., None]
     ) -> Callable[..., None]:
         """Return a compute whose kernels are known to be its own; `number` returns which compute it is."""
+        reports = self._reports
 
         def labelled(op_input: Any, op_output: Any, context: Any) -> None:
-            before, LAUNCHER.what = LAUNCHER.what, (self, operator.index, number())
+            before, reports.launcher = reports.launcher, (self, operator.index, number())
             try:
                 compute(op_input, op_output, context)
             finally:
-                LAUNCHER.what = before
+                reports.launcher = before
 
         return labelled
 
@@ -59,7 +62,7 @@ class SimulatedActivity:
 
     def stop(self) -> None:
         """Collect no more."""
-        COLLECTORS.remove(self._collected.append)
+        self._reports.collectors.remove(self._collected.append)
 
     def _activity(self, work: Work) -> Activity:
         ended = work.ended if self._offset is None else work.ended_wall + self._offset
