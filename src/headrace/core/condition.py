@@ -351,6 +351,10 @@ class PatientCondition(Condition):
         super().detach()
 
 
+class RecordedTimes(Condition):
+    """The base of conditions whose times are those of a recording: their operator has no clock."""
+
+
 class AsynchronousEventState(enum.Enum):
     """The state of the outside event."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.core.condition import ticks_of
+from headrace.core.condition import RecordedTimes, ticks_of
 from headrace.core.errors import GraphError, choices
 from headrace.core.outcome import GoalOutcome
 from headrace.core.values import Duration, nanoseconds
@@ -20,7 +20,6 @@ from headrace.observe.figures.critical_path import Breakdown, Part, divide
 from headrace.observe.figures.distribution import Distribution
 from headrace.observe.figures.frames import Fate, FrameTable
 from headrace.observe.figures.run_figures import ShowsFigures
-from headrace.observe.recordings.replaying import Player
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -283,14 +282,16 @@ class Goal:
         elif self.period is None:
             self._frames = FrameTable(run, self.names, self.bound)
             self._mark_end(run)
-        elif isinstance(run.operator(self.names[0]).node.operator, Player):
-            self._absent = f"{self.names[0]!r} plays a recording, and has no clock"
         else:
-            self._ticking = run.operator(self.names[0])
-            self._check_clock(self._ticking)
+            self._find_clock(run.operator(self.names[0]))
 
-    def _check_clock(self, operator: OperatorInfo) -> None:
-        ticks = ticks_of(operator.node.operator.conditions.values())
+    def _find_clock(self, operator: OperatorInfo) -> None:
+        conditions = operator.node.operator.conditions.values()
+        if any(isinstance(condition, RecordedTimes) for condition in conditions):
+            self._absent = f"{operator.name!r} plays a recording, and has no clock"
+            return
+        self._ticking = operator
+        ticks = ticks_of(conditions)
         if ticks is None or ticks.period != self.period:
             has = "no PeriodicCondition" if ticks is None else f"a period of {ticks.period / 1e6:g} ms"
             raise GraphError(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from headrace.core.condition import Condition
+from headrace.core.condition import RecordedTimes
 from headrace.core.errors import GraphError, choices, noting
 from headrace.core.graph import Graph, check_group
 from headrace.core.metadata import MetadataPolicy
@@ -218,7 +218,7 @@ def _as_recorded(copied: TensorCopy, tensor: Tensor) -> Any:
         return tensor
 
 
-class _Due(Condition):
+class _Due(RecordedTimes):
     """Lets a player run from the time of its next message on."""
 
     polled = False
