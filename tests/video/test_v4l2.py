@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace.video import CameraError, SizeRange, V4L2Camera, VideoDevice
+from headrace.video import CameraError, V4L2Camera, VideoDevice
 from headrace.video import v4l2_ioctl as v4l2
 from headrace.video.v4l2_camera import JpegDecoder
 from tests.video.v4l2_driver import FakeDriver, yuyv
@@ -20,8 +19,6 @@ from tests.video.v4l2_driver import FakeDriver, yuyv
 SIZES = {
     "v4l2_capability": 104,
     "v4l2_fmtdesc": 64,
-    "v4l2_frmsizeenum": 44,
-    "v4l2_frmivalenum": 52,
     "v4l2_format": 208,
     "v4l2_requestbuffers": 20,
     "v4l2_buffer": 88,
@@ -44,8 +41,6 @@ REQUESTS = {
     "VIDIOC_S_PARM": 0xC0CC5616,
     "VIDIOC_S_CTRL": 0xC008561C,
     "VIDIOC_QUERYCTRL": 0xC0445624,
-    "VIDIOC_ENUM_FRAMESIZES": 0xC02C564A,
-    "VIDIOC_ENUM_FRAMEINTERVALS": 0xC034564B,
 }
 
 
@@ -63,12 +58,7 @@ def test_the_offsets_are_those_of_the_compiler(tmp_path: Path) -> None:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None or not Path("/usr/include/linux/videodev2.h").exists():
         pytest.skip("needs a C compiler and linux/videodev2.h")
-    fields = [
-        (name, field)
-        for name in SIZES
-        for field, _ in getattr(v4l2, name)._fields_
-        if (name, field) not in {("v4l2_frmsizeenum", "size"), ("v4l2_frmivalenum", "interval")}
-    ]
+    fields = [(name, field) for name in SIZES for field, _ in getattr(v4l2, name)._fields_]
     lines = "\n".join(f'printf("%zu\\n", offsetof(struct {name}, {field}));' for name, field in fields)
     source = tmp_path / "offsets.c"
     source.write_text(
@@ -124,8 +114,6 @@ def test_a_camera_lists_what_it_offers() -> None:
     camera = Camera().camera
     assert camera.card == "Test camera"
     assert camera.formats() == {"YUYV": "Format YUYV", "MJPG": "Format MJPG"}
-    assert camera.sizes("YUYV") == [(64, 48), (32, 16)]
-    assert camera.rates("YUYV", 64, 48) == [Fraction(30), Fraction(15)]
 
 
 def test_without_wishes_the_devices_own_size_is_taken() -> None:
@@ -164,23 +152,18 @@ def test_auto_takes_the_format_that_has_the_size() -> None:
         ),
         (
             {"width": 640, "height": 480},
-            "not offer 640x480; in YUYV it offers 64x48, 32x16; in MJPG it offers 64x48",
+            "not offer 640x480; asked for it, it chose 64x48 in YUYV, 64x48 in MJPG",
         ),
         ({"width": 64}, "give both width and height, or 0 for both, not 64 by 0"),
-        ({"frame_rate": 60.0}, "not offer 60 frames per second at 64x48; in YUYV it offers 30, 15"),
+        (
+            {"frame_rate": 60.0},
+            "not offer 64x48 at 60 frames per second; asked for it, it chose 30 frames per second in YUYV, 30",
+        ),
     ],
 )
-def test_what_is_not_offered_is_refused_with_what_is(wish: dict[str, Any], text: str) -> None:
+def test_what_is_not_offered_is_refused_with_what_the_camera_chose(wish: dict[str, Any], text: str) -> None:
     with pytest.raises(CameraError, match=f"/dev/video9.*{text}"):
         Camera().camera.configure(**wish)
-
-
-def test_sizes_in_steps_are_understood() -> None:
-    camera = Camera(stepwise=(32, 640, 8, 16, 480, 4)).camera
-    assert camera.sizes("YUYV") == [SizeRange(32, 640, 8, 16, 480, 4)]
-    assert camera.configure(48, 20).width == 48
-    with pytest.raises(CameraError, match="32x16 to 640x480 in steps of 8x4"):
-        camera.configure(49, 20)
 
 
 @pytest.mark.parametrize(
@@ -222,17 +205,6 @@ def test_a_camera_without_controls_says_so_if_one_is_needed() -> None:
     camera.set_gain(None)
     with pytest.raises(CameraError, match="no control for gain"):
         camera.set_gain(3)
-
-
-def test_a_rate_that_the_driver_changes_is_an_error() -> None:
-    def s_parm(self: Any, it: Any) -> None:
-        self.interval = (1, 25)
-        self.g_parm(it)
-
-    with pytest.raises(
-        CameraError, match="chose 25 frames per second in place of 15; in YUYV it offers 30, 15"
-    ):
-        Camera(s_parm=s_parm).camera.configure(frame_rate=15.0)
 
 
 # Frames.

@@ -21,8 +21,9 @@ def code(fourcc: str) -> int:
 class FakeDriver:
     """A camera with the given formats, which captures what `send` is called with.
 
-    It keeps to the rules of a driver: a buffer must be queued to be filled, is filled in order, and cannot be taken
-    before that. A frame without a queued buffer is dropped.
+    It keeps to the rules of a driver: a size or a rate that it does not have becomes its first one. A buffer must
+    be queued to be filled, is filled in order, and cannot be taken before that. A frame without a queued buffer is
+    dropped.
     """
 
     formats: ClassVar[dict[str, tuple[tuple[int, int], ...]]] = {
@@ -37,7 +38,6 @@ class FakeDriver:
         v4l2.CID_AUTOGAIN: (0, 1),
         v4l2.CID_GAIN: (0, 100),
     }
-    stepwise: tuple[int, ...] | None = None
     line_padding = 0
     quantization = encoding = 0
     max_buffers = 32
@@ -98,22 +98,6 @@ class FakeDriver:
         name = self._at(list(self.formats), it.index)
         it.pixelformat, it.description = code(name), f"Format {name}".encode()
 
-    def enum_framesizes(self, it: Any) -> None:
-        if self.stepwise is not None:
-            self._at([0], it.index)
-            it.type = 3
-            for (field, _), value in zip(it.size.stepwise._fields_, self.stepwise, strict=True):
-                setattr(it.size.stepwise, field, value)
-            return
-        name = next(name for name in self.formats if code(name) == it.pixel_format)
-        it.type = 1
-        it.size.discrete.width, it.size.discrete.height = self._at(self.formats[name], it.index)
-
-    def enum_frameintervals(self, it: Any) -> None:
-        it.type = 1
-        interval = self._at(self.rates, it.index)
-        it.interval.discrete.numerator, it.interval.discrete.denominator = interval
-
     def g_fmt(self, it: Any) -> None:
         pix = it.fmt.pix
         pix.width, pix.height = self.size
@@ -124,8 +108,9 @@ class FakeDriver:
         pix.quantization, pix.ycbcr_enc = self.quantization, self.encoding
 
     def s_fmt(self, it: Any) -> None:
-        self.size = (it.fmt.pix.width, it.fmt.pix.height)
         self.fourcc = next(name for name in self.formats if code(name) == it.fmt.pix.pixelformat)
+        offered, size = self.formats[self.fourcc], (it.fmt.pix.width, it.fmt.pix.height)
+        self.size = size if size in offered else offered[0]
         self.g_fmt(it)
 
     def g_parm(self, it: Any) -> None:
@@ -134,7 +119,9 @@ class FakeDriver:
 
     def s_parm(self, it: Any) -> None:
         per_frame = it.parm.capture.timeperframe
-        self.interval = (per_frame.numerator, per_frame.denominator)
+        interval = (per_frame.numerator, per_frame.denominator)
+        self.interval = interval if interval in self.rates else self.rates[0]
+        self.g_parm(it)
 
     def queryctrl(self, it: Any) -> None:
         if it.id not in self.controls:

@@ -16,7 +16,6 @@ from headrace.video.v4l2_camera import CameraError as CameraError
 from headrace.video.v4l2_camera import CameraFormat as CameraFormat
 from headrace.video.v4l2_camera import CapturedFrame as CapturedFrame
 from headrace.video.v4l2_camera import JpegDecoder as JpegDecoder
-from headrace.video.v4l2_camera import SizeRange as SizeRange
 from headrace.video.v4l2_camera import V4L2Camera as V4L2Camera
 from headrace.video.v4l2_camera import VideoDevice as VideoDevice
 from headrace.video.v4l2_camera import video_devices as video_devices

@@ -14,9 +14,9 @@ import select
 import stat
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -219,7 +219,7 @@ class V4L2Camera(AbstractContextManager["V4L2Camera"]):
             raise self._error(f"{refusal}: {error.strerror}{busy}") from error
         return argument
 
-    # Its formats, sizes and rates.
+    # What it is, and its formats.
 
     def _check(self) -> None:
         capability = v4l2.v4l2_capability()
@@ -242,60 +242,71 @@ class V4L2Camera(AbstractContextManager["V4L2Camera"]):
 
     def formats(self) -> dict[str, str]:
         """Return the pixel formats that it offers, and what each is called."""
-        listed = self._enumerate(v4l2.VIDIOC_ENUM_FMT, v4l2.v4l2_fmtdesc, type=v4l2.BUF_TYPE_VIDEO_CAPTURE)
-        return {_fourcc(entry.pixelformat): entry.description.decode(errors="replace") for entry in listed}
-
-    def sizes(self, pixel_format: str) -> list[tuple[int, int] | SizeRange]:
-        """Return the sizes that it offers in a format: pairs, or a :class:`SizeRange`."""
-        found: list[Any] = []
-        for entry in self._enumerate(
-            v4l2.VIDIOC_ENUM_FRAMESIZES, v4l2.v4l2_frmsizeenum, pixel_format=_code(pixel_format)
-        ):
-            if entry.type != v4l2.FRMSIZE_TYPE_DISCRETE:
-                steps = entry.size.stepwise
-                return [SizeRange(*(getattr(steps, field.name) for field in fields(SizeRange)))]
-            found.append((entry.size.discrete.width, entry.size.discrete.height))
-        return found
-
-    def rates(self, pixel_format: str, width: int, height: int) -> list[Fraction | tuple[Fraction, Fraction]]:
-        """Return the rates that it offers at a size: numbers, or the pair of the lowest and the highest."""
-        found: list[Any] = []
-        size = {"pixel_format": _code(pixel_format), "width": width, "height": height}
-        for entry in self._enumerate(v4l2.VIDIOC_ENUM_FRAMEINTERVALS, v4l2.v4l2_frmivalenum, **size):
-            if entry.type != v4l2.FRMSIZE_TYPE_DISCRETE:
-                return [(_rate(entry.interval.stepwise.max), _rate(entry.interval.stepwise.min))]
-            found.append(_rate(entry.interval.discrete))
-        return found
-
-    def _enumerate(self, request: int, kind: Any, **fields: int) -> Iterator[Any]:
+        found: dict[str, str] = {}
         for index in range(1000):
-            entry = kind(index=index, **fields)
+            entry = v4l2.v4l2_fmtdesc(index=index, type=v4l2.BUF_TYPE_VIDEO_CAPTURE)
             try:
-                self._device.ioctl(request, entry)
+                self._device.ioctl(v4l2.VIDIOC_ENUM_FMT, entry)
             except OSError as error:
                 if error.errno in (errno.EINVAL, errno.ENOTTY):
-                    return
+                    break
                 raise self._error(f"does not say what it offers: {error.strerror}") from error
-            yield entry
+            found[_fourcc(entry.pixelformat)] = entry.description.decode(errors="replace")
+        return found
 
     # Settings.
 
     def configure(
         self, width: int = 0, height: int = 0, frame_rate: float = 0.0, pixel_format: str = "auto"
     ) -> CameraFormat:
-        """Choose format, size and rate; 0 and ``"auto"`` leave the choice to the device."""
+        """Choose format, size and rate; 0 and ``"auto"`` leave the choice to the device.
+
+        A driver takes what comes nearest to what it is asked for, and tells that. So the formats are set one after
+        the other, until one has the size and the rate.
+        """
         if bool(width) != bool(height) or width < 0 or height < 0:
             raise CameraError(
                 f"{self.path}: give both width and height, or 0 for both, not {width} by {height}"
             )
-        current = v4l2.v4l2_format(type=v4l2.BUF_TYPE_VIDEO_CAPTURE)
-        pix = self._ask(v4l2.VIDIOC_G_FMT, current, "does not tell its format").fmt.pix
+        settings = v4l2.v4l2_format(type=v4l2.BUF_TYPE_VIDEO_CAPTURE)
+        pix = self._ask(v4l2.VIDIOC_G_FMT, settings, "does not tell its format").fmt.pix
         size = (width, height) if width else (pix.width, pix.height)
-        chosen = self._choose(pixel_format, size, bool(width), frame_rate, _fourcc(pix.pixelformat))
-        pix.pixelformat, (pix.width, pix.height), pix.field = _code(chosen), size, v4l2.FIELD_NONE
+        chosen: list[str] = []
+        for wanted in self._candidates(pixel_format, _fourcc(pix.pixelformat)):
+            got = self._set_format(settings, wanted, size)
+            if got.pixel_format != wanted or (width and (got.width, got.height) != size):
+                chosen.append(f"{got.width}x{got.height} in {got.pixel_format}")
+                continue
+            rate = self._set_rate(frame_rate) if frame_rate else Fraction(0)
+            if rate * _LESS <= frame_rate <= rate * _MORE:
+                self.format = got
+                return got
+            chosen.append(f"{float(rate):g} frames per second in {wanted}")
+        at_rate = f" at {frame_rate:g} frames per second" if frame_rate else ""
+        raise self._error(
+            f"does not offer {size[0]}x{size[1]}{at_rate}; asked for it, it chose {', '.join(chosen)}"
+        )
+
+    def _candidates(self, wanted: str, current: str) -> list[str]:
+        """Return the formats to try, the best first; raise an error that lists what there is."""
+        offered = self.formats()
+        name = _ALIASES.get(wanted.upper(), wanted)
+        if wanted == "auto":
+            return [one for one in dict.fromkeys((*_PREFERRED, current, *offered)) if one in offered] or [
+                current
+            ]
+        if name not in offered:
+            listed = ", ".join(f"{one} ({text})" for one, text in offered.items()) or "none"
+            raise self._error(f"does not offer the pixel format {wanted!r}; it offers {listed}")
+        return [name]
+
+    def _set_format(self, settings: Any, pixel_format: str, size: tuple[int, int]) -> CameraFormat:
+        """Set a format and a size, and return what the device chose."""
+        pix = settings.fmt.pix
+        pix.pixelformat, (pix.width, pix.height), pix.field = _code(pixel_format), size, v4l2.FIELD_NONE
         pix.bytesperline = pix.sizeimage = 0
-        self._ask(v4l2.VIDIOC_S_FMT, current, f"refuses {chosen} at {size[0]}x{size[1]}")
-        self.format = got = CameraFormat(
+        self._ask(v4l2.VIDIOC_S_FMT, settings, f"refuses {pixel_format} at {size[0]}x{size[1]}")
+        return CameraFormat(
             _fourcc(pix.pixelformat),
             pix.width,
             pix.height,
@@ -305,67 +316,9 @@ class V4L2Camera(AbstractContextManager["V4L2Camera"]):
             pix.quantization,
             pix.colorspace,
         )
-        if pixel_format != "auto" and got.pixel_format != chosen:
-            raise self._error(f"chose {got.pixel_format} in place of {chosen}")
-        if width and (got.width, got.height) != size:
-            raise self._error(
-                f"chose {got.width}x{got.height} in place of {width}x{height}; {self._offered_sizes(chosen)}"
-            )
-        if frame_rate:
-            self._set_rate(frame_rate)
-        return got
 
-    def _choose(
-        self, wanted: str, size: tuple[int, int], size_matters: bool, frame_rate: float, current: str
-    ) -> str:
-        """Return the first format that has what is asked for; raise an error that lists what there is."""
-        offered = self.formats()
-        name = _ALIASES.get(wanted.upper(), wanted)
-        if wanted == "auto":
-            candidates = [one for one in (*_PREFERRED, current, *offered) if one in offered] or [current]
-        elif name in offered:
-            candidates = [name]
-        else:
-            listed = ", ".join(f"{one} ({text})" for one, text in offered.items()) or "none"
-            raise self._error(f"does not offer the pixel format {wanted!r}; it offers {listed}")
-        with_size = [one for one in candidates if not size_matters or self._has_size(one, size)]
-        if not with_size:
-            listed = "; ".join(dict.fromkeys(map(self._offered_sizes, candidates)))
-            raise self._error(f"does not offer {size[0]}x{size[1]}; {listed}")
-        with_rate = [one for one in with_size if not frame_rate or self._has_rate(one, size, frame_rate)]
-        if not with_rate:
-            listed = "; ".join(dict.fromkeys(self._offered_rates(one, size) for one in with_size))
-            raise self._error(
-                f"does not offer {frame_rate:g} frames per second at {size[0]}x{size[1]}; {listed}"
-            )
-        return with_rate[0]
-
-    def _has_size(self, pixel_format: str, size: tuple[int, int]) -> bool:
-        offered = self.sizes(pixel_format)
-        # A driver that lists nothing is asked by setting it.
-        return not offered or any(
-            one.has(*size) if isinstance(one, SizeRange) else one == size for one in offered
-        )
-
-    def _has_rate(self, pixel_format: str, size: tuple[int, int], rate: float) -> bool:
-        offered = self.rates(pixel_format, *size)
-        ranges = (one if isinstance(one, tuple) else (one, one) for one in offered)
-        return not offered or any(low * _LESS <= rate <= high * _MORE for low, high in ranges)
-
-    def _offered_sizes(self, pixel_format: str) -> str:
-        sizes = (
-            one if isinstance(one, SizeRange) else "{}x{}".format(*one) for one in self.sizes(pixel_format)
-        )
-        return f"in {pixel_format} it offers {', '.join(map(str, sizes)) or 'what it does not list'}"
-
-    def _offered_rates(self, pixel_format: str, size: tuple[int, int]) -> str:
-        rates = ", ".join(
-            f"{float(one[0]):g} to {float(one[1]):g}" if isinstance(one, tuple) else f"{float(one):g}"
-            for one in self.rates(pixel_format, *size)
-        )
-        return f"in {pixel_format} it offers {rates or 'what it does not list'}"
-
-    def _set_rate(self, rate: float) -> None:
+    def _set_rate(self, rate: float) -> Fraction:
+        """Set the rate, and return the one that the device chose."""
         refusal = "does not let its rate be set; use frame_rate=0"
         parameters = v4l2.v4l2_streamparm(type=v4l2.BUF_TYPE_VIDEO_CAPTURE)
         capture = self._ask(v4l2.VIDIOC_G_PARM, parameters, refusal).parm.capture
@@ -375,13 +328,7 @@ class V4L2Camera(AbstractContextManager["V4L2Camera"]):
         per_frame = capture.timeperframe
         per_frame.numerator, per_frame.denominator = interval.numerator, interval.denominator
         self._ask(v4l2.VIDIOC_S_PARM, parameters, refusal)
-        got, form = _rate(per_frame), self.format
-        assert form is not None
-        if not got * _LESS <= rate <= got * _MORE:
-            raise self._error(
-                f"chose {float(got):g} frames per second in place of {rate:g}; "
-                + self._offered_rates(form.pixel_format, (form.width, form.height))
-            )
+        return Fraction(per_frame.denominator, per_frame.numerator or 1)
 
     def set_exposure(self, value: int | None) -> None:
         """Set the exposure time in units of 100 µs; None lets the camera choose."""
@@ -495,39 +442,8 @@ class V4L2Camera(AbstractContextManager["V4L2Camera"]):
         self.close()
 
 
-@dataclass(frozen=True, slots=True)
-class SizeRange:
-    """Sizes in steps."""
-
-    min_width: int
-    max_width: int
-    step_width: int
-    min_height: int
-    max_height: int
-    step_height: int
-
-    def has(self, width: int, height: int) -> bool:
-        """Return whether a size is among them."""
-        return (
-            self.min_width <= width <= self.max_width
-            and self.min_height <= height <= self.max_height
-            and (width - self.min_width) % (self.step_width or 1) == 0
-            and (height - self.min_height) % (self.step_height or 1) == 0
-        )
-
-    def __str__(self) -> str:
-        return (
-            f"{self.min_width}x{self.min_height} to {self.max_width}x{self.max_height} in steps of "
-            f"{self.step_width}x{self.step_height}"
-        )
-
-
 def _buffer(index: int) -> Any:
     return v4l2.v4l2_buffer(index=index, type=v4l2.BUF_TYPE_VIDEO_CAPTURE, memory=v4l2.MEMORY_MMAP)
-
-
-def _rate(interval: Any) -> Fraction:
-    return Fraction(interval.denominator, interval.numerator or 1)
 
 
 def _fourcc(code: int) -> str:

@@ -25,7 +25,6 @@ FIELD_NONE = 1
 BUF_FLAG_ERROR = 0x40
 BUF_FLAG_TIMESTAMP_MASK = 0xE000
 BUF_FLAG_TIMESTAMP_MONOTONIC = 0x2000
-FRMSIZE_TYPE_DISCRETE = 1
 CTRL_FLAG_DISABLED = 0x1
 
 # Controls.
@@ -52,15 +51,11 @@ def _structure(name: str, *fields: Any, kind: Any = ctypes.Structure) -> Any:
 
 
 def _union(**members: Any) -> Any:
-    """Return a union; a text in place of a type is a structure of fields of 32 bits."""
-    types = {
-        name: _structure(name, kind) if isinstance(kind, str) else kind for name, kind in members.items()
-    }
-    return _structure("union", *types.items(), kind=ctypes.Union)
+    """Return a union."""
+    return _structure("union", *members.items(), kind=ctypes.Union)
 
 
 _fract = _structure("v4l2_fract", "numerator denominator")
-_intervals = _structure("v4l2_frmival_stepwise", ("min", _fract), ("max", _fract), ("step", _fract))
 _pix_format = _structure(
     "v4l2_pix_format",
     "width height pixelformat field bytesperline sizeimage colorspace priv flags ycbcr_enc quantization xfer_func",
@@ -93,24 +88,6 @@ v4l2_fmtdesc = _structure(
 # The alignment of 8 comes from members with pointers that a capture does not use.
 v4l2_format = _structure(
     "v4l2_format", "type", ("fmt", _union(pix=_pix_format, raw_data=c_uint8 * 200, alignment=c_int64))
-)
-v4l2_frmsizeenum = _structure(
-    "v4l2_frmsizeenum",
-    "index pixel_format type",
-    (
-        "size",
-        _union(
-            discrete="width height",
-            stepwise="min_width max_width step_width min_height max_height step_height",
-        ),
-    ),
-    ("reserved", c_uint32 * 2),
-)
-v4l2_frmivalenum = _structure(
-    "v4l2_frmivalenum",
-    "index pixel_format width height type",
-    ("interval", _union(discrete=_fract, stepwise=_intervals)),
-    ("reserved", c_uint32 * 2),
 )
 v4l2_streamparm = _structure(
     "v4l2_streamparm", "type", ("parm", _union(capture=_captureparm, raw_data=c_uint8 * 200))
@@ -158,8 +135,6 @@ VIDIOC_G_PARM = _request(3, 21, v4l2_streamparm)
 VIDIOC_S_PARM = _request(3, 22, v4l2_streamparm)
 VIDIOC_S_CTRL = _request(3, 28, v4l2_control)
 VIDIOC_QUERYCTRL = _request(3, 36, v4l2_queryctrl)
-VIDIOC_ENUM_FRAMESIZES = _request(3, 74, v4l2_frmsizeenum)
-VIDIOC_ENUM_FRAMEINTERVALS = _request(3, 75, v4l2_frmivalenum)
 
 REQUESTS = {name: value for name, value in globals().items() if name.startswith("VIDIOC_")}
 """Every request by name."""
