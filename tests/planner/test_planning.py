@@ -381,13 +381,23 @@ def test_a_hiccup_of_the_host_in_one_of_three_runs_changes_no_figure() -> None:
 
 
 PROGRAM = """
+import tempfile
+
 from tests.planner.test_planning import small
 from headrace.cli.plan_simulation import Simulated
 
 
 class App(Simulated):
-    def __init__(self):
-        super().__init__(small(), 40, 1)
+    def compose(self):
+        open(self.file.name).close()
+        super().compose()
+
+
+if __name__ == "__main__":
+    with tempfile.NamedTemporaryFile() as file:  # it is there while the program runs
+        app = App(small(), 40, 1)
+        app.file = file
+        app.run()
 """
 
 
@@ -404,3 +414,15 @@ def test_the_command_writes_a_plan_and_a_page_and_a_run_takes_it(
         assert "<svg" in Path("report.html").read_text()
         assert main(["run", "app.py", "--plan", "plan.yaml"]) == 0
     assert "control: p99 < 500us: predicted" in capsys.readouterr().out
+
+
+def test_a_program_that_divides_the_device_is_refused_before_it_is_measured_on_slices() -> None:
+    class Divided(Simulated):
+        def compose(self) -> None:
+            self.add_default_green_context_pool(0, [16])
+            super().compose()
+
+    said: list[str] = []
+    with sim.Machine("orin"), pytest.raises(GraphError, match="declare the slices in one place"):
+        make_plan(Divided(small(), 40, 1), [GOAL], simulate, frames=40, report=said.append)
+    assert said[-1] == "as declared"

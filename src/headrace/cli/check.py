@@ -13,12 +13,18 @@ exit status: 0 nothing was found, 1 something was found or the program failed, 2
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from headrace.capture import CONTRACT
 from headrace.capture.lint import lint
-from headrace.cli.graph import compose_program
+from headrace.cli.graph import of_composed
 from headrace.cli.program import status_of
 from headrace.cli.run import add_program_arguments
+
+if TYPE_CHECKING:
+    from headrace.application import Fragment
+    from headrace.capture.lint import Finding
+    from headrace.core import Operator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +38,13 @@ def main(options: argparse.Namespace) -> int:
     return status_of(options, _check)
 
 
-def _check(options: argparse.Namespace) -> int:
-    fragment = compose_program(options, "check")
+def _linted(fragment: Fragment) -> tuple[list[Operator], list[Finding]]:
     operators = [operator for operator in fragment.graph if operator.capturable is True]
-    found = [finding for operator in operators for finding in lint(operator)]
+    return operators, [finding for operator in operators for finding in lint(operator)]
+
+
+def _check(options: argparse.Namespace) -> int:
+    operators, found = of_composed(options, "check", _linted)
     for finding in found:
         print(f"{finding.file}:{finding.line}: operator {finding.operator!r}: {finding.what}")
     if found:

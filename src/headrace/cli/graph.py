@@ -11,8 +11,10 @@ examples:
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.cli import Failed
 from headrace.cli.program import Program, ProgramError, Runs, status_of
@@ -21,6 +23,7 @@ from headrace.cli.run import add_program_arguments, changed_environment, variabl
 if TYPE_CHECKING:
     from headrace.application import Fragment
 
+Result = TypeVar("Result")
 FORMATS = ("text", "mermaid", "dot", "svg")
 SUFFIXES = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid"}
 
@@ -45,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _graph(options: argparse.Namespace) -> int:
     kind = options.format or (SUFFIXES.get(options.output.suffix.lower()) if options.output else None)
-    text = _draw(compose_program(options, "draw"), kind or "text", options.unfold)
+    text = of_composed(options, "draw", lambda fragment: _draw(fragment, kind or "text", options.unfold))
     if options.output is None:
         print(text)
         return 0
@@ -60,21 +63,27 @@ class _Composed(BaseException):
     """Ends a program that has come to the run of its application; no ``except Exception`` keeps it."""
 
 
-def compose_program(options: argparse.Namespace, what: str) -> Fragment:
-    """Return the first application that the program would run, composed; `what` says what for."""
+def of_composed(options: argparse.Namespace, what: str, use: Callable[[Fragment], Result]) -> Result:
+    """Return what `use` makes of the first application that the program would run, composed; `what` says what for.
+
+    It is called where the program would run it, while files and other things that the program holds are there.
+    """
     program = Program.of(options.program)
-    found: list[Fragment] = []
+    made: Future[Result] = Future()
 
     def compose(fragment: Fragment) -> None:
-        fragment.compose_graph()
-        found.append(fragment)
+        try:
+            fragment.compose_graph()
+            made.set_result(use(fragment))
+        except Exception as error:
+            made.set_exception(error)  # no ``except`` of the program keeps it either
         raise _Composed
 
     with changed_environment(variables_of(options)), Runs(instead=compose) as runs:
         try:
             program.execute(options.arguments, lambda kind: kind().run(), lambda: runs.began > 0)
         except _Composed:
-            return found[0]
+            return made.result()
         except SystemExit as exit_:
             if exit_.code not in (None, 0):
                 raise

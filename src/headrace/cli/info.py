@@ -84,9 +84,9 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _of_program(options: argparse.Namespace) -> int:
-    from headrace.cli.graph import compose_program
+    from headrace.cli.graph import of_composed
 
-    print(streams(compose_program(options, "show")))
+    print(of_composed(options, "show", streams))
     return 0
 
 

@@ -19,10 +19,11 @@ from __future__ import annotations
 import argparse
 import sys
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from headrace.cli import Failed
-from headrace.cli.graph import compose_program
+from headrace.cli.graph import of_composed
 from headrace.cli.plan_simulation import simulate_apart
 from headrace.cli.program import status_of
 from headrace.cli.run import add_program_arguments, checked
@@ -55,14 +56,14 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    fragment = compose_program(options, "plan")
-    decision = make_plan(
-        fragment,
-        [Target.parse(goal) for goal in options.goal],
-        simulate_apart,
+    make = partial(
+        make_plan,
+        targets=[Target.parse(goal) for goal in options.goal],
+        simulate=simulate_apart,
         frames=options.frames,
         report=lambda line: print(line, file=sys.stderr),
     )
+    decision = of_composed(options, "plan", make)
     title = f"Plan for {options.program}"
     head = [f"{title}, {date.today()}.", *_notes(decision)]
     try:

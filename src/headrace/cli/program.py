@@ -262,7 +262,11 @@ class Runs(Runner):
         self._read_settings = self.read_settings
         self.began += 1
         if self._instead is not None:
-            self._instead(fragment)
+            Fragment._headrace.runner = self._runner  # what this runs is not the program's
+            try:
+                self._instead(fragment)
+            finally:
+                Fragment._headrace.runner = self
 
 
 _HEADRACE = Path(__file__).parents[1]

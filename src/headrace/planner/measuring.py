@@ -27,7 +27,7 @@ from headrace.planner.alone import KEPT, TIMES, Alone, KeptInputs, inputs_of
 from headrace.planner.measured import NOTHING, Curve, Measured, OperatorTimes, Times
 from headrace.planner.model import Layout
 from headrace.planner.observing import Copies, Observed, Tries
-from headrace.planner.plan import Plan, flows_of
+from headrace.planner.plan import Plan, check_undivided, flows_of
 from headrace.planner.targets import Target
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def measure(fragment: Program, targets: Sequence[Target], frames: int, report: R
     with_work = [
         operator.name for operator in graph if declared.has_work(operator.name) or operator.capturable is True
     ]
+    check_undivided(graph, fragment._headrace.green_contexts, with_work, "a plan")
     kept, copies = _inputs(fragment, inputs_of(graph, with_work), limits_of(graph, min(frames, KEPT)))
     if with_work and copies.unknown:
         report(f"  copies are not told from kernels: these are {copies.unknown}")

@@ -74,24 +74,14 @@ def apply_plan(plan: Plan, fragment: Composition, what: str = "the plan") -> Non
     _check_graph(plan, fragment, what)
     _check_device(plan, what)
     find = fragment.graph.find
-    placed = {name for _, names in plan.slices.values() for name in names}
-    own = [name for name in placed if _has_source(find(name))]
-    if own:
-        raise GraphError(
-            f"{what} puts {choices(own)} on a slice, and the program gives them pools or slices of their own; "
-            "declare these in one place"
-        )
+    placed = [name for _, names in plan.slices.values() for name in names]
+    check_undivided(fragment.graph, fragment._headrace.green_contexts, placed, what)
     replicated = [name for name in placed if find(name)._headrace.replication.options is not None]
     if replicated:
         raise GraphError(f"{what} puts {choices(replicated)} on a slice, and workers= replicates it")
     if plan.slices:
         from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 
-        if fragment._headrace.green_contexts is not None:
-            raise GraphError(
-                f"{what} divides the device, and {fragment.name!r} has a default green context pool, which "
-                "divides it, too; declare the slices in one place"
-            )
         sizes = {name: sms for name, (sms, _) in plan.slices.items()}
         pool = CudaGreenContextPool(fragment, sms_per_partition=sizes, min_sm_size=1, name="planned_slices")
         fragment._headrace.green_contexts = pool if _leaves_some(pool) else None
@@ -106,6 +96,24 @@ def apply_plan(plan: Plan, fragment: Composition, what: str = "the plan") -> Non
         fragment.share_stream(*map(find, row))
     for row in plan.segments:
         fragment._headrace.composition.capture(*map(find, row))  # type: ignore[attr-defined]
+
+
+def check_undivided(graph: Graph, default: object, placed: Sequence[str], what: str) -> None:
+    """Raise GraphError if the program itself says where operators work that `what` puts on slices.
+
+    `default` is the pool of slices for operators without one, if the program has it.
+    """
+    own = [name for name in placed if _has_source(graph.find(name))]
+    if own:
+        raise GraphError(
+            f"{what} puts {choices(own)} on a slice, and the program gives them pools or slices of their own; "
+            "declare these in one place"
+        )
+    if placed and default is not None:
+        raise GraphError(
+            f"{what} divides the device, and the program has a default green context pool, which divides it, "
+            "too; declare the slices in one place"
+        )
 
 
 def flows_of(graph: Graph) -> dict[str, list[str]]:
