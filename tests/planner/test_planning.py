@@ -330,7 +330,7 @@ def test_a_plan_says_how_much_of_a_slices_work_is_copies() -> None:
     control = replace(program.operators["control"], copies=10e3)
     program = replace(program, operators={**program.operators, "control": control})
     decision = decide(program, [GOAL], fits, not_simulated, {GOAL: 1.0}, 40)
-    assert "work of 100 us a frame, of which 10 us are copies" in decision.reasons["control"]
+    assert "work of 100us a frame, of which 10us are copies" in decision.reasons["control"]
 
 
 class Late(Plain):

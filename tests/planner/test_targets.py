@@ -47,3 +47,14 @@ def test_the_rate_of_a_clock_is_met_within_a_thousandth_and_a_latency_exactly() 
     assert not rate.is_met(59.9)
     assert latency.is_met(1e6)
     assert not latency.is_met(1e6 + 1)
+
+
+def test_a_goal_keeps_its_bound_and_figures_have_few_digits() -> None:
+    target = Target.parse("net: p99 < 12.3456789ms")
+    assert Target.parse(str(target)) == target
+    assert [target.shown(value) for value in (1_500, 12_345_678, 2.5e9, 3e10)] == [
+        "1.5us",
+        "12.35ms",
+        "2500ms",
+        "30s",
+    ]

@@ -21,7 +21,7 @@ from headrace.planner.observing import Tries
 from headrace.planner.plan import Plan
 from headrace.planner.rows import launch_bound_rows
 from headrace.planner.search import Candidate, Fits, best_layouts
-from headrace.planner.targets import Target
+from headrace.planner.targets import Target, shown_time
 
 Simulate: TypeAlias = "Callable[[Measured, Sequence[Plan], Sequence[Target], int], list[list[float | None]]]"
 AGREE = 0.2
@@ -257,14 +257,14 @@ def _reasons(measured: Measured, plan: Plan, figures: Sequence[Figure]) -> dict[
         time = sum(measured.operators[each].device(sms).p50 for each in names)
         whole = sum(measured.operators[each].device(measured.sm_count).p50 for each in names)
         copies = sum(measured.operators[each].copies for each in names)
-        copied = f", of which {copies / 1e3:.4g} us are copies" if copies else ""
-        about += [f"work of {time / 1e3:.4g} us a frame{copied}, {whole / 1e3:.4g} us on all SMs"]
+        copied = f", of which {shown_time(copies)} are copies" if copies else ""
+        about += [f"work of {shown_time(time)} a frame{copied}, {shown_time(whole)} on all SMs"]
         reasons[name] = "; ".join(about)
     for row in (*plan.shared_streams, *plan.segments):
         host = sum(measured.operators[each].host.p50 for each in row)
-        reason = f"launched in {host / 1e3:.4g} us by the host, no less than the device takes"
+        reason = f"launched in {shown_time(host)} by the host, no less than the device takes"
         segment = measured.segments.get(tuple(row)) if row in plan.segments else None
         reasons[row[0]] = (
-            reason if segment is None else f"{reason}; captured in {segment.host.p50 / 1e3:.4g} us"
+            reason if segment is None else f"{reason}; captured in {shown_time(segment.host.p50)}"
         )
     return reasons

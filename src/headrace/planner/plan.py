@@ -133,7 +133,7 @@ def write_plan(plan: Plan, reasons: Mapping[str, str], head: Iterable[str] = ())
     lines += [f"device: {{name: {_text(plan.device)}, sms: {plan.sm_count}}}"]
     lines += ["", "# What the plan was made to reach, and what is expected of it."]
     lines += ["goals:" if plan.goals else "goals: {}"]
-    lines += [f"  {_text(goal)}: {value:.6g}" for goal, value in plan.goals.items()]
+    lines += [f"  {_text(goal)}: {value:.1f}" for goal, value in plan.goals.items()]
     lines += ["", "# SMs that only these operators use. All others share what is left."]
     lines += ["slices:" if plan.slices else "slices: {}"]
     for name, (sms, names) in plan.slices.items():

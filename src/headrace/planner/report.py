@@ -7,6 +7,7 @@ from html import escape
 
 from headrace.planner.deciding import Decision, Figure, describe
 from headrace.planner.measured import OperatorTimes
+from headrace.planner.targets import shown_time
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24 }
@@ -77,7 +78,7 @@ def _curve(name: str, one: OperatorTimes, sms: int | None) -> str:
     base = _HEIGHT - _BOTTOM
     drawn = [
         f'<line x1="{_LEFT}" y1="{base}" x2="{_WIDTH}" y2="{base}" stroke="#8c959f"/>',
-        f'<text x="{_LEFT - 4}" y="14" text-anchor="end" font-size="11">{highest / 1e3:.4g} µs</text>',
+        f'<text x="{_LEFT - 4}" y="14" text-anchor="end" font-size="11">{shown_time(highest)}</text>',
         f'<text x="{_LEFT - 4}" y="{base}" text-anchor="end" font-size="11">0</text>',
         f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 8}" text-anchor="end" font-size="11">{most} SMs</text>',
         line([(count, times.p99) for count, times in points], "#b6c9de"),

@@ -76,12 +76,12 @@ class Target:
 
     def shown(self, value: float) -> str:
         """Return a value of the figure with its unit."""
-        return f"{value:.4g}/s" if self.is_rate else f"{value / 1e3:.4g}us"
+        return f"{value:.4g}/s" if self.is_rate else shown_time(value)
 
     def __str__(self) -> str:
         if self.is_rate:
             return f"{self.subject}: rate >= {self.bound:.10g}"
-        return f"{self.subject}: {self.figure} < {self.shown(self.bound)}"
+        return f"{self.subject}: {self.figure} < {self.bound / 1e3:.12g}us"
 
 
 def _rate(text: str, what: str) -> float:
@@ -90,3 +90,11 @@ def _rate(text: str, what: str) -> float:
         return float(text)
     except ValueError:
         return round(1e9 / nanoseconds(text, what), 6)
+
+
+def shown_time(nanoseconds: float) -> str:
+    """Return a time in a unit in which it has few digits."""
+    for unit, length in (("us", 1e3), ("ms", 1e6)):
+        if nanoseconds < 9_999.5 * length:
+            return f"{nanoseconds / length:.4g}{unit}"
+    return f"{nanoseconds / 1e9:.4g}s"

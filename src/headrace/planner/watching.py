@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from headrace.planner.observing import SHORTEST, Observed
-from headrace.planner.targets import Target
+from headrace.planner.targets import Target, shown_time
 
 if TYPE_CHECKING:
     from headrace.core.outcome import Outcome
@@ -36,8 +36,8 @@ class PlanWatch(Observed):
             times = self.device(name)
             if times is not None and times.p50 > max(SLOWER * expected, expected + SHORTEST):
                 found.append(
-                    f"operator {name!r} takes {times.p50 / 1e3:.4g} us on the device, "
-                    f"{times.p50 / expected - 1:.0%} more than the planned {expected / 1e3:.4g}"
+                    f"operator {name!r} takes {shown_time(times.p50)} on the device, "
+                    f"{times.p50 / expected - 1:.0%} more than the planned {shown_time(expected)}"
                 )
         for goal in self.plan.goals:
             target = Target.parse(goal)
