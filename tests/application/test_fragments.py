@@ -80,7 +80,7 @@ def test_fragments_run_together(pairs: Any, scheduler: MakeScheduler) -> None:
     assert app.sink.kept == [0, 2, 4]
     assert list(outcome.operators) == ["source.numbers", "sink.double", "sink.keep"]
     assert [operator.name for operator in app.sink.graph] == ["sink.double", "sink.keep"]
-    assert app.fragment_graph.get_next_nodes(app.source) == [app.sink]
+    assert [flow.target for flow in app.fragment_graph.flows] == [app.sink]
     app.run()  # composes its fragments anew
     assert app.sink.kept == [0, 2, 4]
 

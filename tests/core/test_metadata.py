@@ -64,18 +64,6 @@ def test_the_policy_of_the_fragment_is_the_default_of_its_operators() -> None:
     assert operator.metadata_policy is operator.metadata.policy is MetadataPolicy.REJECT
 
 
-def test_entries_are_inserted_merged_and_swapped() -> None:
-    metadata, other = filled(a=1, b=2), filled(b=3, c=4)
-    metadata.insert(other)
-    assert (dict(metadata), dict(other)) == ({"a": 1, "b": 2, "c": 4}, {"b": 3, "c": 4})
-    metadata, other = filled(a=1, b=2), filled(b=3, c=4)
-    metadata.merge(other)
-    assert (dict(metadata), dict(other)) == ({"a": 1, "b": 2, "c": 4}, {"b": 3})
-    metadata.swap(other)
-    assert (dict(metadata), dict(other)) == ({"b": 3}, {"a": 1, "b": 2, "c": 4})
-    assert filled(a=1, b="x").type_dict() == {"a": "int", "b": "str"}
-
-
 def test_a_dictionary_begins_empty() -> None:
     with pytest.raises(TypeError, match=r"begins empty.*not with \{'a': 1\}"):
         MetadataDictionary({"a": 1})  # type: ignore[arg-type]
@@ -88,8 +76,8 @@ VALUES = st.integers(0, 3)
 ENTRIES = st.dictionaries(KEYS, VALUES, max_size=3)
 STEPS = st.one_of(
     st.tuples(st.sampled_from(["set", "item", "setdefault"]), KEYS, VALUES),
-    st.tuples(st.sampled_from(["update", "pairs", "named", "ior", "keyed", "insert", "merge"]), ENTRIES),
-    st.tuples(st.sampled_from(["erase", "pop", "delete"]), KEYS),
+    st.tuples(st.sampled_from(["update", "pairs", "named", "ior", "keyed"]), ENTRIES),
+    st.tuples(st.sampled_from(["pop", "delete"]), KEYS),
     st.tuples(st.sampled_from(["clear", "popitem", "setdefault_none", "copy", "pickle", "deepcopy", "or"])),
 )
 
@@ -129,12 +117,10 @@ class Model:
             self.entries.setdefault(*arguments)
         elif name == "setdefault_none":
             self.entries.setdefault("a", None)
-        elif name in ("insert", "merge"):
-            self.entries = {**arguments[0], **self.entries}
         elif name in ("update", "pairs", "named", "ior", "keyed"):
             for key, value in arguments[0].items():
                 self.set(key, value)
-        elif name in ("erase", "pop", "delete"):
+        elif name in ("pop", "delete"):
             self.entries.pop(arguments[0], None)
         elif name == "clear":
             self.entries.clear()
@@ -152,8 +138,8 @@ def step(metadata: MetadataDictionary, name: str, *arguments: Any) -> MetadataDi
         assert metadata.setdefault(*arguments) == metadata[arguments[0]]
     elif name == "setdefault_none":
         assert metadata.setdefault("a") is metadata["a"]
-    elif name in ("update", "insert", "merge"):
-        getattr(metadata, name)(dict(arguments[0]))
+    elif name == "update":
+        metadata.update(dict(arguments[0]))
     elif name == "pairs":
         metadata.update(arguments[0].items())
     elif name == "named":
@@ -164,15 +150,10 @@ def step(metadata: MetadataDictionary, name: str, *arguments: Any) -> MetadataDi
         same = metadata
         metadata |= arguments[0]
         assert metadata is same
-    elif name in ("erase", "pop", "delete"):
-        key = arguments[0]
-        if name == "erase":
-            was_there = key in metadata
-            assert metadata.erase(key) is was_there
-        elif name == "pop":
-            metadata.pop(key, None)
-        elif key in metadata:
-            del metadata[key]
+    elif name == "pop":
+        metadata.pop(arguments[0], None)
+    elif name == "delete" and arguments[0] in metadata:
+        del metadata[arguments[0]]
     elif name == "clear":
         metadata.clear()
     elif name == "popitem" and metadata:
@@ -205,7 +186,6 @@ def test_a_metadata_dictionary_is_a_dict_with_a_policy(policy: MetadataPolicy, s
         assert refused[0] == refused[1]
         assert dict(metadata) == model.entries
         assert (metadata.policy, metadata.owner) == (policy, "owner")
-        assert metadata.size() == len(model.entries)
 
 
 def filled(**entries: Any) -> MetadataDictionary:
@@ -219,9 +199,6 @@ WAYS = {
     "item": lambda metadata: metadata.__setitem__("key", 1),
     "setdefault": lambda metadata: metadata.setdefault("key", 1),
     "update": lambda metadata: metadata.update(key=1),
-    "insert": lambda metadata: metadata.insert({"key": 1}),
-    "merge": lambda metadata: metadata.merge({"key": 1}),
-    "swap": lambda metadata: metadata.swap(filled(key=1)),
     "ior": lambda metadata: metadata.__ior__({"key": 1}),
 }
 

@@ -110,14 +110,6 @@ def test_an_exception_in_setup_names_the_operator(app: Application) -> None:
     assert caught.value.__notes__ == ["raised in setup of operator 'bad' (Broken)"]
 
 
-def test_a_parameter_of_the_receivers_kind_is_an_input(app: Application) -> None:
-    class Joined(Operator):
-        def setup(self, spec: OperatorSpec) -> None:
-            spec.param("receivers", kind="receivers")
-
-    assert Joined(app).spec.inputs["receivers"].is_receivers
-
-
 def test_compute_can_find_other_operators_and_their_status() -> None:
     seen: list[Any] = []
 

@@ -30,7 +30,7 @@ from headrace.core.control import RUNNING, RunControl
 from headrace.core.errors import CrossingError, Failure
 from headrace.core.graph import Flow
 from headrace.core.log import RunFields, formattable
-from headrace.core.metadata import Call, MetadataDictionary
+from headrace.core.metadata import Call
 from headrace.core.operator import Operator
 from headrace.core.parameters import holder_of
 from headrace.core.ports import ConditionType
@@ -193,7 +193,7 @@ class _Child(Application):
         created = self.creation
         operator = created.kind(self, *created.args, **created.keywords)
         operator.name = operator.spec.owner = created.name
-        operator.metadata = MetadataDictionary(created.metadata_policy, created.name)
+        operator.metadata = operator._headrace.metadata_type(created.metadata_policy, created.name)
         operator.enable_metadata(created.has_metadata)
         operator.stop_execution = partial(self.stops.append, None)  # type: ignore[method-assign]
         for key, value in created.values.items():

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import GraphError, choices, noting
-from headrace.core.graph import GraphQueries, Link, port_pairs_of
+from headrace.core.graph import port_pairs_of
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC
 from headrace.core.wiring import Port
 
@@ -164,7 +164,7 @@ def end_named(fragment: Composition, text: str, call: str) -> End:
     return Port(known[name], port)
 
 
-class FragmentGraph(GraphQueries["Composition"]):
+class FragmentGraph:
     """The fragments of an application in the order they were added, and the flows between them."""
 
     __slots__ = ("flows", "fragments")
@@ -172,17 +172,6 @@ class FragmentGraph(GraphQueries["Composition"]):
     def __init__(self) -> None:
         self.fragments: list[Composition] = []
         self.flows: list[FragmentFlow] = []
-
-    @property
-    def _nodes(self) -> list[Composition]:
-        return self.fragments
-
-    @property
-    def _links(self) -> list[Link[Composition]]:
-        return [Link(flow.source, flow.output, flow.target, flow.input) for flow in self.flows]
-
-    def _port_name(self, node: Composition, port: str) -> str:
-        return f"{node.name}.{port}"
 
     def add(self, fragment: Composition) -> None:
         """Add a fragment; adding the same one again changes nothing."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace._runtime import Envelope, UnconnectedQueue
-from headrace.core.clock import Clock
 from headrace.core.condition import Condition
 from headrace.core.errors import GraphError
 from headrace.core.ports import SchedulingStatusType, port_names
@@ -212,7 +211,6 @@ class ExpiringMessageAvailableCondition(PortCondition):
         fragment: Composition | None = None,
         max_batch_size: int = 1,
         max_delay_ns: Duration = 0,
-        clock: Clock | None = None,
         receiver: str | None = None,
         *,
         name: str = "expiring_message_available_condition",
@@ -220,8 +218,6 @@ class ExpiringMessageAvailableCondition(PortCondition):
         super().__init__(fragment, receiver, name=name)
         self.max_batch_size = whole_number(max_batch_size, f"condition {name!r}: max_batch_size", 1)
         self.max_delay_ns = nanoseconds(max_delay_ns, f"condition {name!r}: max_delay_ns")
-        # Accepted for compatibility: a run has one clock, its scheduler's.
-        self.clock = clock
 
     def join(self, node: Node) -> None:
         """Look up the queues of the input, which record from now on when messages arrive."""

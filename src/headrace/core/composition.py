@@ -406,10 +406,6 @@ class InnerComposition:
         """Return the name that an operator of this name has in the whole fragment."""
         return name
 
-    def full_name(self, name: str) -> str:
-        """Return the name of an operator with that of its fragment, if that is a part of an application."""
-        return name
-
     def unused_name(self, base: str) -> str:
         """Return a name that no operator has yet."""
         number = self.names[base] = self.names.get(base, 0) + 1

@@ -20,7 +20,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 from headrace.core.errors import UnansweredError
 
@@ -87,19 +87,8 @@ class MetadataDictionary(dict[str, Any]):
         for each in entries:
             self.update(each or {})
 
-    def set(self, key: str, value: Any, dtype: Any = None, cast_to_cpp: bool = False) -> None:
-        """Set `key` by the policy.
-
-        Parameters
-        ----------
-        key, value
-            The name and the value.
-        dtype, cast_to_cpp
-            With `cast_to_cpp`, a number, a text or an iterable of them is stored as a plain Python object: a number
-            as one of the kind of `dtype`, an iterable as a list.
-        """
-        if cast_to_cpp:
-            value = _plain(value, dtype)
+    def set(self, key: str, value: Any) -> None:
+        """Set `key` by the policy."""
         if key in self:
             if self.policy is MetadataPolicy.REJECT:
                 return
@@ -129,11 +118,11 @@ class MetadataDictionary(dict[str, Any]):
             for key, value in _entries(other):
                 self.set(key, value)
 
-    def __ior__(self, other: Any) -> MetadataDictionary:  # type: ignore[override]
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override]
         self.update(other)
         return self
 
-    def __or__(self, other: Any) -> MetadataDictionary:  # type: ignore[override]
+    def __or__(self, other: Any) -> Self:  # type: ignore[override]
         """Return a copy with the entries of `other`, each set by the policy."""
         if not isinstance(other, Mapping):
             return NotImplemented
@@ -147,51 +136,20 @@ class MetadataDictionary(dict[str, Any]):
             return NotImplemented
         return {**other, **self}
 
-    def copy(self) -> MetadataDictionary:
+    def copy(self) -> Self:
         """Return a dictionary with the same entries and policy, which belongs to no run."""
-        return _rebuild(self.policy, self.owner, dict(self))
+        return _rebuild(type(self), self.policy, self.owner, dict(self))
 
     @classmethod
-    def fromkeys(cls, keys: Iterable[str], value: Any = None) -> MetadataDictionary:  # type: ignore[override]
+    def fromkeys(cls, keys: Iterable[str], value: Any = None) -> Self:  # type: ignore[override]
         """Return a dictionary with one value for every key."""
-        return _rebuild(MetadataPolicy.DEFAULT, "", dict.fromkeys(keys, value))
+        return _rebuild(cls, MetadataPolicy.DEFAULT, "", dict.fromkeys(keys, value))
 
     def __reduce__(self) -> Any:
-        return _rebuild, (self.policy, self.owner, dict(self))
+        return _rebuild, (type(self), self.policy, self.owner, dict(self))
 
-    def has_key(self, key: str) -> bool:
-        """Return whether `key` is set."""
-        return key in self
 
-    def erase(self, key: str) -> bool:
-        """Remove `key`, and return whether it was set."""
-        return dict.pop(self, key, self) is not self
-
-    def insert(self, other: Mapping[str, Any]) -> None:
-        """Set the entries of `other` whose names are not set."""
-        for key, value in other.items():
-            self.setdefault(key, value)
-
-    def merge(self, other: dict[str, Any]) -> None:
-        """Move the entries of `other` whose names are not set to this dictionary."""
-        for key in [key for key in other if key not in self]:
-            self.set(key, other.pop(key))
-
-    def swap(self, other: MetadataDictionary) -> None:
-        """Exchange the entries with those of `other`; the policies stay."""
-        mine, theirs = dict(self), dict(other)
-        self.clear()
-        other.clear()
-        self.insert(theirs)
-        other.insert(mine)
-
-    def type_dict(self) -> dict[str, str]:
-        """Return the name of the type of each value."""
-        return {key: type(value).__name__ for key, value in self.items()}
-
-    def size(self) -> int:
-        """Return the number of entries."""
-        return len(self)
+M = TypeVar("M", bound=MetadataDictionary)
 
 
 def _entries(other: Any) -> list[tuple[str, Any]]:
@@ -201,23 +159,10 @@ def _entries(other: Any) -> list[tuple[str, Any]]:
     return [(key, value) for key, value in other]
 
 
-def _rebuild(policy: MetadataPolicy, owner: str, entries: dict[str, Any]) -> MetadataDictionary:
-    metadata = MetadataDictionary(policy, owner)
+def _rebuild(kind: type[M], policy: MetadataPolicy, owner: str, entries: dict[str, Any]) -> M:
+    metadata = kind(policy, owner)
     dict.update(metadata, entries)
     return metadata
-
-
-def _plain(value: Any, dtype: Any) -> Any:
-    """Return a value as plain Python objects: lists of numbers and texts."""
-    if isinstance(value, str):
-        return value
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
-        return [_plain(item, dtype) for item in value]
-    kinds = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
-    kind = None if dtype is None else kinds.get(dtype.kind)
-    return value if kind is None else kind(value)
 
 
 Path: TypeAlias = tuple[tuple[int, int], ...]

@@ -128,6 +128,8 @@ class InnerOperator(InnerConnectable):
 
     spec_type: ClassVar[type[OperatorSpec]] = OperatorSpec
     """The class of the spec that `setup` fills in."""
+    metadata_type: ClassVar[type[MetadataDictionary]] = MetadataDictionary
+    """The class of its metadata."""
     methods: ClassVar[dict[str, tuple[str, ...]]] = {
         "setup": ("spec",),
         "initialize": (),
@@ -201,7 +203,7 @@ class InnerOperator(InnerConnectable):
         operator.conditions = {}
         operator.resources = {}
         operator.args = []
-        operator.metadata = MetadataDictionary(fragment.metadata_policy, operator.name)
+        operator.metadata = self.metadata_type(fragment.metadata_policy, operator.name)
         # The parameters of a function may have any name.
         check = (
             None

@@ -88,7 +88,6 @@ class SchedulerOptions(TypedDict, total=False):
     stop_on_deadlock_timeout: int | str | timedelta
     max_duration_ms: int | str | timedelta
     check_recession_period_ms: float | str | timedelta
-    network_connection_timeout: int
     name: str
 
 
@@ -149,7 +148,6 @@ class Scheduler(Resource):
         stop_on_deadlock_timeout: int | str | timedelta = 0,
         max_duration_ms: int | str | timedelta = -1,
         check_recession_period_ms: float | str | timedelta = 5.0,
-        network_connection_timeout: int = 5000,
         name: str = "",
     ) -> None:
         super().__init__(fragment, name=name)
@@ -160,8 +158,6 @@ class Scheduler(Resource):
         self.set_limits(
             stop_on_deadlock, stop_on_deadlock_timeout, max_duration_ms, check_recession_period_ms
         )
-        self.network_connection_timeout = network_connection_timeout
-        """Accepted for compatibility: one process has no connections to wait for."""
 
     def set_limits(
         self,

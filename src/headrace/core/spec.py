@@ -42,7 +42,6 @@ class ComponentSpec:
         *,
         headline: str = "",
         description: str = "",
-        kind: str = "",
         live: bool = False,
         minimum: Any = None,
         maximum: Any = None,
@@ -65,8 +64,6 @@ class ComponentSpec:
             ``ParameterFlag.OPTIONAL`` allows None.
         headline, description
             Text about the parameter, kept in ``spec.params``.
-        kind
-            ``"receivers"``, for an operator: declare an ``ANY_SIZE`` input instead.
         live
             Whether an operator's parameter may be changed while it runs, by :meth:`Operator.set_live` or on the
             live page.
@@ -75,9 +72,6 @@ class ComponentSpec:
         check
             Called with a value; raises ValueError or returns False if the value is wrong.
         """
-        if kind:
-            self._declare_kind(name, kind)
-            return
         if self._check_name is not None:
             self._check_name(name)
         if live and not self._may_be_live:
@@ -87,9 +81,6 @@ class ComponentSpec:
         self.params[name] = Parameter(
             name, default_value, flag, None, headline, description, is_live, *bounds
         )
-
-    def _declare_kind(self, name: str, kind: str) -> None:
-        raise ParameterError(f"parameter {name!r}: kind {kind!r} is not known")
 
     def apply(self, component: Any, values: dict[str, Any]) -> None:
         """Set the parameters of `component`: the given values, or else the defaults."""
@@ -281,11 +272,6 @@ class OperatorSpec(ComponentSpec):
     def every_output(self) -> dict[str, IOSpec]:
         """The outputs that `setup` declares, and that of the execution flows, if there are any."""
         return {**self.outputs, **self._execution_outputs} if self._execution_outputs else self.outputs
-
-    def _declare_kind(self, name: str, kind: str) -> None:
-        if kind != "receivers":
-            super()._declare_kind(name, kind)
-        self.input(name, size=IOSpec.ANY_SIZE)
 
     def state(self, *names: str) -> None:
         """Declare attributes that are the operator's state: arrays on the device that one compute leaves to the

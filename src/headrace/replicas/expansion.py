@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from headrace.core.async_function import AsyncFunctionOperator
 from headrace.core.errors import GraphError
 from headrace.core.graph import Flow, queues_of
-from headrace.core.metadata import MetadataDictionary
 from headrace.core.parameters import holder_of
 from headrace.core.ports import ConditionType, PortCondition
 from headrace.core.thread_pool import ThreadPool
@@ -153,7 +152,7 @@ def _expand(
 def _copy_settings(operator: Operator, replica: Operator, number: int) -> None:
     """Set the name of a replica, and what the program set on its operator since it was created."""
     replica.name = replica.spec.owner = f"{operator.name}[{number}]"
-    replica.metadata = MetadataDictionary(operator.metadata.policy, replica.name)
+    replica.metadata = replica._headrace.metadata_type(operator.metadata.policy, replica.name)
     replica._headrace.replication.options = None
     for name in replica.spec.params:
         setattr(holder_of(replica), name, getattr(holder_of(operator), name))

@@ -26,7 +26,7 @@ from headrace.core.condition import BareCondition, InnerCondition
 from headrace.core.config import Config
 from headrace.core.construction import Inner, constructor, known_keywords
 from headrace.core.errors import ConfigError, absent, choices
-from headrace.core.graph import GraphQueries, Link, check_member, is_optional, port_pairs_of
+from headrace.core.graph import check_member, is_optional, port_pairs_of
 from headrace.core.log import level_of, show_formatted
 from headrace.core.node import Node
 from headrace.core.operator import InnerOperator
@@ -51,7 +51,6 @@ __all__ = [
     "Config",
     "ConfigError",
     "Connectable",
-    "GraphQueries",
     "Inner",
     "InnerApplication",
     "InnerClock",
@@ -61,7 +60,6 @@ __all__ = [
     "InnerOperator",
     "InnerScheduler",
     "InnerSubgraph",
-    "Link",
     "Node",
     "PortCondition",
     "RunOptions",

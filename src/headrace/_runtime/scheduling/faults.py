@@ -340,7 +340,7 @@ class Faults:
         if not found:
             return
         metadata = node.operator.metadata
-        metadata.erase("error")  # of an operator before
+        metadata.pop("error", None)  # of an operator before
         metadata.set(
             "error",
             {

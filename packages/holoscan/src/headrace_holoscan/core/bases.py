@@ -8,7 +8,7 @@ import enum
 from typing import Any
 
 from headrace import observe
-from headrace.core import MetadataDictionary, MetadataPolicy
+from headrace.core import MetadataPolicy
 from headrace.observe import (
     AsyncQueuePolicy,
     DataFlowMetric,
@@ -18,6 +18,7 @@ from headrace.observe import (
 )
 from headrace_holoscan.absent import absent
 from headrace_holoscan.core.executor import Executor
+from headrace_holoscan.core.metadata import MetadataDictionary
 
 
 class DataLoggerQueueType(enum.Enum):

@@ -21,6 +21,7 @@ from headrace_holoscan.core.composing import ComposedOperator
 from headrace_holoscan.core.errors import raises_runtime_errors
 from headrace_holoscan.core.flows import ChoosesFlows
 from headrace_holoscan.core.hidden import Hidden
+from headrace_holoscan.core.metadata import MetadataDictionary
 from headrace_holoscan.core.spec import OperatorSpec, described_spec, refused
 from headrace_holoscan.core.tensors import InputView, OutputView, in_their_terms
 from headrace_holoscan.core.yaml_values import dump, value_of_argument
@@ -55,6 +56,7 @@ class InnerOperator(_InnerOperator):
     operator: Operator
 
     spec_type = OperatorSpec
+    metadata_type = MetadataDictionary
     methods: ClassVar = {name: form for name, form in _InnerOperator.methods.items() if name != "end"}
     default_name = ""
     is_ready = False  # whether it is one of headrace's ready operators, which check their parameters

@@ -191,6 +191,15 @@ class OperatorSpec(_OperatorSpec, ComponentSpec):
         super().__init__(fragment, op if isinstance(op, str) else getattr(op, "name", ""))
         self._sealed = True
 
+    def param(self, name: str, *args: Any, kind: str = "", **options: Any) -> None:
+        """Declare a parameter; of the kind ``"receivers"``, an input of any size."""
+        if not kind:
+            super().param(name, *args, **options)
+        elif kind == "receivers":
+            self.input(name, size=IOSpec.ANY_SIZE)
+        else:
+            raise ValueError(f"parameter {name!r}: kind {kind!r} is not known")
+
     def multi_port_conditions(self) -> list[Any]:
         """Return the conditions over several ports."""
         return [
