@@ -115,9 +115,9 @@ class Sink(Operator):
 
 
 class Soak(Application):
-    def __init__(self, frames: int, options: dict[str, Any], workers: int) -> None:
+    def __init__(self, frames: int, workers: int) -> None:
         super().__init__()
-        self.frames, self.options, self.workers = frames, options, workers
+        self.frames, self.workers = frames, workers
 
     def compose(self) -> None:
         if self.workers:
@@ -127,7 +127,7 @@ class Soak(Application):
         self.sink = Sink(self, name="sink")
         for one, other in itertools.pairwise([source, *stages, self.sink]):
             self.add_flow(one, other)
-        self.segment = self.capture(*stages, **self.options)
+        self.segment = self.capture(*stages)
 
 
 def used() -> int:
@@ -135,18 +135,18 @@ def used() -> int:
     return int(total - free)
 
 
-def soak(frames: int, options: dict[str, Any], workers: int) -> list[Any]:
-    warm = Soak(2_000, options, workers)
+def soak(frames: int, workers: int) -> list[Any]:
+    warm = Soak(2_000, workers)
     warm.run()
     before = used()
-    app = Soak(frames, options, workers)
+    app = Soak(frames, workers)
     began = time.perf_counter()
     app.run()
     seconds = time.perf_counter() - began
     grown = used() - before
     segment, sink = app.segment, app.sink
     bad = sink.wrong_elements or sink.out_of_order or sink.seen != frames or segment.state != "captured"
-    name = f"outputs={options.get('outputs', 'copy')}, {workers or 'greedy'}{' workers' if workers else ''}"
+    name = f"{workers} workers" if workers else "greedy"
     row = [name, frames, segment.replayed, sink.wrong_elements, sink.out_of_order, f"{grown / 2**20:+.1f}"]
     return [*row, f"{seconds * 1e6 / frames:.1f}", bool(bad)]
 
@@ -156,11 +156,10 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=1_000_000)
     parser.add_argument("--save", action="store_true", help="write the report to benchmarks/results")
     arguments = parser.parse_args()
-    ring = {"outputs": "ring", "slots": 16}
     few = max(arguments.frames // 10, 1_000)
     found: list[list[Any]] = []
-    for frames, options, workers in ((arguments.frames, {}, 0), (few, ring, 0), (few, {}, 2), (few, ring, 2)):
-        found.append(soak(frames, options, workers))
+    for frames, workers in ((arguments.frames, 0), (few, 2)):
+        found.append(soak(frames, workers))
         print(*found[-1][:-1], sep="  ", file=sys.stderr)
     header = ["", "frames", "replayed", "wrong elements", "out of order", "MiB more at the end", "µs a frame"]
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()

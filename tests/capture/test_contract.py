@@ -238,25 +238,6 @@ def test_what_is_not_declared_makes_frames_wrong_for_a_bounded_time(read: Any, t
     assert len(wrong) * PERIOD_MS <= 1e3 * CHECK
 
 
-@pytest.mark.parametrize("slots", [2, 3, 4, 5])
-def test_each_graph_is_compared_in_time(slots: int, tmp_path: Path) -> None:
-    """The first graph is recorded before the change; those behind it are right, and compared as well."""
-    with pytest.warns(CaptureRefused, match="differs from a compute of the same frame"):
-        app = run(
-            READS["a file"],
-            tmp_path / "level.txt",
-            change_at=2,
-            check_every=CHECK,
-            outputs="ring",
-            slots=slots,
-        )
-    right = [number + (1 if number < 2 else 5) for number in range(FRAMES)]
-    wrong = [
-        number for number, (seen, truth) in enumerate(zip(app.sink.seen, right, strict=True)) if seen != truth
-    ]
-    assert (max(wrong) - 2) * PERIOD_MS <= 1e3 * CHECK
-
-
 def test_an_endless_period_compares_the_first_replay_alone(tmp_path: Path) -> None:
     app = run(READS["a dict of the module"], tmp_path / "level.txt", check_every=float("inf"))
     assert app.segment.state == "captured"

@@ -83,16 +83,6 @@ def test_a_frame_is_a_wait_a_launch_and_a_record() -> None:
     assert all(calls == {"wait": 1, "launch": 1, "record": 1 + RETURNED} for calls in found)
 
 
-def test_a_ring_orders_its_stream_for_several_slots_at_once() -> None:
-    found = calls_of(lambda app: chain(app, 60, outputs="ring", slots=6, check_every=None))[12:]
-    waits = [calls["wait"] for calls in found]
-    assert all(
-        calls == {"wait": 1, "launch": 1, "record": 1 + RETURNED} for calls in found if calls["wait"] == 1
-    )
-    assert set(waits) == {1, 2}
-    assert waits.count(2) <= len(waits) // 5 + 1  # all slots but the one that was just sent
-
-
 class Scales(Work):
     """Asks for a knob, and does not use it; that of the first one follows a property."""
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.conditions import CountCondition, MemoryAvailableCondition
-from headrace.core import condition
+from headrace.conditions import CountCondition, MemoryAvailableCondition, memory_available
 from headrace.core.errors import AllocationError
 from headrace.core.outcome import EndedBy
 from headrace.core.ports import SchedulingStatusType
@@ -58,7 +57,7 @@ def test_an_operator_waits_for_a_block_under_each_scheduler(scheduler: MakeSched
 
 def test_a_block_that_another_thread_holds_wakes_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     """No operator returns the block. The run waits for the thread that does."""
-    monkeypatch.setattr(condition, "_PATIENCE_NS", 3600 * 10**9)  # only being woken ends the wait
+    monkeypatch.setattr(memory_available, "_PATIENCE_NS", 3600 * 10**9)  # only being woken ends the wait
     asked = threading.Event()
     is_there = MemoryAvailableCondition.is_there
 

@@ -64,15 +64,13 @@ def test_a_segment_knows_its_operators_and_options() -> None:
     def compose(app: Any) -> None:
         a, b = steps(app, "ab")
         chain(app, First(app, name="first"), a, b, Last(app, name="last"))
-        app.declared = app.capture(
-            a, b, name="two", warmup=1, check_every=5, shapes=2, outputs="ring", slots=3
-        )
+        app.declared = app.capture(a, b, name="two", warmup=1, check_every=5, shapes=2)
 
     app = composed(compose)
     segment = app.declared
     assert app.segments == [segment]
     assert [operator.name for operator in segment.operators] == ["a", "b"]
-    assert segment.options == SegmentOptions(1, 5, 2, "ring", 3, False)
+    assert segment.options == SegmentOptions(1, 5, 2, False)
     assert (segment.name, segment.state, segment.reason) == ("two", "composed", "")
     assert repr(segment) == "<Segment 'two', composed>"
     assert segment.report() == "segment 'two' (a, b): composed"
@@ -86,8 +84,6 @@ def test_a_segment_knows_its_operators_and_options() -> None:
         ({"check_every": -1}, "check_every must be a number of seconds, or None to compare nothing, not -1"),
         ({"check_every": True}, "check_every must be a number of seconds"),
         ({"shapes": 0}, "shapes must be at least 1"),
-        ({"slots": 0}, "slots must be at least 1"),
-        ({"outputs": "lend"}, "outputs must be one of 'copy', 'ring', not 'lend'"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], match: str) -> None:

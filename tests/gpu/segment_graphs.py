@@ -111,8 +111,6 @@ def graphs(draw: st.DrawFn, frames: int = 14) -> Graph:
                         "warmup": st.integers(1, 3),
                         "check_every": st.sampled_from([None, 0, 0.002, 1.0]),
                         "shapes": st.integers(1, 3),
-                        "outputs": st.sampled_from(["copy", "copy", "ring"]),
-                        "slots": st.just(12),
                     }
                 )
             ).items()

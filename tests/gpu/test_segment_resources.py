@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from headrace import gpu, op
-from headrace.core import EndedBy
 from headrace.core.errors import AllocationError
 from headrace.resources import (
     BlockMemoryPool,
@@ -132,56 +131,6 @@ def test_a_segment_waits_for_the_device_like_any_operator(limit: int) -> None:
             member.max_in_flight = limit
 
     assert is_captured(both(compose), 30)
-
-
-def test_a_ring_of_slots() -> None:
-    ran = both(lambda app: three(app, frames=40, outputs="ring", slots=3) and None)
-    segment = ran.segment
-    assert (segment.state, segment.recordings, segment.replayed) == ("captured", 3, 40 - 1)
-
-
-@pytest.mark.parametrize(("frames", "slots"), [(100, 16), (13, 13), (3, 4)])
-def test_by_default_small_outputs_have_more_slots(
-    frames: int, slots: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As many as fit into some bytes, within limits."""
-    monkeypatch.setattr("headrace.capture.slots._BYTES", frames * 4 * COUNT)
-
-    def compose(app: Any) -> None:
-        members = [Stage(app, times=k, plus=k, name=f"s{k}") for k in (2, 3)]
-        chain(app, Source(app, frames=40, name="source"), *members, Sink(app, name="sink"))
-        app.capture(*members, outputs="ring")
-
-    segment = both(compose).segment
-    assert (segment.state, segment.recordings) == ("captured", slots)
-
-
-class BufferSink(Sink):
-    """Reads the memory of its frames through buffers."""
-
-    def _read(self) -> None:
-        tensor, *rest = self._held[0]
-        self._held[0] = (tensor.owner.buffer, *rest)
-        super()._read()
-
-
-def test_a_frame_of_a_ring_has_a_buffer_for_kernels_and_copies() -> None:
-    def compose(app: Any) -> None:
-        members = [Stage(app, times=k, plus=k, name=f"s{k}") for k in (2, 3)]
-        chain(app, Source(app, frames=20, name="source"), *members, BufferSink(app, name="sink"))
-        app.capture(*members, outputs="ring", slots=3)
-
-    assert both(compose).segment.state == "captured"
-
-
-def test_a_ring_whose_slots_are_all_held_makes_the_segment_wait() -> None:
-    def compose(app: Any) -> None:
-        three(app, frames=40, outputs="ring", slots=2)
-        next(one for one in app.graph if one.name == "sink").late = 5
-
-    ran = run_with(compose)
-    assert ran.app.outcome.ended_by is EndedBy.STARVED
-    assert ran.seen["sink"] == run_with(three, "off").seen["sink"][: len(ran.seen["sink"])]
 
 
 # Functions.

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from headrace import PeriodicCondition
 from headrace._runtime.scheduling.engine import is_compiled
 from headrace.capture import CaptureRefused
 from headrace.capture import segment as captured
@@ -25,10 +24,8 @@ from tests.gpu.segment_programs import (
     Source,
     Stage,
     Work,
-    affine,
     both,
     chain,
-    launch,
     run_with,
     seen_by,
     three,
@@ -76,11 +73,10 @@ def test_any_number_of_workers(kind: type, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "count", "outputs"),
-    pairs([EventBasedScheduler, MultiThreadScheduler][: 1 + THOROUGH], SEVERAL, ["copy", "ring"]),
+    ("kind", "count"), pairs([EventBasedScheduler, MultiThreadScheduler][: 1 + THOROUGH], SEVERAL)
 )
 def test_operators_on_other_workers_may_wait_for_the_device(
-    kind: type, count: int, outputs: str, monkeypatch: pytest.MonkeyPatch
+    kind: type, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CUDA forbids that while a stream captures, so nothing else computes while a frame is recorded."""
     computing: set[str] = set()
@@ -98,7 +94,7 @@ def test_operators_on_other_workers_may_wait_for_the_device(
         for name in ("left", "right"):
             source, waiting = Source(app, frames=40, name=name), Work(app, body=wait, name=f"waiting {name}")
             chain(app, source, waiting, Sink(app, name=f"sink of {name}"))
-        app.capture(*members, outputs=outputs, slots=6)
+        app.capture(*members)
 
     def noting(*args: Any) -> Any:
         beside.append(set(computing))
@@ -108,7 +104,7 @@ def test_operators_on_other_workers_may_wait_for_the_device(
     ran = both(compose, scheduler=workers(kind, count))
     assert ran.segment.state == "captured"
     if not is_compiled():  # compiled code calls it directly
-        assert beside == [set()] * (1 if outputs == "copy" else 6)
+        assert beside == [set()]
 
 
 @pytest.mark.parametrize(("scheduler", "computed"), [(greedy, 2), (workers(EventBasedScheduler, 2), 3)])
@@ -127,20 +123,6 @@ def test_a_frame_that_others_may_compute_beside_is_not_recorded_but_the_next_one
     assert (segment.recordings, segment.replayed) == (2, FRAMES - computed)
 
 
-def test_the_slots_of_one_kind_of_frame_are_recorded_although_another_kind_was_ready_first() -> None:
-    """The last recording of the large kind lets others compute again; the small kind has two of three slots."""
-
-    def compose(app: Any) -> None:
-        rests = PeriodicCondition(app, "1ms")  # so that a slot is free whenever a frame comes
-        counts = (*[COUNT] * 3, *[2 * COUNT] * 4, COUNT)
-        source = Source(app, rests, frames=40, counts=counts, name="source")
-        members = [Stage(app, name="one"), Stage(app, name="two")]
-        chain(app, source, *members, Sink(app, name="sink"))
-        app.capture(*members, outputs="ring", slots=3)
-
-    assert both(compose, scheduler=workers(EventBasedScheduler, 2)).segment.recordings == 6
-
-
 def test_a_frame_is_recorded_beside_others_if_nothing_can_compute_alone() -> None:
     def compose(app: Any) -> None:
         def give_up(frame: Any, number: int) -> Any:
@@ -156,29 +138,6 @@ def test_a_frame_is_recorded_beside_others_if_nothing_can_compute_alone() -> Non
 
     segment = both(compose, scheduler=workers(EventBasedScheduler, 2)).segment
     assert (segment.recordings, segment.replayed) == (1, FRAMES - 1)
-
-
-def test_a_segment_that_is_refused_lets_others_compute_at_once() -> None:
-    """It would have recorded the next frame as well, for another slot."""
-    alone: list[bool] = []
-
-    def compose(app: Any) -> None:
-        def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-            alone.append(self._headrace.node.engine.alone.is_computing)
-            frame = op_input.receive("in")
-            stream = op_input.receive_cuda_stream("in")
-            result = self.new(stream)
-            launch(stream, affine, result, frame, COUNT, 1, len(alone))  # which is not declared
-            op_output.emit(result, "out")
-
-        members = [Work(app, body=body, name="one"), Stage(app, name="two")]
-        chain(app, Source(app, name="source"), *members, Sink(app, name="sink"))
-        app.capture(*members, outputs="ring")
-
-    with pytest.warns(CaptureRefused, match="a replay differs from a compute"):
-        run_with(compose, scheduler=workers(EventBasedScheduler, 2))
-    # The second frame is recorded, and computed again beside its replay; the third had asked to be alone before.
-    assert alone == [False, True, True, True, *[False] * (FRAMES - 3)]
 
 
 @pytest.mark.parametrize("make", [GreedyScheduler, EventBasedScheduler])

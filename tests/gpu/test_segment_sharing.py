@@ -171,9 +171,8 @@ PARTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("outputs", ["copy", "ring"])
 @pytest.mark.parametrize("parts", PARTS)
-def test_arrays_that_share_memory_still_do_behind_a_segment(parts: str, outputs: str) -> None:
+def test_arrays_that_share_memory_still_do_behind_a_segment(parts: str) -> None:
     def body(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
         frame = op_input.receive("in")
         stream = op_input.receive_cuda_stream("in")
@@ -185,9 +184,9 @@ def test_arrays_that_share_memory_still_do_behind_a_segment(parts: str, outputs:
         member = Work(app, body=body, name="member")
         behind = Work(app, body=change_one_and_read_the_other, name="behind")
         chain(app, Source(app, frames=20, name="source"), member, behind, Sink(app, late=3, name="sink"))
-        app.capture(member, outputs=outputs)
+        app.capture(member)
 
-    assert is_captured(both(compose), 20, 5 if outputs == "copy" else 11)
+    assert is_captured(both(compose), 20, 5)
 
 
 # What is changed in place.
@@ -202,9 +201,8 @@ def add_one_in_place(self: Any, op_input: Any, op_output: Any, context: Any) -> 
     op_output.emit(result, "out")
 
 
-@pytest.mark.parametrize("outputs", ["copy", "ring"])
 @pytest.mark.parametrize("buffers", [1, 2, 6])
-def test_what_is_changed_in_a_buffer_that_its_sender_keeps(buffers: int, outputs: str) -> None:
+def test_what_is_changed_in_a_buffer_that_its_sender_keeps(buffers: int) -> None:
     """The source fills each buffer once, and sends it again as the segment left it."""
 
     def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -224,15 +222,14 @@ def test_what_is_changed_in_a_buffer_that_its_sender_keeps(buffers: int, outputs
         source = Work(app, CountCondition(app, 40), body=emit, begin=prepare, inputs=(), name="source")
         member = Work(app, body=add_one_in_place, name="member")
         chain(app, source, member, Sink(app, name="sink"))
-        app.capture(member, outputs=outputs)
+        app.capture(member)
 
     ran = both(compose)
     assert (ran.segment.state, ran.segment.reason) == ("captured", "")
     assert ran.segment.replayed > 20
 
 
-@pytest.mark.parametrize("outputs", ["copy", "ring"])
-def test_what_the_first_frame_happens_to_leave_as_it_was(outputs: str) -> None:
+def test_what_the_first_frame_happens_to_leave_as_it_was() -> None:
     """A segment adds each frame to a buffer that its sender keeps; the first frame is zero, and changes nothing."""
 
     def emit(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
@@ -261,12 +258,12 @@ def test_what_the_first_frame_happens_to_leave_as_it_was(outputs: str) -> None:
         source = Work(app, CountCondition(app, 20), body=emit, begin=prepare, inputs=(), name="source")
         member = Work(app, body=body, name="member")
         chain(app, source, member, Sink(app, name="sink"))
-        app.capture(member, outputs=outputs, slots=4)
+        app.capture(member)
 
     ran = both(compose)
     assert is_captured(ran, 20)
     # The first graph copies nothing back; a replay that is compared shows that, and those that follow do.
-    assert ran.segment.recordings == 1 + {"copy": 1, "ring": 4}[outputs]
+    assert ran.segment.recordings == 2
 
 
 def joined(app: Any, member: Any, frames: Any, port: str) -> None:

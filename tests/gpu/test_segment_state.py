@@ -298,15 +298,6 @@ def test_state_of_another_shape_is_refused() -> None:
     )
 
 
-def test_a_ring_does_not_send_state_that_is_assigned() -> None:
-    def compose(app: Any) -> None:
-        member = Work(app, body=emit_the_previous, begin=begin, state=["total"], name="member")
-        chain(app, Source(app, name="source"), member, Sink(app, name="sink"))
-        app.capture(member, outputs="ring")
-
-    refused(compose, "'member' emits at 'out' the state that it assigns", 'use outputs="copy"')
-
-
 @pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize(("body", "state"), [(keep_previous, ["total"]), (add_up, [])])
 def test_state_goes_on_if_only_the_compute_of_a_comparison_fails(

@@ -8,11 +8,9 @@ from unittest import mock
 
 import pytest
 
-from headrace import CountCondition
 from headrace._runtime.scheduling import engine, unreceived
 from headrace._runtime.scheduling.engine import is_compiled
 from headrace.capture.replay import Replay
-from headrace.conditions import PeriodicCondition
 from tests.gpu.segment_programs import (
     COUNT,
     Sink,
@@ -25,12 +23,9 @@ from tests.gpu.segment_programs import (
     run_with,
     slowly,
 )
-from tests.gpu.test_segment_lent import as_array, pass_on, simulated_pipelines  # noqa: F401 (a fixture)
+from tests.gpu.test_segment_outputs import as_array, pass_on, simulated_pipelines  # noqa: F401 (a fixture)
 
-pytestmark = [
-    pytest.mark.usefixtures("simulated_pipelines"),
-    pytest.mark.parametrize("options", [{}, {"outputs": "ring", "slots": 4}], ids=["copy", "ring"]),
-]
+pytestmark = pytest.mark.usefixtures("simulated_pipelines")
 FRAMES = 60
 
 
@@ -75,7 +70,7 @@ def _read(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
 
 
 def program(
-    options: dict[str, Any], between: Callable[[Any, int], Any] = lambda stage, number: None, **source: Any
+    between: Callable[[Any, int], Any] = lambda stage, number: None, **source: Any
 ) -> Callable[[Any], None]:
     """Return what composes a source, a segment of one stage, a reader and a sink.
 
@@ -96,20 +91,20 @@ def program(
             Reads(app, name="reader"),
             Sink(app, name="sink"),
         )
-        app.capture(stage, check_every=None, **options)
+        app.capture(stage, check_every=None)
 
     return compose
 
 
-def test_a_parameter_that_is_set_between_two_frames_counts_at_once(options: dict[str, Any]) -> None:
+def test_a_parameter_that_is_set_between_two_frames_counts_at_once() -> None:
     def between(stage: Any, number: int) -> None:
         if number in (20, 21, 40):
             stage.times = number
 
-    both(program(options, between))
+    both(program(between))
 
 
-def test_a_knob_that_is_set_between_two_frames_counts_at_once(options: dict[str, Any]) -> None:
+def test_a_knob_that_is_set_between_two_frames_counts_at_once() -> None:
     """The frame that follows writes it; those after it do not."""
     written: list[int] = []
     write = Replay._write_knobs
@@ -128,7 +123,7 @@ def test_a_knob_that_is_set_between_two_frames_counts_at_once(options: dict[str,
 
         source = Source(app, frames=FRAMES, make=make, name="source")
         chain(app, source, stage, Reads(app, name="reader"), Sink(app, name="sink"))
-        app.capture(stage, check_every=None, **options)
+        app.capture(stage, check_every=None)
 
     with mock.patch.object(Replay, "_write_knobs", noting):
         ran = run_with(compose)
@@ -136,12 +131,12 @@ def test_a_knob_that_is_set_between_two_frames_counts_at_once(options: dict[str,
     assert ran.segment.replayed > FRAMES // 2
 
 
-def test_frames_of_another_shape_come_between(options: dict[str, Any]) -> None:
+def test_frames_of_another_shape_come_between() -> None:
     counts = [COUNT if number % 20 < 15 else COUNT // 2 for number in range(FRAMES)]
-    both(program(options, counts=counts))
+    both(program(counts=counts))
 
 
-def test_a_segment_is_not_taken_for_an_operator_that_receives_nothing(options: Any) -> None:
+def test_a_segment_is_not_taken_for_an_operator_that_receives_nothing() -> None:
     if is_compiled():
         pytest.skip("compiled modules cannot be patched")
     looks: list[str] = []
@@ -160,39 +155,7 @@ def test_a_segment_is_not_taken_for_an_operator_that_receives_nothing(options: A
         mock.patch.object(engine, "SWEEPS", 3),
         mock.patch.object(engine, "look_for_unreceived", look_and_tell),
     ):
-        ran = run_with(program(options))
+        ran = run_with(program())
     assert ran.segment.replayed >= FRAMES - 8
     assert looks.count("segment") > FRAMES / 8
     assert untaken == []
-
-
-def compose_holding(app: Any, options: dict[str, Any], details: Any, begins: int, ends: int) -> None:
-    """Compose a segment whose receiver holds all that it received from one frame to another, for 10 ms at most."""
-
-    def hold(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        frame = op_input.receive("in")
-        op_input.receive_cuda_stream("in")
-        self.received += 1
-        if begins <= self.received < ends:
-            self.held.append(frame)
-
-    def begin(self: Any) -> None:
-        self.received, self.held = 0, []
-
-    def free(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        holder.held.clear()
-
-    holder = Work(app, body=hold, begin=begin, outputs=(), name="holder")
-    conditions = PeriodicCondition(app, "10ms"), CountCondition(app, FRAMES)
-    app.add_operator(Work(app, *conditions, body=free, inputs=(), outputs=(), name="free"))
-    source = Source(app, frames=FRAMES, details=details, make=as_array, name="source")
-    stage = Scales(app, name="stage")
-    chain(app, source, stage, holder)
-    app.capture(stage, check_every=None, **options)
-
-
-@pytest.mark.parametrize("begins", [0, FRAMES // 2])
-@pytest.mark.parametrize("details", [False, "timestamps"])
-def test_a_frame_waits_for_a_slot_and_is_replayed(options: dict[str, Any], details: Any, begins: int) -> None:
-    ran = run_with(lambda app: compose_holding(app, options, details, begins, FRAMES))
-    assert (ran.segment.frames, ran.segment.replayed) == (FRAMES, FRAMES - 1)

@@ -50,7 +50,7 @@ class Program:
         begin = random.randint(1, len(self.stages) - 1)
         end = random.randint(begin + 1, len(self.stages))
         captured = self.stages[begin:end]
-        app.capture(*captured, **random.choice([{}, {"check_every": None}, {"outputs": "ring", "slots": 3}]))
+        app.capture(*captured, **random.choice([{}, {"check_every": None}]))
         # Frames inside a segment are its own; the others have readers.
         self.ends = [n for n, stage in enumerate(self.stages) if stage not in captured[:-1]]
         readers = [self.reader(app, n, f"reader {n}") for n in self.ends]

@@ -60,9 +60,6 @@ class Passing(Lasting):
         return ()
 
 
-told: list[str] = []
-
-
 @pytest.fixture(params=[Lasting, Passing])
 def lent(request: pytest.FixtureRequest) -> Iterator[LentArray]:
     device = gpu.Device(0)
@@ -70,8 +67,7 @@ def lent(request: pytest.FixtureRequest) -> Iterator[LentArray]:
     buffer = device.allocate(SIZE, stream=device.default_stream)
     kind = request.param()
     layout = Layout(kind, (SIZE,), (1,), None, 0)
-    told.clear()
-    made = LentArray(layout, kind.at(layout, int(buffer.handle), buffer), lambda: told.append("back"))
+    made = LentArray(layout, kind.at(layout, int(buffer.handle), buffer))
     yield made
     made.close()
     del made
@@ -132,29 +128,6 @@ def test_a_weak_reference_does_not_lead_to_a_later_message(lent: LentArray) -> N
     assert seen() is None
     assert array.pointer[0].address == lent.address
     del array
-    assert lent.is_back()
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_an_array_that_is_awaited_tells_that_it_is_back(lent: LentArray, way: str) -> None:
-    kept = [WAYS[way](lent.lend())]
-    lent.let_go()
-    assert not lent.is_back()
-    assert told == []
-    kept.clear()
-    assert told == ["back"]
-    assert lent.is_back()
-    assert lent.lend().pointer[0].address == lent.address
-    assert lent.is_back()
-
-
-def test_an_array_that_is_back_already_is_not_lost_when_it_is_let_go_once_more(lent: LentArray) -> None:
-    """Its last receiver may drop it between a look that finds it in use and the call."""
-    kept = [lent.lend()]
-    lent.let_go()
-    kept.clear()
-    lent.let_go()
-    assert told == ["back"]
     assert lent.is_back()
 
 

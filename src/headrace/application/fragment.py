@@ -477,8 +477,6 @@ class Fragment(Composition):
         warmup: int = 1,
         check_every: float | None = 1.0,
         shapes: int = 4,
-        outputs: str = "copy",
-        slots: int | None = None,
         strict: bool = False,
     ) -> Segment:
         """Replay connected operators as one CUDA graph, which is recorded once.
@@ -504,11 +502,6 @@ class Fragment(Composition):
             frame; 0 compares all, None none.
         shapes
             The number of graphs that are kept, one for each shape and type of what enters.
-        outputs
-            ``"copy"`` to copy what leaves to new memory of its library. ``"ring"`` to send the memory of the graph
-            itself: there are several, and the segment waits while all are in use.
-        slots
-            The number of graphs in the ring; by default 4, or up to 16 that send at most 1 MiB in all.
         strict
             Whether a refusal is an error.
         """
@@ -521,8 +514,6 @@ class Fragment(Composition):
             warmup=warmup,
             check_every=check_every,
             shapes=shapes,
-            outputs=outputs,
-            slots=slots,
             strict=strict,
         )
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headrace._runtime import Boundary
     from headrace.capture.declaration import SegmentOptions
     from headrace.capture.graph import Graph
-    from headrace.capture.slots import Slots
 
 _SETTLED = 8  # frames with other values of a known structure before a graph is recorded for them
 _UNUSED = 64  # frames for which a graph was not launched before it makes room
@@ -38,15 +37,15 @@ class Entry:
     ----------
     frames, last
         The number of frames that ran as without capture, and the number of the last frame.
-    graph, slots
-        Its graph; with ``outputs="ring"``, its graphs.
+    graph
+        Its graph, once it is recorded.
     copied_back
         The arrays that the operators change in place, by their number.
     matches
         Of frames that are one array: tells whether another is like them.
     """
 
-    __slots__ = ("copied_back", "frames", "graph", "kind", "last", "matches", "slots")
+    __slots__ = ("copied_back", "frames", "graph", "kind", "last", "matches")
 
     matches: Callable[[Any], bool]
 
@@ -54,19 +53,7 @@ class Entry:
         self.kind = kind
         self.frames = self.last = 0
         self.graph: Graph | None = None
-        self.slots: Slots | None = None
         self.copied_back: set[int] = set()
-
-    @property
-    def has_graph(self) -> bool:
-        """Whether there is a graph."""
-        return self.graph is not None or self.slots is not None
-
-    def take_graph(self) -> Graph | None:
-        """Return the graph for a frame, or one that nobody uses; None if there is none."""
-        if self.slots is None:
-            return self.graph
-        return self.slots.take()
 
 
 class Frame:
@@ -131,10 +118,10 @@ class GraphCache:
         if entry is None:
             entry = self._entries[key] = Entry(frame.kind)
             self._note_change(key, frame, used)
-            waiting = [each for each, known in self._entries.items() if not known.has_graph]
+            waiting = [each for each, known in self._entries.items() if known.graph is None]
             if len(waiting) > _MOST_WAITING:
                 del self._entries[waiting[0]]
-        elif entry.has_graph:
+        elif entry.graph is not None:
             self.unmet = 0
         self._last_key = key
         entry.last = self._frames
@@ -174,11 +161,9 @@ class GraphCache:
 
     def is_due(self, entry: Entry) -> bool:
         """Return whether the next frame of an entry is to be recorded; make room if that is necessary."""
-        if entry.slots is not None:
-            return entry.slots.made < entry.slots.most
         if entry.graph is not None:
             return False
-        recorded = [each for each in self._entries.values() if each.has_graph]
+        recorded = [each for each in self._entries.values() if each.graph is not None]
         is_known = any(each.kind == entry.kind for each in recorded)
         if entry.frames < (max(_SETTLED, self._options.warmup) if is_known else self._options.warmup):
             return False

@@ -16,7 +16,7 @@ from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import GroupPlan, source_of
-from headrace.core.errors import GraphError, choices
+from headrace.core.errors import GraphError
 from headrace.core.graph import check_group, check_member, operators_before, queues_of
 from headrace.core.ports import IOSpec
 from headrace.core.values import whole_number
@@ -34,7 +34,6 @@ CONTRACT = (
     "effect on the host"
 )
 MODES = ("auto", "off", "verify", "strict")
-OUTPUTS = ("copy", "ring")
 
 
 class CaptureRefused(UserWarning):
@@ -52,22 +51,16 @@ class SegmentOptions:
     warmup: int = 1
     check_every: float | None = 1.0
     shapes: int = 4
-    outputs: str = "copy"
-    slots: int | None = None
     strict: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("warmup", "shapes", *(() if self.slots is None else ("slots",))):
+        for name in ("warmup", "shapes"):
             whole_number(getattr(self, name), f"capture(...): {name}", 1)
         period = self.check_every
         is_number = isinstance(period, (int, float)) and not isinstance(period, bool) and period >= 0
         if period is not None and not is_number:
             raise ValueError(
                 f"capture(...): check_every must be a number of seconds, or None to compare nothing, not {period!r}"
-            )
-        if self.outputs not in OUTPUTS:
-            raise ValueError(
-                f"capture(...): outputs must be one of {choices(OUTPUTS, str(self.outputs))}, not {self.outputs!r}"
             )
 
 
@@ -212,14 +205,9 @@ def plan_groups(fragment: Fragment) -> list[GroupPlan]:
 
 def _plan(segment: Segment, mode: str) -> GroupPlan:
     from headrace.capture.segment import CapturedSegment
-    from headrace.capture.slots import SlotAvailable
 
-    slots = None
-    if segment.options.outputs == "ring":
-        fragment = segment.operators[0].fragment
-        slots = SlotAvailable(fragment, segment.options.slots, name=f"slots of {segment.name}")
-    make = partial(CapturedSegment, segment, mode, slots)
-    return GroupPlan(segment.name, in_order(segment.operators), make, slots)
+    make = partial(CapturedSegment, segment, mode)
+    return GroupPlan(segment.name, in_order(segment.operators), make)
 
 
 def _why_not_together(segment: Segment) -> str:

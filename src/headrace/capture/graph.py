@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 from headrace.capture.boundary import Input, Output, copied_arrays
 from headrace.gpu.executables import Executables
 from headrace.tensor.device_arrays import NewArrays
-from headrace.tensor.lent_arrays import LentArray, LentArrays
+from headrace.tensor.lent_arrays import LentArrays
 from headrace.tensor.structures import Leaves, Structure, rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace._runtime import Launches, ManagedStream, Replays
     from headrace.capture.direct_compute import DetailsFlow
-    from headrace.capture.slots import Slots
     from headrace.tensor.device_arrays import Layout
+    from headrace.tensor.lent_arrays import LentArray
 
 
 class Graph:
@@ -37,8 +35,6 @@ class Graph:
         The number of frames that it emitted.
     compare_at
         The time at which the next one is compared with an ordinary compute; the first one is at any time.
-    lent
-        The arrays on its own memory that it sends, with ``outputs="ring"``.
     """
 
     def __init__(
@@ -50,7 +46,6 @@ class Graph:
         executables: Executables,
         flow: DetailsFlow,
         kept: list[Any],
-        slots: Slots | None,
     ) -> None:
         self.structures = structures
         self.inputs = inputs
@@ -63,23 +58,16 @@ class Graph:
         self._handle = stream.handle
         self._executables: Launches = executables
         self._kept = kept
-        self.lent: list[LentArray] = []
         # How a launch finds the addresses of its arrays and makes what it emits, so that a frame looks nothing up.
         copied = [(number, input_) for number, input_ in enumerate(inputs) if input_.copied]
         self._entering = [(number, input_.address_of, input_.before) for number, input_ in copied]
         self._copied_back = [place for place, (_, input_) in enumerate(copied) if input_.is_copied_back]
-        self._new: list[NewArrays | LentArrays] = []
-        self._leaving: list[tuple[int, Callable[[Any], int], int]] = []
         emitted = [array for output in outputs for array in output.arrays]
-        if slots is None:
-            sent = copied_arrays(outputs)
-            self._new = [_outputs(array.layout, stream) for array in sent]
-            self._leaving = [
-                (place, array.address_of, array.before) for place, array in enumerate(sent) if array.size
-            ]
-        else:
-            sent = emitted
-            self.lent = [LentArray(array.layout, array.array, slots.tell) for array in sent]
+        sent = copied_arrays(outputs)
+        self._new = [_outputs(array.layout, stream) for array in sent]
+        self._leaving = [
+            (place, array.address_of, array.before) for place, array in enumerate(sent) if array.size
+        ]
         # Whether what is emitted are these arrays, one at each output.
         self._is_plain = all(output.is_array for output in outputs) and sent == emitted
         self._sent = sent
@@ -93,7 +81,7 @@ class Graph:
         """Launch an executable on the arrays of a frame, and return what each output emits."""
         addresses = [address_of(leaves[number]) - before for number, address_of, before in self._entering]
         back = [addresses[place] for place in self._copied_back] if self._copied_back else None
-        made = [each.lend() for each in self.lent] if self.lent else [new.take() for new in self._new]
+        made = [new.take() for new in self._new]
         for place, address_of, before in self._leaving:
             addresses.append(address_of(made[place]) - before)
         if back is not None:
@@ -132,8 +120,6 @@ class Graph:
             new.close()
         self._new.clear()
         self._sent.clear()
-        for each in self.lent:
-            each.close()
         self.outputs.clear()
         self._kept.clear()
         for input_ in self.inputs:

@@ -31,7 +31,6 @@ from headrace.tensor.structures import HostValueUsed, Leaves, layouts_of, rebuil
 if TYPE_CHECKING:
     from headrace._runtime import Group, ManagedStream, Node, Replays
     from headrace.capture.cache import Entry, Frame
-    from headrace.capture.slots import Slots
     from headrace.capture.state import DeviceState
 
 
@@ -48,8 +47,7 @@ def record(
     """Record one frame of a group as a graph of an entry; raise Refusal if that is not possible.
 
     `values` are those of the host, with something that stands for each that the operators may only pass on. The
-    arrays that are changed in place, as the entry knows, are copied back. If it has slots, the graph sends its own
-    memory, and is one of these. Nothing is launched.
+    arrays that are changed in place, as the entry knows, are copied back. Nothing is launched.
 
     `is_settled` says that the last compute was for such a frame, so that operators that keep something for a kind
     of frame have it; what they change on the host is an effect then.
@@ -75,7 +73,7 @@ def record(
             stack.callback(state.restore)
             attributes = HostAttributes(group.operators)
             stack.callback(attributes.put_back)
-            graph = _capture(group, own, state, frame, streams, received, inputs, entry.slots, spans)
+            graph = _capture(group, own, state, frame, streams, received, inputs, spans)
             changed = attributes.changed() if is_settled else None
             if changed is not None:
                 graph.close()
@@ -105,7 +103,6 @@ def _capture(
     streams: DirectStreams,
     received: list[Any],
     inputs: list[Input],
-    slots: Slots | None,
     spans: Any,
 ) -> Graph:
     origin = streams.origin
@@ -128,13 +125,10 @@ def _capture(
         streams.join()
         outputs = outputs_of(emitted)
         kept += [array for node in group.members for array in vars(node.operator).values()]
-        if slots is None:
-            find_views(outputs)
-            for array in copied_arrays(outputs):
-                if array.size:
-                    addresses.copy(origin, array.address, array.size, enters=False)
-        else:
-            _check_lent(outputs, state)
+        find_views(outputs)
+        for array in copied_arrays(outputs):
+            if array.size:
+                addresses.copy(origin, array.address, array.size, enters=False)
         for each in copied:
             if each.is_copied_back:
                 addresses.copy(origin, each.address, each.copied, enters=False)
@@ -144,7 +138,7 @@ def _capture(
         _check_nodes([type(node).__name__ for node in definition.nodes()], first)
         addresses.open(own.handle)
         executables = Executables(definition, addresses)
-        graph = Graph(own, frame.structures, inputs, outputs, executables, flow, kept, slots)
+        graph = Graph(own, frame.structures, inputs, outputs, executables, flow, kept)
     except BaseException:
         with contextlib.suppress(Exception):  # an invalidated capture ends with an error
             builder.close()
@@ -186,18 +180,6 @@ def _only_passes_on(compute: DirectCompute, had: list[Any]) -> bool:
     return any(compute.emitted.values()) and all(
         any(first <= begin and end <= last for first, last in spans) for begin, end in map(span_of, outside)
     )
-
-
-def _check_lent(outputs: list[Any], state: DeviceState) -> None:
-    """Raise Refusal if a graph would send the buffer of state that is assigned, which all graphs share."""
-    kept = [span_of(buffer.array) for buffer in state.buffers.values()]
-    for output in outputs:
-        for array in output.arrays:
-            if any(begin < array.span[1] and array.span[0] < end for begin, end in kept):
-                raise Refusal(
-                    f"operator {output.boundary.node.name!r} emits at {output.boundary.port!r} the state that it "
-                    'assigns, which outputs="ring" cannot send; emit a copy, or use outputs="copy"'
-                )
 
 
 def _check_nodes(kinds: list[str], first: int) -> None:

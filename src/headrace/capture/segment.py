@@ -26,7 +26,6 @@ from headrace.capture.lint import lint
 from headrace.capture.recording import record
 from headrace.capture.refusal import Refusal, refusal_of
 from headrace.capture.replay import Replay
-from headrace.capture.slots import SlotAvailable, Slots
 from headrace.capture.state import DeviceState
 from headrace.core.parameters import ParameterVersion, holder_of
 from headrace.gpu.capture import RecordedCopy
@@ -60,9 +59,7 @@ class CapturedSegment:
         The nodes of its operators, and the one that is scheduled.
     """
 
-    def __init__(
-        self, segment: Segment, mode: str, slot_available: SlotAvailable | None, group: Group
-    ) -> None:
+    def __init__(self, segment: Segment, mode: str, group: Group) -> None:
         self.segment = segment
         self.node = group.node
         self.members = group.members
@@ -72,7 +69,6 @@ class CapturedSegment:
         options = segment.options
         self._group = group
         self._is_strict = options.strict or mode == "strict"
-        self._slot_available = slot_available
         self._state = DeviceState(self.members)
         # Raised by the parameters and knobs of the operators, and what it was when the parameters were looked at.
         self.version = ParameterVersion()
@@ -83,7 +79,6 @@ class CapturedSegment:
         self._replay_frame: Callable[[Graph, list[Any], Leaves, Leaves], None] = self._replay.replay
         self._replays: Replays | None = None
         self._ports = group.node.input.ports
-        self._waits: Any = None
         self._is_refused = False
         self._is_changing = False
         # Recordings in a row in which a parameter was set, frames without state, the last kind that was computed.
@@ -133,8 +128,6 @@ class CapturedSegment:
             self._go_on()
         else:
             self._compute_frame([port.take() for port in self._ports])
-        if self._slot_available is not None:
-            self._look_for_slot()
 
     def _compute_frame(self, items: list[Any]) -> None:
         for live in self._live:
@@ -147,10 +140,8 @@ class CapturedSegment:
         ):
             # No variable may hold the array: whether the program still does is found by its reference count.
             leaves = [items[0].data if type(items[0]) is Envelope else items[0]]
-            graph = None
-            if last.matches(leaves[0]):
-                graph = last.graph or last.slots.take()  # type: ignore[union-attr]
-            if graph is not None:
+            graph = last.graph
+            if graph is not None and last.matches(leaves[0]):
                 self._replay_frame(graph, items, leaves, [])
                 if self._replay.findings is not None:
                     self._look_at(self._replay.findings, last, graph)
@@ -160,21 +151,6 @@ class CapturedSegment:
             self._compute_eagerly(items)
         else:
             self._compute_any(items)
-
-    def _look_for_slot(self) -> None:
-        """Wait for a slot after a frame if there is none; the condition is evaluated only then."""
-        node, available = self.node, self._slot_available
-        assert available is not None
-        if node.evaluated is None:
-            if available.has_one():
-                return
-            node.evaluated = self._waits
-        else:
-            self._waits = node.evaluated
-            if not available.has_one():
-                return
-            node.evaluated = None
-        node.update_guard()
 
     def _look_at(self, findings: tuple[str, set[int]], entry: Entry, graph: Graph) -> None:
         """Draw the conclusions from a comparison with a compute."""
@@ -213,12 +189,12 @@ class CapturedSegment:
             self._say_what_changes()
         if self._state.unknown:
             self._say_what_is_unknown()
-            if entry.has_graph:  # the program begins anew, as before the first frame
+            if entry.graph is not None:  # the program begins anew, as before the first frame
                 frame.leaves.clear()
                 self._compute_eagerly(items)
                 return
         try:
-            is_stale = entry.has_graph and self._replay.begin()
+            is_stale = entry.graph is not None and self._replay.begin()
         except Refusal as refusal:
             frame.leaves.clear()
             self._compute_eagerly(items)
@@ -229,8 +205,8 @@ class CapturedSegment:
             entry = self._cache.find(frame)
         if self._cache.is_due(entry) and not self._state.unknown and self._may_record():
             self._record(entry, frame, items)
-        elif (graph := entry.take_graph()) is not None:
-            self._replay_any(entry, graph, frame, items)
+        elif entry.graph is not None:
+            self._replay_any(entry, entry.graph, frame, items)
         else:
             self._warm_up(entry, frame, items)
 
@@ -238,8 +214,7 @@ class CapturedSegment:
         self._is_changing = False
         self.segment.state, self.segment.reason = "captured", ""
         (structure,) = frame.structures if len(frame.structures) == 1 else (None,)
-        is_full = entry.slots is None or entry.slots.made >= entry.slots.most
-        if type(structure) is Layout and is_full:
+        if type(structure) is Layout:
             self._last = entry
             entry.matches = structure.kind.matching(structure)
         self._replay_frame(graph, items, frame.leaves, frame.values)
@@ -359,9 +334,6 @@ class CapturedSegment:
             self._replay.order_after(items)
             entry, graph = self._record_until_known(entry, frame)
         except (Refusal, Unsupported) as error:
-            if entry.slots is not None and not entry.slots.made:
-                entry.slots.forget()
-                entry.slots = None
             # First of all the frame: if the operators fail at it as well, that is the error.
             frame.leaves.clear()
             self._compute_eagerly(items)
@@ -387,12 +359,7 @@ class CapturedSegment:
         if not self.segment.recordings:
             self._advise()
         self.segment.recordings += 1
-        if entry.slots is None:
-            entry.graph = graph
-        else:
-            entry.slots.add(graph)
-            if entry.slots.made < entry.slots.most:
-                self._will_record()
+        entry.graph = graph
         self._replay.begin(has_recorded=True)
         self._settled_for = None  # the first replay is compared, and later ones of any kind
         self._replay_any(entry, graph, frame, items)
@@ -403,8 +370,6 @@ class CapturedSegment:
         every = set(range(len(frame.values)))
         is_settled = frame.kind == self._settled_for
         while True:
-            if entry.slots is None and self._slot_available is not None:
-                entry.slots = Slots(self._slot_available, self._replay.own)
             uses: set[int] = set()
             values = frame.standing_for(used, uses)
             own, state = self._replay.own, self._state
@@ -419,8 +384,7 @@ class CapturedSegment:
                 return entry, graph
             used |= uses  # from now on these values belong to the key
             before, entry = entry, self._cache.find(frame)
-            entry.frames, entry.slots, entry.copied_back = before.frames, before.slots, before.copied_back
-            before.slots = None
+            entry.frames, entry.copied_back = before.frames, before.copied_back
 
     def _advise(self) -> None:
         """Warn once of what looks as if compute depended on something that is not declared."""
@@ -476,8 +440,6 @@ class CapturedSegment:
         """Run as without capture from now on; warn, or raise where the segment has to be captured."""
         self._is_refused = True
         self._last = None
-        if self._slot_available is not None:
-            self._slot_available.slots.clear()  # it need not wait for one any more
         self._say("is not captured and runs as without capture", str(refusal), refusal)
 
     def _say_what_changes(self) -> None:
@@ -511,15 +473,13 @@ class CapturedSegment:
     def _close(self, entry: Entry) -> None:
         """Release the graphs of an entry."""
         self._last = None
-        if entry.slots is not None:
-            entry.slots.forget()  # receivers may hold its memory, so its graphs are closed at the end
-        elif entry.graph is not None:
+        if entry.graph is not None:
             self._replay.own.stream.sync()
             self._count(entry.graph)
             self._graphs.remove(entry.graph)
             self._retired += entry.graph.retire()
             entry.graph.close()
-        entry.graph = entry.slots = None
+        entry.graph = None
 
     # At the end.
 

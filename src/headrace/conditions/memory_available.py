@@ -1,10 +1,16 @@
-"""MemoryAvailableCondition: run when an allocator has memory left."""
+"""MemoryAvailableCondition: run when an allocator has memory left.
+
+Whoever holds the memory may be no part of the run, so the run does not end at once when nothing else can run. It
+ends if none came back for a second; its outcome and a warning then say what was waited for.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from headrace.core.condition import PatientCondition
+from headrace.core.condition import Condition
+from headrace.core.ports import SchedulingStatusType
 from headrace.core.resource import Resource
 from headrace.core.values import Size, byte_size, whole_number
 
@@ -32,7 +38,10 @@ class _Allocator(Protocol):
     def shortage(self, storage_type: Any) -> str: ...
 
 
-class MemoryAvailableCondition(PatientCondition):
+_PATIENCE_NS = 1_000_000_000
+
+
+class MemoryAvailableCondition(Condition):
     """Lets an operator run when an allocator has memory for it.
 
     The memory is reserved for the compute that follows: what that compute allocates is there, whoever else uses the
@@ -53,14 +62,9 @@ class MemoryAvailableCondition(PatientCondition):
 
     reserves = True
     waits_for_memory = True
-    warning = (
-        "headrace.memory",
-        (
-            "operator %r has waited a second for %s; who holds it? A pool needs a block for each message "
-            "that may wait in a queue, for each operator that works on one or keeps one, and for the next "
-            "one"
-        ),
-    )
+    polled = False
+    depends_on_ports = False
+    matters_while_blocked = False
 
     def __init__(
         self,
@@ -89,11 +93,40 @@ class MemoryAvailableCondition(PatientCondition):
         self.storage_type = storage_type
         self._allocator = cast("_Allocator", allocator)
         self._store, self._size = self._allocator.demand(self.min_bytes, min_blocks, storage_type, where)
+        # Since when there is too little and none came back, and whether some came back since the last check.
+        self._since: int | None = None
+        self._is_told = False
+        self._has_warned = False
 
     @property
     def resources(self) -> tuple[Resource, ...]:
         """The allocator."""
         return (self.allocator,)
+
+    def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
+        """Return READY when there is enough memory; else wait to be told, for a second at least."""
+        is_told, self._is_told = self._is_told, False
+        # Looked for again where some came back in between: an announcement in a check is not heard.
+        if self.is_there() or (self._is_told and self.is_there()):
+            self._since = None
+            return SchedulingStatusType.READY, None
+        if self._since is None or is_told:
+            self._since = timestamp
+        until = self._since + _PATIENCE_NS
+        if timestamp < until:
+            return SchedulingStatusType.WAIT_TIME, until
+        self._warn()
+        return SchedulingStatusType.WAIT, None
+
+    def _warn(self) -> None:
+        if not self._has_warned and self._headrace.node is not None:
+            self._has_warned = True
+            logging.getLogger("headrace.memory").warning(
+                "operator %r has waited a second for %s; who holds it? A pool needs a block for each message that "
+                "may wait in a queue, for each operator that works on one or keeps one, and for the next one",
+                self._headrace.node.name,
+                self.starving,
+            )
 
     def is_there(self) -> bool:
         """Return whether there is enough memory; if not, ask to be told when some comes back."""
@@ -122,7 +155,8 @@ class MemoryAvailableCondition(PatientCondition):
 
     def memory_returned(self) -> None:
         """Ask again, because memory came back; called from any thread, in finalizers too."""
-        self.tell()
+        self._is_told = True
+        self.notify_scheduler()
 
     @property
     def starving(self) -> str:
@@ -131,6 +165,7 @@ class MemoryAvailableCondition(PatientCondition):
 
     def detach(self) -> None:
         """Leave the run."""
+        self._since, self._has_warned = None, False
         self._allocator.discard_waiter(self)
         self.cancel()
         super().detach()

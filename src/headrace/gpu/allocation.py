@@ -22,7 +22,7 @@ away if that is possible, else by whoever uses the pool next. They come later in
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 from weakref import ref
@@ -41,9 +41,8 @@ class Pool(Protocol):
     def give_back(self, block: Any, users: list[StreamUser]) -> None:
         """Take back a block; called from a finalizer, so it takes no lock."""
 
-    @property
-    def collect(self) -> Callable[[], None] | None:
-        """Records the events of the blocks that came back; None if there is nothing to do for that."""
+    def collect(self) -> None:
+        """Record the events of the blocks that came back."""
 
 
 class Allocation:

@@ -253,13 +253,14 @@ class ReceivedFrames:
         Calls a function on another thread. It is used in finalizers, so it takes no lock.
     """
 
-    collect = None  # events are recorded by another thread as soon as it runs
-
     def __init__(
         self, give_back: Callable[[int], None], call_soon: Callable[[Callable[[], object]], object]
     ) -> None:
         self._give_back = give_back
         self._call_soon = call_soon
+
+    def collect(self) -> None:
+        """Do nothing: another thread records the events as soon as it runs."""
 
     def receive(self, segment: DeviceSegment, offset: int, length: int, loan: int) -> Allocation:
         """Return the memory of a frame that lies in a segment; it goes back to the sender."""

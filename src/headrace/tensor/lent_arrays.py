@@ -10,18 +10,15 @@ Work of the receivers may still run when an array is back. So its memory is an a
 (`headrace.gpu.allocation`), to which each receiver adds its streams (`users`). Whoever writes the memory again is
 ordered after them.
 
-Nobody learns when an array comes back, unless somebody waits for that. Then this object lets go of it (`let_go`).
-So the allocation ends with the last reference, and its finalizer tells.
-
 Reference counts differ in compiled code where a variable holds what is counted. So none does here.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount
 
 from headrace import gpu
@@ -41,8 +38,6 @@ class LentArray:
     ----------
     layout, array
         What it looks like, and an array on its memory, which keeps the memory.
-    tell
-        Called when it has come back after `let_go`, from a finalizer.
 
     Attributes
     ----------
@@ -56,18 +51,16 @@ class LentArray:
 
     __slots__ = (
         *("_alone", "_count", "_is_gone", "_kept", "_links", "_links_of", "_make", "_state", "_state_of"),
-        *("_tell", "address", "allocation", "size", "users"),
+        *("address", "allocation", "size", "users"),
     )
-    collect: ClassVar[None] = None  # the work of the users is waited for when the memory is used again
 
-    def __init__(self, layout: Layout, array: Any, tell: Callable[[], None]) -> None:
+    def __init__(self, layout: Layout, array: Any) -> None:
         kind = layout.kind
         before, self.size = kind.extent(layout)
         self.address = kind.address(array) - before
         self.users: list[StreamUser] = []
         self._kept = array
         self._make, self._links_of, self._state_of = kind.aliasing(layout, array), kind.links, kind.state
-        self._tell = tell
         # The allocation, the array and what lies between them, as far as they last; the sum of their reference
         # counts while they are not lent, and the array's own; what can be changed of the array; and whether only
         # others hold the allocation.
@@ -106,23 +99,21 @@ class LentArray:
             return False
         # A weak reference could lead to the next message; or it was one until another thread made it a strong one.
         if len(links) > 1 and (getweakrefcount(links[1]) or getrefcount(links[1]) != self._alone):
-            self.let_go()
-            return not self._is_gone
-        return True
-
-    def let_go(self) -> None:
-        """Let the end of the last reference tell that the array is back."""
-        if self._links:  # or nobody would tell: it came back since the caller looked
+            # So it is let go of, and is back with the end of its allocation.
             self._is_gone = True
             self._count = -1  # which no sum is
             self._drop_links()
+            return not self._is_gone
+        return True
 
     def give_back(self, block: Any, users: list[StreamUser]) -> None:
         """Note that nobody refers to the allocation any more; called from a finalizer."""
         if self._is_gone:
             self._is_gone = False
             self._count = 0
-            self._tell()
+
+    def collect(self) -> None:
+        """Do nothing: the work of the users is waited for when the memory is used again."""
 
     def close(self) -> None:
         """Keep nothing any more; what was lent keeps its memory itself."""
@@ -211,7 +202,7 @@ class LentArrays:
             each.users.clear()
         self._marks = mark_work(users, self._own, self._events)
         if not self._ready and self._made < _MOST:
-            self._ready = [LentArray(self._layout, self._new.take(), _nothing) for _ in range(_BATCH)]
+            self._ready = [LentArray(self._layout, self._new.take()) for _ in range(_BATCH)]
             self._made += _BATCH
 
     def retire(self) -> list[LentArray]:
@@ -241,7 +232,3 @@ def mark_work(users: Iterable[StreamUser], own: Any, events: dict[Any, Any]) -> 
             stream.record(event)
             marks.append(event)
     return marks
-
-
-def _nothing() -> None:
-    pass

@@ -129,9 +129,8 @@ def expected(function: Callable[[float], float]) -> list[float]:
     return [function(number) * SIZE for number in range(FRAMES)]
 
 
-@pytest.mark.parametrize("outputs", ["copy", "ring"])
-def test_cupy_with_temporaries(outputs: str) -> None:
-    app = run(cupy_frame, [cupy_stage] * 3, outputs=outputs, slots=8)
+def test_cupy_with_temporaries() -> None:
+    app = run(cupy_frame, [cupy_stage] * 3)
     assert app.sink.found == pytest.approx(expected(lambda x: 8 * x + 7))
 
 
@@ -152,8 +151,7 @@ def test_buffers_of_a_source_that_come_again() -> None:
     assert len(app.sink.found) == FRAMES
 
 
-@pytest.mark.parametrize("outputs", ["copy", "ring"])
-def test_pytorch(outputs: str) -> None:
+def test_pytorch() -> None:
     torch = pytest.importorskip("torch")
     layer = torch.nn.Linear(64, 64, bias=False).cuda().eval()
     with torch.no_grad():
@@ -166,7 +164,7 @@ def test_pytorch(outputs: str) -> None:
         with torch.no_grad(), torch.cuda.stream(stream.torch()):
             return torch.relu(layer(data.view(-1, 64))).reshape(-1) + 1
 
-    app = run(make, [stage, stage], outputs=outputs, slots=8)
+    app = run(make, [stage, stage])
     assert app.sink.found == pytest.approx(expected(lambda x: 9 * x + 4), rel=1e-4)
 
 

@@ -45,7 +45,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 def test_an_array_is_back_when_nobody_refers_to_it_in_any_way(way: str) -> None:
     memory = cupy.zeros(64, cupy.float32)
     assert kind_of(memory) is not None
-    lent = LentArray(layout_of(memory), memory, lambda: None)
+    lent = LentArray(layout_of(memory), memory)
     first = id(lent.lend())
     for _ in range(3):
         kept = [WAYS[way](lent.lend())]

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.streams.run_streams import RunStreams
     from headrace.core.composition import Composition as Fragment
-    from headrace.core.condition import Condition
 
 _FAULT = IOSpec.QueuePolicy.FAULT
 
@@ -61,14 +60,11 @@ class GroupPlan:
         Its name and its operators, each after those that it receives from.
     make_runner
         Creates what runs the group.
-    condition
-        What its node waits for besides messages.
     """
 
     name: str
     operators: Sequence[Operator]
     make_runner: Callable[[Group], Runner]
-    condition: Condition | None = None
 
 
 class Boundary(NamedTuple):
@@ -124,8 +120,6 @@ class Group:
         limits = [one._headrace.max_in_flight for one in plan.operators]
         operator.max_in_flight = min((limit for limit in limits if limit is not None), default=None)
         operator.parallel = any(one._headrace.parallel for one in plan.operators)
-        if plan.condition is not None:
-            operator.add_arg(plan.condition)
         self.node = Node(engine, operator)
         operator.metadata.node = self.node
         self.members: list[Any] = []

@@ -317,8 +317,7 @@ def sort_allocations(owners: list[Any], user: StreamUser) -> list[Any]:
     owner = None  # or this variable would hold the last one
     # Those that nobody holds any more have come back: their events are recorded here, where nothing is locked.
     for pool in pools.values():
-        if pool.collect is not None:
-            pool.collect()
+        pool.collect()
     return kept
 
 

@@ -87,8 +87,7 @@ class SimulatedArrays(DeviceLibrary):
     def at(self, layout: Layout, address: int, owner: Any) -> Any:
         """Return an array at an address."""
         memory = ArrayAt(address, layout.shape, layout.dtype.str, owner, layout.strides)
-        made = array_at(memory.__cuda_array_interface__, owner)
-        return made
+        return array_at(memory.__cuda_array_interface__, owner)
 
     def links(self, array: Any) -> tuple[Any, ...]:
         """Return the array and what keeps its memory, which views share."""
