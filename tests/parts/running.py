@@ -16,7 +16,7 @@ from headrace.link.connect import carrier_of
 from headrace.link.protocol import Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.parts.control import Channel
+from headrace.parts.channel import Channel
 from headrace.parts.cut import Cut
 from headrace.parts.cut_flow import CutFlow, FlowCounts
 from headrace.parts.idleness import IdleReport, decide, is_still

@@ -13,7 +13,7 @@ import pytest
 from headrace.core import Progress
 from headrace.core.errors import Failure
 from headrace.parts.calls import Calls
-from headrace.parts.control import Call, Reply
+from headrace.parts.messages import Call, Reply
 from headrace.parts.part_progress import PartProgress, ProgressOfParts
 from tests.harness import PATIENCE
 

@@ -14,8 +14,8 @@ import pytest
 from headrace.core.control import TimeBase, clock_name
 from headrace.observe.events.clock_offsets import ClockOffset
 from headrace.parts import worker
-from headrace.parts.control import AskTime, TellTime
 from headrace.parts.driver import Driver as RealDriver
+from headrace.parts.messages import AskTime, TellTime
 from headrace.parts.process import Process as RealProcess
 from tests.parts.running import channel_and_socket, channel_of
 

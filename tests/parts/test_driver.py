@@ -13,9 +13,9 @@ import pytest
 
 from headrace import Application, Fragment
 from headrace.parts.calls import Calls
-from headrace.parts.control import Beat
 from headrace.parts.driver import Driver, DriverControl, open_driver
 from headrace.parts.launch import Launch
+from headrace.parts.messages import Beat
 from headrace.parts.process import Process
 from tests.harness import PATIENCE, Step
 from tests.harness.processes import run_python

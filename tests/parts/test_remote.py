@@ -29,12 +29,14 @@ from headrace.link.connect import carrier_of, connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import access as access_module
 from headrace.parts import agent as agent_module
-from headrace.parts import control
+from headrace.parts import channel
 from headrace.parts import driver as driver_module
 from headrace.parts.access import AGENT, PART, Access, token_for
 from headrace.parts.agent import Agent, parse_address, serve, worker_host
-from headrace.parts.control import (
-    Channel,
+from headrace.parts.channel import Channel
+from headrace.parts.driver import Driver
+from headrace.parts.hosting import Hosting
+from headrace.parts.messages import (
     Ended,
     EndFlow,
     EndPart,
@@ -47,8 +49,6 @@ from headrace.parts.control import (
     StartPart,
     Stop,
 )
-from headrace.parts.driver import Driver
-from headrace.parts.hosting import Hosting
 from headrace.parts.process import Process
 from headrace.parts.reception import Reception
 from headrace.parts.supervision import SILENCE, Part, State, Supervisor
@@ -376,7 +376,7 @@ def test_a_fragment_that_does_not_exist_is_refused(capfd: pytest.CaptureFixture[
 
 def test_a_process_is_heard_of_by_whatever_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its beats find no room while it sends a long message, which comes in pieces."""
-    monkeypatch.setattr(control, "monotonic", lambda: 12.5)
+    monkeypatch.setattr(channel, "monotonic", lambda: 12.5)
     process = Process("edge", 1, {})
     assert process.beat == 0.0
     process.channel, theirs = channel_and_socket()

@@ -13,10 +13,10 @@ from headrace._runtime import FED_BEFORE, IN_LOOP, NONE_LEFT, STARVED, STUCK
 from headrace.core.errors import DigestError, Failure, PartLost, PeerLost
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.ports import IOSpec
-from headrace.parts.control import Ask, Ended, EndIdle, Leave, Stop
 from headrace.parts.cut_flow import CutFlow
 from headrace.parts.idleness import IdleReport, PartIdleness, decide
 from headrace.parts.lines import Lines
+from headrace.parts.messages import Ask, Ended, EndIdle, Leave, Stop
 from headrace.parts.supervision import (
     GRACE,
     SILENCE,
@@ -83,7 +83,7 @@ def test_processes_leave_when_all_have_reported() -> None:
 
 def test_links_are_made_when_all_have_composed_the_same() -> None:
     made = supervisor()
-    assert made.begin() == [Spawn("a", 0), Spawn("b", 0), Spawn("c", 0)]
+    assert made.begin() == [Spawn("a"), Spawn("b"), Spawn("c")]
     assert made.composed("a", SAME, 0) == made.composed("c", SAME, 0) == []
     assert made.composed("b", SAME, 0) == [Join((FLOW,), ("a", "b", "c"))]
 
@@ -159,7 +159,7 @@ def test_a_loss_is_an_error_unless_the_policy_lets_a_started_part_go(
     else:
         assert made.failure is None
         assert isinstance(actions[0], Warn)
-        assert actions[1:] == ([Spawn("b", 1)] if policy == "restart" else [])
+        assert actions[1:] == ([Spawn("b")] if policy == "restart" else [])
 
 
 def test_a_restarted_part_gets_links_to_those_that_are_there() -> None:

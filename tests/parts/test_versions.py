@@ -7,7 +7,7 @@ import struct
 from dataclasses import fields, is_dataclass
 
 from headrace.link import handshake, protocol
-from headrace.parts import control
+from headrace.parts import messages
 
 # The version, and what the ends say to each other in it.
 KNOWN = (6, "8c2b399fb03d0cdb")
@@ -23,12 +23,12 @@ def _said() -> list[str]:
         for name, value in sorted(vars(module).items())
         if isinstance(value, struct.Struct)
     ]
-    messages = [
+    said = [
         f"{name} {[field.name for field in fields(value)]}"
-        for name, value in sorted(vars(control).items())
-        if isinstance(value, type) and is_dataclass(value) and value.__module__ == control.__name__
+        for name, value in sorted(vars(messages).items())
+        if isinstance(value, type) and is_dataclass(value) and value.__module__ == messages.__name__
     ]
-    return [*kinds, *formats, *messages]
+    return [*kinds, *formats, *said]
 
 
 def test_the_version_is_raised_with_what_the_ends_say() -> None:

@@ -24,7 +24,9 @@ from headrace.link.handshake import make_token
 from headrace.link.protocol import Terms
 from headrace.parts import worker as worker_module
 from headrace.parts.access import Access
-from headrace.parts.control import (
+from headrace.parts.cut_flow import CutFlow
+from headrace.parts.launch import Launch
+from headrace.parts.messages import (
     Ask,
     Assignment,
     Beat,
@@ -38,8 +40,6 @@ from headrace.parts.control import (
     Lost,
     Stop,
 )
-from headrace.parts.cut_flow import CutFlow
-from headrace.parts.launch import Launch
 from headrace.parts.reception import LinkPort
 from headrace.parts.supervision import Part, State, Supervisor
 from headrace.parts.worker import BEAT, PartControl, Worker, terms_of

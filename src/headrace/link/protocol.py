@@ -126,7 +126,7 @@ class Kind(IntEnum):
     DEFER = 10
     """How many frames have arrived; the part of the receiver takes no more of them before others come."""
     CONTROL = 11
-    """A message of a driver, a worker or the process of a part (`headrace.parts.control`)."""
+    """A message of a driver, a worker or the process of a part (`headrace.parts.messages`)."""
 
 
 _FRAME_KIND, _CREDIT_KIND = int(Kind.FRAME), int(Kind.CREDIT)  # members of an enumeration are slow to find

@@ -26,7 +26,7 @@ from headrace.core.errors import AuthenticationError, PeerLost
 from headrace.link.connect import connect, connect_unix
 from headrace.link.handshake import Purpose, check_token, make_token
 from headrace.link.listener import Listener, listen
-from headrace.parts.control import TOKEN, Address
+from headrace.parts.messages import TOKEN, Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable

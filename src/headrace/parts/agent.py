@@ -27,22 +27,12 @@ from headrace import waits
 from headrace.core.errors import GraphError, PeerLost
 from headrace.link.handshake import Purpose
 from headrace.link.listener import listen
+from headrace.parts import messages
 from headrace.parts.access import AGENT, Access, token_for
-from headrace.parts.control import (
-    TOKEN,
-    WORKER_ADDRESS,
-    Address,
-    Channel,
-    EndPart,
-    Gone,
-    Printed,
-    Refused,
-    RunOver,
-    Starting,
-    StartPart,
-)
+from headrace.parts.channel import Channel
 from headrace.parts.environment import BLAS_SPIN, assign, gpus_for, visible
 from headrace.parts.lines import Lines, print_lines
+from headrace.parts.messages import TOKEN, WORKER_ADDRESS, Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +92,7 @@ class Agent:
         self.channel = channel
         self.address, self.access = address, access
         self.program, self._host = program, host
-        self._write = write or (lambda number, data: channel.send(Printed(number, data)))
+        self._write = write or (lambda number, data: channel.send(messages.Printed(number, data)))
         self._is_driver = is_driver
         self._processes: dict[str, _Started] = {}  # the last one of each part
         self._running: set[_Started] = set()
@@ -143,30 +133,30 @@ class Agent:
             raise interrupt
 
     def _on_message(self) -> None:
-        messages = self.channel.take()
-        if messages is None:
+        arrived = self.channel.take()
+        if arrived is None:
             raise PeerLost(
                 f"the driver at {named(self.address)} is gone: it was killed, or cannot be reached any "
                 "more; the processes of this worker were ended"
             )
-        for message in messages:
+        for message in arrived:
             match message:
-                case RunOver():
+                case messages.RunOver():
                     self._is_over = True
-                case Refused(text):
+                case messages.Refused(text):
                     raise GraphError(text)
-                case EndPart(part):
+                case messages.EndPart(part):
                     self._end(part)
-                case StartPart():
+                case messages.StartPart():
                     self.is_wanted |= message.may_return
-                    self.channel.send(Starting(message.part, message.number))
+                    self.channel.send(messages.Starting(message.part, message.number))
                     try:
                         self.start(message)
                     except (GraphError, OSError) as error:
                         how = f"its worker cannot start it: {error}"
-                        self.channel.send(Gone(message.part, message.number, how))
+                        self.channel.send(messages.Gone(message.part, message.number, how))
 
-    def start(self, wanted: StartPart) -> None:
+    def start(self, wanted: messages.StartPart) -> None:
         """Start the process of a part, with GPUs and cores of this host."""
         part = wanted.part
         self._end(part)  # the driver has given it up
@@ -249,7 +239,7 @@ class Agent:
         how = f"its process {started.process.pid}{where} {how}"
         if words := started.errors.last_words:
             how += f" (its last words: {words})"
-        self.channel.send(Gone(started.wanted.part, started.wanted.number, how, status))
+        self.channel.send(messages.Gone(started.wanted.part, started.wanted.number, how, status))
 
     def _reap(self, started: _Started) -> None:
         """Wait for the end of a process, pass on what it has written, and let go of everything."""
@@ -267,7 +257,7 @@ class Agent:
 class _Started:
     """A process that was started, and what it writes."""
 
-    wanted: StartPart
+    wanted: messages.StartPart
     process: subprocess.Popen[bytes]
     pidfd: int
     output: Lines

@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace import waits
 from headrace.core.errors import ParameterError
-from headrace.parts.control import Call, Reply
+from headrace.parts.messages import Call, Reply
 
 SET_VALUE = "set_value"
 

@@ -40,42 +40,17 @@ from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
 from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement
 from headrace.observe.progress_line import is_wanted, shown_progress
+from headrace.parts import messages
 from headrace.parts.access import AGENT
 from headrace.parts.calls import Calls
-from headrace.parts.control import (
-    WORKER_ADDRESS,
-    AskTime,
-    Assignment,
-    AtRisk,
-    Beat,
-    Channel,
-    Composed,
-    Connect,
-    Drain,
-    Ended,
-    EndFlow,
-    Gone,
-    Idle,
-    LinkLost,
-    Lost,
-    Pause,
-    Paused,
-    Printed,
-    Refused,
-    Reply,
-    Resume,
-    RunOver,
-    Seen,
-    Started,
-    Starting,
-    TellTime,
-)
+from headrace.parts.channel import Channel
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
 from headrace.parts.environment import DASHBOARD, SPANNING, environment_of
 from headrace.parts.hosting import open_here
 from headrace.parts.launch import Launch
 from headrace.parts.lines import print_lines
+from headrace.parts.messages import WORKER_ADDRESS
 from headrace.parts.outcomes import merge
 from headrace.parts.part_progress import PartProgress, ProgressOfParts
 from headrace.parts.supervision import (
@@ -97,10 +72,10 @@ if TYPE_CHECKING:
 
     from headrace.core.errors import Failure
     from headrace.link.handshake import Purpose
-    from headrace.parts.control import Address
     from headrace.parts.cut_flow import CutFlow, FlowCounts
     from headrace.parts.hosting import Hosting
     from headrace.parts.joined_run import JoinedRun
+    from headrace.parts.messages import Address
     from headrace.parts.process import Process
     from headrace.parts.reception import Reception
     from headrace.parts.supervision import Action
@@ -295,7 +270,7 @@ class _LostLink(NamedTuple):
     """A link that a process has lost with a part that is started again, unless it ends by itself until then."""
 
     process: Process
-    lost: LinkLost
+    lost: messages.LinkLost
     peer: Process
     until: float
 
@@ -452,7 +427,7 @@ class Driver:
         if control.drain_wanted and not self.supervisor.is_draining:
             self.supervisor.is_draining = True
             for part in self._alive():
-                self._post(part, Drain())
+                self._post(part, messages.Drain())
         if now >= control.drained_until:
             control.drained_until = float("inf")
             control.stop()
@@ -523,8 +498,8 @@ class Driver:
             self._post(part, call)
 
     @property
-    def _pause(self) -> Pause | Resume:
-        return Pause(self._pauses) if self._is_paused else Resume()
+    def _pause(self) -> messages.Pause | messages.Resume:
+        return messages.Pause(self._pauses) if self._is_paused else messages.Resume()
 
     def _tell_paused(self) -> None:
         """Tell whoever waits whether all parts are paused."""
@@ -559,7 +534,7 @@ class Driver:
             )
         for action in actions:
             match action:
-                case Spawn(part, _):
+                case Spawn(part):
                     self._leave(part)
                     self._spawn(part)
                 case Join(flows, parts):
@@ -604,13 +579,13 @@ class Driver:
             inherited[DASHBOARD] = ""  # its address would be that of the driver's page
         return environment_of(part, inherited, self._ports, self.supervisor.restarts.get(part, 0))
 
-    def _assignment(self, process: Process) -> Assignment:
+    def _assignment(self, process: Process) -> messages.Assignment:
         interests = None
         if self._joined is not None:
             from headrace.parts.forwarding import Interests
 
             interests = Interests.of(self._joined.watchers)
-        return Assignment(
+        return messages.Assignment(
             process.part,
             self._launch,
             self._earlier,
@@ -631,10 +606,10 @@ class Driver:
                 self._post(part, message)
         for part, own in ends.items():
             names, epochs, addresses = zip(*own, strict=True) if own else ((), (), ())
-            self._post(part, Connect(names, epochs, addresses))
+            self._post(part, messages.Connect(names, epochs, addresses))
         if self.supervisor.is_draining:  # a part that was started again
             for part in parts:
-                self._post(part, Drain())
+                self._post(part, messages.Drain())
 
     def _epoch(self, flow: CutFlow) -> int:
         """Return the epoch of the link of a flow now."""
@@ -645,7 +620,7 @@ class Driver:
     def _on_arrival(self) -> None:
         for what in self._reception.take():
             match what:
-                case Gone():
+                case messages.Gone():
                     self._on_gone(what)
                 case purpose, channel:
                     if purpose.kind == AGENT:
@@ -683,53 +658,57 @@ class Driver:
 
     def _on_message(self, process: Process) -> None:
         assert process.channel is not None
-        messages = self._take(process.channel)
-        if messages is None:
+        arrived = self._take(process.channel)
+        if arrived is None:
             self._on_closed(process)
             return
-        for message in messages:
+        for message in arrived:
             self._handle(process, message)
 
     def _handle(self, process: Process, message: Any) -> None:
         if self._processes.get(process.part) is not process:
             return  # it was given up
         supervisor, part, now = self.supervisor, process.part, monotonic()
-        if self._joined is not None and not self._hosting.is_here and isinstance(message, (Composed, Beat)):
-            self._post(part, AskTime(perf_counter_ns()))
+        if (
+            self._joined is not None
+            and not self._hosting.is_here
+            and isinstance(message, (messages.Composed, messages.Beat))
+        ):
+            self._post(part, messages.AskTime(perf_counter_ns()))
         match message:
-            case Composed(description, address, number):
+            case messages.Composed(description, address, number):
                 process.composed(address, number)
                 self._carry_out(supervisor.composed(part, description, now))
-            case Started():
+            case messages.Started():
                 self._carry_out(supervisor.started(part, now))
                 if supervisor.has_started:
                     self._control.start()
-            case Beat(problems):
+            case messages.Beat(problems):
                 self._stuck[part] = problems
-            case Idle(report, wave):
+            case messages.Idle(report, wave):
                 self._carry_out(supervisor.idle(part, report, wave, now))
-            case AtRisk(flow, count, holders):
+            case messages.AtRisk(flow, count, holders):
                 supervisor.at_risk(part, flow, count, holders)
-            case Paused(number):
+            case messages.Paused(number):
                 if number == self._pauses:
                     self._paused.add(part)
                     self._tell_paused()
-            case Reply(_, PartProgress() as progress):
+            case messages.Reply(_, PartProgress() as progress):
                 self.progress.note(part, progress)
                 self._calls.answer(message)
-            case Reply():
+            case messages.Reply():
                 self._calls.answer(message)
-            case Ended():
+            case messages.Ended():
                 self._carry_out(supervisor.ended(part, message, now))
                 self._leave(part)
-            case LinkLost():
+            case messages.LinkLost():
                 self._on_link_lost(process, message)
-            case Seen(content):
+            case messages.Seen(content):
                 self._see(part, content)
-            case TellTime():
+            case messages.TellTime():
                 self._compare_clocks(process, message)
-            case AskTime(asked):
-                self._post(part, TellTime(asked, time.monotonic_ns(), self._began.clock))
+            case messages.AskTime(asked):
+                self._post(part, messages.TellTime(asked, time.monotonic_ns(), self._began.clock))
 
     def _see(self, part: str, content: Any) -> None:
         """Show the watchers what was seen in a part."""
@@ -743,7 +722,7 @@ class Driver:
             self.watch_failure = self.watch_failure or error
             self._control.fail(error)
 
-    def _compare_clocks(self, process: Process, answer: TellTime) -> None:
+    def _compare_clocks(self, process: Process, answer: messages.TellTime) -> None:
         """Note what time it is on the host of a process; ask again until that is well known."""
         assert self._joined is not None
         if answer.clock and answer.clock == self._clock:
@@ -753,11 +732,11 @@ class Driver:
         answers = Answer(answer.asked, answer.answered, perf_counter_ns())
         self._joined.set_clock(process.part, measured.add(answers))
         if not measured.is_sure and process.channel is not None:
-            process.channel.post(AskTime(perf_counter_ns()))
+            process.channel.post(messages.AskTime(perf_counter_ns()))
 
     # Lost links.
 
-    def _on_link_lost(self, process: Process, lost: LinkLost) -> None:
+    def _on_link_lost(self, process: Process, lost: messages.LinkLost) -> None:
         """Do what is left to do if a part is lost to another one: the two have done what its policy says.
 
         If that part was killed, it is known soon. If not, only the network between the two has failed. Then the one
@@ -769,14 +748,14 @@ class Driver:
         if self._processes.get(process.part) is not process or lost.epoch != self._epoch(flow):
             return  # it is known: another process has taken the place of one of them
         if part.report is not None:
-            self._post(process.part, EndFlow(lost.flow, lost.epoch))
+            self._post(process.part, messages.EndFlow(lost.flow, lost.epoch))
         if (
             peer is None
             or part.state > State.RUNNING
             or any(each.peer is process for each in self._unreached)
         ):
             return  # or another one said so first
-        self._post(peer.part, Lost(process.part, lost.flow, lost.epoch))
+        self._post(peer.part, messages.Lost(process.part, lost.flow, lost.epoch))
         if part.on_loss == RESTART and not self.supervisor.is_stopping:
             self._unreached.append(_LostLink(process, lost, peer, monotonic() + _SOON))
 
@@ -798,7 +777,7 @@ class Driver:
         try:
             taken = self._hosting.add_agent(fragments, channel, self._has_begun)
         except GraphError as error:
-            channel.finish(Refused(str(error)))
+            channel.finish(messages.Refused(str(error)))
             return
         self._agents.append(channel)
         self._selector.register(channel, selectors.EVENT_READ, partial(self._on_agent, channel))
@@ -812,23 +791,23 @@ class Driver:
 
     def _dismiss_agents(self) -> None:
         for channel in self._agents:
-            channel.finish(RunOver())
+            channel.finish(messages.RunOver())
 
     def _on_agent(self, channel: Channel) -> None:
-        messages = self._take(channel)
-        if messages is None:
+        arrived = self._take(channel)
+        if arrived is None:
             self._lose_agent(channel, "is gone")
             return
-        for message in messages:
-            if isinstance(message, Gone):
+        for message in arrived:
+            if isinstance(message, messages.Gone):
                 self._on_gone(message)
-            elif isinstance(message, Starting):
+            elif isinstance(message, messages.Starting):
                 self._hosting.note_answer(channel)
                 self._on_starting(message)
-            elif isinstance(message, Printed):
+            elif isinstance(message, messages.Printed):
                 self._print(message)
 
-    def _print(self, printed: Printed) -> None:
+    def _print(self, printed: messages.Printed) -> None:
         try:
             print_lines(printed.stream, printed.data)
         except (OSError, ValueError) as error:  # nobody reads it any more
@@ -850,7 +829,7 @@ class Driver:
                 self._ending[process] = monotonic() + _SOON
         self._tell_at = monotonic() + self._hosting.patience
 
-    def _on_starting(self, starting: Starting) -> None:
+    def _on_starting(self, starting: messages.Starting) -> None:
         """Let the time of a process pass: it was started."""
         process = self._processes.get(starting.part)
         if process is not None and process.number == starting.number:
@@ -858,7 +837,7 @@ class Driver:
 
     # The end of processes.
 
-    def _on_gone(self, gone: Gone) -> None:
+    def _on_gone(self, gone: messages.Gone) -> None:
         """Handle what whoever started a process says of its end; its last words may come after that."""
         process = self._processes.get(gone.part)
         if process is None or gone.number != process.number:
@@ -902,7 +881,7 @@ class Driver:
         """Tell the others that a process is lost: their links may not end, or notice later that it says nothing."""
         for part in self._processes:
             if part != lost.part:
-                self._post(part, Lost(lost.part))
+                self._post(part, messages.Lost(lost.part))
 
     def _reap(self, process: Process) -> None:
         self._ending.pop(process, None)
@@ -972,7 +951,9 @@ def _refuse_ends(application: Any) -> None:
             )
 
 
-def _ends_of(flow: CutFlow, reports: Mapping[str, Ended]) -> tuple[FlowCounts | None, FlowCounts | None]:
+def _ends_of(
+    flow: CutFlow, reports: Mapping[str, messages.Ended]
+) -> tuple[FlowCounts | None, FlowCounts | None]:
     sender, receiver = reports.get(flow.source), reports.get(flow.target)
     return (
         None if sender is None else sender.flows.get(flow.name),

@@ -19,9 +19,10 @@ from headrace.core.values import RESTART
 from headrace.link.handshake import make_token
 from headrace.parts.access import Access, token_for
 from headrace.parts.agent import ALL, ANY, named, parse_address, serve, worker_host
-from headrace.parts.control import Address, Channel, EndPart, StartPart
+from headrace.parts.channel import Channel
 from headrace.parts.environment import assign, gpus_for
 from headrace.parts.lines import print_lines
+from headrace.parts.messages import Address, EndPart, StartPart
 from headrace.parts.process import Process
 from headrace.parts.reception import Reception
 

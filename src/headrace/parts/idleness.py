@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace._runtime import FED_BEFORE, IN_LOOP, NONE_LEFT, STARVED, STUCK
-from headrace.parts.control import EndIdle
+from headrace.parts.messages import EndIdle
 
 if TYPE_CHECKING:
     from headrace.parts.cut_flow import CutFlow

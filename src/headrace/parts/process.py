@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 
-from headrace.parts.control import Address, Cancel, Channel, Gone
+from headrace.parts.channel import Channel
+from headrace.parts.messages import Address, Cancel, Gone
 
 
 class Process:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from headrace.link.handshake import Purpose
 from headrace.parts.access import AGENT, LINK, PART
-from headrace.parts.control import Address, Channel, Gone, Refused
+from headrace.parts.channel import Channel
+from headrace.parts.messages import Address, Gone, Refused
 
 if TYPE_CHECKING:
     from headrace.link.carrier import Carrier

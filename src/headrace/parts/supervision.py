@@ -34,9 +34,9 @@ from typing import TYPE_CHECKING
 from headrace.core.errors import DigestError, Failure, PartLost
 from headrace.core.outcome import EndedBy, Outcome
 from headrace.core.values import GO_ON, STOP
-from headrace.parts.control import Ask, Ended, EndIdle, Leave, Stop
 from headrace.parts.digest import LIVE, difference
 from headrace.parts.idleness import IdleReport, decide, is_still
+from headrace.parts.messages import Ask, Ended, EndIdle, Leave, Stop
 
 if TYPE_CHECKING:
     from headrace.parts.cut_flow import CutFlow
@@ -69,7 +69,6 @@ class Spawn:
     """Start a process for a part."""
 
     part: str
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,7 @@ class Supervisor:
 
     def begin(self) -> list[Action]:
         """Start all processes."""
-        return [Spawn(part.name, part.epoch) for part in self.parts.values()]
+        return [Spawn(part.name) for part in self.parts.values()]
 
     # What the processes say.
 
@@ -392,7 +391,7 @@ class Supervisor:
         part.begin_again()
         part.epoch += 1
         self.restarts[part.name] = self.restarts.get(part.name, 0) + 1
-        return [Warn(f"{error}; it is started again"), Spawn(part.name, part.epoch)]
+        return [Warn(f"{error}; it is started again"), Spawn(part.name)]
 
     def tick(self, now: float) -> list[Action]:
         """Notice processes that say nothing, or do not end."""

@@ -46,41 +46,14 @@ from headrace.link.protocol import Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from headrace.observe.events.clock_offsets import Answer, OffsetMeasurement
-from headrace.parts import lines
+from headrace.parts import lines, messages
 from headrace.parts.access import PART, Access
-from headrace.parts.control import (
-    TOKEN,
-    WORKER_ADDRESS,
-    Ask,
-    AskTime,
-    AtRisk,
-    Beat,
-    Call,
-    Cancel,
-    Channel,
-    Composed,
-    Connect,
-    Drain,
-    Ended,
-    EndFlow,
-    EndIdle,
-    Idle,
-    Leave,
-    LinkLost,
-    Lost,
-    Pause,
-    Paused,
-    Reply,
-    Resume,
-    Seen,
-    Started,
-    Stop,
-    TellTime,
-)
+from headrace.parts.channel import Channel
 from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
 from headrace.parts.environment import SPANNING
 from headrace.parts.link_operators import AbsentLink
+from headrace.parts.messages import TOKEN, WORKER_ADDRESS
 from headrace.parts.part_progress import PartProgress
 from headrace.parts.reception import LinkPort
 
@@ -88,9 +61,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.core.run_options import RunOptions
-    from headrace.parts.control import Address, Assignment
     from headrace.parts.cut_flow import CutFlow
     from headrace.parts.idleness import IdleReport
+    from headrace.parts.messages import Address
 
 _log = logging.getLogger("headrace.parts")
 _PR_SET_PDEATHSIG = 1
@@ -120,7 +93,7 @@ def join(address: Address, part: str, number: int, parent: int, cpus: tuple[int,
     with _told_of_interrupts(channel):
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        assignment: Assignment | None = channel.receive_one()
+        assignment: messages.Assignment | None = channel.receive_one()
         if assignment is None:
             return
         launch = assignment.program
@@ -140,18 +113,18 @@ def _told_of_interrupts(channel: Channel) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        channel.send(Ended(None, Failure.of(error)))
+        channel.send(messages.Ended(None, Failure.of(error)))
 
 
-def _began_here(channel: Channel, assignment: Assignment) -> TimeBase:
+def _began_here(channel: Channel, assignment: messages.Assignment) -> TimeBase:
     """Return when the clock of the run began, by the clock of this process, which asks the driver for the time."""
     began, name = assignment.began, clock_name()
     if name and name == began.clock:
         return began
     measured, offset = OffsetMeasurement(), None
     while not measured.is_sure:
-        channel.send(AskTime(time.monotonic_ns()))
-        answer = channel.receive_one(TellTime)
+        channel.send(messages.AskTime(time.monotonic_ns()))
+        answer = channel.receive_one(messages.TellTime)
         if answer is None:  # the driver is gone, which the worker notices
             return began
         offset = measured.add(Answer(answer.asked, answer.answered, time.monotonic_ns()))
@@ -160,7 +133,7 @@ def _began_here(channel: Channel, assignment: Assignment) -> TimeBase:
     return began._replace(clock=name, zero=began.zero + offset.offset)
 
 
-def _serve(channel: Channel, assignment: Assignment, port: LinkPort) -> None:
+def _serve(channel: Channel, assignment: messages.Assignment, port: LinkPort) -> None:
     """Run a part, and leave the process."""
     try:
         with _told_of_interrupts(channel):
@@ -225,7 +198,7 @@ class Over(SystemExit):
 class Worker:
     """A part in its process. The loop that serves its links lets it beat."""
 
-    def __init__(self, channel: Channel, assignment: Assignment, port: LinkPort) -> None:
+    def __init__(self, channel: Channel, assignment: messages.Assignment, port: LinkPort) -> None:
         self.channel = channel
         self._next_beat = 0.0
         self._beating = os.eventfd(0, os.EFD_CLOEXEC)  # nothing happens at it
@@ -246,7 +219,7 @@ class Worker:
         self._is_linked = threading.Event()
         self._has_begun = False
         self._has_started = self._is_draining = False
-        self._early: list[Call] = []  # before the operators have started
+        self._early: list[messages.Call] = []  # before the operators have started
         self._wave = 0
         self._lock = threading.Lock()
 
@@ -280,7 +253,7 @@ class Worker:
             control.run_id, control.began = self.assignment.run_id, self.assignment.began
             self.cut = Cut(application, self.assignment.part, self._join)
             self.cut.on_failure = self._on_failure
-            self.cut.idleness.on_risk = lambda *what: self.channel.post(AtRisk(*what))
+            self.cut.idleness.on_risk = lambda *what: self.channel.post(messages.AtRisk(*what))
             if application.scheduler().stop_on_deadlock:
                 self.cut.idleness.on_idle = self._on_idle
                 self.cut.idleness.waits_to_be_asked = True
@@ -308,7 +281,7 @@ class Worker:
         if interests is not None:
             from headrace.parts.forwarding import Forwarder
 
-            forwarder = Forwarder(lambda content: self.channel.send(Seen(content)), interests)
+            forwarder = Forwarder(lambda content: self.channel.send(messages.Seen(content)), interests)
             application._headrace.watchers.append(forwarder)
 
     def report(self, outcome: Outcome | None, failure: BaseException | None) -> None:
@@ -319,7 +292,9 @@ class Worker:
         flows = {} if self.cut is None else self.cut.counts()
         progress = None if outcome is None else PartProgress.of(self.cut)
         self._has_reported = True
-        self.channel.send(Ended(outcome, None if failure is None else Failure.of(failure), flows, progress))
+        self.channel.send(
+            messages.Ended(outcome, None if failure is None else Failure.of(failure), flows, progress)
+        )
 
     def wait_to_leave(self) -> None:
         """Wait until the runs of all parts are over; this part has reported, and no signal is for it any more."""
@@ -334,7 +309,7 @@ class Worker:
         for stream in (sys.stdout, sys.stderr):
             _flush(stream)
         lines.begin()
-        self.channel.send(Composed(describe(cut.application), self._port.address, os.getpid()))
+        self.channel.send(messages.Composed(describe(cut.application), self._port.address, os.getpid()))
         waits.wait(self._is_linked)
         absent = {flow.name: flow for flow in (*cut.outgoing, *cut.incoming)}
         # Those that leave first: the others wait for those that leave elsewhere.
@@ -392,7 +367,7 @@ class Worker:
         """Return the part at the other end of a flow."""
         return flow.target if flow.source == self.cut.part else flow.source
 
-    def _lose(self, lost: Lost) -> None:
+    def _lose(self, lost: messages.Lost) -> None:
         """Abandon the links with a part that is lost, or one of them, as the driver says."""
         part = lost.part
         if not lost.flow:
@@ -444,7 +419,7 @@ class Worker:
     def _tell_lost(self, flow: str) -> None:
         """Tell the driver that the link of a flow is lost: it may hear both parts, and know nothing of it."""
         if flow in self._epochs:  # otherwise there was no link: the driver has said that the part is gone
-            self.channel.post(LinkLost(flow, self._epochs[flow]))
+            self.channel.post(messages.LinkLost(flow, self._epochs[flow]))
 
     # The driver.
 
@@ -454,8 +429,8 @@ class Worker:
         A process that does not hear its driver any more ends: it would go on, and say that it lives, for ever.
         """
         try:
-            while (messages := self.channel.receive()) is not None:
-                for message in messages:
+            while (arrived := self.channel.receive()) is not None:
+                for message in arrived:
                     self._handle_or_fail(message)
             _log.info("fragment %r: its driver is gone", self.assignment.part)
         except BaseException:
@@ -495,7 +470,7 @@ class Worker:
         problems = tuple(stuck_operators(self.cut.application)) if has_deadlines else ()
         # Offered, since this thread must not wait for a driver that does not read: the links would wait with it. A
         # beat that finds no room is not missed: the driver hears what is in its way.
-        self.channel.offer(Beat(problems))
+        self.channel.offer(messages.Beat(problems))
         if self.cut is not None:
             self.cut.idleness.relieve()
             if self.cut.idleness.was_idle:
@@ -503,7 +478,7 @@ class Worker:
 
     def _handle(self, message: Any) -> None:
         match message:
-            case Connect(flows, epochs, addresses):
+            case messages.Connect(flows, epochs, addresses):
                 ends = list(zip(flows, addresses, epochs, strict=True))
                 self._lost -= {self._peer(each) for each in self._flows if each.name in flows}
                 with self._lock:
@@ -513,44 +488,44 @@ class Worker:
                 if has_begun:
                     threading.Thread(target=self._connect_late, args=(ends,), daemon=True).start()
                 self._is_linked.set()
-            case AskTime(asked):
-                self.channel.post(TellTime(asked, time.perf_counter_ns(), clock_name()))
-            case Cancel():
+            case messages.AskTime(asked):
+                self.channel.post(messages.TellTime(asked, time.perf_counter_ns(), clock_name()))
+            case messages.Cancel():
                 os.kill(os.getpid(), signal.SIGINT)
-            case Lost():
+            case messages.Lost():
                 self._lose(message)
-            case EndFlow(flow, epoch):
+            case messages.EndFlow(flow, epoch):
                 if epoch == self._epochs[flow]:
                     self.cut.end_flow(flow)
-            case Leave():
+            case messages.Leave():
                 self._may_leave.set()
-            case Stop():
+            case messages.Stop():
                 if self.control is not None:
                     self.control.stop()
-            case Drain():
+            case messages.Drain():
                 with self._lock:
                     self._is_draining, has_started = True, self._has_started
                 if has_started:
                     self._drain()
-            case Pause(number):
+            case messages.Pause(number):
                 self._pause(number)
-            case Resume():
+            case messages.Resume():
                 assert self.control is not None
                 self.control.resume()
-            case Call(number, "progress"):
+            case messages.Call(number, "progress"):
                 nothing = PartProgress(Progress(self.cut.application.name, True))
                 found = PartProgress.of(self.cut) if self._has_started else nothing
-                self.channel.post(Reply(number, found))
-            case Call():  # sets a value
+                self.channel.post(messages.Reply(number, found))
+            case messages.Call():  # sets a value
                 with self._lock:
                     if not self._has_started:
                         self._early.append(message)
                         return
                 self._set(message)
-            case Ask(wave):
+            case messages.Ask(wave):
                 self._wave = wave
                 self.cut.idleness.ask()
-            case EndIdle():
+            case messages.EndIdle():
                 self.cut.idleness.end(message)
 
     def start(self) -> None:
@@ -561,7 +536,7 @@ class Worker:
                 self._has_started = not early
             for wanted in early:
                 self._set(wanted)
-        self.channel.post(Started())
+        self.channel.post(messages.Started())
         if self._is_draining:
             self._drain()
 
@@ -571,7 +546,7 @@ class Worker:
         self.control.drain_wanted = True
         drain(self.cut.application)
 
-    def _set(self, call: Call) -> None:
+    def _set(self, call: messages.Call) -> None:
         """Set a value of an operator, and answer with the error if it was refused."""
         failure = None
         wanted, method, name, value = call.arguments
@@ -581,7 +556,7 @@ class Worker:
             getattr(operator, method)(name, pickle.loads(value))
         except Exception as error:
             failure = Failure.of(error)
-        self.channel.post(Reply(call.number, failure))
+        self.channel.post(messages.Reply(call.number, failure))
 
     def _pause(self, number: int) -> None:
         """Pause, and tell the driver when nothing computes any more."""
@@ -591,7 +566,7 @@ class Worker:
 
         def tell() -> None:
             if control.wait_until_paused(None):
-                self.channel.post(Paused(number))
+                self.channel.post(messages.Paused(number))
 
         threading.Thread(target=tell, name="headrace pause", daemon=True).start()
 
@@ -600,7 +575,7 @@ class Worker:
     def _on_idle(self, report: IdleReport) -> None:
         """Tell the driver that the part is idle, after it was asked by the driver or at a beat."""
         wave, self._wave = self._wave, 0
-        self.channel.post(Idle(report, wave))
+        self.channel.post(messages.Idle(report, wave))
 
 
 class PartControl(RunControl):

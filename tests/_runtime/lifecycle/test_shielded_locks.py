@@ -20,7 +20,7 @@ from headrace.gpu.sim.memory_pool import MemoryPool
 from headrace.link.protocol import Sample
 from headrace.observe import progress_line
 from headrace.observe.events.gpu_timing import Timer
-from headrace.parts.control import Beat
+from headrace.parts.messages import Beat
 from headrace.resources.block_store import BlockStore
 from headrace.resources.memory_sources import PlainMemory
 from headrace.schedulers import Run, Scheduler

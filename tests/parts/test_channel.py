@@ -16,8 +16,9 @@ from headrace.link.handshake import Purpose
 from headrace.link.protocol import Kind, pack_message
 from headrace.link.tls import client_context
 from headrace.parts.access import PART
-from headrace.parts.control import Ask, Assignment, Call, Channel, Connect, Printed
+from headrace.parts.channel import Channel
 from headrace.parts.idleness import IdleReport
+from headrace.parts.messages import Ask, Assignment, Call, Connect, Printed
 from headrace.parts.process import Process
 from headrace.parts.worker import Worker
 from tests.harness import PATIENCE, wait_until
