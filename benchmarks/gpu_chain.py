@@ -1,38 +1,25 @@
-"""Compare a chain of five operators, each with a stream and a CuPy kernel, with the same written by hand.
-
-    python -m benchmarks.gpu_chain [--save]        needs a GPU and CuPy
+"""A chain of five operators with a CuPy kernel each: plain operators of headrace, and the same written by hand.
 
 The version by hand has a stream for each stage, records an event after each kernel and waits for it before the
 next. The kernel adds one to 4,096 floats. Every frame is a fresh array, since one that is used again would change
 under its reader. By hand, a frame is kept in a list until its last reader is done: without that, CuPy gives its
-memory to the next frame while the reader's stream has not passed it.
-
-The operators are of two kinds. Those that handle streams ask for theirs and make it current, as by hand. Plain ones
-have CuPy's code and nothing else: headrace makes their stream current.
+memory to the next frame while the reader's stream has not passed it. The operators have CuPy's code and nothing
+else: headrace makes their stream current.
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 from typing import Any
 
 import cupy
 
-from benchmarks.report import circumstances, publish, table
-from headrace import Application, CountCondition, EventBasedScheduler, GreedyScheduler, Operator
-from headrace.resources import CudaStreamPool
+from headrace import Application, CountCondition, GreedyScheduler, Operator
 
-LENGTH, FRAMES, SIZE, ROUNDS = 5, 3_000, 4_096, 7
+LENGTH, FRAMES, SIZE = 5, 3_000, 4_096
 KEPT = 8  # frames under way, by hand
-WARM_UP, BLOCK = 200, 25  # frames that do not count, and frames between two times of the source
-LIMITS = {
-    "greedy": 1.25,
-    "event-based, 4 workers": 1.6,
-    "plain operators, greedy": 1.25,
-    "plain operators, event-based, 4 workers": 1.6,
-}
+WARM_UP = 200  # frames that do not count
 times: list[float] = []
 answers: list[float] = []  # an element of the last frame of each run
 
@@ -77,62 +64,13 @@ class Source(Operator):
         self.sent = 0
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        if self.sent >= WARM_UP and self.sent % BLOCK == 0:
-            times.append(time.perf_counter())
-        self.sent += 1
-        stream = context.allocate_cuda_stream("own")
-        op_output.set_cuda_stream(stream, "out")
-        with stream.cupy():
-            data = self.input + 1
-        op_output.emit(data, "out")
-
-
-class Stage(Operator):
-    capturable = True
-
-    def setup(self, spec: Any) -> None:
-        spec.input("in")
-        spec.output("out")
-
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        data = op_input.receive("in")
-        with op_input.receive_cuda_stream("in").cupy():
-            result = data + 1
-        op_output.emit(result, "out")
-
-
-class Sink(Operator):
-    def setup(self, spec: Any) -> None:
-        spec.input("in")
-
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        data = op_input.receive("in")
-        with op_input.receive_cuda_stream("in").cupy():
-            self.result = data + 1
-
-    def stop(self) -> None:
-        times.append(time.perf_counter())  # the device is done by now
-        answers.append(float(self.result[0]))
-
-
-class PlainSource(Operator):
-    def setup(self, spec: Any) -> None:
-        spec.output("out")
-
-    def start(self) -> None:
-        self.input = cupy.zeros(SIZE, cupy.float32)
-        self.sent = 0
-
-    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
-        if self.sent >= WARM_UP and self.sent % BLOCK == 0:
+        if self.sent == WARM_UP:
             times.append(time.perf_counter())
         self.sent += 1
         op_output.emit(self.input + 1, "out")
 
 
-class PlainStage(Operator):
-    capturable = True
-
+class Stage(Operator):
     def setup(self, spec: Any) -> None:
         spec.input("in")
         spec.output("out")
@@ -141,7 +79,7 @@ class PlainStage(Operator):
         op_output.emit(op_input.receive("in") + 1, "out")
 
 
-class PlainSink(Operator):
+class Sink(Operator):
     def setup(self, spec: Any) -> None:
         spec.input("in")
 
@@ -153,62 +91,18 @@ class PlainSink(Operator):
         answers.append(float(self.result[0]))
 
 
-KINDS = ((Source, Stage, Sink), (PlainSource, PlainStage, PlainSink))  # that handle streams, and plain ones
-
-
 class Chain(Application):
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
     def compose(self) -> None:
-        if "greedy" in self.kind:
-            self.scheduler(GreedyScheduler(self))
-        else:
-            self.scheduler(EventBasedScheduler(self, worker_thread_number=4))
-        first, middle, last = KINDS["plain" in self.kind]
-        is_plain = first is PlainSource
-        pools = [] if is_plain else [CudaStreamPool(self, stream_flags=1)]  # non-blocking, as by hand
-        stages: list[Any] = [first(self, CountCondition(self, WARM_UP + FRAMES), *pools, name="source")]
-        stages += [middle(self, *pools, name=f"stage{k}") for k in range(LENGTH - 2)]
-        stages.append(last(self, *pools, name="sink"))
+        self.scheduler(GreedyScheduler(self))
+        stages: list[Any] = [Source(self, CountCondition(self, WARM_UP + FRAMES), name="source")]
+        stages += [Stage(self, name=f"stage{k}") for k in range(LENGTH - 2)]
+        stages.append(Sink(self, name="sink"))
         for one, other in itertools.pairwise(stages):
             self.add_flow(one, other)
 
 
-def with_headrace(kind: str) -> float:
+def with_headrace() -> float:
+    """Return the microseconds per operator."""
     times.clear()
-    Chain(kind).run()
-    return (times[-1] - times[0]) * 1e6 / (FRAMES * LENGTH)
-
-
-def main() -> int:
-    found: dict[str, list[float]] = {"by hand": [], **{kind: [] for kind in LIMITS}}
-    for _ in range(ROUNDS):  # in turn, because the speed of the machine varies
-        found["by hand"].append(by_hand())
-        for kind in LIMITS:
-            found[kind].append(with_headrace(kind))
-    best = {name: min(costs) for name, costs in found.items()}
-    hand = best["by hand"]
-    rows = [["by hand, CuPy", f"{hand:.1f}", "1.00", ""]]
-    failed = False
-    for kind, limit in LIMITS.items():
-        cost = best[kind]
-        failed |= cost > limit * hand
-        rows.append([f"headrace, {kind}", f"{cost:.1f}", f"{cost / hand:.2f}", f"{limit:.2f}"])
-    device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    text = [
-        "# A chain of five with a CuPy kernel each",
-        "",
-        circumstances(device),
-        "",
-        f"µs per compute over {FRAMES} frames, best of {ROUNDS} rounds in turn. `python -m benchmarks.gpu_chain`.",
-        "",
-        table(["", "µs per compute", "of by hand", "allowed"], rows),
-    ]
-    publish("gpu_chain", "\n".join(text))
-    return failed
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    Chain().run()
+    return (times[1] - times[0]) * 1e6 / (FRAMES * LENGTH)

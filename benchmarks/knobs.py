@@ -19,12 +19,12 @@ from typing import Any
 import cupy
 import numpy as np
 
-from benchmarks.captured_chain import FRAMES, ROUNDS, SIZE, WARM_UP, Sink, Source, Stage, times
+from benchmarks.captured_chain import FRAMES, SIZE, WARM_UP, Sink, Source, Stage, times
 from benchmarks.report import circumstances, publish, table
 from headrace import Application, CountCondition, Operator, gpu
 from headrace.resources import CudaStreamPool
 
-LENGTH = 5
+LENGTH, ROUNDS = 5, 5
 
 
 class Scale(Operator):

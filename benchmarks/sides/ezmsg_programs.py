@@ -11,8 +11,9 @@ from typing import Any
 import ezmsg.core as ez
 import numpy as np
 
-from benchmarks.memory import resident
+from benchmarks.common import resident
 from benchmarks.sides.chains import BRANCHES, messages_of
+from benchmarks.sides.waiting import grown
 
 SIZE, RATE = 4 << 20, 200.0
 
@@ -88,9 +89,10 @@ class Sink(ez.Unit):
             self.memory.append(resident())
         if self.received == self.SETTINGS.messages * self.SETTINGS.inputs:
             middle = float(np.median(self.latencies)) if self.latencies else 0.0
-            grown = self.memory[-1] - self.memory[0]
             took = (now - self.began) / 1e3
-            Path(self.SETTINGS.to).write_text(f"{took} {self.total} {middle} {grown}")
+            Path(self.SETTINGS.to).write_text(
+                f"{took} {self.total} {middle} {self.memory[0]} {self.memory[-1]}"
+            )
             raise ez.NormalTermination
 
 
@@ -114,7 +116,7 @@ def chain(length: int, *, share: float) -> tuple[float, int]:
     with TemporaryDirectory() as folder:
         to = f"{folder}/sink"
         source, sink = Source(SourceSettings(messages)), Sink(SinkSettings(messages, to=to))
-        took, total, _, _ = _run(source, [[Through() for _ in range(length - 2)]], sink, to)
+        took, total, *_ = _run(source, [[Through() for _ in range(length - 2)]], sink, to)
     full = messages_of(length, share)
     # As many messages as the others have would have added up to:
     is_right = int(total) == messages * (messages + 1) // 2
@@ -128,19 +130,20 @@ def fan_out(*, share: float) -> tuple[float, int]:
     with TemporaryDirectory() as folder:
         to = f"{folder}/sink"
         source, sink = Source(SourceSettings(few)), Sink(SinkSettings(few, BRANCHES, to))
-        took, total, _, _ = _run(source, [[AddOne()] for _ in range(BRANCHES)], sink, to)
+        took, total, *_ = _run(source, [[AddOne()] for _ in range(BRANCHES)], sink, to)
     is_right = int(total) == BRANCHES * (few * (few + 1) // 2 + few)
     return took / few, BRANCHES * (frames * (frames + 1) // 2 + frames) if is_right else int(total)
 
 
-def memory(*, share: float) -> tuple[float, int]:
-    """Return the MiB that the process has grown by since the first ten thousand messages, and their number."""
+def memory(*, share: float) -> tuple[float, int, str]:
+    """Return the MiB of the process after a million messages, their number, and what it has grown by."""
     messages = max(int(1_000_000 * share), 20_000)
     with TemporaryDirectory() as folder:
         to = f"{folder}/sink"
         source, sink = Source(SourceSettings(messages)), Sink(SinkSettings(messages, to=to))
-        _, total, _, grown = _run(source, [[Through()]], sink, to)
-    return max(grown, 0.0), messages if int(total) == messages * (messages + 1) // 2 else int(total)
+        _, total, _, *sizes = _run(source, [[Through()]], sink, to)
+    is_right = int(total) == messages * (messages + 1) // 2
+    return sizes[-1], messages if is_right else int(total), grown(sizes)
 
 
 def two_processes(*, share: float) -> tuple[float, int]:
@@ -149,5 +152,5 @@ def two_processes(*, share: float) -> tuple[float, int]:
     with TemporaryDirectory() as folder:
         to = f"{folder}/sink"
         source, sink = Source(SourceSettings(frames, RATE, SIZE)), Sink(SinkSettings(frames, to=to))
-        _, total, middle, _ = _run(source, [[]], sink, to, apart=True)
+        _, total, middle, *_ = _run(source, [[]], sink, to, apart=True)
     return middle, int(total)

@@ -11,7 +11,7 @@ def of_headrace(*, share: float) -> tuple[float, float]:
     from benchmarks import gpu_chain
 
     gpu_chain.FRAMES = _frames(share)
-    return gpu_chain.with_headrace("plain operators, greedy"), gpu_chain.answers[-1]
+    return gpu_chain.with_headrace(), gpu_chain.answers[-1]
 
 
 def of_cupy(*, share: float) -> tuple[float, float]:
@@ -119,7 +119,7 @@ def captured(*, share: float) -> tuple[float, float]:
     from benchmarks import captured_chain
 
     captured_chain.FRAMES = _frames(share)
-    return captured_chain.with_headrace(5, {}), captured_chain.answers[-1]
+    return captured_chain.with_headrace(5), captured_chain.answers[-1]
 
 
 def graph_by_hand(*, share: float) -> tuple[float, float]:

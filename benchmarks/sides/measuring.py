@@ -32,6 +32,7 @@ class Measured:
     figures: list[float] = field(default_factory=list)
     skipped: str = ""
     answer: Any = None
+    note: str = ""
 
     @property
     def figure(self) -> float:
@@ -100,7 +101,7 @@ def _run(
         measured.skipped = f"failed: {path} has no compiled build for this Python"
         return
     measured.figures.append(told["figure"])
-    measured.answer = told["answer"]
+    measured.answer, measured.note = told["answer"], told["note"]
 
 
 def _compare(found: list[Measured]) -> None:

@@ -18,11 +18,15 @@ def main() -> None:
     missing = way.missing()
     if missing is None:
         try:
-            figure, answer = way.measure(share)
+            told = way.measure(share)
         except ModuleNotFoundError as error:  # a command that is not a module, or a part of a library
             missing = error.name or str(error)
-    told = {"missing": missing} if missing else {"figure": figure, "answer": answer}
-    result({**told, "compiled": _compiled_build() if way.is_headrace else None})
+    result(
+        {
+            **({"missing": missing} if missing else told),
+            "compiled": _compiled_build() if way.is_headrace else None,
+        }
+    )
 
 
 def _compiled_build() -> str | None:

@@ -16,7 +16,7 @@ HEADING = """\
 
 `headrace bench --page` makes this page of what it measured. Each way of doing the same work ran in a process of
 its own, in turn with the others, and a figure counts only if its results are those of the first way. The ratio is
-to the first line. Where headrace loses, a line in bold says so."""
+to the first line. A line at the end of a bar spans the rounds. Where headrace loses, a line in bold says so."""
 CLOSE = 1.05  # what differs by less is the same: the rounds of one way differ by as much
 
 
@@ -36,13 +36,15 @@ def as_json(scenario: Scenario, found: list[Measured]) -> dict[str, Any]:
 
 
 def verdict(scenario: dict[str, Any]) -> str:
-    """Return a sentence on the peers that are better, or "" if there is none."""
+    """Return a sentence on the peers that are better, or that none was measured; "" if none is better."""
     peers = [way for way in scenario["ways"] if way.get("ratio") and not way["name"].startswith("headrace")]
     ours = [
         way["ratio"] for way in scenario["ways"] if way.get("ratio") and way["name"].startswith("headrace")
     ]
-    if not peers or not ours:
+    if not ours:
         return ""
+    if not peers:
+        return "No peer was measured here."
     more = scenario["more_is_better"]
     best = max(ours) if more else min(ours)
     better = [way for way in peers if (way["ratio"] > best * CLOSE if more else way["ratio"] * CLOSE < best)]
@@ -60,11 +62,18 @@ def as_text(scenario: dict[str, Any]) -> str:
             rows.append([way["name"], "–", f"skipped: {way['skipped']}", ""])
             continue
         ratio = "–" if way["ratio"] is None else f"{way['ratio']:.2f}"
-        rounds = f"{min(way['figures']):.4g} to {max(way['figures']):.4g}"
-        rows.append([way["name"], ratio, f"{way['figure']:.4g}", rounds])
+        rounds = f"{short(min(way['figures']))} to {short(max(way['figures']))}"
+        if way.get("note"):
+            rounds += f"; {way['note']}"
+        rows.append([way["name"], ratio, short(way["figure"]), rounds])
     lines = [table(["", "ratio", scenario["unit"], "rounds"], rows)]
     told = verdict(scenario)
     return "\n\n".join([*lines, *([f"**{told}**"] if told else [])])
+
+
+def short(figure: float) -> str:
+    """Return a figure with four digits, or all of those before the point."""
+    return f"{figure:,.0f}" if abs(figure) >= 1000 else f"{figure:.4g}"
 
 
 def page(results: dict[str, Any], pictures: list[str]) -> str:
@@ -86,7 +95,7 @@ def page(results: dict[str, Any], pictures: list[str]) -> str:
 def plot(scenario: dict[str, Any], folder: Path) -> bool:
     """Draw a scenario as bars, as SVG and PNG; return whether there was anything to compare."""
     ways = [way for way in scenario["ways"] if not way["skipped"]]
-    if len(ways) < 2:
+    if len(ways) < 2 or not any(way["figure"] for way in ways):
         return False
     import matplotlib
 
@@ -99,12 +108,15 @@ def plot(scenario: dict[str, Any], folder: Path) -> bool:
     figure, axes = pyplot.subplots(figsize=(8, 0.9 + 0.42 * len(ways)), layout="constrained")
     is_wide = min(figures) > 0 and max(figures) / min(figures) > 30
     axes.barh(names, figures, color=colours, height=0.62, log=is_wide)
-    for place, (value, way) in enumerate(zip(figures, ways[::-1], strict=True)):
+    for place, way in enumerate(ways[::-1]):
         ratio = f" (×{way['ratio']:.2f})" if way["ratio"] is not None else ""
-        axes.text(value, place, f" {value:.3g}{ratio}", va="center", fontsize=9)
+        rounds = min(way["figures"]), max(way["figures"])
+        axes.plot(rounds, (place, place), color="#1f2933", linewidth=1)
+        axes.text(rounds[1], place, f"  {short(way['figure'])}{ratio}", va="center", fontsize=9)
     better = "more" if scenario["more_is_better"] else "less"
     axes.set_xlabel(f"{scenario['unit']}; {better} is better{', logarithmic' if is_wide else ''}")
-    axes.set_title(scenario["title"], fontsize=10, loc="left")
+    axes.xaxis.set_major_formatter("{x:,g}")
+    figure.suptitle(scenario["title"], fontsize=10, x=0.01, ha="left")
     axes.margins(x=0.22)
     axes.spines[["top", "right"]].set_visible(False)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """What is measured: a scenario is one piece of work that several ways do, and a way runs in a process of its own.
 
-A way returns its figure and an answer. The answers of a scenario must be equal before a figure counts: who does
-other work is not faster.
+A way returns its figure and an answer, and may add a note. The answers of a scenario must be equal before a figure
+counts: who does other work is not faster.
 """
 
 from __future__ import annotations
@@ -34,13 +34,11 @@ class Way:
             return f"the {HOLOSCAN} (--holoscan-python)"
         return next((need for need in self.needs if find_spec(need) is None), None)
 
-    def measure(self, share: float) -> tuple[float, Any]:
-        """Return the figure and the answer, of a share of the full work."""
+    def measure(self, share: float) -> dict[str, Any]:
+        """Return the figure, the answer and the note, of a share of the full work."""
         module, _, name = self.function.partition(":")
-        figure, answer = getattr(import_module(f"benchmarks.sides.{module}"), name)(
-            *self.arguments, share=share
-        )
-        return figure, answer
+        found = getattr(import_module(f"benchmarks.sides.{module}"), name)(*self.arguments, share=share)
+        return dict(zip(("figure", "answer", "note"), (*found, ""), strict=False))
 
 
 def sdk_version() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.sides.scenario import HOLOSCAN, Scenario, Way
 
 _SDK = ("holoscan",)
+_LAYER = ("headrace_holoscan",)
 _EZMSG = ("ezmsg",)
 _CUPY = ("cupy",)
 
@@ -17,6 +18,7 @@ def _chain(length: int) -> Scenario:
         (
             Way("headrace", "chains:of_sdk", ("headrace", "greedy", length)),
             Way("headrace, 2 workers", "chains:of_sdk", ("headrace", "event-based", length)),
+            Way("headrace, as a Holoscan program", "chains:of_sdk", ("holoscan", "greedy", length), _LAYER),
             Way(HOLOSCAN, "chains:of_sdk", ("holoscan", "greedy", length), _SDK),
             Way("ezmsg", "ezmsg_programs:chain", (length,), _EZMSG),
             Way("asyncio, by hand", "chains:of_tasks", (length,)),
@@ -71,7 +73,7 @@ SCENARIOS = (
     ),
     Scenario(
         "memory",
-        "Memory that a chain of three has grown by after a million messages",
+        "Memory of a process after a million messages through a chain of three",
         "MiB",
         (
             Way("headrace", "waiting:memory", ("headrace",)),

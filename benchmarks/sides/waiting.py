@@ -22,8 +22,8 @@ def idle(package: str, *, share: float) -> tuple[float, None]:
     return idles.per_minute(package, "periods", 1, max(10 * share, 1.0)), None
 
 
-def memory(package: str, *, share: float) -> tuple[float, int]:
-    """Return the MiB that the process has grown by since the first ten thousand messages, and their number."""
+def memory(package: str, *, share: float) -> tuple[float, int, str]:
+    """Return the MiB of the process after a million messages, their number, and what it has grown by."""
     sdk = load(package)
     messages = max(int(1_000_000 * share), 20_000)
     sizes: list[float] = []
@@ -67,4 +67,9 @@ def memory(package: str, *, share: float) -> tuple[float, int]:
             self.add_flow(through, sink)
 
     Long().run()
-    return max(sizes[-1] - sizes[0], 0.0), received[0]
+    return sizes[-1], received[0], grown(sizes)
+
+
+def grown(sizes: list[float]) -> str:
+    """Return in words what a process has grown by between two sizes."""
+    return f"{sizes[-1] - sizes[0]:+.2f} MiB since message 10,000"
