@@ -154,12 +154,13 @@ def test_a_wait_for_a_message_to_use_again_begins_when_the_operator_would_run(
         None,
         scheduler,
         taken,
-        periods={"value": 150},
+        periods={"value": 350},
         parts=lambda app: (PeriodicCondition(app, 100),),
         value=reuse_last(max_age=60, wait=20, missing=substitute("none")),
     )
-    assert taken == [{"value": 0}, {"value": "none"}, {"value": 1}]
-    assert app.times == [0, 121, 200]  # type: ignore[attr-defined]
+    none = {"value": "none"}
+    assert taken == [{"value": 0}, none, none, none, {"value": 1}, none, none]
+    assert app.times == [0, 121, 221, 321, 400, 521, 621]  # type: ignore[attr-defined]
 
 
 def test_the_metadata_of_joined_inputs_is_kept_apart(scheduler: MakeScheduler) -> None:

@@ -82,8 +82,8 @@ CAUSES = [
     _cause(
         "a message is received by the attempt that failed",
         "observe.events.queues",
-        "self._is_put_off = bool(policy.retries and policy.same_message)",
-        "self._is_put_off = False",
+        "self.is_put_off = bool(policy.retries and policy.same_message)",
+        "self.is_put_off = False",
         of_stage="retry",
         of_run="tracking",
         seeds=200,

@@ -276,30 +276,39 @@ class JoinCondition(PortCondition):
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY when a set is there, or when to look again."""
+        begins: int | None = None
         if not self._joiner.has_trigger:
-            self._joiner.wait_for_followers(self._ready_since(timestamp))
+            since, begins = self._ready_since(timestamp)
+            self._joiner.wait_for_followers(since)
         if self._joiner.has_set():
             return _READY
         if self._joiner.is_over():
             return SchedulingStatusType.NEVER, None
+        if begins is not None:
+            return SchedulingStatusType.WAIT_TIME, begins  # the wait for followers begins then
         deadline = self._joiner.deadline()
         if deadline is None:
             return SchedulingStatusType.WAIT, None
         # Not before now, which would mean READY.
         return SchedulingStatusType.WAIT_TIME, max(deadline, timestamp) + 1
 
-    def _ready_since(self, timestamp: int) -> int | None:
-        """Return since when the other conditions of the operator hold, or None if one of them does not."""
+    def _ready_since(self, timestamp: int) -> tuple[int | None, int | None]:
+        """Return since when the other conditions of the operator hold, or the time that one of them waits for.
+
+        Neither if one of them waits for something else.
+        """
         since = 0
         for condition in cast("_runtime.Node", self._headrace.node).conditions:
             if condition is not self:
                 status, when = condition.check(timestamp)
                 if status is SchedulingStatusType.WAIT_TIME and when is not None and when <= timestamp:
                     status = SchedulingStatusType.READY
+                if status is SchedulingStatusType.WAIT_TIME:
+                    return None, when
                 if status is not SchedulingStatusType.READY:
-                    return None
+                    return None, None
                 since = max(since, min(when or timestamp, timestamp))
-        return since
+        return since, None
 
     def reserve(self) -> bool:
         """Take the next set for the compute that follows."""
