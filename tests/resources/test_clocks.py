@@ -9,8 +9,10 @@ import pytest
 
 from headrace import CountCondition, PeriodicCondition
 from headrace._runtime.scheduling.engine import Engine
+from headrace.core import Clock
+from headrace.gpu import sim
 from headrace.resources import ManualClock, RealtimeClock, SyntheticClock
-from tests.harness import PATIENCE, App, MakeScheduler, Step, run
+from tests.harness import PATIENCE, App, Consumer, MakeScheduler, Producer, Step, run
 
 
 def test_a_manual_clock_moves_when_someone_sleeps() -> None:
@@ -298,3 +300,18 @@ def test_a_thread_that_sleeps_on_a_realtime_clock_wakes_up_by_its_new_pace() -> 
     assert not woken.is_set()
     clock.set_time_scale(1e9)
     assert woken.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("make", [ManualClock, SyntheticClock, RealtimeClock])
+def test_a_run_in_another_time_waits_for_the_device(
+    make: type[Clock], scheduler: MakeScheduler, machine: sim.Machine
+) -> None:
+    frames = 60  # more than an operator may be ahead of the device
+
+    def compose(app: App) -> None:
+        app.consumer = Consumer(app, name="consumer")  # type: ignore[attr-defined]
+        app.add_flow(Producer(app, CountCondition(app, frames), name="producer"), app.consumer)  # type: ignore[attr-defined]
+
+    app = App(compose, scheduler, clock=make())
+    app.run_async().result(PATIENCE)
+    assert app.consumer.seen == list(range(frames))  # type: ignore[attr-defined]

@@ -21,10 +21,12 @@ from headrace.core.construction import Inner
 from headrace.core.control import TimeBase
 from headrace.core.resource import InnerComponent, Resource
 from headrace.core.values import Duration, boolean, finite_number, nanoseconds
+from headrace.gpu.backend import clock_in_use
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.resource import Component
+    from headrace.gpu.backend import DeviceClock
 
 _CHANGING = threading.Lock()
 
@@ -109,11 +111,18 @@ class Clock(Resource):
 
     def park(self, parker: Parker, seconds: float | None) -> bool:
         """Wait, as a worker, until unparked (True) or until `seconds` have passed (False)."""
-        return parker.park(seconds)
+        device = clock_in_use()
+        if device is None or device.is_wall:
+            return parker.park(seconds)
+        # The worker may wait for the device, whose own time passes only while threads wait in it.
+        return park_in(device, parker, patience=seconds)
 
     def unpark(self, parker: Parker) -> None:
         """End the wait of a parked worker; may be called from any thread."""
         parker.unpark()
+        device = clock_in_use()
+        if device is not None:
+            device.notify()
 
     def attach(self) -> AbstractContextManager[None]:
         """Count this thread as working for the duration of a ``with`` block."""
@@ -154,6 +163,23 @@ class Clock(Resource):
     def is_in_use(self) -> bool:
         """Whether a run that is in progress uses this clock, so that its time must not be set back."""
         return bool(self._headrace.watchers)
+
+
+def park_in(
+    device: DeviceClock, parker: Parker, timeout: float | None = None, patience: float | None = None
+) -> bool:
+    """Wait, as a worker, in the time of a device: `timeout` seconds of it, or `patience` seconds of real time."""
+    woken = False
+
+    def is_woken() -> bool:
+        nonlocal woken  # called repeatedly, also by other threads, but a permit can be taken only once
+        woken = woken or parker.take()
+        return woken
+
+    # Without a time of the device to wait for, a worker may wait for an event from outside. The permit may come, and
+    # be taken by another check, after the device has found that the time is over.
+    device.wait(is_woken, timeout, timeout is None, patience)
+    return woken
 
 
 def _count_holds(clock: Clock, change: int) -> None:

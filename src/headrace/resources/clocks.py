@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace import waits
-from headrace.core.clock import LONGEST_TURN, Clock
+from headrace.core.clock import LONGEST_TURN, Clock, park_in
 from headrace.core.values import Duration, nanoseconds, whole_number
 from headrace.gpu.backend import DeviceUnavailable, active, clock_in_use, is_chosen
 
@@ -156,21 +156,11 @@ class MachineClock(Clock):
 
     def park(self, parker: Parker, seconds: float | None) -> bool:
         """Wait, as a worker, in the machine's time."""
-        woken = False
-
-        def is_woken() -> bool:
-            nonlocal woken  # called repeatedly, also by other threads, but a permit can be taken only once
-            woken = woken or parker.take()
-            return woken
-
         if self.is_held:
             seconds = None
-        # Without a time to wait for, a worker may wait for an event from outside. With one, it looks again now and
-        # then: a compute may wait for another one in real time, in which the machine's time stands still. The
-        # permit may come, and be taken by another check, after the machine has found that the time is over.
-        is_timed = seconds is not None
-        self.machine.wait(is_woken, seconds, not is_timed, LONGEST_TURN if is_timed else None)
-        return woken
+        # With a time to wait for, a worker looks again now and then: a compute may wait for another one in real
+        # time, in which the machine's time stands still.
+        return park_in(self.machine, parker, seconds, None if seconds is None else LONGEST_TURN)
 
     def unpark(self, parker: Parker) -> None:
         """End the wait of a worker that is parked in the machine's time."""
