@@ -176,8 +176,8 @@ def park_in(
         woken = woken or parker.take()
         return woken
 
-    # Without a time of the device to wait for, a worker may wait for an event from outside. The permit may come, and
-    # be taken by another check, after the device has found that the time is over.
+    # Without a time of the device to wait for, a worker may wait for an event from outside. The permit may come,
+    # and be taken by another check, after the device has found that the time is over.
     device.wait(is_woken, timeout, timeout is None, patience)
     return woken
 
