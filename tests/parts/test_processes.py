@@ -109,7 +109,7 @@ def test_a_machine_that_stands_still_while_the_driver_looks_loses_no_part(
             stood_still[0] = 3600.0
 
     monkeypatch.setattr(Supervisor, "beat", beat)
-    for module in ("driver", "control"):
+    for module in ("driver", "channel"):
         monkeypatch.setattr(f"headrace.parts.{module}.monotonic", lambda: time.monotonic() + stood_still[0])
     assert run() == 0
     assert stood_still[0]
