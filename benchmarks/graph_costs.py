@@ -23,6 +23,7 @@ from benchmarks.report import circumstances, publish, table
 from headrace import gpu
 from headrace.gpu import sim
 from headrace.gpu.backend import find_backend
+from headrace.gpu.capture import captured_frontier, instantiate_with_records
 
 TOLERANCE = 0.20
 TIMES = 400
@@ -86,17 +87,18 @@ def capture(bench: Bench, shape: Shape, origin: Any, resources: ExitStack) -> An
     origin.sync()
     resources.callback(lambda: [buffer.close() for buffer in copied])
 
-    def event() -> Any:
-        event = device.create_event()
-        resources.callback(event.close)  # a graph does not keep its events
-        return event
+    records: list[tuple[dict[int, Any], Any]] = []
+
+    def record(stream: Any) -> None:
+        if shape.recorded:
+            event = device.create_event()
+            resources.callback(event.close)  # a graph does not keep its events
+            records.append((captured_frontier(stream), event))
 
     def work(stream: Any) -> None:
-        if shape.recorded:
-            gpu.record_external(stream, event())
+        record(stream)
         names.launch(stream, config, kernel, duration)
-        if shape.recorded:
-            gpu.record_external(stream, event())
+        record(stream)
 
     builder = origin.create_graph_builder().begin_building()
     if copied:
@@ -115,7 +117,7 @@ def capture(bench: Bench, shape: Shape, origin: Any, resources: ExitStack) -> An
         work(origin)
     if copied:
         copied[0].copy_from(copied[1], stream=origin)
-    graph = builder.end_building().complete()
+    graph = instantiate_with_records(builder.end_building().graph_definition, records)
     builder.close()
     return graph
 

@@ -462,68 +462,7 @@ def test_a_device_makes_a_builder_with_a_stream_of_its_own(bench: Bench, stream:
     assert (bench.read(data[0], stream) == 6).all()
 
 
-# -- events outside the graph ------------------------------------------------------------------------
-
-
-def test_every_launch_records_an_external_event(bench: Bench, stream: Any) -> None:
-    begin, middle, end = (bench.timed_event() for _ in range(3))
-    with building(stream) as builder:
-        gpu.record_external(stream, begin)
-        bench.launch(stream, spin, np.int64(2 * MS))
-        gpu.record_external(stream, middle)
-        bench.launch(stream, spin, np.int64(4 * MS))
-        gpu.record_external(gpu.StreamHandle(stream), end)
-    assert kinds(builder) == ["EventRecordNode"] * 3 + ["KernelNode"] * 2
-    graph = builder.complete()
-    for _ in range(2):
-        graph.launch(stream)
-        assert not end.is_done
-        end.sync()
-        assert 2 <= middle - begin < 2.5
-        assert 4 <= end - middle < 4.5
-
-
-def test_another_stream_can_wait_for_an_external_event(bench: Bench, stream: Any, data: Any) -> None:
-    written = bench.device.create_event()
-    with building(stream) as builder:
-        write(bench, stream, data[0], 3, MS)
-        gpu.record_external(stream, written)
-        bench.launch(stream, spin, np.int64(20 * MS))
-    graph = builder.complete()
-    done = bench.device.create_event()
-    graph.launch(stream)
-    stream.record(done)
-    other = bench.device.create_stream()
-    other.wait(written)
-    add_to(bench, other, data[1], data[0])
-    assert (bench.read(data[1], other) == 3).all()
-    if bench.is_simulated:  # the driver may wait for the device where memory is pinned to read the result
-        assert not done.is_done  # the rest of the graph still runs
-    stream.sync()
-
-
-def test_every_launch_waits_for_the_latest_record_of_an_external_event(
-    bench: Bench, stream: Any, data: Any
-) -> None:
-    ready = bench.device.create_event()
-    producer = bench.device.create_stream()
-    with building(stream) as builder:
-        gpu.wait_external(stream, ready)
-        add_to(bench, stream, data[1], data[0])
-    assert kinds(builder) == ["EventWaitNode", "KernelNode"]
-    graph = builder.complete()
-    for value in (2, 5):
-        write(bench, producer, data[0], value, 3 * MS)
-        producer.record(ready)
-        graph.launch(stream)
-        stream.sync()
-    assert (bench.read(data[1], stream) == 7).all()
-
-
-def test_external_events_need_a_capture(bench: Bench, stream: Any) -> None:
-    for external in (gpu.record_external, gpu.wait_external):
-        with pytest.raises(bench.names.CUDAError, match="CUDA_ERROR_(INVALID_VALUE|ILLEGAL_STATE)"):
-            external(stream, bench.device.create_event())
+# -- events of a graph ---------------------------------------------------------------------------------
 
 
 def test_one_recording_gives_a_graph_that_takes_times_and_one_that_does_not(

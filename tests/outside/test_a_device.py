@@ -33,7 +33,8 @@ def test_the_command_describes_it() -> None:
 def test_what_it_lacks_is_an_error_that_names_it() -> None:
     code = (
         "import tests.outside.a_device; from headrace import gpu\n"
-        "gpu.record_external(gpu.LEGACY_DEFAULT_STREAM, None)"
+        "from headrace.gpu.capture import captured_nodes\n"
+        "captured_nodes(gpu.LEGACY_DEFAULT_STREAM)"
     )
     told = run_python("-c", code, HEADRACE_DEVICE="at_once")
     assert "NotImplementedError: the device 'at_once' has no graphs" in told.stderr

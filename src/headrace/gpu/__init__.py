@@ -6,7 +6,7 @@ The choice is made when one of these names is first used; ``HEADRACE_DEVICE`` (`
 ``none``, or a name of :func:`register_device`) controls it.
 
 The package adds what cuda.core lacks: :func:`partition`, :func:`when_done`, :func:`launch_host`,
-:func:`record_external`, :class:`kernel` and :class:`StreamHandle`. They work with any kind of device.
+:class:`kernel` and :class:`StreamHandle`. They work with any kind of device.
 """
 
 from __future__ import annotations

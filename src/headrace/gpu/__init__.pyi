@@ -5,8 +5,6 @@ from headrace.gpu.backend import register_device as register_device
 from headrace.gpu.callbacks import launch_host as launch_host
 from headrace.gpu.callbacks import when_done as when_done
 from headrace.gpu.capture import is_capturing as is_capturing
-from headrace.gpu.capture import record_external as record_external
-from headrace.gpu.capture import wait_external as wait_external
 from headrace.gpu.current import arrays as arrays
 from headrace.gpu.current import current_stream as current_stream
 from headrace.gpu.current import on_device as on_device

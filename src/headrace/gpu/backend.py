@@ -255,14 +255,6 @@ class Backend(Protocol):
         """Return an executable graph that also records events, each after the nodes given with it."""
         raise self.lacks("graphs")
 
-    def record_external(self, stream: SupportsStream, event: Event) -> None:
-        """Record an event in a capture, so that every launch of the graph records it."""
-        raise self.lacks("graphs")
-
-    def wait_external(self, stream: SupportsStream, event: Event) -> None:
-        """Wait for an event in a capture, so that every launch of the graph waits for its latest record."""
-        raise self.lacks("graphs")
-
     def record_copy(self, stream: SupportsStream, target: int, source: int, size: int) -> None:
         """Record a copy in a capture."""
         raise self.lacks("graphs")

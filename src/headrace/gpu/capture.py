@@ -89,36 +89,6 @@ def instantiate_with_records(
     return graph
 
 
-def record_external(stream: SupportsStream, event: sim.Event) -> None:
-    """Record an event in a capture, so that every launch of the graph records it.
-
-    The graph does not keep the event alive.
-
-    Parameters
-    ----------
-    stream : Stream, StreamHandle, or another library's stream
-        A stream that captures; for other streams, an error.
-    event : Event
-        An event of the stream's device.
-    """
-    backend_of(stream).record_external(stream, event)
-
-
-def wait_external(stream: SupportsStream, event: sim.Event) -> None:
-    """Wait for an event in a capture, so that every launch of the graph waits for its latest record.
-
-    The graph does not keep the event alive.
-
-    Parameters
-    ----------
-    stream : Stream, StreamHandle, or another library's stream
-        A stream that captures; for other streams, an error.
-    event : Event
-        An event; not one that was last recorded in a capture.
-    """
-    backend_of(stream).wait_external(stream, event)
-
-
 class RecordedCopy:
     """A copy in a recorded graph, between addresses that stay the same.
 

@@ -297,21 +297,3 @@ def test_the_default_stream_takes_no_part_in_captures(device: sim.Device) -> Non
         with pytest.raises(sim.CUDAError, match="INVALIDATED"):
             builder.close()
         del builder
-
-
-def test_an_external_wait_is_not_for_an_event_of_the_capture(device: sim.Device, stream: sim.Stream) -> None:
-    builder = stream.create_graph_builder().begin_building()
-    event = stream.record()
-    with pytest.raises(sim.CUDAError, match="CUDA_ERROR_CAPTURED_EVENT"):
-        gpu.wait_external(stream, event)
-    with pytest.raises(sim.CUDAError, match="INVALIDATED"):
-        builder.close()
-
-
-def test_a_graph_with_a_closed_event_cannot_be_launched(device: sim.Device, stream: sim.Stream) -> None:
-    for external in (gpu.record_external, gpu.wait_external):
-        event = device.create_event()
-        graph = captured(stream, lambda external=external, event=event: external(stream, event))
-        event.close()
-        with pytest.raises(RuntimeError, match="event has been closed"):
-            graph.launch(stream)

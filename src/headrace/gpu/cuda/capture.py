@@ -98,22 +98,6 @@ class CudaCapture(Backend):
                 (status,) = driver.cuGraphDestroyNode(node)
                 check_status(status, "the record of an event cannot be removed from a graph")
 
-    def record_external(self, stream: SupportsStream, event: sim.Event) -> None:
-        """Record an event in a capture, so that every launch of the graph records it."""
-        from cuda.bindings import driver
-
-        external = int(driver.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL)
-        (status,) = driver.cuEventRecordWithFlags(event.handle, driver.CUstream(handle_of(stream)), external)
-        check_status(status, "an event cannot be recorded by a graph")
-
-    def wait_external(self, stream: SupportsStream, event: sim.Event) -> None:
-        """Wait for an event in a capture, so that every launch of the graph waits for its latest record."""
-        from cuda.bindings import driver
-
-        external = int(driver.CUevent_wait_flags.CU_EVENT_WAIT_EXTERNAL)
-        (status,) = driver.cuStreamWaitEvent(driver.CUstream(handle_of(stream)), event.handle, external)
-        check_status(status, "an event cannot be waited for by a graph")
-
     def record_copy(self, stream: SupportsStream, target: int, source: int, size: int) -> None:
         """Record a copy in a capture."""
 

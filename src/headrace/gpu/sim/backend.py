@@ -15,8 +15,8 @@ import numpy as np
 from headrace.gpu import array_libraries, sim
 from headrace.gpu.backend import Backend, Callback, do_nothing
 from headrace.gpu.callbacks import report_ignored, report_uncaught
-from headrace.gpu.sim.capture import Capture, RecordedNode, captured_event
-from headrace.gpu.sim.graph import EventRecordNode, EventWaitNode, Graph, GraphDefinition
+from headrace.gpu.sim.capture import Capture, RecordedNode
+from headrace.gpu.sim.graph import EventRecordNode, Graph, GraphDefinition
 from headrace.gpu.sim.ipc import IPCBufferDescriptor
 from headrace.gpu.sim.kernel import launch_host, model_of
 from headrace.gpu.sim.machine import DEFAULT_TIME, Machine, current_machine, existing_machine
@@ -29,8 +29,8 @@ from headrace.gpu.sim.memory import (
 )
 from headrace.gpu.sim.memory_pool import find_in
 from headrace.gpu.sim.objects import CUDAError
-from headrace.gpu.sim.operations import Fence, Operation, SignalFence, StreamQueue, WaitForFence
-from headrace.gpu.sim.stream import Event, check_device, stream_of
+from headrace.gpu.sim.operations import Fence, Operation, SignalFence, StreamQueue
+from headrace.gpu.sim.stream import Event, stream_of
 from headrace.gpu.sim.work import REPORTS, WorkReports
 from headrace.gpu.stream_handle import SupportsStream
 
@@ -199,24 +199,6 @@ class SimBackend(Backend):
             nodes.append(RecordedNode(event._context, 0, EventRecordNode, record, pred, (), ""))
         return GraphDefinition._create(definition._machine, nodes).instantiate(options)
 
-    def record_external(self, stream: SupportsStream, event: Event) -> None:
-        """Record an event in a capture, so that every launch of the graph records it."""
-        queue = stream_of(stream)._queue
-        event._check()
-        check_device(event._context, queue)
-        with queue.timeline.lock:
-            _capture(queue).add(queue, EventRecordNode, _RecordEvent(event))
-
-    def wait_external(self, stream: SupportsStream, event: Event) -> None:
-        """Wait for an event in a capture, so that every launch of the graph waits for its latest record."""
-        queue = stream_of(stream)._queue
-        event._check()
-        with queue.timeline.lock:
-            capture = _capture(queue)
-            if event._captured is not None:
-                raise capture.invalidate(captured_event("waited for from outside its capture"))
-            capture.add(queue, EventWaitNode, _WaitForEvent(event))
-
     def record_copy(self, stream: SupportsStream, target: int, source: int, size: int) -> None:
         """Record a copy in a capture; on a simulated device, copy engines copy."""
         self.copy(stream, target, source, size)
@@ -245,10 +227,7 @@ class SimBackend(Backend):
 
 def _capture(queue: StreamQueue) -> Capture:
     if queue.capture is None:
-        raise CUDAError(
-            "CUDA_ERROR_INVALID_VALUE: an external record or wait is a node of a graph, but the stream does not "
-            "capture"
-        )
+        raise CUDAError("CUDA_ERROR_INVALID_VALUE: the stream does not capture")
     queue.capture.check()
     return queue.capture
 
@@ -315,16 +294,3 @@ class _RecordEvent(Operation):
         fence = Fence(self.event._context.device.machine.timeline)
         self.event._set(fence)
         return SignalFence(fence)
-
-
-@dataclass(slots=True, eq=False)
-class _WaitForEvent(Operation):
-    """Waits for the latest record of an event before the launch of the graph."""
-
-    event: Event
-
-    def for_replay(self) -> Operation:
-        """Return the wait of one launch."""
-        self.event._check()
-        fence = self.event._fence
-        return Operation() if fence is None else WaitForFence(fence)

@@ -5,7 +5,6 @@ from headrace.gpu.sim.device import ContextOptions as ContextOptions
 from headrace.gpu.sim.device import Device as Device
 from headrace.gpu.sim.graph import EmptyNode as EmptyNode
 from headrace.gpu.sim.graph import EventRecordNode as EventRecordNode
-from headrace.gpu.sim.graph import EventWaitNode as EventWaitNode
 from headrace.gpu.sim.graph import Graph as Graph
 from headrace.gpu.sim.graph import GraphBuilder as GraphBuilder
 from headrace.gpu.sim.graph import GraphCompleteOptions as GraphCompleteOptions

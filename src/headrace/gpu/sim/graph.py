@@ -406,8 +406,4 @@ class EmptyNode(GraphNode):
 
 
 class EventRecordNode(GraphNode):
-    """The record of an event by every launch of the graph (:func:`headrace.gpu.record_external`)."""
-
-
-class EventWaitNode(GraphNode):
-    """A wait for an event from outside the graph (:func:`headrace.gpu.wait_external`)."""
+    """The record of an event by every launch of the graph ."""
