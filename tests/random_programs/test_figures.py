@@ -128,6 +128,8 @@ def program(seed: int, model: Model) -> Any:
                 began, number = app.now, op_input.receive("in")
                 took = plan.milliseconds[self.ticks % len(plan.milliseconds)]
                 app.scheduler().clock.sleep_for(took * MS)
+                if seed % 2 and self.ticks % 3 == 0:  # figures add up from portions of any size
+                    app.data_flow_tracker().catch_up()
                 model.computes[self.name] += 1
                 model.host[self.name].append(app.now - began)
                 came = model.came[self.name, number]
