@@ -292,7 +292,7 @@ def edges(frames: int, make: Callable[[], Any]) -> float:
     try:
         clocks.clear()
         app = Pipeline("classes, own stream", 0, frames, make)
-        with app.track(0, 0, kernels=True) as tracker:
+        with app.track(kernels=True) as tracker:
             app.run()
         return (tracker.statistics.operator("b").kernels.p50 - truth("b")[1]) / len(LENGTHS["b"])
     finally:
@@ -307,7 +307,7 @@ def measure(
     clocks.clear()
     app = Pipeline(way, workers, frames, make)
     before, error = clocks.compare()
-    with app.track(0, 0, kernels=kernels) as tracker:
+    with app.track(kernels=kernels) as tracker:
         app.run()
     after, later_error = clocks.compare()
     offset = (before + after) // 2  # the clocks drift apart, by 20 µs a second on an H200

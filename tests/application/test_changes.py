@@ -18,7 +18,6 @@ from headrace.conditions import (
 )
 from headrace.core.errors import GraphError
 from headrace.gpu import sim
-from headrace.observe import Tracker
 from headrace.schedulers import DefaultScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, run, sink, source, wait_until
 
@@ -82,7 +81,7 @@ def test_counts_include_what_went_along_flows_that_are_gone(is_tracked: bool) ->
 
     app = App(compose)
     app.count_messages = True
-    with Tracker(app) if is_tracked else nullcontext():
+    with app.track() if is_tracked else nullcontext():
         app.run()
     outcome = app.outcome.operators
     assert outcome["numbers"].sent == {"out": 9}
@@ -350,7 +349,7 @@ def test_retries_go_on_when_the_graph_changes(
         app.add_flow(source(app, range(1, 8)), middle, sink(app, taken))
 
     app = App(compose, scheduler)
-    with Tracker(app) if is_tracked else nullcontext():
+    with app.track() if is_tracked else nullcontext():
         app.run()
     assert taken == list(range(1, 8))
     assert late == list(range(at, 8))
@@ -650,7 +649,7 @@ def test_an_operator_that_was_about_to_join_when_the_run_was_stopped_sent_nothin
 
     app = App(compose)
     app.count_messages = True
-    with Tracker(app) if is_tracked else nullcontext():
+    with app.track() if is_tracked else nullcontext():
         outcome = app.run()
     assert outcome.ended_by == "stopped"
     assert outcome.operators["late"].sent == {"out": 0}

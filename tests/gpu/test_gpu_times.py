@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace import Application, CountCondition, EventBasedScheduler, Operator, gpu
-from headrace.observe import Computes, DataFlowTracker, Flows, RunInfo, Watcher, watch
+from headrace.observe import Computes, Flows, RunInfo, Tracker, Watcher, watch
 from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin
 
@@ -82,11 +82,11 @@ class App(Application):
         self._compose(self)
 
 
-def observed(compose: Callable[[Any], None]) -> tuple[Collects, DataFlowTracker]:
+def observed(compose: Callable[[Any], None]) -> tuple[Collects, Tracker]:
     app = App(compose)
     collects = Collects()
     watch(app, collects)
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     return collects, tracker
 

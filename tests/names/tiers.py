@@ -39,10 +39,7 @@ STABLE = {
     ),
     "headrace.capture": "CaptureError CaptureRefused Segment",
     "headrace.drawing": ALL,
-    "headrace.observe": (
-        "DataFlowMetric DataFlowTracker DataLogger Goal PortRecorder Recording Tracker TraceWriter "
-        "replay watch"
-    ),
+    "headrace.observe": ("DataLogger Goal PortRecorder Recording Tracker TraceWriter replay watch"),
     "headrace.tensor": "DLDataType DLDevice DLDeviceType Tensor TensorError TensorMap as_message as_tensor",
     "headrace.gpu": (
         "DeviceUnavailable Partition PartitionError Partitions StreamHandle arrays backend "

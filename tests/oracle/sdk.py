@@ -27,8 +27,8 @@ def load(package: str) -> SimpleNamespace:
         known = {*dir(module), *getattr(module, "__all__", ())}
         names.update({name: getattr(module, name) for name in known if not name.startswith("_")})
     if package == "headrace":
-        observe = importlib.import_module("headrace.observe")
-        names |= {name: getattr(observe, name) for name in ("DataFlowMetric", "Tracker")}
+        ours = importlib.import_module("headrace_holoscan.core")
+        names |= {name: getattr(ours, name) for name in ("DataFlowMetric", "Tracker")}
     # Its names are imported when they are used: some of the SDK's operators cannot be imported without a GPU.
     operators: Any = importlib.import_module(f"{package}.operators")
     if package == "headrace":  # with those of the SDK that are in its distribution

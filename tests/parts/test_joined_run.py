@@ -21,9 +21,9 @@ from headrace.core.checks import compose
 from headrace.core.errors import GraphError
 from headrace.observe import (
     Dashboard,
-    DataFlowTracker,
     OtelSpans,
     TraceWriter,
+    Tracker,
     Watcher,
     summarize_trace,
     watch,
@@ -113,7 +113,7 @@ def goal_for(path: str, **bounds: Any) -> tuple[Goal, GoalsWatcher]:
 @pytest.mark.parametrize("order", [(), ("server",) * 9, ("server", "edge") * 9])
 def test_a_table_has_the_operators_links_and_paths_of_all_parts(links: Any, order: tuple[str, ...]) -> None:
     recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"], links())
-    tracker = DataFlowTracker(0, 0)
+    tracker = Tracker()
     goal, goals = goal_for("edge.camera->server.detector", max="60s")
     recorded.join(goals, tracker, order=order)
     found = tracker.statistics
@@ -144,7 +144,7 @@ def test_where_the_time_of_a_late_message_went_names_the_link() -> None:
 
 def test_the_times_of_another_host_are_converted_and_the_error_is_stated(tmp_path: Path) -> None:
     recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
-    here, there = DataFlowTracker(0, 0), DataFlowTracker(0, 0)
+    here, there = Tracker(), Tracker()
     recorded.join(here)
     clock = ClockOffset(5_000_000, 40_000, is_shared=False)
     recorded.join(there, TraceWriter(tmp_path / "out.json"), clocks={"server": clock})
@@ -163,7 +163,7 @@ def test_the_times_of_another_host_are_converted_and_the_error_is_stated(tmp_pat
 
 def test_a_message_never_arrives_before_it_left() -> None:
     recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
-    tracker = DataFlowTracker(0, 0)
+    tracker = Tracker()
     recorded.join(tracker, clocks={"server": ClockOffset(-(10**9), 10**9, is_shared=False)})
     assert tracker.statistics.links[0].time.max == 0
 
@@ -206,7 +206,7 @@ def test_a_trace_has_the_threads_of_each_part_and_arrows_between_them(tmp_path: 
 def test_messages_that_a_queue_dropped_are_counted() -> None:
     taken: list[int] = []
     recorded = Recorded(lambda: Plant(50, taken, size=1, policy=IOSpec.QueuePolicy.POP), ["edge", "server"])
-    tracker = DataFlowTracker(0, 0)
+    tracker = Tracker()
     goal, goals = goal_for("edge.camera->server.detector", p50="60s")
     recorded.join(goals, tracker)
     assert tracker.statistics.path(PATH).count == len(taken) == goal.count
@@ -216,7 +216,7 @@ def test_messages_that_a_queue_dropped_are_counted() -> None:
 def test_a_part_that_is_gone_leaves_what_it_sent() -> None:
     recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
     recorded.sent["server"] = []
-    tracker = DataFlowTracker(0, 0)
+    tracker = Tracker()
     recorded.join(tracker)
     assert tracker.statistics.operator("edge.camera").count == 20
     recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
@@ -247,7 +247,7 @@ def test_the_figures_of_a_restarted_part_go_on(order: tuple[str, ...], tmp_path:
     recorded, again = (Recorded(lambda: Plant(20, [], size=3), ["edge", "server"]) for _ in range(2))
     recorded.sent["edge"] += again.sent["edge"]
     recorded.sent["server"] += again.sent["server"]
-    tracker, trace = DataFlowTracker(0, 0), TraceWriter(tmp_path / "trace.json")
+    tracker, trace = Tracker(), TraceWriter(tmp_path / "trace.json")
     goal, goals = goal_for("edge.camera->server.detector", max="60s")
     recorded.join(goals, tracker, trace, order=order)
     # The goal does not know which frames crossed the link since then, and says so.
@@ -272,7 +272,7 @@ def test_a_restarted_part_with_another_graph_is_not_watched(caplog: pytest.LogCa
     recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
     other = Recorded(lambda: Plant(20, [], size=2), ["edge", "server"])
     recorded.sent["edge"] += other.sent["edge"]
-    tracker = DataFlowTracker(0, 0)
+    tracker = Tracker()
     goal, goals = goal_for("edge.camera->server.detector", max="60s")
     recorded.join(goals, tracker)
     assert tracker.statistics.operator("edge.camera").count == 20
@@ -286,7 +286,7 @@ def test_parts_with_simulated_clocks_are_one_table_whose_paths_end_at_the_links(
         return GreedyScheduler(app, clock=ManualClock(app))
 
     recorded = Recorded(lambda: Plant(20, [], simulated, size=3), ["edge", "server"])
-    tracker = DataFlowTracker(0, 0)
+    tracker = Tracker()
     recorded.join(tracker)
     assert tracker.statistics.operator("server.detector").count == 20
     assert {path.name: path.count for path in tracker.statistics.paths} == {
@@ -360,7 +360,7 @@ def test_operators_that_begin_in_a_part_are_shown_like_the_others(
         recorded.sent["edge"] += again.sent["edge"]
         recorded.sent["server"] += again.sent["server"]
     graphs: list[Any] = []
-    tracker, trace = DataFlowTracker(0, 0), TraceWriter(tmp_path / "out.json")
+    tracker, trace = Tracker(), TraceWriter(tmp_path / "out.json")
     dashboard = Dashboard(announce=lambda url: None)
     goal, goals = goal_for("edge.camera->server.first", max="60s")
 
@@ -421,7 +421,7 @@ def test_a_restarted_part_that_begins_other_operators_is_not_watched(
     )
     for part, sent in other.sent.items():
         recorded.sent[part] += sent
-    tracker = DataFlowTracker(0, 0)
+    tracker = Tracker()
     recorded.join(tracker)
     assert "server.other" not in [each.name for each in tracker.statistics.operators]
     assert "fragment 'server' has another graph since it was restarted" in caplog.text
@@ -435,12 +435,12 @@ def test_a_goal_for_an_operator_that_is_not_there_is_refused() -> None:
 
 
 def test_a_watcher_that_raises_watches_no_more(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(DataFlowTracker):
+    class Broken(Tracker):
         def computed(self, computes: Any) -> None:
             raise LookupError("broken")
 
     recorded = Recorded(lambda: Plant(20, [], size=3), ["edge", "server"])
-    tracker = DataFlowTracker(0, 0)
+    tracker = Tracker()
     recorded.join(Broken(), tracker)
     assert caplog.text.count("Broken raised, and watches no more") == 1
     assert tracker.statistics.path(PATH).count == 20
@@ -471,7 +471,7 @@ class Loop(Application):
 
 @pytest.mark.parametrize("order", [(), ("there",) * 9, ("there", "here") * 9])
 def test_paths_lead_through_several_links(order: tuple[str, ...]) -> None:
-    tracker = DataFlowTracker(0, 0)
+    tracker = Tracker()
     Recorded(Loop, ["here", "there"]).join(tracker, order=order)
     found = {path.name: path.count for path in tracker.statistics.paths}
     assert found == {"here.first,there.middle,here.last": 8}
@@ -483,10 +483,10 @@ def test_random_programs_have_the_same_paths_as_in_one_process() -> None:
     for program in itertools.islice(plain, 6):
         places = places_of(program)
         whole = PartsApp(program, places)
-        with whole.track(0, 0) as alone:
+        with whole.track() as alone:
             whole.run()
         recorded = Recorded(lambda: PartsApp(program, places), parts_of(places))  # noqa: B023
-        tracker = DataFlowTracker(0, 0)
+        tracker = Tracker()
         order = [part for part in recorded.parts for _ in recorded.sent[part]]
         Random(program.seed).shuffle(order)
         recorded.join(tracker, order=order)

@@ -201,7 +201,7 @@ def test_every_figure_is_the_models(seed: int, tmp_path: Path) -> None:
     goal = app.expect(path, max=bound)
     median = app.expect(path, p50=bound)
     ticks = app.expect("source", period=compose.period, jitter=jitter)
-    tracker = app.track(0, 0)
+    tracker = app.track()
     watch(app, TraceWriter(tmp_path / "trace.json"))
     page: list[dict[str, Any]] = []
     if seed % 5 == 0:  # a page is a server

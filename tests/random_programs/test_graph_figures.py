@@ -40,7 +40,7 @@ def test_every_figure_of_a_graph_is_the_models(seed: int, tmp_path: Path) -> Non
         bound = (seed % 7 + 1) * 5 * MS if is_exact else never
         bounds = {name: bound if graph.knows_sending(name) else never for name in graph.plans}
         goals = {pair: app.expect("->".join(pair), max=bounds[pair[0]]) for pair in graph.pairs()}
-        tracker = app.track(0, 0)
+        tracker = app.track()
         watch(app, TraceWriter(tmp_path / "trace.json"))
         if seed % 5 == 0:
             told_by_a_page(app, page)

@@ -23,7 +23,7 @@ from headrace import (
 )
 from headrace.core import REQUIRED, OperatorStatus, Port, Scheduler
 from headrace.core.function import FunctionOperator
-from headrace.observe import DataFlowTracker, Goal
+from headrace.observe import Goal, Tracker
 from headrace.operators import FormatConverterOp, PingTxOp
 from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, ThreadPool
 from headrace.testing import run_operator
@@ -144,5 +144,5 @@ assert_type(Program().run_async().result(), Outcome)
 assert_type(run_operator(amplify, inputs=[1.0])["out"], list[Any])
 assert_type(run_operator(Scale, inputs=[1.0], factor=3.0).operator, Scale)
 assert_type(run_operator(lambda app: Scale(app, factor=3.0), inputs=[1.0]).operator.factor, float)
-assert_type(Program().track(), DataFlowTracker)
+assert_type(Program().track(), Tracker)
 assert_type(Program().expect("source->scale", p99="5ms"), Goal)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.core.progress import Progress
     from headrace.core.values import Duration
     from headrace.core.wiring import End, Ends
-    from headrace.observe import DataFlowTracker, DataLogger, Goal, Miss
+    from headrace.observe import DataLogger, Goal, Miss, Tracker
     from headrace.operators.feed import Feed
     from headrace.operators.results import Results
     from headrace.planner.plan import Plan
@@ -586,35 +586,21 @@ class Fragment(Composition):
             else self._headrace.data_loggers
         ).append(logger)
 
-    def track(
-        self,
-        num_start_messages_to_skip: int = 10,
-        num_last_messages_to_discard: int = 10,
-        latency_threshold: float = 0,
-        is_limited_tracking: bool = False,
-        *,
-        kernels: bool = False,
-    ) -> DataFlowTracker:
+    def track(self, *, kernels: bool = False) -> Tracker:
         """Track the messages of every later run, and return the tracker; in a ``with`` block, of the block's runs.
 
-        It takes the parameters of :class:`headrace.observe.DataFlowTracker` and returns one. A fragment has one
-        tracker: calling this again replaces it.
+        It takes the parameters of :class:`headrace.observe.Tracker` and returns one. A fragment has one tracker:
+        calling this again replaces it.
         """
-        from headrace.observe import DataFlowTracker
+        from headrace.observe import Tracker
 
-        tracker = DataFlowTracker(
-            num_start_messages_to_skip,
-            num_last_messages_to_discard,
-            latency_threshold,
-            is_limited_tracking,
-            kernels=kernels,
-        )
+        tracker = Tracker(kernels=kernels)
         tracker.attach(self)
         return tracker
 
-    def data_flow_tracker(self) -> DataFlowTracker | None:
+    def data_flow_tracker(self) -> Tracker | None:
         """Return the tracker that `track` made, or None."""
-        from headrace.observe.figures.data_flow_tracker import tracker_of
+        from headrace.observe.figures.tracker import tracker_of
 
         return tracker_of(self)
 

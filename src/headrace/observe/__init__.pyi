@@ -18,9 +18,6 @@ from headrace.observe.events.records import WorkersInfo as WorkersInfo
 from headrace.observe.events.watchers import Watcher as Watcher
 from headrace.observe.figures.critical_path import Breakdown as Breakdown
 from headrace.observe.figures.critical_path import Part as Part
-from headrace.observe.figures.data_flow_tracker import DataFlowMetric as DataFlowMetric
-from headrace.observe.figures.data_flow_tracker import DataFlowTracker as DataFlowTracker
-from headrace.observe.figures.data_flow_tracker import Tracker as Tracker
 from headrace.observe.figures.distribution import Summary as Summary
 from headrace.observe.figures.goals import Goal as Goal
 from headrace.observe.figures.goals import Miss as Miss
@@ -34,6 +31,8 @@ from headrace.observe.figures.statistics import SegmentStatistics as SegmentStat
 from headrace.observe.figures.statistics import SliceStatistics as SliceStatistics
 from headrace.observe.figures.statistics import Statistics as Statistics
 from headrace.observe.figures.statistics import WorkersStatistics as WorkersStatistics
+from headrace.observe.figures.tracker import Report as Report
+from headrace.observe.figures.tracker import Tracker as Tracker
 from headrace.observe.loggers.console import ConsoleLogger as ConsoleLogger
 from headrace.observe.loggers.console import SimpleTextSerializer as SimpleTextSerializer
 from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource as AsyncDataLoggerResource

@@ -11,9 +11,6 @@
 ``HEADRACE_REPLAY_PACE=fast``                  play it as fast as possible
 ``HEADRACE_REPLAY_PORTS=camera.out``           the ports to play, in place of every recorded output
 ``HEADRACE_REPLAY_STRICT=0``                   play a damaged recording up to the damage, with a warning
-``HOLOSCAN_FLOW_TRACKING_LOG_FILE=file``       write the times of every message, in the format of the Holoscan SDK
-``HOLOSCAN_ENABLE_GXF_JOB_STATISTICS=1``       as ``HEADRACE_TRACK=1``
-``HOLOSCAN_GXF_JOB_STATISTICS_PATH=file``      where the statistics go, as JSON
 ``HEADRACE_DASHBOARD=1`` or ``host:port``      serve a live page of every run
 ``HEADRACE_DASHBOARD_TOKEN=token``             the token of its address; made anew for each program unless given
 ``HEADRACE_DASHBOARD_READ_TOKEN=token``        another one, with which the page shows everything and changes nothing
@@ -22,7 +19,6 @@
 ``HEADRACE_TRACE=out.json``                    write a trace, compressed if the name ends with ``.gz``
 ``HEADRACE_TRACE_METADATA=1``                  show the metadata of messages in the trace
 ``HEADRACE_NVTX=1``                            put an NVTX range around each compute
-``HOLOSCAN_ENABLE_PROFILE=1``                  the same
 ``HEADRACE_OTEL=1``                            make spans of OpenTelemetry of the messages
 =============================================  ==================================================================
 """
@@ -43,8 +39,6 @@ from headrace.core.values import is_set
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
-    from headrace.core.outcome import Outcome
-    from headrace.observe.events.records import RunInfo
     from headrace.observe.events.watchers import Watcher
     from headrace.observe.recordings.replaying import Replay
     from headrace.observe.service import MetricsServer
@@ -164,56 +158,13 @@ def _file_of_run(filename: str) -> Path:
 
 
 def _report() -> Watcher | None:
-    """Return what reports the statistics of a run to a file, or on the terminal."""
-    target = os.environ.get("HEADRACE_TRACK", "")
-    if not target.endswith((".json", ".prom", ".txt")):
-        if not is_set("HEADRACE_TRACK" if target else "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"):
-            return None
-        target = "" if target else os.environ.get("HOLOSCAN_GXF_JOB_STATISTICS_PATH", "")
-    from headrace.observe.figures.run_figures import ShowsFigures
+    target = os.environ["HEADRACE_TRACK"]
+    is_file = target.endswith((".json", ".prom", ".txt"))
+    if not is_file and not is_set("HEADRACE_TRACK"):
+        return None
+    from headrace.observe.figures.tracker import Report
 
-    path = _file_of_run(target) if target else None
-
-    class Report(ShowsFigures):
-        """Reports the statistics of a run at its end."""
-
-        wants_kernels = is_set("HEADRACE_TRACK_KERNELS")
-        spans_parts = True
-
-        def begin(self, run: RunInfo) -> None:
-            if path is not None:
-                # What cannot be written is an error now, not after the run.
-                path.open("a").close()
-                self._text(path.suffix)
-
-        def end(self, outcome: Outcome | None) -> None:
-            if path is None:
-                print(self.snapshot(), file=sys.stderr)
-            else:
-                path.write_text(self._text(path.suffix), encoding="utf-8")
-
-        def _text(self, suffix: str) -> str:
-            statistics = self.snapshot()
-            if suffix == ".prom":
-                return statistics.to_prometheus()
-            return f"{statistics}\n" if suffix == ".txt" else f"{statistics.to_json()}\n"
-
-    return Report()
-
-
-def _flow_log() -> Watcher:
-    from headrace.observe.figures.data_flow_tracker import DataFlowTracker
-
-    class Log(DataFlowTracker):
-        """Writes the log file of a run, and closes it at the end."""
-
-        def end(self, outcome: Outcome | None) -> None:
-            super().end(outcome)
-            self.end_logging()
-
-    log = Log()
-    log.enable_logging(_file_of_run(os.environ["HOLOSCAN_FLOW_TRACKING_LOG_FILE"]))
-    return log
+    return Report(_file_of_run(target) if is_file else None, kernels=is_set("HEADRACE_TRACK_KERNELS"))
 
 
 def _trace() -> Watcher:
@@ -225,7 +176,7 @@ def _trace() -> Watcher:
 def _nvtx_ranges() -> Watcher | None:
     from headrace.observe.traces.nvtx_ranges import NvtxRanges
 
-    return NvtxRanges() if is_set("HEADRACE_NVTX") or is_set("HOLOSCAN_ENABLE_PROFILE") else None
+    return NvtxRanges() if is_set("HEADRACE_NVTX") else None
 
 
 def _spans() -> Watcher | None:
@@ -236,13 +187,10 @@ def _spans() -> Watcher | None:
 
 _WATCHERS: dict[str, Callable[[], Watcher | None]] = {
     "HEADRACE_TRACK": _report,
-    "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS": _report,
-    "HOLOSCAN_FLOW_TRACKING_LOG_FILE": _flow_log,
     "HEADRACE_LOG": _print_ports,
     "HEADRACE_RECORD": _recorder,
     "HEADRACE_TRACE": _trace,
     "HEADRACE_DASHBOARD": _dashboard,
     "HEADRACE_NVTX": _nvtx_ranges,
-    "HOLOSCAN_ENABLE_PROFILE": _nvtx_ranges,
     "HEADRACE_OTEL": _spans,
 }

@@ -33,6 +33,7 @@ from headrace.core.operator import InnerOperator
 from headrace.core.parameters import REQUIRED
 from headrace.core.ports import INPUT_EXEC, OUTPUT_EXEC, PortCondition
 from headrace.core.resource import InnerComponent
+from headrace.core.run_files import numbered
 from headrace.core.run_options import READERS, RunOptions, parse_count, parse_workers, value_of
 from headrace.core.scheduler import InnerScheduler
 from headrace.core.subgraph import InnerSubgraph
@@ -75,6 +76,7 @@ __all__ = [
     "known_keywords",
     "level_of",
     "map_of_arrays",
+    "numbered",
     "owner_of",
     "parse_count",
     "parse_workers",

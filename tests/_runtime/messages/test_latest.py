@@ -12,7 +12,6 @@ import pytest
 from headrace import op
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import GraphError, Input, IOSpec, aligned
-from headrace.observe import Tracker
 from tests.harness import App, MakeScheduler, Step, greedy, run, sink, source
 
 LATEST = IOSpec.QueuePolicy.LATEST
@@ -143,7 +142,7 @@ def test_a_compute_that_failed_leaves_the_newest_message_for_the_next(is_tracked
         app.add_flow(source(app, range(5), PeriodicCondition(app, "1ms")), reader)
 
     app = App(compose)
-    with Tracker(app) if is_tracked else nullcontext():
+    with app.track() if is_tracked else nullcontext():
         app.run()
     assert seen == [1, 3, 4, 4]
 

@@ -111,7 +111,7 @@ def test_messages_are_told_apart_through_random_changes(scheduler: MakeScheduler
     app.scheduler(scheduler(app))
     arrived = Arrived()
     watch(app, arrived)
-    with app.track(0, 0) as tracker:
+    with app.track() as tracker:
         app.run()
     assert arrived.changes or made == {"sources": 1, "sinks": 1}
     for name, log in logs.items():
@@ -204,7 +204,7 @@ def test_an_operator_that_is_added_has_figures_a_trace_and_log_lines(
     app.scheduler(scheduler(app))
     goal = app.expect("numbers->sink", p99="1h")
     watch(app, TraceWriter(tmp_path / "trace.json"))
-    with app.track(0, 0) as tracker:
+    with app.track() as tracker:
         app.run()
     assert len(taken) == 3
     statistics = tracker.statistics

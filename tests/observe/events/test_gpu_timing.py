@@ -348,7 +348,7 @@ def test_a_compute_is_shown_only_after_those_it_follows_from() -> None:
 
     with sim.Machine("h200"):
         app = App(compose)
-        tracker = app.track(0, 0)
+        tracker = app.track()
         app.run()
     assert seen == [(0, 0)] * 4  # the device is still busy with the first
     assert tracker.statistics.path("source,last").count == 4

@@ -116,7 +116,7 @@ def run(
     with sim.Machine("h200") as machine:
         kernels = Kernels()
         app = App(compose, by_workers(workers))
-        with app.track(0, 0, kernels=times_kernels) as tracker:
+        with app.track(kernels=times_kernels) as tracker:
             app.run()
     return tracker.statistics, kernels, emitted
 

@@ -135,7 +135,7 @@ def test_a_simulated_run_advises_whoever_fills_a_shared_stream(machine: sim.Mach
         app.add_flow(first, Step(app, inputs=["in"], body=work, name="second"))
 
     app = App(compose)
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     found = [each for each in tracker.statistics.advice if "share a stream" in each]
     assert [each.partition(" that")[0] for each in found] == (
@@ -204,7 +204,7 @@ def test_some_computes_are_asked_how_long_they_had_the_processor(monkeypatch: py
 
     monkeypatch.setattr(recorder, "thread_time_ns", lambda: 0)  # no thread ever has it
     app = App(compose, clock=None)
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     found = {each.name: (each.waits, each.is_parallel) for each in tracker.statistics.operators}
     assert found["grab"] == (1.0, True)

@@ -47,7 +47,7 @@ def camera_and_detector(app: Any, period: float, detector: float) -> None:
 def test_an_operator_that_is_too_slow_for_its_source_is_named_as_saturated(tmp_path: Path) -> None:
     app = App(lambda app: camera_and_detector(app, 5, 6), greedy)
     watch(app, TraceWriter(tmp_path / "out.json"))
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     statistics = tracker.statistics
     assert statistics.operator("detector").busy == pytest.approx(1, abs=0.01)
@@ -68,7 +68,7 @@ def test_an_operator_that_is_too_slow_for_its_source_is_named_as_saturated(tmp_p
 def test_a_pipeline_with_time_left_is_not_called_saturated(tmp_path: Path) -> None:
     app = App(lambda app: camera_and_detector(app, 10, 6), greedy)
     watch(app, TraceWriter(tmp_path / "out.json"))
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     assert tracker.statistics.operator("detector").busy == pytest.approx(0.6, abs=0.01)
     assert tracker.statistics.saturated == ()
@@ -114,7 +114,7 @@ def test_the_workers_of_a_pool_have_a_share_of_their_own() -> None:
         pool.add(operators["d"], pin_operator=True)
 
     app = App(compose, multi_thread)
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     found = {each.name: (each.count, each.operators) for each in tracker.statistics.workers}
     assert found == {"workers": (3, ("a",)), "pool, d": (1, ("d",)), "pool": (2, ("b", "c"))}
@@ -135,7 +135,7 @@ def test_a_queue_has_the_share_of_its_places_that_are_taken(tmp_path: Path) -> N
 
     app = App(compose, greedy)
     watch(app, TraceWriter(tmp_path / "out.json"))
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     expected = 60 / (40 * 4)
     assert tracker.statistics.queue("slow.in").busy == pytest.approx(expected)
@@ -176,7 +176,7 @@ def test_a_slice_is_busy_while_any_work_is_on_it(tmp_path: Path) -> None:
     with sim.Machine("h200"):
         app = App(compose)
         watch(app, TraceWriter(tmp_path / "out.json"))
-        tracker = app.track(0, 0)
+        tracker = app.track()
         app.run()
     statistics = tracker.statistics
     found = {each.name: (each.sm_count, each.operators) for each in statistics.slices}
@@ -216,7 +216,7 @@ def test_a_saturated_slice_is_named_where_no_operator_is() -> None:
 
     with sim.Machine("h200"):
         app = App(compose)
-        tracker = app.track(0, 0)
+        tracker = app.track()
         app.run()
     statistics = tracker.statistics
     assert statistics.operator("first").gpu_busy == pytest.approx(0.5, abs=0.03)

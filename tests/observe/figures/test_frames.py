@@ -78,7 +78,7 @@ def test_dead_letters_fail_and_the_main_path_is_seen(times: int) -> None:
 
     app = App(compose, greedy)
     goal, letters = app.expect("source->sink", max="5ms"), app.expect("source->bin", max="5ms")
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     assert (counts(goal), goal.is_met) == ({"arrived": 4, "failed": 1}, False)
     # A dead letter has the origin of its frame, and arrives; the other frames did not go there.
@@ -179,7 +179,7 @@ def test_two_goals_of_one_path_both_count(tmp_path: Path) -> None:
     app = App(chain(1, 2), greedy)
     strict, loose = app.expect("a->b", max="1ms"), app.expect("a->b", max="1s")
     watch(app, TraceWriter(tmp_path / "trace.json"))
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     assert (strict.is_met, loose.is_met) == (False, True)
     assert list(app.outcome.goals) == ["a->b", "a->b (max at most 1000 ms)"]
@@ -272,7 +272,7 @@ def test_ticks_that_begin_too_late_miss_their_goal(
 ) -> None:
     app = App(lambda app: ticks(app, {3: 25}, 10, policy), greedy)
     goal = app.expect("tick", period="10ms", jitter="1ms")
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     assert (counts(goal), goal.is_met) == (fates, False)
     assert goal.figure("jitter") == worst * MS

@@ -452,7 +452,7 @@ def test_a_queue_that_closes_a_cycle_is_not_on_the_way() -> None:
         app.add_flow(loop, Step(app, inputs=["in"], body=takes(1), name="sink"), {("out", "in")})
 
     app = App(compose, greedy)
-    goal, tracker = app.expect("source->sink", p99="1s"), app.track(0, 0)
+    goal, tracker = app.expect("source->sink", p99="1s"), app.track()
     app.run()
     assert tracker.statistics.queue("loop.back").dropped == 9
     assert (goal.count, goal.lost, goal.outstanding, goal.is_met) == (5, 0, 0, True)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("machine")
 
 def tracked(compose: Callable[[Any], None]) -> Any:
     app = App(compose)
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     return tracker.statistics
 

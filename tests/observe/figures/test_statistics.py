@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,7 @@ import pytest
 
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core import ConditionType, IOSpec, op
-from headrace.observe import Computes, Flows, OperatorInfo, RunInfo, Watcher, watch
-from headrace.observe import Path as FlowPath
-from headrace.observe.figures.data_flow_tracker import FlowLog
+from headrace.observe import Computes, Flows, RunInfo, Watcher, watch
 from headrace.observe.figures.distribution import Distribution
 from headrace.observe.figures.recent_computes import RecentRows
 from headrace.resources import RealtimeClock
@@ -79,7 +76,7 @@ def chain(*milliseconds: float, count: int = 5, period: float = 10) -> Any:
 
 def tracked(compose: Any, scheduler: MakeScheduler = greedy) -> Any:
     app = App(compose, scheduler)
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     return tracker.statistics
 
@@ -243,7 +240,7 @@ def test_a_timestamp_is_that_of_the_clock_as_it_began_with_the_run() -> None:
 
     app = None
     app = App(compose, clock=Restarts())
-    tracker = app.track(0, 0)
+    tracker = app.track()
     app.run()
     assert tracker.statistics.path("source,last").latency.max < 50_000 * MS
 
@@ -271,11 +268,11 @@ def test_a_signal_handler_may_ask_for_figures_at_any_moment(monkeypatch: pytest.
 
     def interrupted(self: Distribution, *values: Any) -> None:
         add(self, *values)
-        asked.append((tracker.statistics.paths, tracker.get_path_strings(), goal.figure("p99")))
+        asked.append((tracker.statistics.paths, tracker.statistics.sinks, goal.figure("p99")))
 
     monkeypatch.setattr(Distribution, "add", interrupted)
     app = App(chain(1, 2, 3))
-    tracker, goal = app.track(0, 0), app.expect("a->c", p99="1s")
+    tracker, goal = app.track(), app.expect("a->c", p99="1s")
     app.run()
     assert asked
     assert tracker.statistics.operator("c").count == goal.count == 5
@@ -320,7 +317,7 @@ def test_an_operator_that_raises_is_counted_and_the_run_is_observed_to_its_end()
     app = App(compose)
     collects = Collects()
     watch(app, collects)
-    tracker = app.track(0, 0)
+    tracker = app.track()
     with pytest.raises(ZeroDivisionError):
         app.run()
     assert collects.ended == 1
@@ -360,33 +357,6 @@ def test_data_is_shown_once_however_many_receive_it() -> None:
         ("received", "left.in"),
         ("received", "right.in"),
     ]
-
-
-def flow_to(sink: str, done: int) -> Flows:
-    way = FlowPath((OperatorInfo("source", 0), OperatorInfo(sink, 1)))
-    times = np.array([[0, 1, 2, done]]) * MS
-    return Flows(way, (), np.zeros((1, 2), np.int64), times, times[:, 1], np.ones(1, np.bool_))
-
-
-def test_messages_after_the_end_of_the_log_file_are_left_out(tmp_path: Path) -> None:
-    log = FlowLog(tmp_path / "flow.log", 1)
-    log.add(flow_to("sink", 5), epoch=0)
-    log.close()
-    written = (tmp_path / "flow.log").read_text()
-    log.add(flow_to("sink", 9), epoch=0)
-    log.write()
-    log.close()
-    assert (tmp_path / "flow.log").read_text() == written
-
-
-def test_the_log_file_is_in_the_order_in_which_sinks_finished(tmp_path: Path) -> None:
-    log = FlowLog(tmp_path / "flow.log", 100)
-    for sink, done in (("slow", 9), ("quick", 5)):
-        log.add(flow_to(sink, done), epoch=0)
-    log.close()
-    assert (tmp_path / "flow.log").read_text() == (
-        "1:\n(source,0,1000) -> (quick,2000,5000) \n\n2:\n(source,0,1000) -> (slow,2000,9000) \n\n"
-    )
 
 
 def test_threads_are_noted_for_those_who_ask() -> None:

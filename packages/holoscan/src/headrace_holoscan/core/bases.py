@@ -11,12 +11,11 @@ from headrace import observe
 from headrace.core import MetadataPolicy
 from headrace.observe import (
     AsyncQueuePolicy,
-    DataFlowMetric,
-    DataFlowTracker,
     DataLogger,
     DataLoggerResource,
 )
 from headrace_holoscan.absent import absent
+from headrace_holoscan.core.data_flow_tracker import DataFlowMetric, DataFlowTracker
 from headrace_holoscan.core.executor import Executor
 from headrace_holoscan.core.metadata import MetadataDictionary
 

@@ -9,6 +9,7 @@ from headrace.application import Fragment as _Fragment
 from headrace.core import GraphError, OperatorStatus
 from headrace.vocabulary import Inner, are_ends, is_optional
 from headrace_holoscan import logger, variables  # noqa: F401 (it reads the variables of a run)
+from headrace_holoscan.core import data_flow_tracker
 from headrace_holoscan.core.composing import ComposedFragment, InnerComposedFragment, connect
 from headrace_holoscan.core.configuration import Config
 from headrace_holoscan.core.errors import as_runtime_error, fail, raises_runtime_errors
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
     from headrace.core import Flow, Graph, Scheduler
     from headrace.core import Operator as AnyOperator
-    from headrace.observe import DataFlowTracker
     from headrace.resources import ThreadPool
+    from headrace_holoscan.core.data_flow_tracker import DataFlowTracker
 
 
 class _Start(_Operator):
@@ -109,6 +110,8 @@ class InnerFragment(InnerComposedFragment):
     def begin_graph(self) -> None:
         """Begin with what compose declares."""
         logger.follow_environment()
+        if not self.is_part:
+            data_flow_tracker.follow_environment(self.fragment)
         super().begin_graph()
         self.fragment.graph.rebuild(*self.outside)
 

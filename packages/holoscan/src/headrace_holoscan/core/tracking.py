@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from headrace.core import IOSpec
-from headrace.observe import DataFlowTracker
+from headrace_holoscan.core.data_flow_tracker import DataFlowTracker
 
 if TYPE_CHECKING:
     from headrace.observe import Flows, Path, RunInfo

@@ -1,32 +1,30 @@
-"""DataFlowTracker: how long messages take from the sources to the sinks, with the calls of the Holoscan SDK.
+"""DataFlowTracker: how long messages take from the sources to the sinks, with the calls and the file of the SDK.
 
 A message's time ends when the work of the last operator is complete on the device, not when its `compute` returns.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
-import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Iterator
 from enum import IntEnum
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from headrace.core.errors import choices
-from headrace.core.values import whole_number
-from headrace.observe.figures.run_figures import ShowsFigures
-from headrace.observe.figures.statistics import Statistics
+from headrace.observe import NvtxRanges, Report, Tracker, Watcher, watch
+from headrace.vocabulary import choices, flag, numbered, value_of, whole_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from headrace.core.composition import Composition
-    from headrace.core.outcome import Outcome
-    from headrace.observe.events.records import Flows, Path, RunInfo
+    from headrace.core import Outcome
+    from headrace.observe import Flows, Path, RunInfo
 
 _log = logging.getLogger("headrace.observe")
 
@@ -47,14 +45,10 @@ class DataFlowMetric(IntEnum):
     """The number of messages that reached the end of the path and count."""
 
 
-class DataFlowTracker(ShowsFigures):
+class DataFlowTracker(Tracker):
     """Tracks the messages of a fragment's runs; made by `Fragment.track`.
 
-    In a ``with`` block, it tracks the runs that begin in the block. Its figures are then those of the last of them,
-    whatever runs later.
-
-    Every message that arrives at a sink counts, once for each way on which it came. `statistics` counts them all;
-    `get_metric` and `print` leave out what the parameters say.
+    `statistics` counts all messages; `get_metric` and `print` leave out what the parameters say.
 
     Parameters
     ----------
@@ -65,11 +59,8 @@ class DataFlowTracker(ShowsFigures):
     is_limited_tracking
         Whether a path consists of its first and its last operator only.
     kernels
-        Whether the kernels and copies of each compute are timed by themselves (`OperatorStatistics.kernels`), if
-        the package ``cupti-python`` is installed. This slows down every launch.
+        As in `Tracker`.
     """
-
-    spans_parts = True
 
     def __init__(
         self,
@@ -80,7 +71,7 @@ class DataFlowTracker(ShowsFigures):
         *,
         kernels: bool = False,
     ) -> None:
-        self.wants_kernels = kernels
+        super().__init__(kernels=kernels)
         self._lock = threading.RLock()  # reentrant, as that of the figures
         self._skip = whole_number(num_start_messages_to_skip, "num_start_messages_to_skip", 0)
         self._discard = whole_number(num_last_messages_to_discard, "num_last_messages_to_discard", 0)
@@ -89,21 +80,6 @@ class DataFlowTracker(ShowsFigures):
         self._probes: set[str] = set()
         self._flow_log: FlowLog | None = None
         self._counts: dict[str, _PathCounts] = {}
-        self._fragment: Callable[[], Composition | None] = lambda: None
-
-    def attach(self, fragment: Composition) -> None:
-        """Track every later run of a fragment, in place of the tracker that it has."""
-        self._fragment = weakref.ref(fragment)
-        others = [other for other in fragment._headrace.watchers if not isinstance(other, DataFlowTracker)]
-        fragment._headrace.watchers = [*others, self]
-
-    def detach(self) -> None:
-        """Track no later run; one that has begun is tracked to its end."""
-        fragment = self._fragment()
-        if fragment is not None:
-            fragment._headrace.watchers = [
-                other for other in fragment._headrace.watchers if other is not self
-            ]
 
     # As a watcher.
 
@@ -146,14 +122,6 @@ class DataFlowTracker(ShowsFigures):
         return ",".join(operator.name for operator in operators)
 
     # Figures.
-
-    @property
-    def statistics(self) -> Statistics:
-        """All figures so far: of operators, queues and paths."""
-        return self.snapshot()
-
-    def _repr_html_(self) -> str:
-        return self.statistics._repr_html_()
 
     def get_num_paths(self) -> int:
         """Return the number of paths on which messages came."""
@@ -201,7 +169,7 @@ class DataFlowTracker(ShowsFigures):
             return float(self._counts[pathstring].figures[DataFlowMetric(metric)])
 
     def _source_messages(self) -> dict[str, int]:
-        outputs = [(name.rpartition("."), count) for name, count in self.snapshot().sources.items()]
+        outputs = [(name.rpartition("."), count) for name, count in self.statistics.sources.items()]
         return {f"{operator}->{port}": count for (operator, _, port), count in outputs}
 
     def print(self) -> None:
@@ -256,14 +224,8 @@ class DataFlowTracker(ShowsFigures):
                 self._flow_log.close()
                 self._flow_log = None
 
-    def __enter__(self) -> DataFlowTracker:
-        fragment = self._fragment()
-        if fragment is not None:
-            self.attach(fragment)  # a second block tracks again
-        return self
-
     def __exit__(self, *error: object) -> None:
-        self.detach()
+        super().__exit__(*error)
         self.end_logging()
 
 
@@ -366,42 +328,70 @@ class FlowLog:
         self._file.close()
 
 
-def tracker_of(fragment: Composition) -> DataFlowTracker | None:
-    """Return the tracker of a fragment, or None."""
-    return next(
-        (watcher for watcher in fragment._headrace.watchers if isinstance(watcher, DataFlowTracker)), None
-    )
+class FlowLogFile(Watcher):
+    """Writes the log file of each run that ``HOLOSCAN_FLOW_TRACKING_LOG_FILE`` asks for."""
+
+    spans_parts = True
+
+    def begin(self, run: RunInfo) -> None:
+        """Begin a file."""
+        self._epoch = run.epoch
+        self._log = FlowLog(_file_of_run(os.environ[LOG_FILE]), 100)
+
+    def flowed(self, flows: list[Flows]) -> None:
+        """Note messages that reached the end of their paths."""
+        for each in flows:
+            self._log.add(each, self._epoch)
+
+    def resolved(self) -> None:
+        """Write what is complete."""
+        self._log.write()
+
+    def end(self, outcome: Outcome | None) -> None:
+        """Write the rest."""
+        self._log.close()
 
 
-class Tracker(DataFlowTracker):
-    """Tracks an application in a ``with`` block, and writes the log file if there is one.
+class JobStatistics(Report):
+    """Reports the statistics of each run that ``HOLOSCAN_ENABLE_GXF_JOB_STATISTICS`` asks for."""
 
-    Parameters
-    ----------
-    app
-        The application.
-    filename
-        The log file; none is written unless given.
-    num_buffered_messages
-        The number of messages that are written at once.
-    options
-        As in `DataFlowTracker`.
-    """
+    def begin(self, run: RunInfo) -> None:
+        """Begin a file, if there is to be one."""
+        path = os.environ.get(STATISTICS_PATH)
+        self.path = _file_of_run(path) if path else None
+        super().begin(run)
 
-    def __init__(
-        self,
-        app: Composition,
-        *,
-        filename: str | os.PathLike[str] | None = None,
-        num_buffered_messages: int = 100,
-        **options: Any,
-    ) -> None:
-        super().__init__(**options)
-        self._fragment = weakref.ref(app)
-        self._filename, self._buffered = filename, num_buffered_messages
 
-    def __enter__(self) -> DataFlowTracker:
-        super().__enter__()
-        if self._filename is not None:
-            self.enable_logging(self._filename, self._buffered)
-        return self
+class Profile(NvtxRanges):
+    """Marks the computes of each run that ``HOLOSCAN_ENABLE_PROFILE`` asks for."""
+
+
+LOG_FILE = "HOLOSCAN_FLOW_TRACKING_LOG_FILE"
+STATISTICS = "HOLOSCAN_ENABLE_GXF_JOB_STATISTICS"
+STATISTICS_PATH = "HOLOSCAN_GXF_JOB_STATISTICS_PATH"
+PROFILE = "HOLOSCAN_ENABLE_PROFILE"
+# The numbers of a program's runs, by file: it may run several applications, even at the same time.
+_runs: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
+
+
+def follow_environment(fragment: Any) -> None:
+    """Let the next run be watched as the variables of the SDK ask for; those of headrace win over them."""
+    wanted = {
+        FlowLogFile: bool(os.environ.get(LOG_FILE)),
+        JobStatistics: _is_set(STATISTICS) and not os.environ.get("HEADRACE_TRACK"),
+        Profile: _is_set(PROFILE) and not os.environ.get("HEADRACE_NVTX"),
+    }
+    watchers = fragment._headrace.watchers
+    watchers[:] = [each for each in watchers if not isinstance(each, tuple(wanted))]
+    for kind, is_wanted in wanted.items():
+        if is_wanted:
+            watch(fragment, kind())
+
+
+def _is_set(variable: str) -> bool:
+    return bool(value_of(os.environ, flag, variable))
+
+
+def _file_of_run(filename: str) -> FilePath:
+    """Return the file of the next run: later ones have a number in their names."""
+    return numbered(FilePath(filename), next(_runs[filename]))
