@@ -330,6 +330,19 @@ def test_contributing_draws_the_same_layers() -> None:
     assert list(drawn) == list(reversed(LAYERS)), "drawn from the top to the bottom"
 
 
+def test_contributing_names_every_folder() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("src/headrace/\n")[2].partition("\ntests/")[0]
+    named: list[Path] = []
+    above = [PACKAGE]
+    for indent, name in re.findall(r"^((?:  )+)(\w+)/ ", text, re.MULTILINE):
+        depth = len(indent) // 2
+        above[depth:] = [above[depth - 1] / name]
+        named.append(above[depth])
+    folders = {file.parent for file in PACKAGE.rglob("*.py")} - {PACKAGE}
+    assert len(named) == len(set(named))
+    assert {path.relative_to(PACKAGE) for path in named} == {path.relative_to(PACKAGE) for path in folders}
+
+
 @pytest.mark.parametrize(
     "statement",
     [
