@@ -91,6 +91,13 @@ def test_the_process_that_simulates_says_the_same(planned: Decision) -> None:
     assert apart == simulate(small(), planned.plan, [GOAL], 40, "orin")
 
 
+def test_an_operator_without_flows_is_simulated() -> None:
+    tick = replace(small().operators["control"], period=5e6)
+    alone = replace(small(), operators={"control": tick}, flows=[])
+    (rate,) = simulate(alone, Plan("device", 16, {}), [Target.parse("control: rate >= 190")], 40, "orin")
+    assert rate == pytest.approx(200, rel=0.01)
+
+
 def test_a_device_without_a_profile_is_simulated_with_as_many_sms() -> None:
     profile = profile_like(replace(small(), device="Another GPU"))
     assert (profile.sm_count, profile.min_partition_size) == (16, 4)

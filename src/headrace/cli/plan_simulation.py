@@ -89,6 +89,7 @@ class Simulated(Application):
                 conditions = [PeriodicCondition(self, round(period)), CountCondition(self, self.frames)]
             inputs = max(len(self.measured.before(name)), 0)
             made[name] = _Simulated(self, *conditions, name=name, inputs=inputs, work=work, one=one)
+            self.add_operator(made[name])  # it may have no flows
         used: dict[str, int] = {}
         for source, target in self.measured.flows:
             number = used[target] = used.get(target, -1) + 1
