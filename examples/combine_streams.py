@@ -12,9 +12,19 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from headrace import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, declared, gpu
-from headrace.conditions import CudaStreamCondition
-from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace import (
+    Application,
+    CountCondition,
+    CudaGreenContext,
+    CudaGreenContextPool,
+    CudaStreamCondition,
+    CudaStreamPool,
+    EventBasedScheduler,
+    Operator,
+    OperatorSpec,
+    declared,
+    gpu,
+)
 from shared.device import open_device, sms_of
 
 xp = gpu.arrays()

@@ -10,9 +10,8 @@ import asyncio
 
 import numpy as np
 
-from headrace import Application, op
+from headrace import Application, FeedOp, ResultsOp, op
 from headrace.application import Feed, Results
-from headrace.operators import FeedOp, ResultsOp
 
 
 @op

@@ -14,9 +14,8 @@ from collections.abc import AsyncIterator
 import numpy as np
 from aiohttp import web
 
-from headrace import Application, ConditionType, Input, op
+from headrace import Application, ConditionType, FeedOp, Input, ResultsOp, op
 from headrace.core import FeedClosedError, FeedFullError
-from headrace.operators import FeedOp, ResultsOp
 
 
 @op(inputs={"images": Input(size=8).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)})

@@ -42,26 +42,25 @@ import numpy as np
 from headrace import (
     Application,
     CountCondition,
+    CudaGreenContext,
+    CudaGreenContextPool,
+    CudaStreamPool,
     EventBasedScheduler,
+    FormatConverterOp,
     GreedyScheduler,
+    HolovizOp,
+    InferenceOp,
+    MetadataPolicy,
     Operator,
     OperatorSpec,
     PeriodicCondition,
+    UnboundedAllocator,
     as_tensor,
     gpu,
 )
-from headrace.core import MetadataPolicy
 from headrace.gpu import sim
 from headrace.installation import installing
-from headrace.operators import (
-    BayerDemosaicOp,
-    CameraSimOp,
-    FormatConverterOp,
-    HolovizOp,
-    InferenceOp,
-    SegmentationPostprocessorOp,
-)
-from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool, UnboundedAllocator
+from headrace.operators import BayerDemosaicOp, CameraSimOp, SegmentationPostprocessorOp
 from shared import frames, segmentation_model
 from shared.endoscope_kernels import CANDIDATES, DENOISE, MOST_RADIUS, SCORE, STEER, STEP, TILE
 from shared.endoscope_report import Case, Report, draw, load, save, show

@@ -7,9 +7,16 @@ Time is virtual, so the run takes no time and is always the same.
 
 from __future__ import annotations
 
-from headrace import Application, CountCondition, IOSpec, Operator, PeriodicCondition, op
-from headrace.resources import ManualClock
-from headrace.schedulers import GreedyScheduler
+from headrace import (
+    Application,
+    CountCondition,
+    GreedyScheduler,
+    IOSpec,
+    ManualClock,
+    Operator,
+    PeriodicCondition,
+    op,
+)
 
 VALUES = (20, 95, 40, 31, 30)
 

@@ -28,6 +28,9 @@ import numpy as np
 from headrace import (
     Application,
     CountCondition,
+    CudaGreenContext,
+    CudaGreenContextPool,
+    CudaStreamPool,
     GreedyScheduler,
     Operator,
     OperatorSpec,
@@ -36,7 +39,6 @@ from headrace import (
 )
 from headrace.gpu import sim
 from headrace.installation import installing
-from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 from shared.frame_kernels import CHECK, MAKE
 from shared.latency_report import Figures, Report, load, plot, save, show
 from shared.needs import needs

@@ -10,8 +10,17 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from headrace import Application, CountCondition, EventBasedScheduler, Operator, OperatorSpec, declared, gpu
-from headrace.resources import CudaGreenContext, CudaGreenContextPool
+from headrace import (
+    Application,
+    CountCondition,
+    CudaGreenContext,
+    CudaGreenContextPool,
+    EventBasedScheduler,
+    Operator,
+    OperatorSpec,
+    declared,
+    gpu,
+)
 from shared.device import open_device, sms_of
 
 xp = gpu.arrays()

@@ -7,9 +7,7 @@ Time is virtual, so the run takes no time and is always the same.
 
 from __future__ import annotations
 
-from headrace import Application, PeriodicCondition, aligned, op
-from headrace.resources import ManualClock
-from headrace.schedulers import GreedyScheduler
+from headrace import Application, GreedyScheduler, ManualClock, PeriodicCondition, aligned, op
 
 
 @op

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from headrace import Application, CountCondition, Operator, PeriodicCondition
+from headrace import (
+    Application,
+    CountCondition,
+    CudaGreenContext,
+    CudaGreenContextPool,
+    CudaStreamPool,
+    Operator,
+    PeriodicCondition,
+    watch,
+)
 from headrace.gpu import sim
-from headrace.observe import TraceWriter, watch
-from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
+from headrace.observe import TraceWriter
 
 MS = 1e-3
 

@@ -16,7 +16,10 @@ from typing import Any
 
 from headrace import (
     Application,
+    CudaGreenContext,
+    CudaGreenContextPool,
     EventBasedScheduler,
+    IOSpec,
     Operator,
     OperatorSpec,
     PeriodicCondition,
@@ -24,10 +27,8 @@ from headrace import (
     gpu,
     parameter,
 )
-from headrace.core import IOSpec
 from headrace.gpu import sim
 from headrace.observe import Dashboard
-from headrace.resources import CudaGreenContext, CudaGreenContextPool
 
 log = logging.getLogger("endoscope")
 

@@ -19,13 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from headrace import Application, CountCondition
-from headrace.operators import (
-    BayerDemosaicOp,
-    CameraSimOp,
+from headrace import (
+    Application,
+    CountCondition,
     FormatConverterOp,
     HolovizOp,
     InferenceOp,
+    VideoReaderOp,
+    run_operator,
+)
+from headrace.operators import (
+    BayerDemosaicOp,
+    CameraSimOp,
     PingRxOp,
     PingTensorRxOp,
     PingTensorTxOp,
@@ -33,10 +38,9 @@ from headrace.operators import (
     ProbeOp,
     SegmentationPostprocessorOp,
     V4L2VideoCaptureOp,
-    VideoReaderOp,
     VideoWriterOp,
 )
-from headrace.testing import Message, run_operator
+from headrace.testing import Message
 from headrace.video import VideoReader
 from headrace_holoscan.ready import InferenceProcessorOp, VideoStreamRecorderOp, VideoStreamReplayerOp
 

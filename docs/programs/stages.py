@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace import Application, CountCondition, Operator, declared, gpu
+from headrace import Application, CountCondition, Operator, UnboundedAllocator, declared, gpu
 from headrace.gpu import sim
-from headrace.resources import UnboundedAllocator
 
 SIZE = 1024
 

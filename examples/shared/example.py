@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace import Application, Operator, OperatorSpec, Tensor, as_tensor
-from headrace.conditions import CudaStreamCondition
+from headrace import Application, CudaStreamCondition, Operator, OperatorSpec, Tensor, as_tensor
 
 from .frames import to_host
 
