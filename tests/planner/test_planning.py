@@ -132,6 +132,7 @@ def test_a_page_shows_each_curve_and_what_would_have_been_next(planned: Decision
         ("contrl: p99 < 1ms", "there is no operator 'contrl'; .* did you mean 'control'"),
         ("control->net: p99 < 1ms", "frames are followed from a source on, not from 'control'"),
         ("sense->net: p99 < 1ms", "no flow leads from 'sense' to 'net'"),
+        ("sense: p99 < 1ms", "no flow leads to 'sense'; name an operator behind it, or a rate"),
     ],
 )
 def test_a_goal_about_something_else_is_refused_before_anything_runs(goal: str, error: str) -> None:

@@ -327,3 +327,8 @@ def _check(targets: Sequence[Target], names: Sequence[str], flows: Sequence[tupl
             raise GraphError(
                 f"goal {str(target)!r}: no flow leads from {target.names[0]!r} to {target.names[-1]!r}"
             )
+        if not target.is_rate and not graph.before(target.names[-1]):
+            raise GraphError(
+                f"goal {str(target)!r}: a latency is that of frames from a source on, and no flow leads to "
+                f"{target.names[-1]!r}; name an operator behind it, or a rate"
+            )
