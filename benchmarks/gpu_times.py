@@ -4,9 +4,8 @@
     python -m benchmarks.gpu_times --dry                          on the simulated device, in a moment
 
 Three operators work every 2 ms: `a` launches a kernel of 200 µs, `b` five of 10 µs, `c` one of 400 µs. They have a
-stream each from the time on at which it is clear that they are slow, or share one stream for good. The kernels
-spin on the GPU's clock (%globaltimer), and write down when they began and ended: this is the truth. The columns,
-medians in µs:
+stream each, or share one. The kernels spin on the GPU's clock (%globaltimer), and write down when they began and
+ended: this is the truth. The columns, medians in µs:
 
 - *span*: shown by the tracker / true, from where the first kernel begins to where the last one ends. A figure with
   ≤ is a bound. It is right if it is not less than the truth.
