@@ -30,6 +30,9 @@ class HandLoop:
     def call_soon(self, function: Any) -> None:
         function()
 
+    def note_closing(self, link: Any, has_more_to_say: bool) -> None:
+        pass
+
     def serve(self) -> None:
         """Serve all links until nothing is left to read."""
         for _ in range(64):
@@ -47,8 +50,7 @@ class ByteCarrier:
         self.wire: list[bytes] = []  # messages on their way to the peer
         self.inbox = bytearray()
         self.is_cut = False
-        self.is_closed = self.is_reset = False
-        self.patience: float | None = None
+        self.has_said_end = self.is_closed = self.is_reset = False
 
     def fileno(self) -> int:
         return -1
@@ -74,9 +76,15 @@ class ByteCarrier:
             raise CarrierClosed("it was cut")
         return messages
 
-    def close(self, patience: float | None = None) -> None:
+    def say_end(self) -> bool:
+        self.has_said_end = not self.is_reset
+        return self.has_said_end
+
+    def is_read(self) -> bool:
+        return False
+
+    def close(self) -> None:
         self.is_closed = True
-        self.patience = patience
 
     def reset(self) -> None:
         self.is_closed = self.is_reset = True

@@ -8,19 +8,20 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from headrace.core.errors import PeerAborted, PeerLost
-from headrace.link import lingering
-from headrace.link.carrier import Carrier
+from headrace.link.carrier import Carrier, CarrierClosed
+from headrace.link.loop import default_loop
 from headrace.link.protocol import HEADER_SIZE, ReceivingEnd, Sample, SendingEnd, Terms, unpack_header
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
 from tests.harness.processes import environment_of_programs, forking
 from tests.harness.threads import PATIENCE, wait_until
-from tests.link.connections import CARRIERS, descriptors, tcp_sockets, wait_for_descriptors
+from tests.link.connections import CARRIERS, descriptors, receive, tcp_sockets, wait_for_descriptors
 
 TERMS = Terms("edge.camera.out -> server.detector.frame", 4)
 
@@ -81,8 +82,27 @@ def test_a_sender_that_closes_at_once_loses_nothing(carriers):
     assert [sample.metadata for sample in taken] == [sample.metadata for sample in samples]
     assert all(np.array_equal(one.data, other.data) for one, other in zip(taken, samples, strict=True))
     taken[-1].data[:] = 0  # a received frame belongs to its receiver
-    lingering.wait()
+    default_loop().wait()
     wait_for_descriptors(before)
+
+
+@pytest.mark.parametrize("ends", ["is read", "is silent", "is lost"])
+def test_a_closed_end_is_there_until_its_peer_has_read_everything_or_is_lost(carriers, monkeypatch, ends):
+    near, far = carriers
+    before = descriptors()
+    monkeypatch.setattr("headrace.link.end._TO_CLOSE", 0.0)
+    silence = 1e-3 if ends == "is silent" else 4 * PATIENCE
+    sender = Sender(near, replace(TERMS, silence=silence), lambda: None)
+    sender.end()
+    sender.close()
+    if ends == "is read":
+        with pytest.raises(CarrierClosed):
+            receive(far, 3)
+    elif ends == "is lost":
+        sender.lose(PeerLost("it is gone"))
+    default_loop().wait()
+    wait_for_descriptors(before - 1)
+    far.close()
 
 
 def test_numbers_and_arrays_without_dimensions_arrive_among_others(carriers):
@@ -131,7 +151,8 @@ import os, socket, sys
 import numpy as np
 from headrace.link.sender import Sender
 from headrace.link.protocol import Sample, Terms
-from headrace.link.carrier import Carrier
+from headrace.link.carrier import Carrier, CarrierClosed
+from headrace.link.loop import default_loop
 carrier = Carrier(socket.socket(fileno=int(sys.argv[1])))
 sender = Sender(carrier, Terms("edge.camera.out -> server.detector.frame", 4), int)
 for number in range(4):

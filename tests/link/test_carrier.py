@@ -9,15 +9,12 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic
 
 import numpy as np
 import pytest
 
 from headrace.core.errors import LinkError
-from headrace.link import lingering
 from headrace.link.carrier import Carrier, CarrierClosed
-from headrace.link.lingering import linger
 from headrace.link.protocol import Kind, pack_message
 from tests.harness.threads import PATIENCE
 from tests.link.connections import CARRIERS, descriptors, receive, tcp_sockets, wait_for_descriptors
@@ -66,45 +63,20 @@ def test_the_last_words_are_read_before_the_end_is_noticed(kind):
     far.send(pack_message(Kind.BEAT, b""))
     assert select.select([near], [], [], PATIENCE)[0]  # something is unread when near closes
     near.send(pack_message(Kind.ABORT, b"why"))
-    near.close()
+    waits = near.say_end()
+    assert waits is (kind in HOSTS)
+    if not waits:
+        near.close()
     (message,) = receive(far, 1)
     assert message.body == b"why"
+    assert not waits or not near.is_read()
     with pytest.raises(CarrierClosed, match="the connection was closed$"):
         receive(far, 1)
     with pytest.raises(CarrierClosed):
         far.receive()
     far.close()
-
-
-def test_a_closed_connection_ends_as_soon_as_the_peer_has_read_it():
-    near, far = tcp_sockets()
-    before = descriptors()
-    carrier = Carrier(far, silence=4 * PATIENCE)
-    Carrier(near, silence=4 * PATIENCE).close()
-    with pytest.raises(CarrierClosed):
-        receive(carrier, 1)
-    wait_for_descriptors(before - 1)
-    carrier.close()
-
-
-def test_a_closed_connection_whose_peer_does_not_read_ends_in_time():
-    near, far = tcp_sockets()
-    before = descriptors()
-    linger(near, 0.0)
-    wait_for_descriptors(before - 1)
-    far.close()
-
-
-@pytest.mark.parametrize("kind", HOSTS)
-def test_a_closed_connection_whose_peer_is_lost_is_waited_for_no_longer(kind):
-    near, far = CARRIERS[kind]()
-    before = descriptors()
-    near.close(4 * PATIENCE)
-    assert lingering._longest() > monotonic() + PATIENCE
-    near.reset()
-    assert lingering._longest() == 0.0
-    wait_for_descriptors(before - 1)
-    far.close()
+    assert not waits or near.is_read()
+    near.close()
 
 
 def test_bytes_that_tls_has_already_read_are_not_forgotten(monkeypatch):

@@ -514,8 +514,8 @@ class TestEnds:
         link = Bytes()
         link.deliver()
         link.sender.close()
-        assert link.ahead.is_closed
-        assert not link.ahead.is_reset
+        assert link.ahead.has_said_end
+        assert not link.ahead.is_closed
         link.sender.lose(PeerLost("server"))
         assert link.ahead.is_reset
         assert link.sender.failure is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.core.errors import LinkError, PeerAborted, PeerLost, ProtocolError
+from headrace.link.end import _TO_CLOSE
 from headrace.link.protocol import IN_BULK, Kind, ReceivingEnd, Sample, SendingEnd, frame_body
 from headrace.link.sender import Sender
 from tests.limits import examples
@@ -176,11 +178,15 @@ class TestSilence:
         assert link.receiver._machine.patience_left(now + 2.0) == pytest.approx(0.85)
         link.receiver._machine.heard = float("-inf")
         link.receiver.close()
-        assert link.back.patience == float("-inf")
+        link.receiver.tick(monotonic() + _TO_CLOSE)
+        assert link.back.is_closed
         starting = Bytes(silence=3.0)
         starting.sender._machine.heard = float("-inf")
         starting.sender.close()  # before the HELLO of its peer
-        assert starting.ahead.patience == pytest.approx(2.85)
+        starting.sender.tick(monotonic() + 2.0)
+        assert not starting.ahead.is_closed
+        starting.sender.tick(monotonic() + 2.85)
+        assert starting.ahead.is_closed
 
     def test_a_beat_is_enough(self) -> None:
         link, now = self.ends()

@@ -33,7 +33,7 @@ from headrace.parts import channel
 from headrace.parts import driver as driver_module
 from headrace.parts.access import AGENT, PART, Access, token_for
 from headrace.parts.agent import Agent, parse_address, serve, worker_host
-from headrace.parts.channel import Channel
+from headrace.parts.channel import Channel, finish_all
 from headrace.parts.driver import Driver
 from headrace.parts.hosting import Hosting
 from headrace.parts.messages import (
@@ -305,7 +305,7 @@ def test_a_worker_waits_for_a_driver() -> None:
         reception = Reception(ADDRESS, Access(token))
         ((purpose, driver),) = arrivals(reception)
         assert purpose == Purpose(AGENT, "a")
-        driver.finish(RunOver())
+        finish_all([driver], RunOver())
         reception.close()
         future.result(PATIENCE)
 
@@ -692,7 +692,7 @@ def served() -> Iterator[Callable[[object], Any]]:
             if isinstance(message, StartPart):
                 assert answer == Starting(message.part, message.number)
                 answer = channel.receive_one()
-            channel.finish(RunOver())
+            finish_all([channel], RunOver())
             future.result(PATIENCE)
             return answer
 

@@ -378,9 +378,9 @@ def test_a_process_that_is_interrupted_before_it_runs_the_program_tells_the_driv
     monkeypatch.setattr(os, "_exit", ended.append)  # in the process, nothing comes after it
     monkeypatch.setattr(threading.Thread, "start", start)
     monkeypatch.setattr(logging.getLogger("headrace.run"), "filters", [])
-    monkeypatch.setattr(worker_module, "default_loop", lambda: SimpleNamespace(add=lambda worker: None))
+    loop = SimpleNamespace(add=lambda worker: None, stop=lambda: None)
+    monkeypatch.setattr(worker_module, "default_loop", lambda: loop)
     monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: None)
-    monkeypatch.setattr(worker_module.lingering, "leave_soon", lambda seconds: None)
     if not has_output:
         monkeypatch.setattr(sys, "stdout", None)
     worker_module._serve(made.channel, made.assignment, made._port)

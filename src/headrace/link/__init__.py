@@ -10,6 +10,6 @@ One link carries one flow in one direction. Its two ends, :mod:`headrace.link.se
 | shared memory of one host | memory |
 | messages as bytes and pieces of memory | codec |
 | frames on a device | device |
-| carriers: Unix sockets, TCP, and TLS on request | carrier, tcp, tls, lingering |
+| carriers: Unix sockets, TCP, and TLS on request | carrier, tls |
 | who connects, and whether it may | handshake, connect, listener |
 """

@@ -38,15 +38,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from headrace.core.errors import LinkError
-from headrace.link.lingering import linger, note_unsent
 from headrace.link.protocol import HEADER_SIZE, MAX_BODY, unpack_header
 
 Buffer: TypeAlias = Any
 """An object with contiguous bytes: bytes, bytearray, a memoryview or an array of NumPy."""
 
 _AT_ONCE = 8 << 20  # bytes that one call receives, so that one link does not keep the others waiting
+_READS_AT_ONCE = 64  # so that a peer that says much does not keep the links waiting
 _MOST_PARTS = 64  # buffers of one system call, which takes at most 1,024
-_TO_CLOSE = 0.2  # seconds within which a link closes a connection when everything is sent
 _AT_ONCE_BY_RESET = struct.pack("ii", 1, 0)  # SO_LINGER, for no time
 # As plain numbers: an operation on members of an enumeration takes longer than the rest of a call.
 _SENT_WITH = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
@@ -100,16 +99,14 @@ class Carrier:
         if not self.is_local:
             set_timeouts(connected, silence)
         self._socket = connected
-        self._silence = silence
+        self.silence = silence
         self._reader = StreamReader()
         self._waiting: deque[memoryview] = deque()
         self._gone = 0  # buffers that were sent
         # Copies of descriptors that wait, each with the number of the buffer that they go with.
         self._rights: deque[tuple[int, array[int]]] = deque()
         self._is_broken = False  # nothing can be sent any more
-        self._is_noted = False  # a process that exits waits for this carrier
         self._end: str | None = None
-        self._lingering: Any = None
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when messages arrive, and writable when more can be sent."""
@@ -144,8 +141,6 @@ class Carrier:
             try:
                 sent = 0 if self._is_broken else self._write()
             except (BlockingIOError, InterruptedError):
-                self._is_noted = True
-                note_unsent(self, self._silence)
                 return
             except OSError:
                 # The reader is told, after what the peer sent before.
@@ -158,9 +153,6 @@ class Carrier:
                 self._gone += 1
             if sent:
                 waiting[0] = waiting[0][sent:]
-        if self._is_noted and not waiting:
-            self._is_noted = False
-            note_unsent(self, _TO_CLOSE)
 
     def _write(self) -> int:
         """Send some of the bytes that wait, and return how many; raise BlockingIOError if none can be sent."""
@@ -243,29 +235,42 @@ class Carrier:
         """Whether there are bytes for which the descriptor will not become readable."""
         return False
 
-    def close(self, patience: float | None = None) -> None:
-        """Close the descriptor, and all that was kept; a second call does nothing.
+    def say_end(self) -> bool:
+        """Tell the peer that nothing more comes; return whether to wait until it has read everything (`is_read`).
 
-        Between hosts, the peer has so many seconds to read the last that was said (`lingering`), or the carrier's
-        own limit.
+        Between hosts, a connection that is closed resets its peer if the peer still says something, and what was
+        under way to the peer is lost: its last frames, or why this end has failed.
         """
         self._forget_waiting()
+        if self.is_local or self._end is not None or self._is_broken or self._socket.fileno() < 0:
+            return False
+        with suppress(OSError):
+            # Below TLS, if there is any: nobody cares what is read from now on.
+            socket.socket.shutdown(self._socket, socket.SHUT_WR)
+            return True
+        return False
+
+    def is_read(self) -> bool:
+        """Return whether the peer has read everything, and closed its direction, too; without waiting."""
+        try:
+            for _ in range(_READS_AT_ONCE):
+                if not socket.socket.recv(self._socket, 1 << 16):
+                    return True
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def close(self) -> None:
+        """Close the descriptor, and all that was kept; a second call does nothing."""
+        self._forget_waiting()
         _close(self._reader.descriptors)
-        is_open = self._end is None and not self._is_broken and self._socket.fileno() >= 0
-        if is_open and not self.is_local:
-            seconds = self._silence if patience is None else max(patience, _TO_CLOSE)
-            self._lingering = linger(self._socket, seconds)
         with suppress(OSError):
             self._socket.close()
-        note_unsent(self, None)
 
     def reset(self) -> None:
-        """Close the descriptor, and let the peer know at once: what it has not received is lost.
-
-        After `close`, let go of what waits for the peer.
-        """
-        if self._lingering is not None:
-            self._lingering.end()
+        """Close the descriptor, and let the peer know at once: what it has not received is lost."""
         self._is_broken = True
         with suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE_BY_RESET)

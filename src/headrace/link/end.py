@@ -20,6 +20,8 @@ from headrace.link.loop import LinkLoop
 from headrace.link.protocol import Kind, LinkEnd, Terms
 
 _NEVER = 3600.0
+_SOON = 0.5  # seconds
+_TO_CLOSE = 0.2  # seconds that a peer has at least to read the rest, however long it has been silent
 COLLECT = Kind.COLLECT  # members of an enumeration are slow to find
 
 
@@ -45,6 +47,9 @@ class End:
         self._is_closing = False
         self._is_peer_gone = False
         self._is_released = False
+        # Whether only the connection is left, between hosts, until the peer has read everything; and how long.
+        self._is_leaving = False
+        self._leaves_at = 0.0
         self._is_writing = False
         self._machine = machine
         self._is_local = carrier.is_local
@@ -80,6 +85,7 @@ class End:
         """
         with self._lock:
             tell = not self._is_released and self._abandon(error)
+            self._leave()
             self._carrier.reset()
             self._release_if_done()
             tell = tell and not self._is_closing
@@ -99,6 +105,8 @@ class End:
         """Read what arrived and send what is left; for the loop."""
         tell = False
         with self._lock:
+            if self._is_leaving and self._carrier.is_read():
+                self._leave()
             if self._is_released or self._is_peer_gone:
                 return
             if writable:
@@ -120,8 +128,10 @@ class End:
         """Send a beat if it is due, and notice silence; for the loop."""
         tell = False
         with self._lock:
+            if self._is_leaving and now >= self._leaves_at:
+                self._leave()
             if self._is_released:
-                return now + _NEVER
+                return self._leaves_at if self._is_leaving else now + _NEVER
             if was_stopped:  # Ctrl-Z stops all processes of a terminal: the peer has its time once more
                 self._machine.heard = now
             if self._machine.is_silent(now):
@@ -137,7 +147,8 @@ class End:
                     self._post(beat)
                 self._look_after(now)
             self._release_if_done(is_late=self.failure is not None)
-            following = now + _NEVER if self.failure is not None else self._machine.next_tick()
+            # After a failure nothing is due before it is closed.
+            following = now + _SOON if self.failure is not None else self._machine.next_tick()
             tell = tell and not self._is_closing
         self._after_tick()
         if tell:
@@ -261,9 +272,23 @@ class End:
             return
         if self._is_peer_gone or not (self._is_needed() or (self._carrier.wants_write and not is_late)):
             self._is_released = True
-            self._loop.remove(self)
-            self._carrier.close(self._machine.patience_left(monotonic()))
             self._release()
+            self._is_leaving = not self._is_peer_gone and self._carrier.say_end()
+            if not self._is_leaving:
+                self._leave()
+                return
+            self._watch()
+            now = monotonic()
+            left = self._machine.patience_left(now)
+            self._leaves_at = now + max(self._carrier.silence if left is None else left, _TO_CLOSE)
+        self._loop.note_closing(self, self._is_leaving or self._carrier.wants_write)
+
+    def _leave(self) -> None:
+        """Close the connection, if nothing else is left."""
+        if self._is_released:
+            self._is_leaving = False
+            self._loop.remove(self)
+            self._carrier.close()
 
     def _release(self) -> None:
         """Let go of memory."""

@@ -58,6 +58,8 @@ class LinkLoop:
         self._serving: _Serving | None = None
         self._is_stopped = False
         self._latest: _Serving | None = None  # which may still end a link when there are none any more
+        self._closing: set[Served] = set()
+        self._closing_changed = threading.Condition()
 
     def add(self, link: Served) -> None:
         """Serve a link from now on."""
@@ -78,6 +80,7 @@ class LinkLoop:
         with self._lock:
             if self._serving is not None and self._serving.remove(link):
                 self._serving = None
+        self.note_closing(link, False)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function on the thread of the loop; without links, at once. It takes no lock."""
@@ -86,6 +89,18 @@ class LinkLoop:
             serving.call_soon(function)
         elif not self._is_stopped:
             function()
+
+    def note_closing(self, link: Served, has_more_to_say: bool) -> None:
+        """Note whether a link that was closed has more to say, or its peer to read, which `wait` waits for."""
+        with self._closing_changed:
+            (self._closing.add if has_more_to_say else self._closing.discard)(link)
+            self._closing_changed.notify_all()
+
+    def wait(self) -> None:
+        """Wait until the peers of links that were closed have read everything, for each as long as it reads."""
+        with self._closing_changed:
+            while self._closing and not self._is_stopped:
+                waits.wait(self._closing_changed)
 
     def stop(self) -> None:
         """End the thread, at the end of the process.
@@ -237,3 +252,4 @@ def _forget_loop() -> None:
 
 os.register_at_fork(after_in_child=_forget_loop)
 atexit.register(lambda: _default.stop())
+atexit.register(lambda: _default.wait())  # which runs before that

@@ -11,6 +11,7 @@ import pickle
 import select
 import socket
 import threading
+from collections.abc import Iterable
 from time import monotonic
 from typing import Any
 
@@ -19,6 +20,7 @@ from headrace.link.carrier import Carrier, CarrierClosed
 from headrace.link.protocol import Kind, pack_message
 from headrace.parts.messages import Beat
 
+_PATIENCE = 2.35  # seconds for an agent to read a last message
 _QUIET_BEAT = pickle.dumps(Beat())
 
 
@@ -156,19 +158,33 @@ class Channel:
         return dict(poll.poll(None if limit is None else 1000 * limit))
 
     def finish(self, message: Any) -> None:
-        """Send a last message, and close this end when the other one has read it."""
+        """Send a last message. The other end closes when it has read that, which `take` finds; then close this."""
         self.send(message)
-        self.close(is_awaited=True)
+        with self._lock:
+            self._carrier.say_end()
 
-    def close(self, is_awaited: bool = False) -> None:
-        """Close this end, at once or when the other one has read what was said."""
+    def close(self) -> None:
+        """Close this end at once."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
-                (self._carrier.close if is_awaited else self._carrier.reset)()
+                self._carrier.reset()
                 if self._wake is not None:
                     os.close(self._wake)
                     self._wake = None
+
+
+def finish_all(channels: Iterable[Channel], message: Any) -> None:
+    """Send a last message over several channels, and close each when its other end has read it."""
+    finishing = list(channels)
+    for channel in finishing:
+        channel.finish(message)
+    until = monotonic() + _PATIENCE
+    for channel in finishing:
+        while (left := until - monotonic()) > 0:
+            if channel._ready(select.POLLIN, left) and channel.take() is None:
+                break
+        channel.close()
 
 
 def _ends(descriptor: int) -> tuple[str, str]:

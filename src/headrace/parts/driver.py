@@ -43,7 +43,7 @@ from headrace.observe.progress_line import is_wanted, shown_progress
 from headrace.parts import messages
 from headrace.parts.access import AGENT
 from headrace.parts.calls import Calls
-from headrace.parts.channel import Channel
+from headrace.parts.channel import Channel, finish_all
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
 from headrace.parts.environment import DASHBOARD, SPANNING, environment_of
@@ -342,6 +342,7 @@ class Driver:
         self._numbers = count(1)
         self._processes: dict[str, Process] = {}
         self._agents: list[Channel] = []
+        self._refused: list[Channel] = []  # agents that have not read yet why they are not used
         # Processes of which something has ended, and until when the rest has.
         self._ending: dict[Process, float] = {}
         self._unreached: list[_LostLink] = []
@@ -778,6 +779,8 @@ class Driver:
             taken = self._hosting.add_agent(fragments, channel, self._has_begun)
         except GraphError as error:
             channel.finish(messages.Refused(str(error)))
+            self._refused.append(channel)
+            self._selector.register(channel, selectors.EVENT_READ, partial(self._on_refused, channel))
             return
         self._agents.append(channel)
         self._selector.register(channel, selectors.EVENT_READ, partial(self._on_agent, channel))
@@ -789,9 +792,16 @@ class Driver:
     def _has_begun(self, part: str) -> bool:
         return self.supervisor.has_begun or self.supervisor.parts[part].epoch > 0
 
+    def _on_refused(self, channel: Channel) -> None:
+        if self._take(channel) is None:  # it has read why
+            self._forget(channel)
+            self._refused.remove(channel)
+            channel.close()
+
     def _dismiss_agents(self) -> None:
-        for channel in self._agents:
-            channel.finish(messages.RunOver())
+        for channel in self._refused:
+            channel.close()
+        finish_all(self._agents, messages.RunOver())
 
     def _on_agent(self, channel: Channel) -> None:
         arrived = self._take(channel)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.link.handshake import Purpose
 from headrace.parts.access import AGENT, LINK, PART
-from headrace.parts.channel import Channel
+from headrace.parts.channel import Channel, finish_all
 from headrace.parts.messages import Address, Gone, Refused
 
 if TYPE_CHECKING:
@@ -67,13 +67,12 @@ class Reception:
         with self._lock:
             self._is_closed = True
             os.close(self.descriptor)
-        for what in self._arrived:
-            if not isinstance(what, Gone):
-                purpose, channel = what
-                if purpose.kind == AGENT:
-                    channel.finish(Refused("the driver refused this worker: its run is over"))
-                channel.close()
+        late = [what for what in self._arrived if not isinstance(what, Gone)]
         self._arrived.clear()
+        agents = [channel for purpose, channel in late if purpose.kind == AGENT]
+        finish_all(agents, Refused("the driver refused this worker: its run is over"))
+        for _, channel in late:
+            channel.close()
 
     def _find_taker(self, purpose: Purpose) -> Taker | None:
         return partial(self._take, purpose) if purpose.kind in (PART, AGENT) else None

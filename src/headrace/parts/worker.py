@@ -39,7 +39,6 @@ from headrace.core.errors import Failure, GraphError, LinkError, PeerLost, add_n
 from headrace.core.outcome import Outcome
 from headrace.core.progress import Progress, stuck_operators
 from headrace.core.values import GO_ON, RESTART, STOP, byte_size
-from headrace.link import lingering
 from headrace.link.handshake import Purpose
 from headrace.link.loop import default_loop
 from headrace.link.protocol import Terms
@@ -149,7 +148,7 @@ def _serve(channel: Channel, assignment: messages.Assignment, port: LinkPort) ->
             threading.Thread(target=worker.listen, name="headrace driver", daemon=True).start()
             worker.run()
             worker.wait_to_leave()
-        lingering.leave_soon(0.0)  # all parts have reported: nobody waits for what is left
+        default_loop().stop()  # all parts have reported: nobody reads what is left
         atexit._run_exitfuncs()
     finally:
         # Everything was stopped and reported. To take the interpreter apart would keep the driver waiting.
