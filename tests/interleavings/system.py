@@ -228,7 +228,10 @@ class End(_File):
         bulk = bytearray(packet[end:]) if header.bulk else None
         return [Received(header.kind, packet[HEADER_SIZE:end], bulk)]
 
-    def close(self, patience: float | None = None) -> None:
+    def say_end(self) -> bool:
+        return False  # what was sent is with the peer at once
+
+    def close(self) -> None:
         if not self.is_closed:
             self.is_closed = True
             self._system.close(self._number)
