@@ -92,14 +92,6 @@ def _all_of(setters: list[Callable[[], object]]) -> Callable[[], object]:
     """Return a function that calls all of the functions: the only one itself, usually."""
     if len(setters) == 1:
         return setters[0]
-    if len(setters) == 2:
-        first, second = setters
-
-        def set_both() -> None:
-            first()
-            second()
-
-        return set_both
 
     def set_all() -> None:
         for make_current in setters:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import Any
 
 from headrace.gpu import array_libraries
@@ -92,9 +91,6 @@ class StreamHandle(int):
         except KeyError:
             pass
         made = self._objects[name] = array_libraries.make_stream(name, self)
-        if name in ("cupy", "torch"):
-            # In place of the methods: the same object again, without a step in Python.
-            self.__dict__[name] = repeat(made).__next__
         return made
 
     def __cuda_stream__(self) -> tuple[int, int]:

@@ -390,7 +390,7 @@ def _shape(where: str, given: Any) -> tuple[Extent, ...] | None:
 
 def _check_names(path: Path, key: str, form: Any, names: list[str]) -> None:
     """Raise unless each name is in a format exactly once."""
-    used = [leaf for leaf in tree.flatten(form)[0] if leaf is not None]
+    used = [leaf for leaf in tree.leaves(form) if leaf is not None]
     for leaf in used:
         if not isinstance(leaf, str):
             raise InferenceError(f"{path}: {key} has lists, dicts and names of tensors, not {leaf!r}")

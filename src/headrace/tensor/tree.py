@@ -2,8 +2,7 @@
 
 Containers are dicts, lists, tuples, OrderedDicts, deques, named tuples, dataclasses and TensorMaps. All other
 objects are leaves. So are sets, and other subclasses of the built-in containers, which may hold more than their
-items. `flatten` returns the leaves and the structure around them, which can be compared and hashed. `unflatten`
-puts other leaves in their places, and `map` does both at once. `once` visits everything that objects lead to,
+items. `map` returns a message with other leaves in their places. `once` visits everything that objects lead to,
 whatever that means to the caller, and ends on cycles.
 
 Decided against: `optree`, a pytree in C++. For the messages of a pipeline it is no faster, because making
@@ -16,8 +15,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from headrace.tensor.tensor_map import TensorMap
 
@@ -40,67 +39,15 @@ DEEPEST = 32
 """The number of levels of containers in a message."""
 
 
-class Node(NamedTuple):
-    """A container in a structure: its type, its keys or fields, and what it contains."""
-
-    kind: type
-    keys: tuple[Any, ...]
-    items: tuple[Structure, ...]
-
-
-class _Leaf:
-    """The place of a leaf in a structure."""
-
-    def __repr__(self) -> str:
-        return "LEAF"
-
-
-LEAF = _Leaf()
-Structure: TypeAlias = Node | _Leaf
 IsLeaf: TypeAlias = Callable[[Any], bool]
 Visitor: TypeAlias = Callable[[Any, list[Any]], Iterable[Any]]
 
 
-def flatten(data: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
-    """Return the leaves of a message in order, and its structure.
-
-    Parameters
-    ----------
-    data
-        The message.
-    is_leaf
-        Tells whether an object is a leaf even if it is a container.
-
-    Raises
-    ------
-    RecursionError
-        If a container contains itself, or there are more than 32 within each other.
-    """
-    leaves: list[Any] = []
-    return leaves, _flatten(data, leaves, is_leaf, DEEPEST)
-
-
-def _flatten(data: Any, leaves: list[Any], is_leaf: IsLeaf | None, levels: int) -> Structure:
-    contents = inside(data, is_leaf)
-    if contents is None:
-        leaves.append(data)
-        return LEAF
-    if not levels:
-        raise RecursionError(f"a container contains itself, or more than {DEEPEST} are within each other")
-    keys, items = contents
-    return Node(type(data), keys, tuple([_flatten(item, leaves, is_leaf, levels - 1) for item in items]))
-
-
-def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
-    """Return a message of a structure with the given leaves, of which there are as many as it has."""
-    return _unflatten(structure, iter(leaves))
-
-
-def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
-    if not isinstance(structure, Node):
-        return next(leaves)
-    kind, keys, items = structure
-    return build(kind, keys, [_unflatten(item, leaves) for item in items])
+def leaves(data: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
+    """Return the leaves of a message in order; `is_leaf` and what is too deep are as for `map`."""
+    found: list[Any] = []
+    map(found.append, data, is_leaf)
+    return found
 
 
 def map(  # noqa: A001 (as in other trees)
@@ -108,7 +55,8 @@ def map(  # noqa: A001 (as in other trees)
 ) -> Any:
     """Return a message with the same containers, and with the function's result in place of each leaf.
 
-    A container below `levels` others is taken for a leaf.
+    `is_leaf` tells whether an object is a leaf even if it is a container. A container below `levels` others is
+    taken for a leaf.
     """
     contents = inside(data, is_leaf) if levels else None
     if contents is None:

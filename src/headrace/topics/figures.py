@@ -75,7 +75,7 @@ class TopicFigures:
 def size_of(data: Any) -> int:
     """Return the bytes of the arrays, bytes and texts in a message."""
     total = 0
-    for leaf in tree.flatten(data)[0]:
+    for leaf in tree.leaves(data):
         if isinstance(leaf, (bytes, bytearray)):
             total += len(leaf)
         elif isinstance(leaf, str):

@@ -61,6 +61,18 @@ class _Shaped:
         return isinstance(other, _Shaped) and (self.shape, self.dtype) == (other.shape, other.dtype)
 
 
+def named(function: Callable[..., Any], name: str, what: str = "function") -> Callable[..., Any]:
+    """Return a function of the module that does what NumPy's of a name does, with that name."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Compute the {what} ``{name}``, as NumPy does."
+    return function
+
+
+def as_dtype(dtype: Any) -> Any:
+    """Return a type of elements, or None if none is given."""
+    return None if dtype is None else np.dtype(dtype)
+
+
 def _key(value: Any) -> Any:
     """Return an argument for the cache; 1, 1.0 and True give results of different types."""
     if isinstance(value, Stored):

@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.gpu.sim.arrays import work
 from headrace.gpu.sim.arrays.array import Array, array_at
-from headrace.gpu.sim.arrays.compute import compute, new
+from headrace.gpu.sim.arrays.compute import as_dtype, compute, new
 from headrace.gpu.sim.arrays.work import array_stream, on_device
 from headrace.gpu.sim.device import Device
 
@@ -77,7 +77,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, dtype: Any = None, *,
     """Return evenly spaced numbers before an end."""
     first, end = (0, start) if stop is None else (start, stop)
     with on_device(device):
-        return compute(np.arange, first, end, step, dtype=_dtype(dtype))
+        return compute(np.arange, first, end, step, dtype=as_dtype(dtype))
 
 
 def linspace(
@@ -85,7 +85,7 @@ def linspace(
 ) -> Any:
     """Return so many evenly spaced numbers of an interval."""
     with on_device(device):
-        return compute(np.linspace, start, stop, num, dtype=_dtype(dtype), endpoint=endpoint)
+        return compute(np.linspace, start, stop, num, dtype=as_dtype(dtype), endpoint=endpoint)
 
 
 def eye(
@@ -109,10 +109,6 @@ def tril(x: Array, /, *, k: int = 0) -> Any:
 def triu(x: Array, /, *, k: int = 0) -> Any:
     """Return the upper triangles of matrices."""
     return compute(np.triu, x, k=k)
-
-
-def _dtype(dtype: Any) -> Any:
-    return None if dtype is None else np.dtype(dtype)
 
 
 def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from headrace.gpu.sim.arrays import kernels
-from headrace.gpu.sim.arrays.compute import Stored, compute_now, elementwise
+from headrace.gpu.sim.arrays.compute import Stored, compute_now, elementwise, named
 
 _Function = Callable[..., Any]
 
@@ -38,9 +38,7 @@ def of_elements(function: _Function, name: str, count: int | None = None) -> _Fu
             _checked(name, x1, x2)
             return elementwise(function, x1, x2, out=out)
 
-    compute.__name__ = compute.__qualname__ = name
-    compute.__doc__ = f"Compute NumPy's function ``{name}`` of each element."
-    return compute
+    return named(compute, name, "function of each element")
 
 
 _NAMES = """

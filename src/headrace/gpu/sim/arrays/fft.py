@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.gpu.sim.arrays.compute import compute
+from headrace.gpu.sim.arrays.compute import compute, named
 from headrace.gpu.sim.arrays.work import on_device
 
 _Transform = Callable[..., Any]
@@ -22,7 +22,7 @@ def _along_axis(function: Any) -> _Transform:
     def transform(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Any:
         return compute(function, x, n=n, axis=axis, norm=norm, operations=_operations(x))
 
-    return _named(transform, function)
+    return named(transform, function.__name__, "transform")
 
 
 def _along_axes(function: Any, default: Any = None) -> _Transform:
@@ -32,13 +32,7 @@ def _along_axes(function: Any, default: Any = None) -> _Transform:
         extents, along = (None if one is None else tuple(one) for one in (s, axes))
         return compute(function, x, s=extents, axes=along, norm=norm, operations=_operations(x))
 
-    return _named(transform, function)
-
-
-def _named(transform: _Transform, function: Any) -> _Transform:
-    transform.__name__ = transform.__qualname__ = function.__name__
-    transform.__doc__ = f"Compute the standard's transform ``{function.__name__}``."
-    return transform
+    return named(transform, function.__name__, "transform")
 
 
 fft, ifft = _along_axis(np.fft.fft), _along_axis(np.fft.ifft)

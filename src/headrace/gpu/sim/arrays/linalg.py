@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.gpu.sim.arrays.compute import compute
+from headrace.gpu.sim.arrays.compute import as_dtype, compute, named
 from headrace.gpu.sim.arrays.kernels import multiply_matrices
 from headrace.gpu.sim.arrays.shapes import _view
 from headrace.gpu.sim.arrays.shapes import matrix_transpose as matrix_transpose
@@ -52,7 +52,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Any:
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     """Return the sums of diagonals."""
-    return compute(np.linalg.trace, x, offset=offset, dtype=None if dtype is None else np.dtype(dtype))
+    return compute(np.linalg.trace, x, offset=offset, dtype=as_dtype(dtype))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
@@ -109,9 +109,7 @@ def _of_matrices(function: Any) -> Any:
     def factor(x: Any, /) -> Any:
         return _factor(function, x)
 
-    factor.__name__ = factor.__qualname__ = function.__name__
-    factor.__doc__ = f"Compute the standard's function ``{function.__name__}``."
-    return factor
+    return named(factor, function.__name__)
 
 
 det, inv, slogdet = _of_matrices(np.linalg.det), _of_matrices(np.linalg.inv), _of_matrices(np.linalg.slogdet)

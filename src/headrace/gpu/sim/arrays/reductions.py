@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 
 from headrace.gpu.sim.arrays import kernels
-from headrace.gpu.sim.arrays.compute import compute, compute_now
+from headrace.gpu.sim.arrays.compute import as_dtype, compute, compute_now
 from headrace.gpu.sim.arrays.elementwise import _checked
 
 _Axis = int | tuple[int, ...] | None
-
-
-def _dtype(dtype: Any) -> Any:
-    return None if dtype is None else np.dtype(dtype)
 
 
 def all(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
@@ -41,12 +37,12 @@ def min(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
 
 def sum(x: Any, /, axis: _Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
     """Return the sum."""
-    return compute(np.sum, x, axis=axis, dtype=_dtype(dtype), keepdims=keepdims)
+    return compute(np.sum, x, axis=axis, dtype=as_dtype(dtype), keepdims=keepdims)
 
 
 def prod(x: Any, /, axis: _Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
     """Return the product."""
-    return compute(np.prod, x, axis=axis, dtype=_dtype(dtype), keepdims=keepdims)
+    return compute(np.prod, x, axis=axis, dtype=as_dtype(dtype), keepdims=keepdims)
 
 
 def mean(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
@@ -72,7 +68,7 @@ def cumulative_sum(
     x: Any, /, axis: int | None = None, dtype: Any = None, *, include_initial: bool = False
 ) -> Any:
     """Return the sums up to each element."""
-    options = {"axis": axis, "dtype": _dtype(dtype), "include_initial": include_initial}
+    options = {"axis": axis, "dtype": as_dtype(dtype), "include_initial": include_initial}
     return compute(np.cumulative_sum, x, **options)
 
 
@@ -80,7 +76,7 @@ def cumulative_prod(
     x: Any, /, axis: int | None = None, dtype: Any = None, *, include_initial: bool = False
 ) -> Any:
     """Return the products up to each element."""
-    options = {"axis": axis, "dtype": _dtype(dtype), "include_initial": include_initial}
+    options = {"axis": axis, "dtype": as_dtype(dtype), "include_initial": include_initial}
     return compute(np.cumulative_prod, x, **options)
 
 
@@ -186,5 +182,4 @@ def unique_values(x: Any, /) -> Any:
 
 def _unique(x: Any) -> tuple[Any, ...]:
     found = np.unique(x, return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
-    values, indices, inverse, counts = found
-    return values, indices, inverse.reshape(x.shape), counts
+    return found[0], found[1], found[2].reshape(x.shape), found[3]

@@ -148,18 +148,19 @@ def to_host(source: View) -> View:
 
 def wait_for(handle: int) -> None:
     """Order the current stream after the work of another, given by its handle."""
-    stream, other = array_stream(), Stream.from_handle(handle)
-    if other.handle != stream.handle:
-        stream.wait(other.record())
+    _order(Stream.from_handle(handle), array_stream())
 
 
 def order(handle: int) -> None:
     """Order another stream, given by its handle, after the work of the current one."""
     if handle == 0:
         raise BufferError("stream 0 is not valid in DLPack: 1 is the default stream")
-    stream, other = array_stream(), Stream.from_handle(handle)
-    if other.handle != stream.handle:
-        other.wait(stream.record())
+    _order(array_stream(), Stream.from_handle(handle))
+
+
+def _order(earlier: Stream, later: Stream) -> None:
+    if earlier.handle != later.handle:
+        later.wait(earlier.record())
 
 
 def views_in(values: Iterable[Any]) -> list[View]:
