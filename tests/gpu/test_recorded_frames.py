@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace import Application, CountCondition, Operator, gpu
-from headrace.observe import AsyncDataLoggerResource, PortRecorder, replay, watch
+from headrace.observe import DataLogger, LoggedMessage, PortRecorder, replay, watch
 from headrace.resources import UnboundedAllocator
 from tests.gpu.bench import Bench
 from tests.gpu.kernels import slow_write
@@ -81,14 +81,13 @@ class Pipeline(Application):
         self.add_flow(self.camera, Spoiler(self, name="spoiler"))
 
 
-class Listing(AsyncDataLoggerResource):
+class Listing(DataLogger):
     def initialize(self) -> None:
         self.seen: list[tuple[int, int]] = []
 
-    def log_data(self, data: Any, *args: Any) -> bool:
-        frame = np.asarray(data["frame"])
+    def log(self, message: LoggedMessage) -> None:
+        frame = np.asarray(message.data["frame"])
         self.seen.append((int(frame.min()), int(frame.max())))
-        return True
 
 
 EXPECTED = [(number, number) for number in range(FRAMES)]
@@ -97,7 +96,7 @@ EXPECTED = [(number, number) for number in range(FRAMES)]
 @pytest.mark.parametrize("reuses", [False, True])
 def test_a_logger_sees_each_frame_as_it_was_emitted(reuses: bool) -> None:
     app = Pipeline(reuses)
-    logger = Listing(app, log_inputs=False)
+    logger = Listing("*.out")
     app.add_data_logger(logger)
     app.run()
     assert logger.seen == EXPECTED

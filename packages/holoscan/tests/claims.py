@@ -597,7 +597,7 @@ def names(package: str) -> SimpleNamespace:
     """Return the names that both systems share; a data logger in Python has its base elsewhere in headrace."""
     found = load(package)
     if not hasattr(found, "DataLoggerResource"):
-        from headrace.observe import DataLoggerResource
+        from headrace_holoscan.core import DataLoggerResource
 
         found.DataLoggerResource = DataLoggerResource
     return found

@@ -34,11 +34,8 @@ from headrace.observe.figures.statistics import WorkersStatistics as WorkersStat
 from headrace.observe.figures.tracker import Report as Report
 from headrace.observe.figures.tracker import Tracker as Tracker
 from headrace.observe.loggers.console import ConsoleLogger as ConsoleLogger
-from headrace.observe.loggers.console import SimpleTextSerializer as SimpleTextSerializer
-from headrace.observe.loggers.data_loggers import AsyncDataLoggerResource as AsyncDataLoggerResource
-from headrace.observe.loggers.data_loggers import AsyncQueuePolicy as AsyncQueuePolicy
 from headrace.observe.loggers.data_loggers import DataLogger as DataLogger
-from headrace.observe.loggers.data_loggers import DataLoggerResource as DataLoggerResource
+from headrace.observe.loggers.data_loggers import LoggedMessage as LoggedMessage
 from headrace.observe.recordings.carriers import Carrier as Carrier
 from headrace.observe.recordings.carriers import MessageSource as MessageSource
 from headrace.observe.recordings.carriers import RecordedMessage as RecordedMessage

@@ -81,10 +81,10 @@ def _ports(variable: str) -> list[str] | None:
 
 
 def _print_ports() -> Watcher:
-    from headrace.observe.loggers.console import PortPrinter
+    from headrace.observe.loggers.console import ConsoleLogger
     from headrace.observe.loggers.data_loggers import DataLogging
 
-    return DataLogging([PortPrinter(_ports("HEADRACE_LOG") or [])])
+    return DataLogging([ConsoleLogger(_ports("HEADRACE_LOG") or [], name="HEADRACE_LOG")])
 
 
 def _recorder() -> Watcher:

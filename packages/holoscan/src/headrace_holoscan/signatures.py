@@ -17,6 +17,7 @@ def taking(
     ignored: tuple[str, ...] = (),
     hidden: tuple[str, ...] = (),
     check: Any = None,
+    base: type[Any] | None = None,
     **names: Any,
 ) -> Callable[[Class], Class]:
     """Put in place the constructor of the SDK's class of that name.
@@ -35,6 +36,8 @@ def taking(
         Arguments that the component does not list among its own.
     check
         Called with the arguments; it may raise, or change them.
+    base
+        The class that the arguments are passed to; headrace's, unless given.
     **names
         Objects that the defaults name.
     """
@@ -42,7 +45,7 @@ def taking(
     is_operator = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
 
     def decorate(cls: Class) -> Class:
-        theirs = next(base for base in cls.__mro__ if not base.__module__.startswith(__package__))
+        theirs = base or next(one for one in cls.__mro__ if not one.__module__.startswith(__package__))
         taken = () if is_operator else known_keywords(theirs)
         kind: Any = cls
 

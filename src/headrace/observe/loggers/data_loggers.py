@@ -1,35 +1,23 @@
-"""Data loggers: show the messages of every port to an object of the program.
+"""Data loggers: show the messages of ports to an object of the program.
 
-A logger is called for every message that is emitted or received, with the id of the port: ``"camera.out"``, or
-``"merge.in:1"`` for the second connection of an input for any number of them. Filters by regular expressions choose
-the ports.
-
-`DataLoggerResource` is called on the thread that computes, with the message itself. `AsyncDataLoggerResource` is
-called on a thread of its own, with a copy of the message (`snapshots`), in the order of the messages; the pipeline
-goes on meanwhile.
+A logger is called with a copy of each message (`snapshots`), in the order of the messages, on a thread of its own;
+the pipeline goes on meanwhile. One that asks for no copies is called on the thread that computes, with the message
+itself.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import threading
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, dataclass_transform
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace._runtime import Envelope
-from headrace.core.construction import constructor
-from headrace.core.errors import QueueFullError
-from headrace.core.ports import IOSpec
-from headrace.core.resource import Resource
+from headrace.core.errors import QueueFullError, choices
 from headrace.core.values import whole_number
-from headrace.observe.recordings.carriers import Port, PortWatcher, describe, ports_of
+from headrace.observe.recordings.carriers import Port, PortWatcher, RecordedPort, describe, matches, ports_of
 from headrace.observe.recordings.delivery import Delivery
-from headrace.observe.recordings.snapshots import Snapshot, TensorCopy, TensorMapCopy
-from headrace.tensor import Tensor, TensorMap
+from headrace.observe.recordings.snapshots import Snapshot
 from headrace.tensor.conversion import is_array
 
 if TYPE_CHECKING:
@@ -37,83 +25,108 @@ if TYPE_CHECKING:
     from headrace.core.composition import Composition
     from headrace.core.outcome import Outcome
     from headrace.observe.events.records import OperatorInfo, RunInfo
-    from headrace.observe.recordings.carriers import RecordedPort
 
-_INPUT, _OUTPUT = IOSpec.IOType.INPUT, IOSpec.IOType.OUTPUT
 _log = logging.getLogger("headrace.data")
-T = TypeVar("T")
+_WHEN_FULL = ("wait", "drop", "raise")
 
 
-class AsyncQueuePolicy(Enum):
-    """What an asynchronous logger does with a message when its queue is full."""
+class LoggedMessage(NamedTuple):
+    """A message that an operator emits or receives, as a logger is shown it.
 
-    REJECT = 0
-    """Drop it and count it."""
-    RAISE = 1
-    """Raise a :class:`headrace.core.QueueFullError` in the operator."""
-    WAIT = 2
-    """Let the operator wait until there is room."""
+    Attributes
+    ----------
+    port
+        The output that emits it, or the input that receives it.
+    time
+        When that happens, by `DataLogger.now`.
+    acq_timestamp
+        When the data was acquired, in nanoseconds; None if unknown.
+    metadata
+        What travels with it, or None.
+    stream
+        The stream that produces the data, or None.
+    data
+        The message: a copy with a :class:`TensorCopy` for each tensor, or itself.
+    """
 
-
-@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-def options(cls: type[T]) -> type[T]:
-    """Make the fields of a resource the keywords of its constructor."""
-    made = dataclass(kw_only=True, eq=False, repr=False)(cls)
-    made.__init__ = constructor(made.__init__)  # type: ignore[method-assign]
-    return made
+    port: RecordedPort
+    time: int
+    acq_timestamp: int | None
+    metadata: dict[str, Any] | None
+    stream: Any
+    data: Any
 
 
 class DataLogger:
-    """The base of data loggers: override `log_data`, and the others if tensors are to be treated differently.
+    """The base of data loggers: override `log`.
 
-    Each method returns whether the message was logged.
+    With `copies`, tensors come as :class:`TensorCopy`, in host memory. Arrays, tuples, lists and dicts are copies.
+    Other objects are the ones of the message: an operator that changes one afterwards changes what is logged.
+
+    Parameters
+    ----------
+    ports
+        Patterns of the ports to log, such as ``"camera.out"``, ``"camera.*"`` or ``"camera"``; all unless given.
+    copies
+        Whether `log` is called with copies, on a thread of its own. Otherwise it is called on the thread that
+        computes, with the message itself, whose device memory may be read in the order of its stream.
+    contents
+        Whether tensors are copied; otherwise they come as they are, and their contents must not be read.
+    max_waiting
+        The number of copies that may wait to be logged.
+    when_full
+        What happens to a message when so many wait: the operator waits for room (``"wait"``), or fails with a
+        :class:`headrace.core.QueueFullError` (``"raise"``), or the message is dropped and counted (``"drop"``).
+    end_timeout
+        For how many seconds the end of a run waits for what is not logged yet; until everything is unless given.
+    name
+        Its name in the log, and that of its thread; that of its class unless given.
+
+    Attributes
+    ----------
+    dropped
+        The number of messages of the last run that were not logged; a warning reports them.
+    run_clock
+        The clock of the run; None before the first.
     """
 
-    def log_data(
+    def __init__(
         self,
-        data: Any,
-        unique_id: str,
-        acquisition_timestamp: int = -1,
-        metadata: dict[str, Any] | None = None,
-        io_type: IOSpec.IOType = _OUTPUT,
-        stream: Any = None,
-    ) -> bool:
-        """Log a message.
+        ports: Iterable[str] | str | None = None,
+        *,
+        copies: bool = True,
+        contents: bool = True,
+        max_waiting: int = 1_000,
+        when_full: str = "wait",
+        end_timeout: float | None = None,
+        name: str = "",
+    ) -> None:
+        self.name = name or type(self).__name__
+        self.ports = [ports] if isinstance(ports, str) else None if ports is None else list(ports)
+        self.copies, self.contents = copies, contents
+        self.max_waiting = whole_number(max_waiting, f"{self.name!r}: max_waiting", 1)
+        if when_full not in _WHEN_FULL:
+            raise ValueError(
+                f"{self.name!r}: when_full must be one of {choices(_WHEN_FULL)}, not {when_full!r}"
+            )
+        self.when_full, self.end_timeout = when_full, end_timeout
+        self.dropped = 0
+        self.run_clock: Clock | None = None
+        self._queue: Delivery | None = None
+        self._count_lock = threading.Lock()
 
-        Parameters
-        ----------
-        data
-            What was emitted or received.
-        unique_id
-            The port: ``"operator.port"``, with ``":index"`` at an input for any number of connections.
-        acquisition_timestamp
-            When the data was acquired, in nanoseconds; -1 if unknown.
-        metadata
-            The metadata of the message, or None.
-        io_type
-            Whether it was emitted (``OUTPUT``) or received (``INPUT``).
-        stream
-            The stream that produces the data, or None. Device memory may be read in its order.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must override log_data")
+    def log(self, message: LoggedMessage) -> object:
+        """Log a message. A logger that raises logs no more in the run, which goes on."""
+        raise NotImplementedError(f"{type(self).__name__} must override log")
 
-    def log_tensor_data(self, data: Any, *details: Any, **named: Any) -> bool:
-        """Log a tensor; it is passed to `log_data`, which has the same parameters, unless this is overridden."""
-        return self.log_data(data, *details, **named)
+    def wants(self, port: RecordedPort) -> bool:
+        """Return whether the messages of a port are logged."""
+        patterns = self.ports
+        return patterns is None or any(matches(one, port.operator, port.port) for one in patterns)
 
-    def log_tensormap_data(self, data: Any, *details: Any, **named: Any) -> bool:
-        """Log a TensorMap; it is passed to `log_data`, which has the same parameters, unless this is overridden."""
-        return self.log_data(data, *details, **named)
-
-    def should_log_output(self, unique_id: str) -> bool:
-        """Return whether the messages that an output emits are logged."""
-        return True
-
-    def should_log_input(self, unique_id: str) -> bool:
-        """Return whether the messages that an input receives are logged."""
-        return True
-
-    # Called once per run.
+    def now(self) -> int:
+        """Return the time of a message that is emitted or received now, in nanoseconds by the clock of the run."""
+        return 0 if self.run_clock is None else int(self.run_clock.timestamp())
 
     def initialize(self) -> None:
         """Prepare for a run."""
@@ -124,196 +137,56 @@ class DataLogger:
     # Called by `DataLogging`.
 
     def _begin(self, clock: Clock | None) -> None:
-        """Begin with a run, before its first message; `clock` is the run's."""
+        """Begin with a run, before its first message."""
+        self.run_clock, self.dropped = clock, 0
         self.initialize()
+        if self.copies:
+            self._queue = Delivery(
+                lambda snapshot, message: self.log(
+                    message._replace(data=snapshot.data, metadata=snapshot.metadata)
+                ),
+                self.name,
+            )
 
     def _end(self) -> None:
-        """End with the run, after its last message."""
-        self.release()
-
-    def _now(self) -> int:
-        """Return the time of a message that is emitted or received now."""
-        return 0
-
-    def _take(self, entry: _Entry, item: Any) -> None:
-        """Take a message on the thread that computes."""
-        data = item.data if type(item) is Envelope else item
-        self._log(entry, data)
-
-    def _log(self, entry: _Entry, data: Any) -> None:
-        if isinstance(data, (Tensor, TensorCopy)):
-            log = self.log_tensor_data
-        else:
-            is_map = isinstance(data, (TensorMap, TensorMapCopy))
-            log = self.log_tensormap_data if is_map else self.log_data
-        timestamp = -1 if entry.acq_timestamp is None else entry.acq_timestamp
-        log(data, entry.unique_id, timestamp, entry.metadata, entry.io_type, entry.stream)
-
-
-class _Entry(NamedTuple):
-    """A message without its data."""
-
-    operator: OperatorInfo
-    unique_id: str
-    io_type: IOSpec.IOType
-    time: int
-    acq_timestamp: int | None
-    metadata: dict[str, Any] | None
-    stream: Any
-
-
-@options
-class DataLoggerResource(DataLogger, Resource):
-    """A data logger with filters and a clock, called on the thread that computes.
-
-    Parameters
-    ----------
-    fragment
-        The fragment that it belongs to.
-    log_inputs, log_outputs
-        Whether received and emitted messages are logged.
-    log_metadata
-        Whether metadata is passed to the methods.
-    log_tensor_data_content
-        Whether the contents of tensors are logged, and not only their description.
-    use_scheduler_clock, clock
-        The clock of `get_timestamp`: `clock` if it is given, else the clock of the run, or the time since the epoch
-        if `use_scheduler_clock` is False.
-    allowlist_patterns, denylist_patterns
-        Regular expressions, which are searched for in the id of a port. A port that a denied one matches is not
-        logged; if there are allowed ones, one of them must match.
-    """
-
-    fragment: Composition | None = field(default=None, kw_only=False)
-    log_inputs: bool = True
-    log_outputs: bool = True
-    log_metadata: bool = True
-    log_tensor_data_content: bool = True
-    use_scheduler_clock: bool = True
-    clock: Clock | None = None
-    allowlist_patterns: Sequence[str] = ()
-    denylist_patterns: Sequence[str] = ()
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        super().__init__(self.fragment, name=self.name)
-        self._allowed = _patterns(self.allowlist_patterns, f"{self.name!r}: allowlist_patterns")
-        self._denied = _patterns(self.denylist_patterns, f"{self.name!r}: denylist_patterns")
-        self._current = threading.local()
-        self._scheduler_clock: Clock | None = None
-
-    def should_log_output(self, unique_id: str) -> bool:
-        """Return whether the messages that an output emits are logged."""
-        return self.log_outputs and self._is_allowed(unique_id)
-
-    def should_log_input(self, unique_id: str) -> bool:
-        """Return whether the messages that an input receives are logged."""
-        return self.log_inputs and self._is_allowed(unique_id)
-
-    def get_timestamp(self) -> int:
-        """Return the time in nanoseconds; in a method that logs, when the message was emitted or received."""
-        found: int | None = getattr(self._current, "timestamp", None)
-        return self._now() if found is None else found
-
-    def _begin(self, clock: Clock | None) -> None:
-        self._scheduler_clock = clock
-        super()._begin(clock)
-
-    def _now(self) -> int:
-        clock = self.clock or (self._scheduler_clock if self.use_scheduler_clock else None)
-        return time.time_ns() if clock is None else int(clock.timestamp())
-
-    def _is_allowed(self, unique_id: str) -> bool:
-        if any(pattern.search(unique_id) for pattern in self._denied):
-            return False
-        return not self._allowed or any(pattern.search(unique_id) for pattern in self._allowed)
-
-    def _log(self, entry: _Entry, data: Any) -> None:
-        self._current.timestamp = entry.time
+        """Log what waits, report what was dropped, and end with the run."""
+        queue, self._queue = self._queue, None
         try:
-            super()._log(entry if self.log_metadata else entry._replace(metadata=None), data)
-        finally:
-            self._current.timestamp = None
-
-
-@options
-class AsyncDataLoggerResource(DataLoggerResource):
-    """A data logger that is called on threads of its own, with copies of the messages.
-
-    Tensors come as :class:`TensorCopy`, in host memory; with ``log_tensor_data_content=False`` they come as they
-    are, and their contents must not be read. Arrays, tuples, lists and dicts are copies. Other objects are the ones
-    of the message: an operator that changes one after emitting it changes what is logged.
-
-    Parameters
-    ----------
-    max_queue_size
-        The number of messages that may wait to be logged.
-    queue_policy
-        What happens to a message when so many wait. Dropped messages are counted in `dropped`, and reported at the
-        end of the run.
-    shutdown_wait_period_ms
-        For how long the end of a run waits for what is not logged yet; -1: until everything is.
-    **options
-        The parameters of :class:`DataLoggerResource`.
-
-    Attributes
-    ----------
-    dropped
-        The number of messages of the last run that were not logged.
-    """
-
-    max_queue_size: int = 1_000
-    queue_policy: AsyncQueuePolicy = AsyncQueuePolicy.REJECT
-    shutdown_wait_period_ms: int = -1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole_number(self.max_queue_size, f"{self.name!r}: max_queue_size", 1)
-        self.dropped = 0
-        self._count_lock = threading.Lock()
-
-    def _begin(self, clock: Clock | None) -> None:
-        """Start the thread, before the first message."""
-        super()._begin(clock)
-        self.dropped = 0
-        self._queue = Delivery(lambda snapshot, entry: self._log(entry, snapshot.data), self.name)
-
-    def _end(self) -> None:
-        """Log what waits, report what was dropped, and end."""
-        period = self.shutdown_wait_period_ms
-        try:
-            self.dropped += self._queue.close(None if period < 0 else period / 1000)
-            if self._queue.error is not None:
-                _log.error("%r failed, and logged no more", self.name, exc_info=self._queue.error)
+            if queue is not None:
+                self.dropped += queue.close(self.end_timeout)
+                if queue.error is not None:
+                    _log.error("%r failed, and logged no more", self.name, exc_info=queue.error)
             if self.dropped:
                 _log.warning(
                     "%r dropped %d messages: it is slower than the pipeline", self.name, self.dropped
                 )
         finally:
-            super()._end()
+            self.release()
 
-    def _take(self, entry: _Entry, item: Any) -> None:
+    def _take(self, operator: OperatorInfo, message: LoggedMessage, item: Any) -> None:
+        """Take a message on the thread that computes."""
         queue = self._queue
-        if self.queue_policy is AsyncQueuePolicy.WAIT:
-            queue.wait_until(lambda: len(queue) < self.max_queue_size)
-        if len(queue) >= self.max_queue_size or queue.error is not None:
+        if queue is None:
+            self.log(message)
+            return
+        if self.when_full == "wait":
+            queue.wait_until(lambda: len(queue) < self.max_waiting)
+        if len(queue) >= self.max_waiting or queue.error is not None:
             with self._count_lock:
                 self.dropped += 1
-            if self.queue_policy is AsyncQueuePolicy.RAISE:
+            if self.when_full == "raise":
                 raise QueueFullError(
-                    f"logger {self.name!r} has {self.max_queue_size} messages to log, and another comes from "
-                    f"{entry.unique_id!r}; raise max_queue_size, or let it drop messages with "
-                    "AsyncQueuePolicy.REJECT"
+                    f"logger {self.name!r} has {self.max_waiting} messages to log, and another comes from "
+                    f"{message.port.name!r}; raise max_waiting, or let it drop messages with when_full='drop'"
                 )
             return
-        data = item.data if type(item) is Envelope else item
-        snapshot = Snapshot(data, metadata=entry.metadata)
-        if self.log_tensor_data_content or not has_arrays(data):
-            snapshot = queue.snapshots.take(entry.operator, item, entry.io_type is _OUTPUT)
-        queue.put(snapshot, entry._replace(metadata=snapshot.metadata))
+        snapshot = Snapshot(message.data, metadata=message.metadata)
+        if self.contents or not _has_arrays(message.data):
+            snapshot = queue.snapshots.take(operator, item, message.port.is_output)
+        queue.put(snapshot, message._replace(data=None, metadata=None))
 
 
-def has_arrays(data: Any) -> bool:
+def _has_arrays(data: Any) -> bool:
     """Return whether a message is an array, or a dict, list or tuple with arrays in it."""
     if isinstance(data, dict | list | tuple):
         return any(map(is_array, data.values() if isinstance(data, dict) else data))
@@ -323,8 +196,8 @@ def has_arrays(data: Any) -> bool:
 class DataLogging(PortWatcher):
     """Shows the messages of a run to data loggers.
 
-    A logger that raises is not called again in the run, and the error is logged; the run goes on. An asynchronous
-    logger whose queue is full may raise in the operator.
+    A logger that raises is not called again in the run, and the error is logged; the run goes on. One whose queue
+    is full may raise in the operator.
     """
 
     def __init__(self, loggers: Sequence[DataLogger]) -> None:
@@ -335,13 +208,17 @@ class DataLogging(PortWatcher):
     def begin(self, run: RunInfo) -> None:
         """Find the ports that each logger logs."""
         clock = run.operators[0].node.engine.clock if run.operators else None
+        ports = {port: describe(port) for port in ports_of(run)}
+        is_whole = all(operator.node.beyond is None for operator in run.operators)  # no part of a run
         try:
             for logger in self._loggers:
                 logger._begin(clock)
                 self._begun.append(logger)
-            for port in ports_of(run):
-                described = describe(port)
-                loggers = [logger for logger in self._loggers if _logs(logger, described)]
+                for pattern in logger.ports or () if is_whole else ():
+                    if not any(matches(pattern, one.operator, one.port) for one in ports.values()):
+                        _log.warning("%s=%s names no port of the application", logger.name, pattern)
+            for port, described in ports.items():
+                loggers = [logger for logger in self._loggers if logger.wants(described)]
                 if loggers:
                     self._shown[port] = described, loggers
         except BaseException:
@@ -355,56 +232,30 @@ class DataLogging(PortWatcher):
             try:
                 logger._end()
             except Exception:
-                _log.exception("%s raised at the end of the run", _name_of(logger))
+                _log.exception("%r raised at the end of the run", logger.name)
 
     def _show(self, port: Port, item: Any, time: int) -> None:
         described, loggers = self._shown[port]
-        acq_timestamp = metadata = stream = None
+        data, acq_timestamp, metadata, stream = item, None, None, None
         if type(item) is Envelope:
-            acq_timestamp, metadata = item.acq_timestamp, item.metadata
+            data, acq_timestamp, metadata = item.data, item.acq_timestamp, item.metadata
             stream = None if item.fences is None else item.fences.stream.handle
         for logger in tuple(loggers):
-            entry = _Entry(
-                port.operator,
-                described.name,
-                _OUTPUT if described.is_output else _INPUT,
-                logger._now(),
-                acq_timestamp,
-                metadata,
-                stream,
-            )
+            message = LoggedMessage(described, logger.now(), acq_timestamp, metadata, stream, data)
             try:
-                logger._take(entry, item)
+                logger._take(port.operator, message, item)
             except QueueFullError:
                 raise
             except Exception:
-                _log.exception("%s raised for %s, and logs no more", _name_of(logger), described.name)
+                _log.exception("%r raised for %s, and logs no more", logger.name, described.name)
                 for _, others in self._shown.values():
                     if logger in others:
                         others.remove(logger)
-
-
-def _logs(logger: DataLogger, port: RecordedPort) -> bool:
-    return (logger.should_log_output if port.is_output else logger.should_log_input)(port.name)
 
 
 def check_data_logger(fragment: Composition, logger: Any) -> None:
     """Raise if an object is not a data logger."""
     if not isinstance(logger, DataLogger):
         is_class = isinstance(logger, type) and issubclass(logger, DataLogger)
-        hint = f"; create one first: {logger.__name__}(self)" if is_class else ""
+        hint = f"; create one first: {logger.__name__}()" if is_class else ""
         raise TypeError(f"add_data_logger takes a headrace.observe.DataLogger, not {logger!r}{hint}")
-
-
-def _name_of(logger: DataLogger) -> str:
-    return repr(getattr(logger, "name", type(logger).__name__))
-
-
-def _patterns(given: Sequence[str], what: str) -> list[re.Pattern[str]]:
-    found = []
-    for pattern in [given] if isinstance(given, str) else given:
-        try:
-            found.append(re.compile(pattern))
-        except re.error as error:
-            raise ValueError(f"{what}: {pattern!r} is not a regular expression ({error})") from error
-    return found
