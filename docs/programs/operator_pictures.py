@@ -32,8 +32,6 @@ from headrace.operators import (
     BayerDemosaicOp,
     CameraSimOp,
     PingRxOp,
-    PingTensorRxOp,
-    PingTensorTxOp,
     PingTxOp,
     ProbeOp,
     SegmentationPostprocessorOp,
@@ -201,14 +199,6 @@ def ping() -> Panels:
         app.add_flow(PingTxOp(app, CountCondition(app, 3)), PingRxOp(app))
 
     return {"PingTxOp to PingRxOp prints": printed(compose)}
-
-
-def ping_tensor() -> Panels:
-    def compose(app: Any) -> None:
-        source = PingTensorTxOp(app, CountCondition(app, 2), rows=3, columns=4, channels=2, dtype="float")
-        app.add_flow(source, PingTensorRxOp(app))
-
-    return {"PingTensorTxOp and PingTensorRxOp log": printed(compose)}
 
 
 def probe() -> Panels:
@@ -412,7 +402,6 @@ PICTURES: dict[str, tuple[tuple[Any, ...], Callable[[], Panels]]] = {
     "segmentation_postprocessor": ((SegmentationPostprocessorOp,), segmentation_postprocessor),
     "inference_processor": ((InferenceProcessorOp,), inference_processor),
     "ping": ((PingTxOp, PingRxOp), ping),
-    "ping_tensor": ((PingTensorTxOp, PingTensorRxOp), ping_tensor),
     "probe": ((ProbeOp,), probe),
     "camera_sim": ((CameraSimOp,), camera_sim),
     "video_stream_replayer": ((VideoStreamReplayerOp,), video_stream_replayer),

@@ -34,7 +34,7 @@ STABLE = {
     "headrace.schedulers": "DefaultScheduler EventBasedScheduler GreedyScheduler MultiThreadScheduler Scheduler",
     "headrace.operators": (
         "BayerDemosaicOp CameraSimOp FeedOp FormatConverterOp HolovizOp InferenceOp PingRxOp "
-        "PingTensorRxOp PingTensorTxOp PingTxOp ProbeOp ResultsOp V4L2VideoCaptureOp VideoReaderOp "
+        "PingTxOp ProbeOp ResultsOp V4L2VideoCaptureOp VideoReaderOp "
         "VideoWriterOp"
     ),
     "headrace.capture": "CaptureError CaptureRefused Segment",

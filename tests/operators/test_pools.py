@@ -14,7 +14,6 @@ from headrace.operators import (
     CameraSimOp,
     FormatConverterOp,
     HolovizOp,
-    PingTensorTxOp,
     SegmentationPostprocessorOp,
     V4L2VideoCaptureOp,
 )
@@ -22,7 +21,7 @@ from headrace.operators.arrays import Workplace
 from headrace.resources import BlockMemoryPool, MemoryStorageType, StreamOrderedAllocator, UnboundedAllocator
 from headrace.tensor import DLDeviceType
 from headrace.testing import run_operator
-from headrace_holoscan.ready import InferenceProcessorOp
+from headrace_holoscan.ready import InferenceProcessorOp, PingTensorTxOp
 from tests.harness import App, run
 from tests.operators.allocators import CountingAllocator
 from tests.operators.cases import Case, random

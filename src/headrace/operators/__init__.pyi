@@ -5,8 +5,6 @@ from headrace.operators.format_converter import FormatConverterOp as FormatConve
 from headrace.operators.holoviz import HolovizOp as HolovizOp
 from headrace.operators.inference import InferenceOp as InferenceOp
 from headrace.operators.ping import PingRxOp as PingRxOp
-from headrace.operators.ping import PingTensorRxOp as PingTensorRxOp
-from headrace.operators.ping import PingTensorTxOp as PingTensorTxOp
 from headrace.operators.ping import PingTxOp as PingTxOp
 from headrace.operators.ping import ProbeOp as ProbeOp
 from headrace.operators.results import ResultsOp as ResultsOp

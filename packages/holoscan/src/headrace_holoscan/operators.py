@@ -11,7 +11,10 @@ from headrace_holoscan.core.operator import Operator, adopt
 from headrace_holoscan.signatures import taking
 
 # The arguments after the fragment and its conditions and resources; None where any are taken.
-_READY = ("InferenceProcessorOp", "VideoStreamRecorderOp", "VideoStreamReplayerOp")
+_READY = (
+    *("InferenceProcessorOp", "PingTensorRxOp", "PingTensorTxOp"),
+    *("VideoStreamRecorderOp", "VideoStreamReplayerOp"),
+)
 _HERE: dict[str, str | None] = {
     "BayerDemosaicOp": "pool, cuda_stream_pool=None, in_tensor_name='', out_tensor_name='', interpolation_mode=0, "
     "bayer_grid_pos=2, generate_alpha=False, alpha_value=255, name='bayer_demosaic'",
