@@ -1,4 +1,4 @@
-"""Models of PyTorch: programs of torch.export, and TorchScript with and without a file beside it."""
+"""Models of PyTorch: programs of torch.export, and TorchScript."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.inference import InferenceError, TensorSpec, load_model
+from headrace.inference import InferenceError, ModelOptions, TensorSpec, TorchFormat, load_model
 from headrace.operators import InferenceOp
 from headrace.testing import run_operator
 from tests.inference.torch_models import Nested, Net, Pair, Stateful, exported, scripted
@@ -65,7 +65,7 @@ def test_a_program_runs_in_a_pipeline(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["net.pt", "net.ts"])
-def test_a_script_of_plain_tensors_needs_no_file_beside_it(tmp_path: Path, name: str) -> None:
+def test_a_script_of_plain_tensors_tells_what_it_takes(tmp_path: Path, name: str) -> None:
     model = load_model(scripted(tmp_path / name, Pair()), backend="torch")
     assert model.runtime == "PyTorch (TorchScript, cpu)"
     assert model.inputs == (TensorSpec("a"), TensorSpec("b"))
@@ -74,85 +74,21 @@ def test_a_script_of_plain_tensors_needs_no_file_beside_it(tmp_path: Path, name:
     assert [result.tolist() for result in results] == [[6], [4]]
 
 
-NESTED = """
-inference:
-  input_nodes:
-    l: {dim: "2", dtype: kFloat32}
-    r: {dim: "2", dtype: float32}
-  output_nodes:
-    total: {dim: "2", dtype: kFloat32}
-    first: {dtype: kFloat32}
-  input_format: [{left: l, right: r}]
-  output_format: [null, {sum: total, first: first}]
-"""
-
-
-def test_the_file_beside_a_script_says_where_its_tensors_are(tmp_path: Path) -> None:
-    model = load_model(scripted(tmp_path / "nested.pt", Nested(), NESTED), backend="torch")
-    assert model.inputs == (
-        TensorSpec("l", np.dtype("float32"), (2,)),
-        TensorSpec("r", np.dtype("float32"), (2,)),
-    )
-    results = model.run_on_host([numbers(1, 2), numbers(10, 20)])
-    assert [result.tolist() for result in results] == [[11, 22], [1]]
-
-
-def test_a_script_of_lists_and_dicts_without_that_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        InferenceError, match=r"parts: Dict\[str, Tensor\].*nested.yaml does not exist: describe"
-    ):
-        load_model(scripted(tmp_path / "nested.pt", Nested()), backend="torch")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "what"),
-    [
-        ("inference:", "inferences:", "has no section 'inference'"),
-        ("inference:", "inference: [", "is not YAML"),
-        ("input_nodes:", "inputs:", "inference has no input_nodes"),
-        ('dim: "2"', 'dim: "two"', "input_nodes: l: dim must be extents"),
-        ("kFloat32", "kFloat33", "there is no dtype 'kFloat33'"),
-        ("dtype: kFloat32", "type: kFloat32", "input_nodes: l must have dim and dtype"),
-        ("right: r", "right: q", "input_format must name each of 'l', 'r' once; 'q' is not one of them"),
-        ("right: r", "right: l", "input_format must name each of 'l', 'r' once; 'l' is in it 2 times"),
-        ("[null, ", "[3, ", "output_format has lists, dicts and names of tensors, not 3"),
-    ],
-)
-def test_a_wrong_file_beside_a_script_is_refused(tmp_path: Path, before: str, after: str, what: str) -> None:
-    path = scripted(tmp_path / "nested.pt", Nested(), NESTED.replace(before, after, 1))
-    with pytest.raises(InferenceError, match=f"nested.yaml.*{what}"):
+def test_a_script_of_lists_and_dicts_is_refused_unless_somebody_tells_their_places(tmp_path: Path) -> None:
+    path = scripted(tmp_path / "nested.pt", Nested())
+    with pytest.raises(InferenceError, match=r"parts: Dict\[str, Tensor\].*: save it with torch.export.save"):
         load_model(path, backend="torch")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "what"),
-    [
-        (
-            "[null, {sum: total, first: first}]",
-            "[total]",
-            "its result is a tuple of 2; output_format .* a list of 1",
-        ),
-        (
-            "{sum: total",
-            "{sums: total",
-            r"its result\[1\] is a dict with 'sum', 'first'; .* has the key 'sums'",
-        ),
-        (
-            "output_format: [null, {sum: total, first: first}]",
-            "",
-            "its output 'first' is a dict, and should be",
-        ),
-    ],
-)
-def test_a_result_that_is_not_as_described_is_an_error(
-    tmp_path: Path, before: str, after: str, what: str
-) -> None:
-    yaml = NESTED.replace(before, after)
-    if after == "[total]":
-        yaml = yaml.replace("    first: {dtype: kFloat32}\n", "")
-    path = scripted(tmp_path / "nested.pt", Nested(), yaml)
-    with pytest.raises(InferenceError, match=what):
-        load_model(path, backend="torch").run_on_host([numbers(1, 2), numbers(10, 20)])
+    told = TorchFormat(
+        (TensorSpec("l"), TensorSpec("r")),
+        (TensorSpec("total"),),
+        lambda tensors: [dict(zip(("left", "right"), tensors, strict=True))],
+        lambda result: [result[1]["sum"]],
+    )
+    options = ModelOptions(torch_format=lambda file: told if file == Path(path) else None)
+    (total,) = load_model(path, backend="torch", options=options).run_on_host(
+        [numbers(1, 2), numbers(10, 20)]
+    )
+    assert total.tolist() == [11, 22]
 
 
 # What was sent never changes.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from headrace.gpu import StreamHandle
 from headrace.tensor import Tensor
@@ -122,6 +122,25 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(extent for extent in shape if extent != 1)
 
 
+class TorchFormat(NamedTuple):
+    """Where tensors are in the arguments and the result of a TorchScript model.
+
+    Attributes
+    ----------
+    inputs, outputs
+        What the model takes and returns, in order.
+    arguments
+        Returns the positional arguments for a tensor of each input.
+    results
+        Returns a tensor of each output of what the model returned.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    arguments: Callable[[Sequence[Any]], Sequence[Any]]
+    results: Callable[[Any], list[Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
     """How a model is loaded.
@@ -141,6 +160,9 @@ class ModelOptions:
         -1 for none.
     profile
         For each input, a (least, usual, greatest) triple for each of its dynamic extents, in order; empty for none.
+    torch_format
+        Called with the path of a TorchScript file; returns where its tensors are, or None where the signature of
+        the model tells it.
     """
 
     on_gpu: bool = False
@@ -149,6 +171,7 @@ class ModelOptions:
     fp16: bool = False
     dla_core: int = -1
     profile: tuple[tuple[tuple[int, int, int], ...], ...] = ()
+    torch_format: Callable[[Path], TorchFormat | None] | None = None
 
 
 class Model(ABC):

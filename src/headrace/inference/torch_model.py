@@ -6,24 +6,12 @@ model runs with the operator's stream as PyTorch's current one.
 **Fresh results.** A module may return its own parameters, a buffer that its next run changes, or its input. Such a
 result is copied, so that what was sent never changes afterwards.
 
-TorchFormat: how tensors are put into the arguments of a TorchScript model, and taken out of its result.
-
-The file lies beside the model, with the same name and the ending ``.yaml``. It names the tensors, with their
-shapes and types. Where the model takes or returns lists and dicts, it also tells the place of each tensor in them::
-
-    inference:
-      input_nodes:
-        image: {dim: "3,224,224", dtype: kFloat32}
-      output_nodes:
-        boxes: {dim: "-1,4", dtype: kFloat32}
-        scores: {dtype: kFloat32}
-      input_format: [["image"]]                             # model([image])
-      output_format: [null, {found: boxes, score: scores}]  # null: ignored
+**What a TorchScript file takes** is in its signature, where that has plain tensors alone. For others
+`ModelOptions.torch_format` tells it; a program of torch.export keeps lists and dicts by itself.
 """
 
 from __future__ import annotations
 
-import re
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
@@ -32,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace.gpu import StreamHandle
-from headrace.inference.model import Extent, InferenceError, Model, ModelOptions, TensorSpec
+from headrace.inference.model import Extent, InferenceError, Model, ModelOptions, TensorSpec, TorchFormat
 from headrace.inference.onnx_model import tell_once
 from headrace.lazy import import_or_explain
-from headrace.tensor import Tensor, tree
+from headrace.tensor import Tensor
 
 
 @dataclass(repr=False, eq=False)
@@ -127,7 +115,7 @@ def load_torch(path: Path, name: str, options: ModelOptions) -> TorchModel:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TorchScript is deprecated, and still the format of many models
-            return load(torch, path, name, device_id)
+            return load(torch, path, name, device_id, options)
     except InferenceError:
         raise
     except Exception as error:  # PyTorch raises various types for a file that it cannot read
@@ -160,7 +148,9 @@ def _loader(path: Path, name: str) -> Callable[..., TorchModel]:
     )
 
 
-def _load_export(torch: Any, path: Path, name: str, device_id: int | None) -> TorchModel:
+def _load_export(
+    torch: Any, path: Path, name: str, device_id: int | None, options: ModelOptions
+) -> TorchModel:
     from torch.utils import _pytree as pytree
 
     program = torch.export.load(str(path))
@@ -195,12 +185,13 @@ def _load_export(torch: Any, path: Path, name: str, device_id: int | None) -> To
     )
 
 
-def _load_script(torch: Any, path: Path, name: str, device_id: int | None) -> TorchModel:
-    module = torch.jit.load(
-        str(path), map_location="cpu" if device_id is None else f"cuda:{device_id}"
-    ).eval()
-    beside = path.with_suffix(".yaml")
-    form = read_format(beside) if beside.is_file() else _format_of_schema(name, beside, module.forward.schema)
+def _load_script(
+    torch: Any, path: Path, name: str, device_id: int | None, options: ModelOptions
+) -> TorchModel:
+    where = "cpu" if device_id is None else f"cuda:{device_id}"
+    module = torch.jit.load(str(path), map_location=where).eval()
+    form = None if options.torch_format is None else options.torch_format(path)
+    form = form or _format_of_schema(name, module.forward.schema)
     return TorchModel(
         path,
         name,
@@ -214,8 +205,8 @@ def _load_script(torch: Any, path: Path, name: str, device_id: int | None) -> To
     )
 
 
-def _format_of_schema(name: str, beside: Path, schema: Any) -> TorchFormat:
-    """Return the tensors of a model without a file beside it, where its signature tells them."""
+def _format_of_schema(name: str, schema: Any) -> TorchFormat:
+    """Return the tensors of a model whose signature tells them."""
     arguments = schema.arguments[1:]  # without `self`
     others = [f"{entry.name}: {entry.type}" for entry in arguments if str(entry.type) != "Tensor"]
     returned = [entry.type for entry in schema.returns]
@@ -224,14 +215,14 @@ def _format_of_schema(name: str, beside: Path, schema: Any) -> TorchFormat:
     others += [f"a result: {kind}" for kind in returned if str(kind) != "Tensor"]
     if others:
         raise InferenceError(
-            f"model {name!r} takes or returns more than plain tensors ({', '.join(others)}), and {beside} does not "
-            "exist: describe there which tensors they consist of (inference: input_nodes, output_nodes, "
-            "input_format, output_format)"
+            f"model {name!r} takes or returns more than plain tensors ({', '.join(others)}): save it with "
+            "torch.export.save, which keeps lists and dicts, or tell where they are: ModelOptions(torch_format=...)"
         )
     return TorchFormat(
-        beside,
         tuple(TensorSpec(entry.name) for entry in arguments),
         tuple(TensorSpec(f"output_{number}") for number in range(len(returned))),
+        list,
+        lambda result: list(result) if isinstance(result, (tuple, list)) else [result],
     )
 
 
@@ -251,160 +242,3 @@ def _extent(extent: Any) -> Extent:
 
 def _address(tensor: Any) -> int:
     return int(tensor.untyped_storage().data_ptr())
-
-
-# PyTorch's names of types that NumPy calls otherwise.
-_DTYPES = {
-    "float": "float32",
-    "double": "float64",
-    "half": "float16",
-    "int": "int32",
-    "long": "int64",
-    "char": "int8",
-    "byte": "uint8",
-    "short": "int16",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class TorchFormat:
-    """The tensors of a model and their places.
-
-    Attributes
-    ----------
-    path
-        The file.
-    inputs, outputs
-        The tensors by name, in the order of the file.
-    input_format
-        The arguments: lists and dicts with names of inputs in them; None passes each input by itself.
-    output_format
-        The result likewise; None where it is a tensor, or a list or tuple of tensors.
-    """
-
-    path: Path
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    input_format: Any = None
-    output_format: Any = None
-
-    def arguments(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return the arguments of the model for tensors in the order of `inputs`."""
-        if self.input_format is None:
-            return list(tensors)
-        named = {spec.name: tensor for spec, tensor in zip(self.inputs, tensors, strict=True)}
-        filled = tree.map(lambda leaf: None if leaf is None else named[leaf], self.input_format)
-        return filled if isinstance(self.input_format, list) else [filled]
-
-    def results(self, returned: Any) -> list[Any]:
-        """Return the tensors in what a model returned, in the order of `outputs`."""
-        if self.output_format is None:
-            flat = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-            if len(flat) != len(self.outputs):
-                raise InferenceError(
-                    f"it returned {len(flat)} values, and {self.path} names {len(self.outputs)} outputs"
-                )
-            return flat
-        found: dict[str, Any] = {}
-        self._collect(self.output_format, returned, found, "its result")
-        return [found[spec.name] for spec in self.outputs]
-
-    def _collect(self, wanted: Any, value: Any, found: dict[str, Any], where: str) -> None:
-        if wanted is None:
-            return
-        if isinstance(wanted, str):
-            found[wanted] = value
-        elif isinstance(wanted, list):
-            if not isinstance(value, (tuple, list)) or len(value) != len(wanted):
-                raise InferenceError(
-                    f"{where} is {_described(value)}; output_format in {self.path} has a list of {len(wanted)}"
-                )
-            for number, (part, item) in enumerate(zip(wanted, value, strict=True)):
-                self._collect(part, item, found, f"{where}[{number}]")
-        else:
-            for key, part in wanted.items():
-                if not isinstance(value, dict) or key not in value:
-                    raise InferenceError(
-                        f"{where} is {_described(value)}; output_format in {self.path} has the key {key!r} there"
-                    )
-                self._collect(part, value[key], found, f"{where}[{key!r}]")
-
-
-def read_format(path: Path) -> TorchFormat:
-    """Read the file beside a model."""
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InferenceError(f"{path} is not YAML: {error}") from error
-    section = content.get("inference") if isinstance(content, dict) else None
-    if not isinstance(section, dict):
-        raise InferenceError(f"{path} has no section 'inference' with input_nodes and output_nodes")
-    inputs, outputs = (_nodes(path, section, key) for key in ("input_nodes", "output_nodes"))
-    for key, specs in (("input_format", inputs), ("output_format", outputs)):
-        if section.get(key) is not None:
-            _check_names(path, key, section[key], [spec.name for spec in specs])
-    return TorchFormat(path, inputs, outputs, section.get("input_format"), section.get("output_format"))
-
-
-def _nodes(path: Path, section: dict[str, Any], key: str) -> tuple[TensorSpec, ...]:
-    nodes = section.get(key)
-    if not isinstance(nodes, dict) or not nodes:
-        raise InferenceError(f"{path}: inference has no {key}: a mapping of names to dim and dtype")
-    specs = []
-    for name, entry in nodes.items():
-        where, entry = f"{path}: {key}: {name}", entry or {}
-        if not isinstance(entry, dict) or set(entry) - {"dim", "dtype"}:
-            raise InferenceError(f"{where} must have dim and dtype, not {entry!r}")
-        specs.append(
-            TensorSpec(str(name), _dtype(where, entry.get("dtype")), _shape(where, entry.get("dim")))
-        )
-    return tuple(specs)
-
-
-def _dtype(where: str, text: Any) -> Any:
-    import numpy as np
-
-    if text is None:
-        return None
-    plain = str(text).removeprefix("torch.").removeprefix("k").lower()
-    name = _DTYPES.get(plain, plain)
-    if name not in (*_DTYPES.values(), "bool"):
-        raise InferenceError(f"{where}: there is no dtype {text!r}; kFloat32 and float32 are examples")
-    return np.dtype(name)
-
-
-def _shape(where: str, given: Any) -> tuple[Extent, ...] | None:
-    if given is None:
-        return None
-    parts = given if isinstance(given, list) else re.split(r"[\s,]+", str(given).strip())
-    try:
-        extents = [int(part) for part in parts]
-    except (TypeError, ValueError):
-        raise InferenceError(
-            f'{where}: dim must be extents such as "3,224,224", -1 for a dynamic one, not {given!r}'
-        ) from None
-    return tuple(extent if extent >= 0 else None for extent in extents)
-
-
-def _check_names(path: Path, key: str, form: Any, names: list[str]) -> None:
-    """Raise unless each name is in a format exactly once."""
-    used = [leaf for leaf in tree.leaves(form) if leaf is not None]
-    for leaf in used:
-        if not isinstance(leaf, str):
-            raise InferenceError(f"{path}: {key} has lists, dicts and names of tensors, not {leaf!r}")
-    wrong = [name for name in used if name not in names] or [name for name in names if used.count(name) != 1]
-    if wrong:
-        raise InferenceError(
-            f"{path}: {key} must name each of {', '.join(map(repr, names))} once; {wrong[0]!r} is "
-            + ("not one of them" if wrong[0] not in names else f"in it {used.count(wrong[0])} times")
-        )
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {len(value)}"
-    if isinstance(value, dict):
-        return f"a dict with {', '.join(map(repr, value))}"
-    return f"a {type(value).__name__}"

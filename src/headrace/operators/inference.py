@@ -139,6 +139,8 @@ class InferenceOp(Operator):
     activation_map: dict[str, Any] = parameter(default_factory=dict)
     sends_zeros_first: ClassVar[bool] = False
     """Whether a model that has not run yet sends zeros where the shapes of its outputs are certain, or nothing."""
+    torch_format: ClassVar[Any] = None
+    """A static method that tells where the tensors of TorchScript files are (`headrace.inference.ModelOptions`)."""
     backend_map: dict[str, Any] = parameter(default_factory=dict)
     # None stands for an empty one: a default of that type would refuse what older files give.
     in_tensor_names: Any = None
@@ -258,7 +260,9 @@ class InferenceOp(Operator):
                     f"operator {self.name!r}: its stream pool has no stream left for model {setting.name!r}: raise "
                     "max_size by the number of models"
                 )
-        return ModelOptions(on_gpu, device_id, stream, self.enable_fp16, setting.dla_core)
+        return ModelOptions(
+            on_gpu, device_id, stream, self.enable_fp16, setting.dla_core, torch_format=self.torch_format
+        )
 
     def _make_device_current(self) -> None:
         """Make the operator's device current on a thread of its own."""

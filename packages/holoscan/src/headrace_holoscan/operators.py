@@ -156,5 +156,12 @@ def _with_activation(theirs: Any) -> Any:
             """Let it run, or not."""
             self.active = active
 
-    members = {"__doc__": theirs.__doc__, "ActivationSpec": ActivationSpec, "sends_zeros_first": True}
+    from headrace_holoscan.torch_formats import format_beside
+
+    members = {
+        "__doc__": theirs.__doc__,
+        "ActivationSpec": ActivationSpec,
+        "sends_zeros_first": True,
+        "torch_format": staticmethod(format_beside),
+    }
     return type(theirs.__name__, (theirs,), members)
