@@ -411,15 +411,21 @@ class RandomApp(App):
         How messages travel.
     scheduler
         Makes the scheduler; that of the program unless given.
-    captured
-        The class of stages that are captured.
+    captured, on_processes
+        The classes of stages that are captured, and of those that have replicas in processes.
     """
 
     def __init__(
-        self, program: Program, traffic: Any = None, scheduler: Any = None, captured: Any = None
+        self,
+        program: Program,
+        traffic: Any = None,
+        scheduler: Any = None,
+        captured: Any = None,
+        on_processes: Any = None,
     ) -> None:
         super().__init__(lambda _: None, scheduler or self._scheduler)
-        self.program, self.traffic, self.captured = program, traffic or Plain(), captured
+        self.program, self.traffic = program, traffic or Plain()
+        self.captured, self.on_processes = captured, on_processes
 
     def _scheduler(self, _: Any) -> Any:
         program = self.program
@@ -506,6 +512,8 @@ class RandomApp(App):
             return ResultsOp(fragment, *conditions, size=2, name=stage.name)
         if stage.captured:
             return self.captured(fragment, stage=stage, name=stage.name)
+        if stage.on_processes:
+            return self.on_processes(fragment, stage=stage, workers=2, on="processes", name=stage.name)
         if stage.kind in ("yields", "async"):
             made = function_of(stage, self)(fragment, *conditions, *arguments, **settings)
         else:

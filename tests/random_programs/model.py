@@ -750,12 +750,13 @@ def differences(program: Program, record: Record, other: Program, other_record: 
 
     The documentation promises the same messages, in the same order, on streams, captured, as replicas and in parts.
     It does not promise how much a stage receives before the one behind it ends, which holds it up sooner or later;
-    nor which replica computed what. What happens inside a captured segment is not seen, but what comes out of it.
+    nor which replica computed what. What happens inside a captured segment, or in a replica in another process, is
+    not seen, but what comes out of it.
     """
     models = _Model(program, record), _Model(other, other_record)
     for stage, same in zip(program.stages, other.stages, strict=True):
         for port, same_port in zip(stage.ports, same.ports, strict=True):
-            if same.captured:
+            if same.captured or same.on_processes:
                 continue
             received: Sequence[Any] = [models[0].arrived(stage, port), models[1].arrived(same, same_port)]
             if record.outcome.undelivered or other_record.outcome.undelivered:

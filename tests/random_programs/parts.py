@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from headrace import Fragment
 from tests.parts.running import MemoryLinks, PartsRun, UnixLinks, run_parts
@@ -40,6 +40,8 @@ class Part(Fragment):
 class PartsApp(RandomApp):
     """The application of a program in parts; `places` has the number of the part of each stage."""
 
+    part: ClassVar[type[Part]] = Part
+
     def __init__(
         self, program: Program, places: dict[str, int], scheduler: Any = None, **settings: Any
     ) -> None:
@@ -51,7 +53,7 @@ class PartsApp(RandomApp):
         return f"p{self.places[name.partition('.')[0]]}"
 
     def _connect(self) -> None:
-        parts = {name: Part(self, name, **self._part_settings) for name in parts_of(self.places)}
+        parts = {name: self.part(self, name, **self._part_settings) for name in parts_of(self.places)}
         for part in parts.values():
             self.add_fragment(part)
         for source, stage, port in self.program.flows():

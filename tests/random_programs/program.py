@@ -84,6 +84,8 @@ class Stage:
         The stages that it runs after, without data.
     named
         Attributes that the operator has beside those that headrace knows.
+    captured, on_processes
+        Whether it is in a captured segment, or has replicas in processes; nobody sees what it does there.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Stage:
     named: str = ""
     group: str = ""
     captured: bool = False
+    on_processes: bool = False
 
     @property
     def is_source(self) -> bool:

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.random_programs.frames import ArrayLibrary, Captured, Frames, InMemor
 from tests.random_programs.making import make
 from tests.random_programs.model import differences, faults, flow_faults, verdict
 from tests.random_programs.parts import LINKS, can_be_cut, places_of, run_in_parts
+from tests.random_programs.processes import run_in_processes, run_with_process_replicas
 from tests.random_programs.program import Program, Stage, is_capturable, is_orderly
 from tests.random_programs.running import run_program
 from tests.random_programs.shrinking import shrink
@@ -150,3 +152,26 @@ def test_every_message_between_parts_is_in_one_count_whatever_drops_it_or_fails(
         run, record = run_in_parts(program, places_of(program), LINKS[program.seed % len(LINKS)]())
         assert {type(error) for error in run.errors.values()} <= {PlannedError, PeerAborted}, program
         assert not flow_faults(program, record), program
+
+
+IN_PROCESSES = 100 if THOROUGH else 3
+
+
+def test_a_program_gives_the_same_messages_in_real_processes(tmp_path: Path) -> None:
+    programs = (
+        program for program in map(make, itertools.count()) if is_orderly(program) and can_be_cut(program)
+    )
+    chosen = list(itertools.islice(programs, IN_PROCESSES))
+    for program, record in zip(chosen, run_in_processes(chosen, tmp_path), strict=True):
+        alone = run_program(program)
+        assert not list(differences(program, alone, program, record)), program
+        assert str(alone.outcome.ended_by) == record.outcome.ended_by, program
+
+
+def test_a_program_gives_the_same_messages_with_replicas_in_processes() -> None:
+    ran = 0
+    for program in filter(is_orderly, map(make, itertools.count())):
+        if (found := run_with_process_replicas(program)) is not None:
+            assert not list(differences(program, run_program(program), *found)), found[0]
+            if (ran := ran + 1) == IN_PROCESSES:
+                return
