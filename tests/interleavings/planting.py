@@ -66,13 +66,14 @@ def planted(plant: Plant) -> Iterator[None]:
             "follow the source in plants.py"
         )
     changed = source.replace(plant.old, plant.new)
-    codes = dict(_codes(compile(changed, module.__file__, "exec")))
+    codes = {_key(code): code for code in _codes(compile(changed, module.__file__, "exec"))}
     kept: list[tuple[FunctionType, CodeType]] = []
     for function in _functions(module):
-        code = codes.get(function.__qualname__)
-        if code is not None and function.__code__.co_filename == module.__file__:  # not one around it
-            kept.append((function, function.__code__))
-            function.__code__ = code
+        before = function.__code__
+        code = codes.get(_key(before))
+        if code is not None and before.co_filename == module.__file__:  # not one around it
+            kept.append((function, before))
+            function.__code__ = code.replace(co_flags=before.co_flags)  # a decorator may have added some
     # For reports, which show the lines that were run.
     linecache.cache[module.__file__] = (
         len(changed),
@@ -88,11 +89,16 @@ def planted(plant: Plant) -> Iterator[None]:
             function.__code__ = code
 
 
-def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
+def _codes(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield constant.co_qualname, constant
+            yield constant
             yield from _codes(constant)
+
+
+def _key(code: CodeType) -> tuple[str, int]:
+    """Return what tells the functions of a module apart: the two of a property have one name."""
+    return code.co_qualname, code.co_argcount
 
 
 def _functions(module: ModuleType) -> Iterator[FunctionType]:

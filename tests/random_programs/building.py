@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import zlib
 from collections import defaultdict
@@ -28,6 +30,7 @@ from headrace import (
     retry,
     reuse_last,
     skip,
+    substitute,
     window,
 )
 from headrace.core import MetadataPolicy
@@ -35,7 +38,7 @@ from headrace.core.errors import GraphError
 from headrace.operators import FeedOp, ResultsOp
 from headrace.resources import ManualClock, RealtimeClock
 from headrace.schedulers import DefaultScheduler, EventBasedScheduler, GreedyScheduler
-from tests.harness import App
+from tests.harness import PATIENCE, App
 from tests.random_programs.program import Change, Join, Port, Program, Stage
 
 POLICIES = IOSpec.QueuePolicy
@@ -78,12 +81,22 @@ class Compute:
 
 @dataclass
 class Record:
-    """What was seen of a run."""
+    """What was seen of a run.
+
+    Attributes
+    ----------
+    attached, refused
+        The changes that attached a sink, and those that were refused because the run has one thread.
+    was_over
+        Whether the run was over when its block was left.
+    """
 
     computes: dict[str, list[Compute]] = field(default_factory=lambda: defaultdict(list))
     put: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     results: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    attached: list[str] = field(default_factory=list)
+    attached: list[Change] = field(default_factory=list)
+    refused: list[Change] = field(default_factory=list)
+    was_over: bool | None = None
     unsent: int = 0
     outcome: Any = None
     error: BaseException | None = None
@@ -235,6 +248,9 @@ class Working(Operator):
             body.check_failure(compute)
         compute.is_done = True
 
+    def stop(self) -> None:
+        self.fragment.application.stopping()
+
     def _receive(self, op_input: Any, context: Any, is_end: bool = False) -> Compute:
         received: dict[str, list[Any]] = {}
         stamps: list[int] = []
@@ -311,6 +327,8 @@ def join_of(join: Join, stage: Stage) -> tuple[Any, dict[str, Any]]:
             return None, {last: reuse_last()}
         case "latest":
             return None, {last: latest_within(f"{join.tolerance}ns", **limits)}
+        case "tick":
+            return None, {port.name: reuse_last(missing=substitute(None), **limits) for port in stage.ports}
     rules = {port.name: latest_within(f"{join.tolerance}ns", **limits) for port in stage.ports}
     return at_rate(f"{join.step}ns"), rules
 
@@ -441,6 +459,7 @@ class RandomApp(App):
         program = self.program
         self.traffic.compose(self)
         self.record, self.lock = Record(), threading.Lock()
+        self.interrupted = threading.Event()
         self.made: dict[str, Any] = {}
         self.inner: dict[Any, Any] = {}
         self.asked: dict[tuple[str, int], list[Change]] = defaultdict(list)
@@ -529,13 +548,21 @@ class RandomApp(App):
 
     # What happens in a run.
 
+    def stopping(self) -> None:
+        """Note that operators are stopped: in some programs the second Ctrl-C comes now."""
+        if self.program.block == "twice" and not self.interrupted.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+            self.interrupted.wait(PATIENCE)
+
     def change(self, name: str, turn: int) -> None:
         """Do what the program does in a compute beside its data."""
         try:
             self._change_graph(name, turn)
         except GraphError as error:
             # What has ended is not connected again, and another change may have disconnected the same.
-            if not any(text in str(error) for text in ("has ended", "not connected")):
+            if "chooses its threads when a run begins" in str(error):
+                self.record.refused += [each for each in self.asked[name, turn] if each.drops]
+            elif not any(text in str(error) for text in ("has ended", "not connected")):
                 raise
         if self.program.stop == (name, turn):
             self.stop_execution()
@@ -555,21 +582,27 @@ class RandomApp(App):
             self.made[stage.name].stop_execution()
             return
         if change.what == "attach":
-            sink = Stage(f"new{len(self.record.attached)}", ports=[Port("a", [stage.name], places=3)])
-            self.record.attached.append(stage.name)
+            port = Port("a", [stage.name], size=0 if change.is_brief else 1, places=3)
+            port.policy = "POP" if change.drops else "FAULT"
+            sink = Stage(f"new{len(self.record.attached)}", ports=[port])
             self.made[sink.name] = self.make(sink, self)
-            self.add_operator(self.made[sink.name])
-            self.connect(stage.name, sink, sink.ports[0], self.add_flow)
+            self.connect(stage.name, sink, port, self.add_flow)
+            self.record.attached.append(change)
+            if change.is_brief:
+                self.remove_flow(self.made[stage.name], self.made[sink.name])
             return
         port = stage.ports[0]
-        source = self.made[port.sources[0].partition(".")[0]]
-        ends = (
-            source,
-            self.made[stage.name],
-            {(self.output_name(port.sources[0]), self.port_name(stage, port))},
-        )
-        self.remove_flow(*ends)
-        if change.what == "again":
+        flows = [
+            (
+                self.made[source.partition(".")[0]],
+                self.made[stage.name],
+                {(self.output_name(source), self.port_name(stage, port))},
+            )
+            for source in port.sources[: None if port.size == 0 else 1]
+        ]
+        for ends in flows:
+            self.remove_flow(*ends)
+        for ends in flows if change.what == "again" else ():
             self.add_flow(*ends, size=port.places)
 
     def _toggle(self, name: str) -> None:

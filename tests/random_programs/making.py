@@ -179,6 +179,8 @@ class _Making:
         if "running()" in of_run:  # such a run takes no limits
             program.max_messages = program.duration = 0
             program.block = random.choice(["drain", "drain", "leave", "raise"])
+            if program.block == "raise" and Random(f"twice {program.seed}").random() < 0.5:
+                program.block = "twice"
 
     def _some_features(self) -> set[str]:
         chosen: set[str] = set()
@@ -331,6 +333,8 @@ class _Making:
         stage.emits = (
             random.choice([1, 1, 1, 2]) if stage.kind in ("step", "yields") and not stage.count else 1
         )
+        if stage.kind == "yields" and stage.count and Random(f"yields {program.seed}").random() < 0.5:
+            stage.emits = 2
         if stage.kind == "step" and random.random() < 0.15 and not stage.join:
             stage.takes = random.choice([3, 25])
         if "subgraph" in wanted or (
@@ -340,6 +344,8 @@ class _Making:
         if stage.kind == "step" and random.random() < 0.1:
             stage.named = random.choice(["feed", "results"])
         stage.name = self._name()
+        if stage.join is not None and stage.join.rule in ("aligned", "latest") and "REJECT" not in wanted:
+            self._let_tick(stage)
         if "loop" in wanted:
             self._close_loop(stage)
             return stage
@@ -384,6 +390,13 @@ class _Making:
         if is_slow:
             for port in stage.ports:
                 port.places = random.choice([None, 1, 2])
+
+    def _let_tick(self, stage: Stage) -> None:
+        """Let a period say when a stage runs that joins its inputs, now and then."""
+        chance = Random(f"tick {self.program.seed} {stage.name}")
+        if chance.random() < 0.2:
+            stage.join = Join("tick", wait=chance.choice([5, 20]))
+            stage.period = stage.period or chance.choice([7, 10])
 
     def _close_loop(self, head: Stage) -> None:
         """Add the head of a loop, and stages from which messages come back to it."""
@@ -451,7 +464,10 @@ class _Making:
                 or (
                     stage.ports
                     and stage.ports[0].sources
-                    and program.stage(stage.ports[0].sources[0].partition(".")[0]) in can_change
+                    and all(
+                        program.stage(source.partition(".")[0]) in can_change
+                        for source in stage.ports[0].sources[: None if stage.ports[0].size == 0 else 1]
+                    )
                 )
             ]
             if what == "toggle" or targets:
@@ -460,6 +476,10 @@ class _Making:
                 )
         if not program.changes:
             program.changes.append(Change(steps[0].name, 1, "toggle"))
+        for place, change in enumerate(program.changes):
+            if change.what == "attach":
+                kind = Random(f"attach {program.seed} {place}").choice(["plain", "drops", "brief"])
+                change.drops, change.is_brief = kind == "drops", kind == "brief"
         if sum(change.what == "toggle" for change in program.changes) > 1:
             program.changes = program.changes[:1]
 

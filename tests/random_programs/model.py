@@ -84,6 +84,9 @@ class _Model:
 
     def _end_of_run(self) -> Iterator[str]:
         program = self.program
+        if self.record.was_over is False:
+            yield "the run went on after its block"
+        yield from self._refusals()
         failing = [stage for stage in program.stages if stage.fails and not (stage.retries or stage.on_error)]
         raised = [stage for stage in failing if any(each.has_failed for each in self.computes(stage))]
         if raised:
@@ -93,7 +96,7 @@ class _Model:
                 for stage, kind in zip(raised, kinds, strict=True)
             ]
             found = getattr(self.record.error, "__notes__", None)
-            is_left = found is None and program.block == "raise"  # by Ctrl-C, before it has failed
+            is_left = found is None and program.block in ("raise", "twice")  # by Ctrl-C, before it has failed
             if self.ended_by != "failed" or (found != notes and not is_left):
                 yield f"the run ended by {self.ended_by} with {self.record.error!r}, not by an error in {notes}"
             return
@@ -106,10 +109,20 @@ class _Model:
             allowed = {"stopped"} if reached else allowed
         if program.duration:
             allowed.add("duration")
-        if program.block == "raise":
+        if program.block in ("raise", "twice"):
             allowed.add("stopped")
         if self.ended_by not in allowed:
             yield f"the run ended by {self.ended_by}, not {' or '.join(sorted(allowed))}"
+
+    def _refusals(self) -> Iterator[str]:
+        """Check that a run on one thread gets no queue that drops, whose producer would wait for its consumer."""
+        program, record = self.program, self.record
+        drops = any(port.policy != "FAULT" for stage in program.stages for port in stage.ports)
+        has_one_thread = program.scheduler == "default" and program.clock == "real" and not drops
+        if not has_one_thread and record.refused:
+            yield f"refused {record.refused}"
+        if has_one_thread and any(change.drops for change in record.attached):
+            yield "got a queue that drops on one thread"
 
     def _is_starved(self) -> bool:
         """Return whether the run was starved; `_could_go_on` checks that nothing could go on then."""
@@ -144,6 +157,7 @@ class _Model:
             if ends != [len(computes) - 1]:
                 yield f"ended {len(ends)} times in {len(computes)} computes"
         yield from self._times(stage, computes)
+        yield from self._waits(stage, [compute for compute in computes if not compute.is_end])
         yield from self._count_of_sent(stage)
         if self.is_whole:
             yield from self._could_go_on(stage, computes)
@@ -156,7 +170,7 @@ class _Model:
     def _turns(self, stage: Stage, computes: list[Compute]) -> Iterator[str]:
         """Check the number of computes."""
         done = [compute for compute in computes if not compute.is_end]
-        if stage.count and len(done) > stage.count and stage.kind != "yields":
+        if stage.count and len(done) > stage.count:
             yield f"computed {len(done)} times, {stage.count} at most"
         ahead = stage.kind == "async"  # one value is made ahead
         if stage.is_source and self.program.max_messages and len(done) > self.program.max_messages + ahead:
@@ -174,7 +188,7 @@ class _Model:
         if stage.timeout:
             return ""
         if join is not None:
-            least, most = (1, join.length) if join.rule == "window" else (1, 1)
+            least, most = (1, join.length) if join.rule == "window" else (join.rule != "tick", 1)
         elif port.least == 0:
             least, most = 0, 1 if port.size == 1 else port.limit
         elif port.size == 0:
@@ -274,6 +288,37 @@ class _Model:
             for compute in computes:
                 if compute.is_done and compute.ended != compute.time:
                     yield f"virtual time went from {compute.time} to {compute.ended} while it awaited"
+
+    def _waits(self, stage: Stage, computes: list[Compute]) -> Iterator[str]:
+        """Check that a join waits no longer for messages than it may."""
+        join = stage.join
+        if join is None or join.wait is None or not (self.is_timeless and self._is_free(stage)):
+            return
+        times = [compute.time for compute in computes]
+        if join.rule == "tick":
+            until = max(
+                (self._last_time(source) for port in stage.ports for source in port.sources), default=0
+            )
+            due = [times[0] + n * stage.period for n in range(len(times) + 1)] if times else [0]
+            late = [n for n, time in enumerate(times) if time > due[n] + join.wait + 1]
+            if late or times[:1] > [join.wait + 1]:
+                yield f"computed at {times}, with a period of {stage.period} and a wait of {join.wait}"
+            elif until > due[-1] + join.wait + 1 and not self._is_cut(stage, times):
+                yield f"computed last at {times[-1:]} of {until}, with a wait of {join.wait}"
+        elif join.rule == "reference" and not stage.period and not stage.count:
+            first = stage.ports[0]
+            sent = {repr(each.value): each.time for each in self.sent(first.sources[0]) or ()}
+            for compute in computes:
+                arrived = max((sent.get(repr(each), 0) for each in compute.received[first.name]), default=0)
+                if compute.time > arrived + join.wait + 1:
+                    yield f"computed at {compute.time} what came at {arrived}, with a wait of {join.wait}"
+
+    def _is_cut(self, stage: Stage, times: list[int]) -> bool:
+        """Return whether a stage need not have computed to the end of its sources."""
+        return not self.is_whole or (bool(stage.count) and len(times) >= stage.count)
+
+    def _last_time(self, source: str) -> int:
+        return max((each.time for each in self.record.computes.get(source, ())), default=0)
 
     def _names(self) -> list[str]:
         return [*self.record.computes]
@@ -528,9 +573,8 @@ class _Model:
         if -1 in numbers:
             yield f"received {arrived}, some of which nobody sent"
             return
-        if join.rule not in ("latest", "reuse", "rate", "reference", "window") and numbers != sorted(
-            set(numbers)
-        ):
+        uses_again = join.rule in ("latest", "reuse", "rate", "reference", "window", "tick")
+        if not uses_again and numbers != sorted(set(numbers)):
             yield f"received messages {numbers}, out of order or twice"
         if not self.is_whole or self.stopped or stage.count or self.program.duration:
             return

@@ -1,7 +1,7 @@
 """Random programs in real processes: their parts, as a driver runs them, and replicas of a stage.
 
-``python -m headrace run processes.py -- FOLDER SEED...`` runs the programs of some seeds one after the other. Every
-part is a process, which leaves in the folder what its operators have seen; the driver leaves what became of the run.
+``python -m headrace run processes.py -- FOLDER SEED...`` runs the programs of some seeds one after the other. Each
+part is a process, which leaves in the folder what its operators have seen. The driver leaves what became of the run.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace import CountCondition, Operator
-from headrace.core.errors import PeerAborted
 from tests.harness.processes import run_forked
-from tests.random_programs.building import PlannedError, Record, results_of
+from tests.random_programs.building import Record, results_of
 from tests.random_programs.making import make
 from tests.random_programs.parts import Part, PartsApp, by_stage, places_of
 from tests.random_programs.program import Program, Stage, is_capturable
@@ -78,14 +77,9 @@ def run_in_processes(programs: Iterable[Program], folder: Path) -> list[Record]:
 def _main(folder: Path, seeds: Iterable[int]) -> None:
     for seed in seeds:
         app = ProcessesApp(make(seed), folder)
-        ended_by = "failed"
-        try:
-            ended_by = str(app.run(processes=True).ended_by)
-        except (PlannedError, PeerAborted):
-            pass
-        outcome = app.outcome
+        outcome = app.run(processes=True)
         left = SimpleNamespace(
-            ended_by=ended_by,
+            ended_by=str(outcome.ended_by),
             operators={},
             dropped=by_stage(outcome.dropped),
             undelivered=by_stage(outcome.undelivered),

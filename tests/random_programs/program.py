@@ -50,7 +50,8 @@ class Join:
     """How a stage joins its inputs; times are those of the sources' timestamps.
 
     `rule` is ``"aligned"``, ``"reference"`` (of the first input), ``"window"``, ``"reuse"`` (the last input only
-    follows, with what arrived last), ``"latest"`` (the same, by timestamps) or ``"rate"``.
+    follows, with what arrived last), ``"latest"`` (the same, by timestamps), ``"rate"``, or ``"tick"`` (all inputs
+    follow with what arrived last, when the period of the stage says so).
     """
 
     rule: str
@@ -145,14 +146,23 @@ class Change:
     """A change of the graph, asked for in a compute of a stage.
 
     `what` is ``"toggle"`` (from that compute on, a new sink is connected or disconnected in each),
-    ``"attach"`` (a new sink behind a stage), ``"detach"`` (a flow to a stage goes), ``"again"`` (it goes and
-    comes back at once) or ``"stop"`` (a stage ends).
+    ``"attach"`` (a new sink behind a stage), ``"detach"`` (a flow to a stage goes, or all flows to an input with
+    several queues), ``"again"`` (they go and come back at once) or ``"stop"`` (a stage ends).
+
+    Attributes
+    ----------
+    drops
+        Whether the new sink has a queue that drops.
+    is_brief
+        Whether the new sink has a queue for each flow, and is disconnected in the same compute.
     """
 
     at: str
     turn: int
     what: str
     stage: str = ""
+    drops: bool = False
+    is_brief: bool = False
 
 
 @dataclass
@@ -165,7 +175,7 @@ class Program:
         ``"greedy"``, ``"event-based"`` or ``"default"``.
     block
         How a program with feeds runs: ``"drain"`` takes all results, ``"leave"`` leaves the block when all is put,
-        ``"raise"`` leaves it by Ctrl-C.
+        ``"raise"`` leaves it by Ctrl-C, and ``"twice"`` too, with another one while operators are stopped.
     stop
         The stage and the turn in which `stop_execution` is called.
     """
@@ -241,7 +251,7 @@ def is_orderly(program: Program) -> bool:
         program.changes
         or program.stop
         or program.duration
-        or program.block in ("leave", "raise")
+        or program.block in ("leave", "raise", "twice")
         or any(
             (stage.join is not None and (stage.join.wait is not None or stage.join.rule == "reuse"))
             or stage.timeout

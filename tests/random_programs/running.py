@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 from headrace.core.errors import FeedClosedError
@@ -58,20 +60,42 @@ def _run_block(app: RandomApp, limits: dict[str, Any]) -> None:
                 app.record.results[name.rpartition(".")[2]].append(app.traffic.open(name, value))
 
     threads: list[threading.Thread] = []
+    future: Any = None
     with suppress(KeyboardInterrupt), ExitStack() as stack:
-        stack.enter_context(app.running())
+        stack.enter_context(_handling_interrupts(app))
+        future = stack.enter_context(app.running())
         threads += [threading.Thread(target=put, args=(_path(app, name),), daemon=True) for name in feeds]
         threads += [threading.Thread(target=take, args=(_path(app, name),), daemon=True) for name in results]
         for thread in threads:
             thread.start()
-        if program.block == "raise":
+        if program.block in ("raise", "twice"):
             raise KeyboardInterrupt
         if program.block == "drain":
             for thread in threads:
                 thread.join(PATIENCE)
+    if future is not None:  # else the interrupt came before the block
+        app.record.was_over = future.done()
     for thread in threads:
         thread.join(PATIENCE)
         assert not thread.is_alive(), "a feed or a result is waited for after the run"
+
+
+@contextmanager
+def _handling_interrupts(app: RandomApp) -> Iterator[None]:
+    """Note when an interrupt has come that the program sends itself, and raise as Python does."""
+    if app.program.block != "twice":
+        yield
+        return
+
+    def on_interrupt(number: int, frame: Any) -> None:
+        app.interrupted.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _path(app: RandomApp, name: str) -> str:
