@@ -1,7 +1,7 @@
 """Random programs in real processes: their parts, as a driver runs them, and replicas of a stage.
 
 ``python -m headrace run processes.py -- FOLDER SEED...`` runs the programs of some seeds one after the other. Each
-part is a process, which leaves in the folder what its operators have seen. The driver leaves what became of the run.
+part is a process, which leaves in a folder what its operators have seen. The driver leaves what became of the run.
 """
 
 from __future__ import annotations
