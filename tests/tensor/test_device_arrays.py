@@ -46,7 +46,7 @@ def test_a_new_array_has_the_same_layout_and_memory_of_its_own(make: Any) -> Non
     array, own = make(), stream()
     layout = layout_of(array)
     new = layout.kind.new(layout, own)
-    assert layout_of(new) == layout == layout_of(layout.kind.making(layout, own)())
+    assert layout_of(new) == layout
     assert span_of(new) != span_of(array)
 
 

@@ -12,7 +12,7 @@ import pytest
 from headrace import gpu
 from headrace.gpu.allocation import allocation_at, in_use
 from headrace.tensor.device_arrays import DeviceLibrary, Layout
-from headrace.tensor.lent_arrays import LentArray, LentArrays
+from headrace.tensor.lent_arrays import LentArray, OutputArrays
 
 SIZE = 64
 
@@ -143,6 +143,8 @@ def test_what_is_lent_at_the_end_keeps_its_memory(lent: LentArray) -> None:
 class Stream:
     """Notes what it is told to do."""
 
+    handle = None
+
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -159,13 +161,15 @@ class Stream:
         return [self, own]
 
 
-class New:
+class Making(Lasting):
     """Makes arrays on memory of their own."""
+
+    lasts = True
 
     def __init__(self) -> None:
         self.made = 0
 
-    def take(self) -> Array:
+    def new(self, layout: Layout, stream: Any) -> Array:
         self.made += 1
         return Array([Memory(None, 4096 * self.made)])
 
@@ -181,21 +185,22 @@ def read_by(user: Stream, array: Array) -> None:
 
 
 @pytest.fixture
-def arrays() -> Iterator[tuple[LentArrays, New]]:
-    new: Any = New()
+def arrays() -> Iterator[tuple[OutputArrays, Making]]:
+    kind = Making()
     done.clear()
-    made = LentArrays(Layout(Lasting(), (SIZE,), (1,), None, 0), new, own)
-    yield made, new
-    made.close()
+    arrays = OutputArrays(Layout(kind, (SIZE,), (1,), None, 0), own)
+    kind.made = 0  # it has tried whether there is memory for one
+    yield arrays, kind
+    arrays.close()
 
 
-def test_arrays_that_nobody_holds_are_lent_again(arrays: tuple[LentArrays, New]) -> None:
+def test_arrays_that_nobody_holds_are_lent_again(arrays: tuple[OutputArrays, Making]) -> None:
     lent, new = arrays
     addresses = [lent.take().pointer[0].address for _ in range(200)]
     assert new.made == len(set(addresses)) == 16
 
 
-def test_the_writer_comes_after_the_readers_of_what_it_writes(arrays: tuple[LentArrays, New]) -> None:
+def test_the_writer_comes_after_the_readers_of_what_it_writes(arrays: tuple[OutputArrays, Making]) -> None:
     """It waits for a mark that was made some arrays earlier, and once for several."""
     lent, _ = arrays
     reader = Stream("reader")
@@ -208,7 +213,7 @@ def test_the_writer_comes_after_the_readers_of_what_it_writes(arrays: tuple[Lent
     assert 40 < len(done) < 60
 
 
-def test_arrays_that_are_held_are_not_lent_again(arrays: tuple[LentArrays, New]) -> None:
+def test_arrays_that_are_held_are_not_lent_again(arrays: tuple[OutputArrays, Making]) -> None:
     """Beyond a limit they are new ones, which are not lent."""
     lent, new = arrays
     held = [lent.take() for _ in range(200)]
@@ -219,7 +224,9 @@ def test_arrays_that_are_held_are_not_lent_again(arrays: tuple[LentArrays, New])
     assert len(again) <= 48 + 16  # it looks twice, each time after eight new ones
 
 
-def test_the_memory_of_those_that_are_held_at_the_end_has_to_stay(arrays: tuple[LentArrays, New]) -> None:
+def test_the_memory_of_those_that_are_held_at_the_end_has_to_stay(
+    arrays: tuple[OutputArrays, Making],
+) -> None:
     lent, _ = arrays
     reader = Stream("reader")
     held, other = lent.take(), lent.take()
@@ -228,3 +235,11 @@ def test_the_memory_of_those_that_are_held_at_the_end_has_to_stay(arrays: tuple[
     del array, other
     assert [each.address for each in lent.retire()] == [held.pointer[0].address]
     assert done == ["record event of reader", "wait event of reader"]
+
+
+def test_large_arrays_are_new_ones() -> None:
+    kind = Making()
+    arrays = OutputArrays(Layout(kind, (1 << 20,), (1,), None, 0), own)
+    addresses = [arrays.take().pointer[0].address for _ in range(30)]
+    assert len(set(addresses)) == 30
+    assert arrays.retire() == []

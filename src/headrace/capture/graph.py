@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.capture.boundary import Input, Output, copied_arrays
 from headrace.gpu.executables import Executables
-from headrace.tensor.device_arrays import NewArrays
-from headrace.tensor.lent_arrays import LentArrays
+from headrace.tensor.lent_arrays import OutputArrays
 from headrace.tensor.structures import Leaves, Structure, rebuild
 
 if TYPE_CHECKING:
     from headrace._runtime import Launches, ManagedStream, Replays
     from headrace.capture.direct_compute import DetailsFlow
-    from headrace.tensor.device_arrays import Layout
     from headrace.tensor.lent_arrays import LentArray
 
 
@@ -64,7 +62,7 @@ class Graph:
         self._copied_back = [place for place, (_, input_) in enumerate(copied) if input_.is_copied_back]
         emitted = [array for output in outputs for array in output.arrays]
         sent = copied_arrays(outputs)
-        self._new = [_outputs(array.layout, stream) for array in sent]
+        self._new = [OutputArrays(array.layout, stream) for array in sent]
         self._leaving = [
             (place, array.address_of, array.before) for place, array in enumerate(sent) if array.size
         ]
@@ -124,9 +122,3 @@ class Graph:
         self._kept.clear()
         for input_ in self.inputs:
             input_.close(self._handle)
-
-
-def _outputs(layout: Layout, own: ManagedStream) -> NewArrays | LentArrays:
-    """Return what makes the arrays of an output."""
-    new = NewArrays(layout, own.handle)
-    return LentArrays(layout, new, own) if LentArrays.are_lent(layout) else new

@@ -26,7 +26,7 @@ from headrace.core.operator import Operator
 from headrace.core.parameters import reserved_names
 from headrace.gpu.capture import RecordedCopy
 from headrace.tensor import tree
-from headrace.tensor.device_arrays import Layout, Unsupported, kind_of, make_on, span_of
+from headrace.tensor.device_arrays import Layout, Unsupported, kind_of, new_array, span_of
 from headrace.tensor.device_memory import DeviceMemory, KeptArray, copy
 from headrace.tensor.structures import Leaves, key_of_object, take_apart
 
@@ -100,8 +100,7 @@ class DeviceState:
         """Let attributes refer to copies of the buffers, on a stream: a compute may send what it finds there."""
         for (operator, name), buffer in self.buffers.items():
             if getattr(operator, name) is buffer.array:
-                kind = buffer.layout.kind
-                (array,) = make_on(stream, kind, partial(kind.new, buffer.layout, stream))
+                array = new_array(buffer.layout, stream)
                 copy(stream, span_of(array)[0], buffer.memory.address, buffer.size)
                 setattr(operator, name, array)
                 self._last[operator, name] = array

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from headrace.gpu import StreamHandle
 
 
-_MOST_SPARE, _SPARE_BYTES = 2, 1 << 20
-
-
 class Unsupported(Exception):
     """An object that a captured segment cannot be given; the text says why."""
 
@@ -121,11 +118,6 @@ class DeviceLibrary(Library):
         """Return a function that tells, quickly, whether an object is an array of a layout."""
         return lambda data: library_of(type(data)) is self and self.layout(data) == layout
 
-    def making(self, layout: Layout, stream: StreamHandle) -> Callable[[], Any]:
-        """Return a function that makes new arrays of a layout, quickly; the stream is current when it is called."""
-        new = self.new
-        return lambda: new(layout, stream)
-
     def itemsize(self, layout: Layout) -> int:
         """Return the size of an element in bytes."""
         return int(layout.dtype.itemsize)
@@ -184,60 +176,17 @@ class ArrayAt:
         }
 
 
-def make_on(stream: StreamHandle, kind: DeviceLibrary, make: Callable[[], Any], count: int = 1) -> list[Any]:
-    """Return what a function makes while a stream is current in a library."""
+def new_array(layout: Layout, stream: StreamHandle) -> Any:
+    """Return a new array of a layout, whose memory is for use on a stream."""
+    kind = layout.kind
     if type(kind).set_stream is Library.set_stream:
-        return [make() for _ in range(count)]
+        return kind.new(layout, stream)
     previous = kind.read_stream()
     kind.set_stream(kind.stream_state(stream))
     try:
-        return [make() for _ in range(count)]
+        return kind.new(layout, stream)
     finally:
         kind.set_stream(previous)
-
-
-class NewArrays:
-    """New arrays of one layout, small ones two at a time.
-
-    Making an array for a stream means to make that stream current in its library and to go back, which costs as
-    much as the rest. More than two at a time would make some frames take much longer than others. The first are
-    made at once: if the memory is too little for them, that shows while the segment is recorded.
-    """
-
-    __slots__ = ("_batch", "_kind", "_make", "_set_stream", "spare")
-
-    def __init__(self, layout: Layout, stream: StreamHandle) -> None:
-        self._kind = kind = layout.kind
-        self._set_stream: Callable[[], object] | None = None
-        if type(kind).set_stream is not Library.set_stream:
-            self._set_stream = kind.stream_setter(kind.stream_state(stream))
-        (self._make,) = make_on(stream, kind, lambda: kind.making(layout, stream))
-        self._batch = max(1, min(_MOST_SPARE, _SPARE_BYTES // max(kind.extent(layout).size, 1)))
-        self.spare: list[Any] = make_on(stream, kind, self._make, self._batch)
-
-    def retire(self) -> list[Any]:
-        """Return nothing: their memory goes with them."""
-        return []
-
-    def close(self) -> None:
-        """Release those that were made ahead."""
-        self.spare.clear()
-
-    def take(self) -> Any:
-        """Return a new array."""
-        spare, make = self.spare, self._make
-        if spare:
-            return spare.pop()
-        if self._set_stream is None:
-            spare += [make() for _ in range(self._batch)]
-            return spare.pop()
-        previous = self._kind.read_stream()
-        self._set_stream()
-        try:
-            spare += [make() for _ in range(self._batch)]
-        finally:
-            self._kind.set_stream(previous)
-        return spare.pop()
 
 
 # Memory that arrays share.

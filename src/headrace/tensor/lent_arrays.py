@@ -23,10 +23,11 @@ from weakref import getweakrefcount
 
 from headrace import gpu
 from headrace.gpu.allocation import Allocation
+from headrace.tensor.device_arrays import new_array
 
 if TYPE_CHECKING:
     from headrace.gpu.allocation import StreamUser
-    from headrace.tensor.device_arrays import Layout, NewArrays
+    from headrace.tensor.device_arrays import Layout
 
 _BATCH, _MOST, _MOST_BYTES = 8, 48, 8 << 20
 
@@ -134,8 +135,8 @@ class LentArray:
         return buffer.from_handle(self.address, size, owner=owner)
 
 
-class LentArrays:
-    """Arrays of one layout for what a stream writes, each sent again as soon as nobody uses it; else new ones.
+class OutputArrays:
+    """Arrays of one layout for what a stream writes: small ones are sent again when nobody uses them; or new ones.
 
     Whenever one is taken, another one is looked at, so that no frame takes much longer than others. Those that are
     back are collected a few at a time: first the work that used them is marked on its streams, and only the next
@@ -144,21 +145,25 @@ class LentArrays:
 
     Parameters
     ----------
-    layout, new
-        What they look like, and what makes new ones.
+    layout
+        What they look like.
     own
         The stream (`ManagedStream`) that writes them.
     """
 
     __slots__ = (
-        *("_back", "_events", "_layout", "_left", "_lent", "_made", "_marked", "_marks", "_new", "_own"),
+        *("_back", "_events", "_layout", "_left", "_lent", "_made", "_marked", "_marks", "_most", "_own"),
         "_ready",
     )
 
-    def __init__(self, layout: Layout, new: NewArrays, own: Any) -> None:
+    def __init__(self, layout: Layout, own: Any) -> None:
         self._layout = layout
-        self._new = new
         self._own = own
+        is_small = _MOST * layout.kind.extent(layout).size <= _MOST_BYTES
+        self._most = _MOST if layout.kind.lasts and is_small else 0
+        new_array(
+            layout, own.handle
+        )  # if there is no memory for one, that shows while the segment is recorded
         # Those that can be lent, that are lent, that are back, and that were back before; the marks after the work
         # on these.
         self._ready: list[LentArray] = []
@@ -169,12 +174,6 @@ class LentArrays:
         self._events: dict[Any, Any] = {}
         # The number of those that were made, and how many new arrays are sent before the next check.
         self._made = self._left = 0
-
-    @staticmethod
-    def are_lent(layout: Layout) -> bool:
-        """Return whether small arrays like these may be sent again."""
-        kind = layout.kind
-        return kind.lasts and _MOST * kind.extent(layout).size <= _MOST_BYTES
 
     def take(self) -> Any:
         """Return an array that nobody uses."""
@@ -187,7 +186,7 @@ class LentArrays:
                 self._collect()
             if not self._ready:
                 self._left = (self._left or _BATCH) - 1
-                return self._new.take()
+                return new_array(self._layout, self._own.handle)
         one = self._ready.pop()
         lent.append(one)
         return one.lend()
@@ -201,8 +200,9 @@ class LentArrays:
             users += each.users
             each.users.clear()
         self._marks = mark_work(users, self._own, self._events)
-        if not self._ready and self._made < _MOST:
-            self._ready = [LentArray(self._layout, self._new.take()) for _ in range(_BATCH)]
+        if not self._ready and self._made < self._most:
+            new = [new_array(self._layout, self._own.handle) for _ in range(_BATCH)]
+            self._ready = [LentArray(self._layout, array) for array in new]
             self._made += _BATCH
 
     def retire(self) -> list[LentArray]:

@@ -148,15 +148,6 @@ class CuPy(DeviceLibrary):
 
         return matches
 
-    def making(self, layout: Layout, stream: StreamHandle) -> Callable[[], Any]:
-        """Return a function that makes new arrays of a layout."""
-        ndarray, alloc = cupy.ndarray, cupy.cuda.alloc
-        _, shape, strides, dtype, _ = layout
-        size = self.extent(layout).size
-        if strides != ndarray(shape, dtype, alloc(size)).strides:
-            return super().making(layout, stream)
-        return lambda: ndarray(shape, dtype, alloc(size))
-
 
 class _Exact(CuPy):
     @staticmethod
