@@ -160,7 +160,7 @@ def test_a_stuck_operator_is_not_healthy(
         if phase == "compute":
             app.graph.find("meeting").spec.time_limit = 500_000_000  # type: ignore[attr-defined,unused-ignore]
             stuck = SimpleNamespace(computing={"meeting": 2.0})
-            monkeypatch.setattr("headrace.core.progress.progress_of", lambda fragment: stuck)
+            monkeypatch.setattr("headrace.core.outcome.progress_of", lambda fragment: stuck)
             seen.append((asked(server, "/health"), asked(server, "/ready")[0]))
             stuck.computing["meeting"] = 0.5
             seen.append(asked(server, "/health")[0])

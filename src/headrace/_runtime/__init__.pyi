@@ -1,9 +1,9 @@
 from headrace._runtime.lifecycle.accounts import MessageCounter as MessageCounter
+from headrace._runtime.lifecycle.assembly import Supplies as Supplies
 from headrace._runtime.lifecycle.interrupts import Interrupts as Interrupts
-from headrace._runtime.lifecycle.outcome_future import OutcomeFuture as OutcomeFuture
+from headrace._runtime.lifecycle.run import OutcomeFuture as OutcomeFuture
 from headrace._runtime.lifecycle.run import run as run
 from headrace._runtime.lifecycle.run import run_async as run_async
-from headrace._runtime.lifecycle.supplies import Supplies as Supplies
 from headrace._runtime.lifecycle.tear_down import stop_timeout_of as stop_timeout_of
 from headrace._runtime.messages.envelope import Details as Details
 from headrace._runtime.messages.envelope import Envelope as Envelope
@@ -34,7 +34,7 @@ from headrace._runtime.scheduling.group import Boundary as Boundary
 from headrace._runtime.scheduling.group import Group as Group
 from headrace._runtime.scheduling.group import GroupPlan as GroupPlan
 from headrace._runtime.scheduling.node import Node as Node
-from headrace._runtime.scheduling.unreceived import has_more as has_more
+from headrace._runtime.scheduling.watchdog import has_more as has_more
 from headrace._runtime.streams.knobs import Knobs as Knobs
 from headrace._runtime.streams.knobs import write_knobs as write_knobs
 from headrace._runtime.streams.layout import PlannedStream as PlannedStream

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.application.fragment import Fragment
-from headrace.application.inner_fragment import InnerFragment
+from headrace.application.fragment import Fragment, InnerFragment
 from headrace.application.parts import FragmentGraph, check_part, compose_parts, connect_parts, end_named
 from headrace.core.config import Config, take_options
 from headrace.core.construction import Inner

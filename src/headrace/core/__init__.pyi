@@ -53,6 +53,7 @@ from headrace.core.operator import Operator as Operator
 from headrace.core.outcome import EndedBy as EndedBy
 from headrace.core.outcome import OperatorOutcome as OperatorOutcome
 from headrace.core.outcome import Outcome as Outcome
+from headrace.core.outcome import Progress as Progress
 from headrace.core.outcome import SegmentOutcome as SegmentOutcome
 from headrace.core.parameters import REQUIRED as REQUIRED
 from headrace.core.parameters import Live as Live
@@ -65,7 +66,6 @@ from headrace.core.ports import IOSpec as IOSpec
 from headrace.core.ports import OperatorStatus as OperatorStatus
 from headrace.core.ports import Output as Output
 from headrace.core.ports import SchedulingStatusType as SchedulingStatusType
-from headrace.core.progress import Progress as Progress
 from headrace.core.resource import Resource as Resource
 from headrace.core.scheduler import Scheduler as Scheduler
 from headrace.core.spec import ComponentSpec as ComponentSpec

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.core.condition import Condition
     from headrace.core.config import Setting, Settings
-    from headrace.core.graph import Flow, Graph
+    from headrace.core.graph import Flow
     from headrace.core.operator import Operator
     from headrace.core.outcome import Outcome
     from headrace.core.ports import ConditionType, IOSpec

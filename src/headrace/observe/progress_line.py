@@ -23,13 +23,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from headrace import waits
-from headrace.core.progress import progress_of
+from headrace.core.outcome import progress_of
 from headrace.core.values import is_set
 from headrace.observe.figures.rates import per_second
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
-    from headrace.core.progress import Progress
+    from headrace.core.outcome import Progress
 
 PERIOD = 0.5
 """The seconds between two updates of the line."""

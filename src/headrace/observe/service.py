@@ -19,8 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace._web.live_server import LiveServer
-from headrace.core.outcome import EndedBy
-from headrace.core.progress import stuck_operators
+from headrace.core.outcome import EndedBy, stuck_operators
 from headrace.lazy import import_or_explain
 from headrace.observe.figures.prometheus import StatisticsCollector
 from headrace.observe.figures.run_figures import ShowsFigures

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import waits
 from headrace.core.graph import is_source
-from headrace.core.progress import Progress, count_limits, fraction_of, progress_of, time_fraction
+from headrace.core.outcome import Progress, count_limits, fraction_of, progress_of, time_fraction
 from headrace.parts.cut_flow import FlowCounts, under_way
 
 if TYPE_CHECKING:

@@ -36,8 +36,7 @@ from headrace.application.runner import Runner, drain
 from headrace.cli.program import Program, ProgramError
 from headrace.core.control import RUNNING, RunControl, TimeBase, clock_name
 from headrace.core.errors import Failure, GraphError, LinkError, PeerLost, add_note, notes_of
-from headrace.core.outcome import Outcome
-from headrace.core.progress import Progress, stuck_operators
+from headrace.core.outcome import Outcome, Progress, stuck_operators
 from headrace.core.values import GO_ON, RESTART, STOP, byte_size
 from headrace.link.handshake import Purpose
 from headrace.link.loop import default_loop

@@ -16,10 +16,9 @@ from typing import TypeAlias
 from headrace.core.errors import GraphError
 from headrace.planner.measured import Measured
 from headrace.planner.measuring import Program, inflated, limits_of, measure, observe_often, what_fits
-from headrace.planner.model import Layout, predict
+from headrace.planner.model import Layout, launch_bound_rows, predict
 from headrace.planner.observing import Tries
 from headrace.planner.plan import Plan
-from headrace.planner.rows import launch_bound_rows
 from headrace.planner.search import Candidate, Fits, best_layouts
 from headrace.planner.targets import Target, shown_time
 

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.planner.measured import Measured
-from headrace.planner.model import MOST_LOAD, Layout, load, margin
-from headrace.planner.rows import worth_capturing
+from headrace.planner.model import MOST_LOAD, Layout, load, margin, worth_capturing
 from headrace.planner.targets import Target
 
 Fits = Callable[[Sequence[int]], int | None]

@@ -18,7 +18,7 @@ Nothing in headrace knows of vocabularies. What stands here changes only with a 
 from __future__ import annotations
 
 from headrace.application.application import InnerApplication
-from headrace.application.inner_fragment import InnerFragment
+from headrace.application.fragment import InnerFragment
 from headrace.brief import brief
 from headrace.conditions.by_type import CONDITIONS
 from headrace.core.clock import InnerClock

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.operators import VideoReaderOp, VideoWriterOp
 from headrace.testing import Message, run_operator
-from headrace.video.codecs import open_input
+from headrace.video.files import open_input
 
 av = pytest.importorskip("av")
 pytestmark = pytest.mark.usefixtures("real")

@@ -38,9 +38,8 @@ from typing import TYPE_CHECKING, Any
 from headrace._runtime.messages.queue import Queue
 from headrace._runtime.scheduling.evaluated_conditions import leaves_of
 from headrace._runtime.scheduling.routing import DynamicRouting
-from headrace.core.outcome import OperatorOutcome, Starved, Waiting
+from headrace.core.outcome import OperatorOutcome, Starved, Waiting, counts_of, drop_reasons_of
 from headrace.core.ports import ConditionType, IOSpec
-from headrace.core.progress import counts_of, drop_reasons_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

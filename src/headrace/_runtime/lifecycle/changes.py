@@ -38,7 +38,7 @@ from headrace.core.graph import QueueSpec, queues_of
 from headrace.core.ports import OperatorStatus
 
 if TYPE_CHECKING:
-    from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace._runtime.lifecycle.assembly import Supplies
     from headrace._runtime.scheduling.engine import Engine
     from headrace._runtime.scheduling.node import Node
     from headrace.core.composition import Composition

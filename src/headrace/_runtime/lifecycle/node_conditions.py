@@ -15,7 +15,7 @@ from headrace.core.errors import GraphError, add_note, choices
 from headrace.core.ports import ConditionType, IOSpec, PortCondition
 
 if TYPE_CHECKING:
-    from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace._runtime.lifecycle.assembly import Supplies
     from headrace._runtime.scheduling.node import Node
     from headrace.core.operator import Operator
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace import waits
 from headrace._runtime.lifecycle.accounts import count_messages, find_starved, operators_of
 from headrace._runtime.lifecycle.assembly import assemble
 from headrace._runtime.lifecycle.changes import Changes
@@ -32,9 +34,8 @@ from headrace.core.resource import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
-    from headrace._runtime.lifecycle.supplies import Supplies
+    from headrace._runtime.lifecycle.assembly import Supplies
     from headrace._runtime.observer import Observer
     from headrace._runtime.scheduling.engine import Engine
     from headrace.core.composition import Composition
@@ -85,7 +86,7 @@ def run(fragment: Composition, control: RunControl, supplies: Supplies) -> Outco
 
 def run_async(fragment: Composition, control: RunControl, run_it: Callable[[], Outcome]) -> Future[Outcome]:
     """Call `run_it`, which runs a fragment, on a thread; if another run is in progress, raise here."""
-    from headrace._runtime.lifecycle.outcome_future import OutcomeFuture
+    from headrace._runtime.lifecycle.run import OutcomeFuture
 
     future = OutcomeFuture()
 
@@ -490,3 +491,20 @@ def _leads_to(error: BaseException | None, earlier: BaseException) -> bool:
         seen.add(id(error))
         error = _CONTEXT.__get__(error)
     return error is earlier
+
+
+class OutcomeFuture(Future[Outcome]):
+    """The outcome of a run that is in progress on another thread."""
+
+    thread: threading.Thread | None = None
+    """The thread of the run; it ends right after the run."""
+
+    def result(self, timeout: float | None = None) -> Outcome:
+        """Return the outcome, or raise the exception that ended the run, after waiting for its end."""
+        waits.wait_for_futures((self,), timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the exception that ended the run, or None, after waiting for its end."""
+        waits.wait_for_futures((self,), timeout)
+        return super().exception(0)

@@ -31,9 +31,8 @@ from headrace._runtime.scheduling.ready_queue import ReadyQueue
 from headrace._runtime.scheduling.resume import ending_of
 from headrace._runtime.scheduling.routing import compute_of, routing_of
 from headrace._runtime.scheduling.timers import Polling, Timers
-from headrace._runtime.scheduling.unreceived import SWEEPS, look_for_unreceived
 from headrace._runtime.scheduling.waiting import WaitingWorkers
-from headrace._runtime.scheduling.watchdog import Watchdog
+from headrace._runtime.scheduling.watchdog import SWEEPS, Watchdog, look_for_unreceived
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

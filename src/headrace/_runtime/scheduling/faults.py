@@ -29,7 +29,7 @@ from headrace._runtime.messages.ports import parts_of
 from headrace._runtime.messages.queue import Batch, Collector, Queue
 from headrace._runtime.scheduling.notes import note, traceback_of
 from headrace._runtime.scheduling.routing import compute_of
-from headrace._runtime.scheduling.unreceived import has_more
+from headrace._runtime.scheduling.watchdog import has_more
 from headrace.core.condition import Condition
 from headrace.core.error_policy import ErrorPolicy
 from headrace.core.errors import add_note, message_of
