@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace import Application, Live, PeriodicCondition, op
+from headrace import Application, PeriodicCondition, op, parameter
 
 log = logging.getLogger("inspection")
 
@@ -25,7 +25,7 @@ def camera(*, size: int):
         yield random.random((size, size))
 
 
-@op(live={"threshold": Live(minimum=0.0, maximum=1.0)}, on_error={"skip": 1000})
+@op(live={"threshold": parameter(minimum=0.0, maximum=1.0)}, on_error={"skip": 1000})
 def inspect(picture, *, threshold: float):
     """Return the share of the pixels that are too bright."""
     return float((picture > threshold).mean())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, CountCondition, Live, op
+from headrace import Application, CountCondition, op, parameter
 from headrace.core import GraphError
 from tests.harness import MakeScheduler
 
@@ -47,7 +47,7 @@ def program(function: Any, set_at: Callable[[Any], None], schedule: MakeSchedule
 
 
 def test_a_change_takes_effect_with_the_next_call(scheduler: MakeScheduler) -> None:
-    @op(live={"gain": Live(minimum=0, maximum=100), "start": Live()})
+    @op(live={"gain": parameter(minimum=0, maximum=100), "start": parameter()})
     def scale(value: int, *, gain: int = 1, start: int = 0, fixed: int = 7) -> tuple[int, int, int]:
         return value * gain, start, fixed
 

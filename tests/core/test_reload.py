@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace import Application, CountCondition, Live, Operator, op
+from headrace import Application, CountCondition, Operator, op, parameter
 from headrace.core import MetadataPolicy, ParameterError, Reloaded
 from tests.harness import App, MakeScheduler, Step, sink, wait_until
 from tests.replicas.operators import Scale
@@ -35,7 +35,7 @@ class Camera(Operator):
         op_output.emit((self.fps, self.gain), "out")
 
 
-@op(live={"factor": Live(minimum=1)})
+@op(live={"factor": parameter(minimum=1)})
 def scale(value: Any, *, factor: int = 1) -> Any:
     return (*value, factor)
 

@@ -19,7 +19,7 @@ STABLE = {
     "headrace.application": ALL,
     "headrace.core": (
         "Application Arg ArgList Clock Condition ConditionType EndedBy ErrorPolicy ExecutionContext "
-        "FeedClosedError FeedFullError Fragment GraphError IOSpec Input InputContext JoinError Live "
+        "FeedClosedError FeedFullError Fragment GraphError IOSpec Input InputContext JoinError "
         "MetadataDictionary MetadataPolicy Operator OperatorOutcome OperatorSpec Outcome Output "
         "OutputContext ParameterError PortError QueueFullError ResentMemoryWarning Resource Scheduler "
         "SchedulingStatusType StuckError Subgraph UnansweredError UnreceivedMessageWarning aligned "

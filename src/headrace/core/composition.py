@@ -227,7 +227,7 @@ class InnerComposition:
             if key in settings:
                 setting = settings[key]
                 try:
-                    found[name] = parameter.check(setting.value, f"{noun} {owner.name!r}")
+                    found[name] = parameter.checked(setting.value, f"{noun} {owner.name!r}")
                 except ParameterError as error:
                     raise ConfigError(f"{setting.origin}: {error}") from None
                 self.taken_settings.add(key)

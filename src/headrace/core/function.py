@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
@@ -34,7 +33,7 @@ from headrace.core.error_policy import check_on_stuck
 from headrace.core.errors import GraphError, choices
 from headrace.core.joins import JoinRule
 from headrace.core.operator import InnerOperator, Operator
-from headrace.core.parameters import REQUIRED, Live, reserved_names
+from headrace.core.parameters import REQUIRED, Limits, ParameterField, parameter, reserved_names
 from headrace.core.ports import Input, IOSpec, Output, PortDeclaration
 from headrace.core.values import boolean, whole_number
 
@@ -50,7 +49,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Outputs: TypeAlias = str | Sequence[str] | Mapping[str, Output]
 Join: TypeAlias = JoinRule | Mapping[str, JoinRule]
-LiveParameters: TypeAlias = str | Sequence[str] | Mapping[str, Live]
+LiveParameters: TypeAlias = str | Sequence[str] | Mapping[str, Any]
 Compute: TypeAlias = Callable[[Any, Any, Any], None]
 
 
@@ -106,7 +105,7 @@ def op(
         or a dict with the rules of single inputs by name, and that of all others as ``"*"``.
     live
         The parameters that may be changed while the operator runs (:meth:`Operator.set_live`, the live page): one
-        name, several, or a dict that declares more about each: ``{"gain": Live(minimum=0.0, maximum=4.0)}``. A
+        name, several, or a dict that declares more about each: ``{"gain": parameter(minimum=0.0)}``. A
         change takes effect with the next call of the function.
     on_error
         What happens when the function raises (see :attr:`Operator.on_error`), unless the operator is created with
@@ -269,7 +268,7 @@ class OperatorFunction(Generic[P, R]):
         self.ending = function
         return function
 
-    def _check_live(self, live: LiveParameters) -> Mapping[str, Live]:
+    def _check_live(self, live: LiveParameters) -> Mapping[str, ParameterField]:
         """Return the live parameters, by name; raise if one cannot be live."""
         called = self.function.__name__
         names = [live] if isinstance(live, str) else list(live)
@@ -280,9 +279,9 @@ class OperatorFunction(Generic[P, R]):
                     f"@op(live={live!r}): {called} has no parameter {name!r}; it has "
                     f"{choices(self.parameters, str(name))}"
                 )
-            if not isinstance(declared.get(name, Live()), Live):
+            if name in declared and not isinstance(declared[name], ParameterField):
                 raise GraphError(
-                    f"@op: live parameter {name!r} of {called} must be declared by Live(minimum=...), not "
+                    f"@op: live parameter {name!r} of {called} must be declared by parameter(minimum=...), not "
                     f"{declared[name]!r}"
                 )
         if names and not self.inputs and inspect.isgeneratorfunction(self.function):
@@ -290,7 +289,7 @@ class OperatorFunction(Generic[P, R]):
                 f"@op(live={live!r}): {called} yields and has no inputs, so it is called once in a run, and a "
                 "change would never reach it; return one value in each call, or write an Operator"
             )
-        return {name: declared.get(name, Live()) for name in names}
+        return {name: declared.get(name) or parameter() for name in names}
 
     # A function whose first input is a fragment would match both; the first overload is what happens.
     @overload
@@ -447,8 +446,8 @@ class FunctionOperator(Operator):
             if live is None:
                 spec.param(name, default)
             else:
-                bounds = {each.name: getattr(live, each.name) for each in fields(live)}
-                spec.param(name, default, live=True, **bounds)
+                limits: Limits = {**live.limits, "live": True}
+                spec.param(name, default, **limits)
         if declared.deadline is not None:
             spec.deadline(declared.deadline)
         if declared.on_stuck is not None:

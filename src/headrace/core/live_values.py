@@ -211,7 +211,7 @@ class LiveValues:
                     remedy = f"declare that by @op(live={name!r})"
                 raise ParameterError(f"parameter {name!r} of {owner} is not live: {remedy}")
             raise ParameterError(absent(owner, "live parameter", name, self.parameters))
-        checked = parameter.check(value, owner)
+        checked = parameter.checked(value, owner)
         if name in operator._headrace.knobs.types:
             operator._headrace.knobs.check(name, checked)
         return checked
@@ -257,7 +257,7 @@ class LiveValues:
             if (self._operator.name, name) in remembered:
                 value = remembered[self._operator.name, name]
                 # Checked again: compose may have created another kind of operator under this name.
-                checked = parameter.check(value, f"operator {self._operator.name!r}")
+                checked = parameter.checked(value, f"operator {self._operator.name!r}")
                 setattr(holder_of(self._operator), name, checked)
 
     def around(self, compute: Callable[..., None]) -> Callable[..., None]:

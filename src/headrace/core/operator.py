@@ -213,7 +213,7 @@ class InnerOperator(InnerConnectable):
         operator.spec = self.spec_type(fragment, operator.name, check)
         with noting(f"raised in setup of operator {operator.name!r} ({type(operator).__name__})"):
             set_up(operator, operator.spec)
-        live = {name: parameter for name, parameter in operator.spec.params.items() if parameter.is_live}
+        live = {name: parameter for name, parameter in operator.spec.params.items() if parameter.live}
         self.live_state = LiveValues(operator, live) if live else None
         self.take_policies(keywords)
         self.replication.options = Replicas.take(operator.name, keywords, operator.spec.params)

@@ -25,7 +25,7 @@ import functools
 import inspect
 import numbers
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, TypedDict, TypeVar, Unpack, dataclass_transform, overload
@@ -33,6 +33,7 @@ from weakref import WeakKeyDictionary
 
 from headrace.brief import brief
 from headrace.core.errors import ParameterError, choices, closest
+from headrace.core.values import boolean
 
 
 class ParameterFlag(enum.Enum):
@@ -70,20 +71,17 @@ class ParameterVersion:
     knobs: deque[Any] = field(default_factory=deque)
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
-    """A parameter of a function (`@op`) that may be changed while the operator runs, and the values it may have.
+class Limits(TypedDict, total=False):
+    """What may be declared of a parameter besides its name and its default: see :meth:`OperatorSpec.param`."""
 
-    The fields are those of ``spec.param`` (:meth:`OperatorSpec.param`): ``minimum``, ``maximum`` and ``choices``, a
-    ``check`` that raises ValueError or returns False for a wrong value, and texts for the live page.
-    """
-
-    minimum: Any = None
-    maximum: Any = None
-    choices: Sequence[Any] = ()
-    check: Callable[[Any], object] | None = None
-    headline: str = ""
-    description: str = ""
+    flag: ParameterFlag
+    headline: str
+    description: str
+    live: bool
+    minimum: Any
+    maximum: Any
+    choices: Iterable[Any]
+    check: Callable[[Any], object] | None
 
 
 @dataclass(slots=True)
@@ -96,22 +94,26 @@ class Parameter:
     expected: type | None = None
     headline: str = ""
     description: str = ""
-    is_live: bool = False
+    live: bool = False
     """Whether it may be changed while the operator runs."""
     minimum: Any = None
     maximum: Any = None
-    choices: tuple[Any, ...] = ()
+    choices: Iterable[Any] = ()
     """The values that it may have; any if empty."""
-    validate: Callable[[Any], object] | None = None
+    check: Callable[[Any], object] | None = None
     may_be_none: bool = False
     """Whether its annotation allows None besides `expected`."""
+
+    def __post_init__(self) -> None:
+        self.live = boolean(self.live, f"parameter {self.name!r}: live")
+        self.choices = tuple(self.choices)
 
     @property
     def is_required(self) -> bool:
         """Whether the program must give a value."""
         return self.default is REQUIRED and self.flag is not ParameterFlag.OPTIONAL
 
-    def check(self, value: Any, owner: str) -> Any:
+    def checked(self, value: Any, owner: str) -> Any:
         """Return `value`, converted if the conversion is lossless, or raise ParameterError."""
         expected = self.expected
         if value is None and (
@@ -146,9 +148,9 @@ class Parameter:
             raise ParameterError(f"{what} must be at least {self.minimum!r}, not {brief(value)}")
         if self.maximum is not None and not value <= self.maximum:
             raise ParameterError(f"{what} must be at most {self.maximum!r}, not {brief(value)}")
-        if self.validate is not None:
+        if self.check is not None:
             try:
-                is_right = self.validate(value)
+                is_right = self.check(value)
             except (TypeError, ValueError) as error:
                 raise ParameterError(f"{what} must not be {brief(value)}: {error}") from error
             if is_right is False:
@@ -218,9 +220,9 @@ Default = TypeVar("Default")
 class ParameterField:
     """What `parameter` leaves in a class: how ``spec.param`` is called for it."""
 
-    def __init__(self, default_factory: Callable[[], Any], arguments: _Limits) -> None:
+    def __init__(self, default_factory: Callable[[], Any], limits: Limits) -> None:
         self.make_default = default_factory
-        self.arguments = arguments
+        self.limits = limits
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -240,34 +242,26 @@ class ParameterField:
             assigned, (ParameterField, FunctionType, property, classmethod, staticmethod)
         )
         default = assigned if is_default else self.make_default()
-        spec.param(self.name, default, **self.arguments)
+        spec.param(self.name, default, **self.limits)
 
 
 # The fields of each class, kept here, since a class of a program may have attributes of any name.
 _FIELDS: WeakKeyDictionary[type, dict[str, ParameterField]] = WeakKeyDictionary()
 
 
-class _Limits(TypedDict, total=False):
-    flag: ParameterFlag
-    headline: str
-    description: str
-    live: bool
-    minimum: Any
-    maximum: Any
-    choices: Iterable[Any]
-    check: Callable[[Any], object] | None
-
-
 @overload
-def parameter(*, default: None = ..., **limits: Unpack[_Limits]) -> Any: ...
+def parameter(*, default: None = ..., **limits: Unpack[Limits]) -> Any: ...
 @overload
-def parameter(*, default: Default, **limits: Unpack[_Limits]) -> Default: ...
+def parameter(*, default: Default, **limits: Unpack[Limits]) -> Default: ...
 @overload
-def parameter(*, default_factory: Callable[[], Default], **limits: Unpack[_Limits]) -> Default: ...
+def parameter(*, default_factory: Callable[[], Default], **limits: Unpack[Limits]) -> Default: ...
 def parameter(
-    *, default: Any = REQUIRED, default_factory: Callable[[], Any] | None = None, **limits: Unpack[_Limits]
+    *, default: Any = REQUIRED, default_factory: Callable[[], Any] | None = None, **limits: Unpack[Limits]
 ) -> Any:
     """Declare a parameter as a field of an operator, a condition, a resource or a subgraph.
+
+    Or a live parameter of a function: ``@op(live={"gain": parameter(minimum=0.0)})``, whose default is that of the
+    argument.
 
     Parameters
     ----------

@@ -7,15 +7,15 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from headrace.core.error_policy import check_on_stuck, time_limit
 from headrace.core.errors import GraphError, ParameterError, absent
 from headrace.core.joins import JoinRule
-from headrace.core.parameters import REQUIRED, Parameter, ParameterFlag, holder_of
+from headrace.core.parameters import REQUIRED, Limits, Parameter, ParameterFlag, holder_of
 from headrace.core.ports import INPUT_EXEC, ConditionType, IOSpec, PortCondition
 from headrace.core.ports import port_names as names_of
-from headrace.core.values import Duration, boolean
+from headrace.core.values import Duration
 
 if TYPE_CHECKING:
     from headrace.core.error_policy import OnStuck
@@ -38,15 +38,7 @@ class ComponentSpec:
         self,
         name: str,
         default_value: Any = REQUIRED,
-        flag: ParameterFlag = ParameterFlag.NONE,
-        *,
-        headline: str = "",
-        description: str = "",
-        live: bool = False,
-        minimum: Any = None,
-        maximum: Any = None,
-        choices: Iterable[Any] = (),
-        check: Callable[[Any], object] | None = None,
+        **limits: Unpack[Limits],
     ) -> None:
         """Declare a parameter, which becomes an attribute of the component.
 
@@ -74,13 +66,10 @@ class ComponentSpec:
         """
         if self._check_name is not None:
             self._check_name(name)
-        if live and not self._may_be_live:
+        declared = Parameter(name, default_value, **limits)
+        if declared.live and not self._may_be_live:
             raise ParameterError(f"parameter {name!r}: only an operator's parameters can be live")
-        is_live = boolean(live, f"parameter {name!r}: live")
-        bounds = (minimum, maximum, tuple(choices), check)
-        self.params[name] = Parameter(
-            name, default_value, flag, None, headline, description, is_live, *bounds
-        )
+        self.params[name] = declared
 
     def apply(self, component: Any, values: dict[str, Any]) -> None:
         """Set the parameters of `component`: the given values, or else the defaults."""
@@ -111,7 +100,7 @@ class ComponentSpec:
         if parameter is None:
             hint = "" if self.params else f"; setup declares one by spec.param({name!r})"
             raise ParameterError(absent(owner, "parameter", name, self.params) + hint)
-        setattr(holder_of(component), name, parameter.check(value, owner))
+        setattr(holder_of(component), name, parameter.checked(value, owner))
 
     def missing(self, component: Any) -> list[str]:
         """Return the names of the required parameters without a value."""

@@ -163,7 +163,7 @@ def check_parameters(operator: Operator) -> None:
     """Raise if a parameter is out of its limits, also one that was assigned, or if the allocator is none."""
     for parameter in operator.spec.params.values():
         if hasattr(operator, parameter.name):
-            parameter.check(getattr(operator, parameter.name), f"operator {operator.name!r}")
+            parameter.checked(getattr(operator, parameter.name), f"operator {operator.name!r}")
     for name in _allocators_of(operator):
         given = getattr(operator, name)
         if not hasattr(given, "allocate_tensor"):

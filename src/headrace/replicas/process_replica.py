@@ -157,7 +157,7 @@ class ProcessReplica(Operator):
         declared = self._declared.spec
         for ports, copies in ((declared.inputs, spec.inputs), (declared.outputs, spec.outputs)):
             copies.update((name, IOSpec(name, port.io_type, port.size)) for name, port in ports.items())
-        spec.params.update((name, each) for name, each in declared.params.items() if each.is_live)
+        spec.params.update((name, each) for name, each in declared.params.items() if each.live)
 
     # The process.
 

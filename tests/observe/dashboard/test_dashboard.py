@@ -382,7 +382,7 @@ def test_a_wrong_value_is_answered_with_what_is_wrong(
 
 
 def test_a_check_that_raises_anything_is_answered(one: Watched) -> None:
-    one.filter.live_parameters["taps"].validate = lambda value: [][value]
+    one.filter.live_parameters["taps"].check = lambda value: [][value]
     assert put(one, "taps", "7") == (400, {"error": "IndexError: list index out of range"})
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core import ComponentSpec as _ComponentSpec
-from headrace.core import ConditionType
+from headrace.core import ConditionType, ParameterFlag
 from headrace.core import IOSpec as _IOSpec
 from headrace.core import OperatorSpec as _OperatorSpec
 from headrace.vocabulary import CONDITIONS, REQUIRED, PortCondition, absent, known_keywords
@@ -164,6 +164,16 @@ class ComponentSpec(Sealed, _ComponentSpec):
         super().__init__(fragment)  # a parameter may have any name
         self._sealed = type(self) is ComponentSpec
 
+    def param(
+        self,
+        name: str,
+        default_value: Any = REQUIRED,
+        flag: ParameterFlag = ParameterFlag.NONE,
+        **limits: Any,
+    ) -> None:
+        """Declare a parameter."""
+        super().param(name, default_value, flag=flag, **limits)
+
     @property
     def description(self) -> str:
         """What it declares, in YAML."""
@@ -191,10 +201,10 @@ class OperatorSpec(_OperatorSpec, ComponentSpec):
         super().__init__(fragment, op if isinstance(op, str) else getattr(op, "name", ""))
         self._sealed = True
 
-    def param(self, name: str, *args: Any, kind: str = "", **options: Any) -> None:
+    def param(self, name: str, *args: Any, kind: str = "", **limits: Any) -> None:
         """Declare a parameter; of the kind ``"receivers"``, an input of any size."""
         if not kind:
-            super().param(name, *args, **options)
+            super().param(name, *args, **limits)
         elif kind == "receivers":
             self.input(name, size=IOSpec.ANY_SIZE)
         else:
