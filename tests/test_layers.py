@@ -80,7 +80,7 @@ LAYERS = {
         *("lazy", "gpu", "core", "_runtime", "conditions", "schedulers", "resources", "observe"),
         "application",
     },
-    "vocabulary": {"brief", "tensor", "core", "conditions", "application"},
+    "vocabulary": {"brief", "tensor", "core", "application"},
     "cli": {
         *("version", "installation", "gpu", "core", "_runtime", "capture", "conditions", "schedulers"),
         *("waits", "operators", "topics", "observe", "application", "planner", "resources"),

@@ -77,7 +77,9 @@ def test_what_cannot_be_live_is_told() -> None:
         def stage(value: int, *, gain: int = 1) -> int:
             return value
 
-    with pytest.raises(GraphError, match=r"'gain' of scale must be declared by Live\(minimum=...\), not 3"):
+    with pytest.raises(
+        GraphError, match=r"'gain' of scale must be declared by parameter\(minimum=...\), not 3"
+    ):
 
         @op(live={"gain": 3})  # type: ignore[dict-item]
         def scale(value: int, *, gain: int = 1) -> int:

@@ -19,11 +19,10 @@ from headrace.gpu import sim
 from headrace.gpu.backend import active
 from headrace.planner import Decision, Plan, Target, make_plan, read_plan
 from headrace.planner.alone import KEPT, TIMES
-from headrace.planner.deciding import decide
+from headrace.planner.deciding import decide, flows_of
 from headrace.planner.measured import Measured, OperatorTimes, Times
 from headrace.planner.observing import Observed, Tries
 from headrace.planner.report import report
-from headrace.planner.search import flows_of
 from headrace.resources import MachineClock
 from tests.planner.programs import HOST, fits, neighbours, not_simulated, waves
 

@@ -12,10 +12,10 @@ import pytest
 from headrace import gpu
 from headrace.gpu import sim
 from headrace.planner import Target
+from headrace.planner.deciding import best_layouts, flows_of
 from headrace.planner.measured import Curve, Measured, OperatorTimes, Times
 from headrace.planner.measuring import offered_sizes, what_fits
 from headrace.planner.model import MOST_LOAD, Layout, launch_bound_rows, load, margin, predict
-from headrace.planner.search import best_layouts, flows_of
 from tests.planner.programs import ALL, HOST, SIZES, fits, neighbours, random_program, waves
 
 

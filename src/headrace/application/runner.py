@@ -13,10 +13,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.application.listed_runs import listed
-from headrace.conditions.by_type import CONDITIONS
+from headrace.conditions.boolean import BooleanCondition
+from headrace.conditions.count import CountCondition
+from headrace.conditions.join import JoinCondition
 from headrace.conditions.or_combiner import OrConditionCombiner
+from headrace.conditions.periodic import PeriodicCondition
+from headrace.conditions.ports import (
+    DownstreamMessageAffordableCondition,
+    ExpiringMessageAvailableCondition,
+    MessageAvailableCondition,
+    MultiMessageAvailableCondition,
+    MultiMessageAvailableTimeoutCondition,
+)
+from headrace.core.condition import AsynchronousCondition, Condition
 from headrace.core.control import RUNNING, RunControl
 from headrace.core.graph import is_source
+from headrace.core.ports import ConditionType
 from headrace.core.run_options import read_run_options
 
 if TYPE_CHECKING:
@@ -198,3 +210,17 @@ def drain(fragment: Composition, *, closes_results: bool = False) -> None:
         elif is_source(operator):
             operator.stop_execution()
     fragment._headrace.run_control.resume()
+
+
+CONDITIONS: Mapping[ConditionType, type[Condition]] = {
+    ConditionType.MESSAGE_AVAILABLE: MessageAvailableCondition,
+    ConditionType.DOWNSTREAM_MESSAGE_AFFORDABLE: DownstreamMessageAffordableCondition,
+    ConditionType.COUNT: CountCondition,
+    ConditionType.BOOLEAN: BooleanCondition,
+    ConditionType.PERIODIC: PeriodicCondition,
+    ConditionType.ASYNCHRONOUS: AsynchronousCondition,
+    ConditionType.EXPIRING_MESSAGE_AVAILABLE: ExpiringMessageAvailableCondition,
+    ConditionType.MULTI_MESSAGE_AVAILABLE: MultiMessageAvailableCondition,
+    ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT: MultiMessageAvailableTimeoutCondition,
+    ConditionType.JOIN: JoinCondition,
+}

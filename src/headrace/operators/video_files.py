@@ -191,9 +191,6 @@ class VideoReaderOp(PacedSource[ClipFrame]):
         op_output.emit(placed, "output", acq_timestamp=acquired)
 
 
-_logger = logging.getLogger("headrace.video")
-
-
 @declared
 class VideoWriterOp(FrameSink):
     """Writes every frame it receives to a video file, or sends it to an RTSP server.

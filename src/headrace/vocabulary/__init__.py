@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from headrace.application.application import InnerApplication
 from headrace.application.fragment import InnerFragment
+from headrace.application.runner import CONDITIONS
 from headrace.brief import brief
-from headrace.conditions.by_type import CONDITIONS
 from headrace.core.clock import InnerClock
 from headrace.core.condition import BareCondition, InnerCondition
 from headrace.core.config import Config

@@ -76,22 +76,24 @@ def _make_nodes(fragment: Composition, engine: Engine) -> None:
         group = of.get(operator)
         node = Node(engine, operator) if group is None else group.make_member(operator)
         scheduled = node if group is None else group.node
-        node.ready_queue = scheduled.ready_queue = engine.ready_queues[0]
+        scheduled.ready_queue = engine.ready_queues[0]
         _set_node(operator, node)
-        operator.metadata.is_joined = operator.spec.is_joined
-        operator.metadata.clear()
-        node.has_extra_work = False
         engine.operator_nodes.append(node)
         if scheduled not in engine.nodes:
             engine.nodes.append(scheduled)
 
 
 def _set_node(operator: Operator, node: Node) -> None:
+    """Let an operator be in a run, without metadata of an earlier one."""
+    node.ready_queue = node.engine.ready_queues[0]
     operator._headrace.node = node
     operator.metadata.node = node
     # Read after the node is set, as in `Operator.async_condition`.
     if operator._headrace.hold_condition is not None:
         node.scheduled.joining.append(operator._headrace.hold_condition)
+    operator.metadata.is_joined = operator.spec.is_joined
+    operator.metadata.clear()
+    node.has_extra_work = False
 
 
 def _complete(fragment: Composition, engine: Engine) -> None:
@@ -148,11 +150,7 @@ def join_node(operator: Operator, engine: Engine, supplies: Supplies) -> dict[Fl
     Nothing sends to these yet: the run follows the graph later.
     """
     node = Node(engine, operator)
-    node.ready_queue = engine.ready_queues[0]
     _set_node(operator, node)
-    operator.metadata.is_joined = operator.spec.is_joined
-    operator.metadata.clear()
-    node.has_extra_work = False
     queues: dict[Flow, Queue] = {}
     _make_input_queues(node, queues, make_queue(engine))
     node.output_queues = {name: (UnconnectedQueue(),) for name in operator.spec.every_output}

@@ -31,8 +31,7 @@ from headrace._runtime.lifecycle.assembly import (
 )
 from headrace._runtime.messages.queue import Queue, UnconnectedQueue
 from headrace._runtime.scheduling.evaluated_conditions import ENDED, NOTHING, OVER, THROTTLED
-from headrace._runtime.scheduling.notes import note
-from headrace.core.checks import check_compute, check_operator, check_waits_for_something
+from headrace.core.checks import check_operator, check_waits_for_something
 from headrace.core.errors import GraphError
 from headrace.core.graph import QueueSpec, queues_of
 from headrace.core.ports import OperatorStatus
@@ -53,8 +52,8 @@ class Changes:
     ----------
     fragment, engine, supplies
         What runs.
-    initialize
-        Initializes an operator and its resources.
+    initialize, start
+        Initialize operators and their resources, and start one.
     started
         The operators that the run stops at its end.
     """
@@ -65,12 +64,14 @@ class Changes:
         engine: Engine,
         supplies: Supplies,
         initialize: Callable[[list[Operator]], None],
+        start: Callable[[Operator], None],
         started: list[Operator],
     ) -> None:
         self._fragment = fragment
         self._engine = engine
         self._supplies = supplies
         self._initialize = initialize
+        self._start_one = start
         self._started = started
         # Held while a change is prepared; the tear-down waits for it.
         self._lock = threading.RLock()
@@ -215,14 +216,7 @@ class Changes:
             engine.streams.open(operators)
             for operator in operators:
                 started.append(operator)
-                operator._headrace.run_phase = OperatorStatus.START_PENDING
-                try:
-                    operator._headrace.node.streams.call(operator.start)  # type: ignore[union-attr]
-                except BaseException as error:
-                    note(error, "start", operator)
-                    raise
-                operator._headrace.run_phase = OperatorStatus.STARTED
-                check_compute(operator)
+                self._start_one(operator)
         except BaseException:
             for node, _ in joining:
                 node.streams.close()

@@ -23,8 +23,8 @@ from headrace._runtime.lifecycle.interrupts import Interrupts
 from headrace._runtime.lifecycle.tear_down import StopTimeout, TearDownStep, steps_of, stop_timeout_of
 from headrace._runtime.messages.queue import Queue
 from headrace._runtime.scheduling.notes import note, note_condition
-from headrace._runtime.scheduling.scheduled_run import ScheduledRun, required_pools
 from headrace._runtime.scheduling.watchdog import stack_of, stacks_of
+from headrace._runtime.scheduling.workers import ScheduledRun, required_pools
 from headrace.core.checks import check_compute, compose
 from headrace.core.errors import StuckError, add_note, message_of, notes_of
 from headrace.core.outcome import EndedBy, ErrorRecord, OperatorOutcome, Outcome, SegmentOutcome, Starved
@@ -150,7 +150,9 @@ class _Life:
                 compose(fragment)
                 engine = self._engine = self._assemble()
                 engine.on_stop = self.control.on_stop
-                self._changes = Changes(fragment, engine, self.supplies, self._initialize, self._started)
+                self._changes = Changes(
+                    fragment, engine, self.supplies, self._initialize, self._start_one, self._started
+                )
                 self.control.changes = self._changes
                 self.control.begin(engine)
                 for operator in fragment.graph:
@@ -263,11 +265,14 @@ class _Life:
                 return
             # Listed before its start: an operator whose start failed half-way must also be stopped.
             self._started.append(operator)
-            operator._headrace.run_phase = OperatorStatus.START_PENDING
-            node: Any = operator._headrace.node
-            node.streams.call(partial(self._call, "start", operator))
-            operator._headrace.run_phase = OperatorStatus.STARTED
-            check_compute(operator)
+            self._start_one(operator)
+
+    def _start_one(self, operator: Operator) -> None:
+        operator._headrace.run_phase = OperatorStatus.START_PENDING
+        node: Any = operator._headrace.node
+        node.streams.call(partial(self._call, "start", operator))
+        operator._headrace.run_phase = OperatorStatus.STARTED
+        check_compute(operator)
 
     def _initialize_all(self, engine: Engine) -> None:
         fragment = self.fragment
@@ -303,12 +308,14 @@ class _Life:
     def _call(self, phase: str, component: Operator | Resource) -> None:
         """Call the method of a phase; an exception gets a note with the component and the phase."""
         kind = "resource" if isinstance(component, Resource) else "operator"
-        self._doing = f"{phase}() of {kind} {component.name!r}"
+        before, self._doing = self._doing, f"{phase}() of {kind} {component.name!r}"
         try:
             getattr(component, phase)()
         except BaseException as error:
             note(error, phase, component)
             raise
+        finally:
+            self._doing = before  # an operator that joins the run starts while others compute
 
     def _execute(self, engine: Engine) -> None:
         if engine.stopping or not engine.nodes:
