@@ -90,17 +90,20 @@ def retry(times: int, *, backoff: Duration = 0, same_message: bool = True) -> Er
         Whether an attempt gets the messages of the failed one. What a failed attempt emitted is not sent then. If
         False, these messages are skipped, and the attempts get the messages that follow.
     """
-    return _parse({"retry": {"times": times, "backoff": backoff, "same_message": same_message}})
+    if not isinstance(same_message, bool):
+        raise ParameterError(f"same_message must be true or false, not {same_message!r}")
+    waits = _duration(backoff, "backoff", 0)
+    return ErrorPolicy(retries=_times(times, "retry"), backoff=waits, same_message=same_message)
 
 
 def skip(times: int | None = None, *, per: Duration | None = None) -> ErrorPolicy:
     """Skip the messages of a compute that failed, at most `times` times in a run, or in every period `per`."""
-    return _parse({"skip": {"times": times, "per": per}})
+    return _action("skip", times, per)
 
 
 def restart(times: int, *, per: Duration | None = None) -> ErrorPolicy:
     """Skip the messages, and call `stop` and `start`, at most `times` times in a run, or in every period `per`."""
-    return _parse({"restart": {"times": times, "per": per}})
+    return _action("restart", times, per)
 
 
 def dead_letter(port: str) -> ErrorPolicy:
@@ -111,7 +114,18 @@ def dead_letter(port: str) -> ErrorPolicy:
     port
         The name of the output. The operator gets it, unless `setup` declares it.
     """
-    return _parse({"dead_letter": port})
+    if not isinstance(port, str) or not port:
+        raise ParameterError(f"dead_letter must be the name of an output, not {port!r}")
+    return ErrorPolicy(dead_letter=port)
+
+
+_PARTS: dict[str, tuple[Callable[..., ErrorPolicy], tuple[str, ...]]] = {
+    "retry": (retry, ("times", "backoff", "same_message")),
+    "skip": (skip, ("times", "per")),
+    "restart": (restart, ("times", "per")),
+    "dead_letter": (dead_letter, ("port",)),
+}
+"""The functions, and the names of their arguments."""
 
 
 def _parse(value: Any) -> ErrorPolicy:
@@ -123,11 +137,24 @@ def _parse(value: Any) -> ErrorPolicy:
     if isinstance(value, Mapping) and value:
         policy = ErrorPolicy()
         for part, arguments in value.items():
-            if part not in _PARTS:
-                raise _wrong(value, f"there is no {part!r}; there are {choices(_PARTS, str(part))}")
-            policy = _join(policy, _PARTS[part](arguments, value))
+            try:
+                policy = _join(policy, _made(part, arguments))
+            except ParameterError as error:
+                raise _wrong(value, f": {error}") from None
         return policy
     raise _wrong(value)
+
+
+def _made(part: Any, given: Any) -> ErrorPolicy:
+    """Return one part of a mapping; a bare value is the first argument, and nothing means none."""
+    if part not in _PARTS:
+        raise ParameterError(f"there is no {part!r}; there are {choices(_PARTS, str(part))}")
+    make, names = _PARTS[part]
+    arguments = dict(given) if isinstance(given, Mapping) else {names[0]: given}
+    for name in arguments:
+        if name not in names:
+            raise ParameterError(f"{part} does not take {name!r}; it takes {choices(names, str(name))}")
+    return make(**{names[0]: None, **arguments})
 
 
 def _join(first: ErrorPolicy, second: ErrorPolicy) -> ErrorPolicy:
@@ -150,56 +177,16 @@ def _join(first: ErrorPolicy, second: ErrorPolicy) -> ErrorPolicy:
     )
 
 
-def _retry(arguments: Any, value: Any) -> ErrorPolicy:
-    given = _arguments(arguments, ("times", "backoff", "same_message"), "retry", value)
-    same = given.get("same_message", True)
-    if not isinstance(same, bool):
-        raise _wrong(value, f"same_message must be true or false, not {same!r}")
-    times = _times(given.get("times"), "retry", value)
-    return ErrorPolicy(
-        retries=times, backoff=_duration(given.get("backoff", 0), "backoff", 0), same_message=same
-    )
+def _action(action: str, times: int | None, per: Duration | None) -> ErrorPolicy:
+    if times is None and per is not None:
+        raise ParameterError(f"{action} has 'per' without 'times'")
+    limit = None if times is None and action == "skip" else _times(times, action)
+    return ErrorPolicy(action, limit, None if per is None else _duration(per, "per", 1))
 
 
-def _action(action: str) -> Callable[[Any, Any], ErrorPolicy]:
-    def parse(arguments: Any, value: Any) -> ErrorPolicy:
-        given = _arguments(arguments, ("times", "per"), action, value)
-        times, per = given.get("times"), given.get("per")
-        if times is None and per is not None:
-            raise _wrong(value, f"{action} has 'per' without 'times'")
-        limit = None if times is None and action == "skip" else _times(times, action, value)
-        return ErrorPolicy(action, limit, None if per is None else _duration(per, "per", 1))
-
-    return parse
-
-
-def _dead_letter(port: Any, value: Any) -> ErrorPolicy:
-    if not isinstance(port, str) or not port:
-        raise _wrong(value, f"dead_letter must be the name of an output, not {port!r}")
-    return ErrorPolicy(dead_letter=port)
-
-
-_PARTS: dict[str, Callable[[Any, Any], ErrorPolicy]] = {
-    "retry": _retry,
-    "skip": _action("skip"),
-    "restart": _action("restart"),
-    "dead_letter": _dead_letter,
-}
-
-
-def _arguments(given: Any, names: tuple[str, ...], part: str, value: Any) -> dict[str, Any]:
-    """Return the arguments of a part; a bare number is `times`, and nothing means none."""
-    if not isinstance(given, Mapping):
-        return {} if given is None else {"times": given}
-    for name in given:
-        if name not in names:
-            raise _wrong(value, f"{part} does not take {name!r}; it takes {choices(names, str(name))}")
-    return dict(given)
-
-
-def _times(times: Any, part: str, value: Any) -> int:
+def _times(times: Any, part: str) -> int:
     if isinstance(times, bool) or not isinstance(times, int) or times < 1:
-        raise _wrong(value, f"the times of {part} must be a positive int, not {times!r}")
+        raise ParameterError(f"the times of {part} must be a positive int, not {times!r}")
     return times
 
 
@@ -215,8 +202,7 @@ def _duration(given: Any, name: str, least: int) -> int:
 def _wrong(value: Any, why: str = "") -> ParameterError:
     return ParameterError(
         "on_error must be 'stop', 'skip', or a mapping such as {'skip': 100}, {'restart': {'times': 3, 'per': '1h'"
-        f"}}}} or {{'retry': {{'times': 3, 'backoff': '100ms'}}, 'dead_letter': 'failed'}}, not {brief(value)}"
-        + (f": {why}" if why else "")
+        f"}}}} or {{'retry': {{'times': 3, 'backoff': '100ms'}}, 'dead_letter': 'failed'}}, not {brief(value)}{why}"
     )
 
 
