@@ -71,7 +71,7 @@ _MODULES = [
     "headrace._runtime.scheduling.workers",
     "headrace._runtime.scheduling.waiting",
     "headrace.core.condition",
-    "headrace.conditions.boolean",
+    "headrace.conditions.ending",
     "headrace.conditions.periodic",
     "headrace.resources.clocks",
     "headrace.core.clock",

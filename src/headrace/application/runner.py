@@ -13,8 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.application.listed_runs import listed
-from headrace.conditions.boolean import BooleanCondition
-from headrace.conditions.count import CountCondition
+from headrace.conditions.ending import BooleanCondition, CountCondition
 from headrace.conditions.join import JoinCondition
 from headrace.conditions.or_combiner import OrConditionCombiner
 from headrace.conditions.periodic import PeriodicCondition

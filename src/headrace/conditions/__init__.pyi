@@ -1,6 +1,6 @@
-from headrace.conditions.boolean import BooleanCondition as BooleanCondition
-from headrace.conditions.count import CountCondition as CountCondition
 from headrace.conditions.cuda_stream import CudaStreamCondition as CudaStreamCondition
+from headrace.conditions.ending import BooleanCondition as BooleanCondition
+from headrace.conditions.ending import CountCondition as CountCondition
 from headrace.conditions.memory_available import MemoryAvailableCondition as MemoryAvailableCondition
 from headrace.conditions.or_combiner import OrConditionCombiner as OrConditionCombiner
 from headrace.conditions.periodic import PeriodicCondition as PeriodicCondition

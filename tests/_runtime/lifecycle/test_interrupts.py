@@ -412,9 +412,10 @@ def test_when_two_operators_raise_the_first_comes_out_and_the_second_is_attached
 @pytest.mark.parametrize("comes_in", ["the block", "its end"])
 def test_no_interrupt_leaves_the_block_of_a_run_before_everything_is_stopped(comes_in: str, log: Log) -> None:
     events: list[str] = []
-    may_end = threading.Event()
+    computes, may_end = threading.Event(), threading.Event()
 
     def body(op: Step, i: Any, o: Any) -> None:
+        computes.set()
         may_end.wait(PATIENCE)
         events.append("computed")
 
@@ -431,6 +432,7 @@ def test_no_interrupt_leaves_the_block_of_a_run_before_everything_is_stopped(com
     app = App(compose)
     interrupting = threading.Thread(target=interrupt_twice)
     with pytest.raises(KeyboardInterrupt), app.running():
+        assert computes.wait(PATIENCE)  # or the end of the block ends the source before it computes
         interrupting.start()
         if comes_in == "the block":
             raise KeyboardInterrupt
