@@ -17,7 +17,7 @@ from benchmarks.common import ROOT, machine
 from benchmarks.report import RESULTS
 from benchmarks.sides import report
 from benchmarks.sides.measuring import Places, measure
-from benchmarks.sides.scenario import Scenario
+from benchmarks.sides.scenario import HOLOSCAN, Scenario
 from benchmarks.sides.scenarios import SCENARIOS
 
 NO_GPU = "no GPU"
@@ -67,8 +67,12 @@ def main(options: argparse.Namespace) -> int:
 
 def _measure(chosen: list[Scenario], options: argparse.Namespace) -> dict[str, Any]:
     """Measure scenarios one after the other; what is known is in the folder after each."""
-    results = _about(options.holoscan_python)
-    places = Places(options.holoscan_python, options.compiled, results["about"]["device"] != NO_GPU)
+    try:
+        sdks = {_sdk_of(python): python for python in options.holoscan_python}
+    except OSError as error:
+        options.error(f"cannot run the interpreter with the Holoscan SDK: {error}")
+    results = _about(list(sdks))
+    places = Places(sdks, options.compiled, results["about"]["device"] != NO_GPU)
     share, rounds = (0.05, 1) if options.quick else (1.0, options.rounds and int(options.rounds))
     for scenario in chosen:
         print(f"\n## {scenario.title}\n", flush=True)
@@ -80,7 +84,14 @@ def _measure(chosen: list[Scenario], options: argparse.Namespace) -> dict[str, A
     return results
 
 
-def _about(holoscan: str | None) -> dict[str, Any]:
+def _sdk_of(python: str) -> str:
+    """Return the version of the Holoscan SDK that an interpreter has."""
+    code = "from benchmarks.sides.scenario import sdk_version; print(sdk_version())"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    return done.stdout.strip() or "of unknown version"
+
+
+def _about(sdks: list[str]) -> dict[str, Any]:
     """Return the date, the machine, the versions and the commit."""
     versions = [f"Python {platform.python_version()}"]
     for name in PEERS:
@@ -88,10 +99,7 @@ def _about(holoscan: str | None) -> dict[str, Any]:
             versions.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
             continue
-    if holoscan:
-        code = "from benchmarks.sides.scenario import sdk_version; print(sdk_version())"
-        done = subprocess.run([holoscan, "-c", code], capture_output=True, text=True, cwd=ROOT)
-        versions.append(f"Holoscan SDK {done.stdout.strip() or 'of unknown version'}")
+    versions += [f"{HOLOSCAN} {version}" for version in sdks]
     found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     about = {
         "date": str(date.today()),
@@ -117,7 +125,11 @@ def _join(results: dict[str, Any], path: Path) -> None:
     if not path.exists():
         return
     earlier = json.loads(path.read_text())
-    measured = {scenario["name"]: scenario for scenario in results["scenarios"]}
+    measured = {
+        scenario["name"]: scenario
+        for scenario in results["scenarios"]
+        if any(way["figures"] for way in scenario["ways"])
+    }
     for scenario in earlier["scenarios"]:
         if scenario["name"] not in measured:
             measured[scenario["name"]] = {**scenario, "about": scenario.get("about", earlier["about"])}

@@ -17,9 +17,9 @@ from benchmarks.sides.scenario import HOLOSCAN, Scenario, Way
 
 @dataclass(frozen=True)
 class Places:
-    """Where ways run besides here: an interpreter that has the Holoscan SDK, a folder with a compiled build."""
+    """Where else ways run: interpreters with the Holoscan SDK by version, a folder with a compiled build."""
 
-    holoscan: str | None = None
+    holoscan: dict[str, str] = field(default_factory=dict)
     compiled: str | None = None
     has_gpu: bool = False
 
@@ -58,7 +58,9 @@ def measure(scenario: Scenario, places: Places, share: float, rounds: int | None
 def _runs(place: int, way: Way, places: Places) -> list[tuple[str, int, str, str | None]]:
     """Return how a way is run: its name, place, interpreter, and the folder of its package."""
     if way.name.startswith(HOLOSCAN):
-        return [(way.name, place, places.holoscan or sys.executable, "")]
+        versions = places.holoscan or {"": sys.executable}
+        names = [way.name.replace(HOLOSCAN, f"{HOLOSCAN} {version}".strip()) for version in versions]
+        return [(name, place, python, "") for name, python in zip(names, versions.values(), strict=True)]
     runs: list[tuple[str, int, str, str | None]] = [(way.name, place, sys.executable, None)]
     if way.is_headrace and places.compiled:
         runs.append((f"{way.name}, compiled", place, sys.executable, places.compiled))

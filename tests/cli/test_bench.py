@@ -102,7 +102,8 @@ def test_what_fails_says_how_and_the_others_go_on() -> None:
     built = measuring.measure(plain, Places(compiled="/nowhere"), 0.01, 1)[1]
     assert built.skipped == "failed: /nowhere has no compiled build for this Python"
     gone = Scenario("work", "", "", (replace(WORK.ways[0], name=HOLOSCAN), WORK.ways[1]))
-    found = measuring.measure(gone, Places(holoscan="/nowhere/python"), 0.1, 1)
+    found = measuring.measure(gone, Places(holoscan={"4.6": "/nowhere/a", "5.0": "/nowhere/b"}), 0.1, 1)
+    assert [way.name for way in found] == ["Holoscan SDK 4.6", "Holoscan SDK 5.0", "by hand"]
     assert found[0].skipped.startswith("failed: [Errno 2]")
 
 

@@ -39,7 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rounds", type=checked(parse_count), metavar="N", help="how often each runs; the median counts"
     )
-    parser.add_argument("--holoscan-python", metavar="PYTHON", help="an interpreter with the Holoscan SDK")
+    parser.add_argument(
+        "--holoscan-python",
+        action="append",
+        default=[],
+        metavar="PYTHON",
+        help="an interpreter with the Holoscan SDK; again for another version of it",
+    )
     parser.add_argument("--compiled", metavar="FOLDER", help="measure the compiled build there, too")
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("out"), metavar="FOLDER", help="default out"
