@@ -270,35 +270,13 @@ def test_a_negative_height_flips_an_image() -> None:
     assert (draw_one(transparent, type="color", views=[view]) == upright[::-1]).all()
 
 
-def test_a_matrix_moves_the_corners_of_an_image() -> None:
-    data = np.full((8, 8, 3), 255, np.uint8)
-    half = [
-        0.5,
-        0,
-        0,
-        0.5,
-        0,
-        0.5,
-        0,
-        0.5,
-        0,
-        0,
-        1,
-        0,
-        0,
-        0,
-        0,
-        1,
-    ]  # half the size, in the lower right quarter
-    picture = draw_one(data, (20, 20), type="color", views=[{"matrix": half}])
-    assert (picture[11:19, 11:19] == 255).all()
-    assert not picture[:10].any()
-    assert not picture[:, :10].any()
-
-
-def test_an_image_behind_the_camera_is_not_drawn() -> None:
-    behind = [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, -1]
-    assert not draw_one(np.full((8, 8, 3), 255, np.uint8), type="color", views=[{"matrix": behind}]).any()
+def test_of_a_view_that_is_far_larger_the_visible_part_is_shown() -> None:
+    """The window is the tenth of the view that is 45 % to the right, and 45 % down."""
+    data = image(100, 200, 3)
+    view = {"offset_x": -4.5, "offset_y": -4.5, "width": 10, "height": 10}
+    assert (draw_one(data, (20, 10), type="color", views=[view]) == data[45:55, 90:110]).all()
+    flipped = {"offset_x": -4.5, "offset_y": 5.5, "width": 10, "height": -10}
+    assert (draw_one(data, (20, 10), type="color", views=[flipped]) == data[::-1][45:55, 90:110]).all()
 
 
 def test_an_image_that_is_not_contiguous_is_drawn() -> None:

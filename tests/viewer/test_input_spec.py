@@ -42,12 +42,10 @@ def test_names_and_members_mean_the_same() -> None:
 
 def test_views_are_dicts_or_views() -> None:
     view = InputSpec.View()
-    assert (view.offset_x, view.offset_y, view.width, view.height, view.matrix) == (0, 0, 1, 1, None)
-    view.matrix = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    assert (view.offset_x, view.offset_y, view.width, view.height) == (0, 0, 1, 1)
     spec = InputSpec("it", "color")
     spec.views = [view, {"offset_x": 0.5, "width": 0.5}]
     assert spec.views == [view, View(0.5, 0, 0.5, 1)]
-    assert len(view.matrix) == 16
 
 
 def test_a_description_names_every_attribute() -> None:
@@ -101,10 +99,6 @@ def test_a_description_names_every_attribute() -> None:
         ),
         ({"name": "it", "type": "color", "views": {"width": 1}}, "must be a list of views"),
         ({"name": "it", "type": "color", "views": [{"width": 0}]}, "width of a view must be greater than 0"),
-        (
-            {"name": "it", "type": "color", "views": [{"matrix": [1, 2]}]},
-            "matrix of a view must be 16 numbers",
-        ),
         ("color", "must be described by a dict"),
     ],
 )

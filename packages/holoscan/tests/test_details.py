@@ -341,7 +341,7 @@ def test_views_of_a_spec_take_any_size() -> None:
     spec = HolovizOp.InputSpec(*SPEC)
     spec.views = [view]
     (drawn,) = spec.copy().views
-    assert (drawn.width, drawn.matrix) == (1.0, (1.0,) * 16)
+    assert (drawn.width, hasattr(drawn, "matrix")) == (1.0, False)  # Rerun's viewer has a camera
 
 
 def test_a_spec_is_made_of_a_name_and_a_type() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from math import isfinite
 from typing import Any, ClassVar, TypeAlias, TypeVar
@@ -137,15 +137,6 @@ _fraction = _number_that(lambda number: 0 <= number <= 1, "between 0 and 1")
 _positive = _number_that(lambda number: number > 0, "greater than 0")
 
 
-def _matrix(value: Any, what: str) -> tuple[float, ...] | None:
-    if value is None:
-        return None
-    numbers = np.asarray(value, dtype=np.float64).ravel()
-    if numbers.size != 16 or not np.isfinite(numbers).all():
-        raise ValueError(f"the {what} must be 16 numbers, row by row, not {brief(value)}")
-    return tuple(numbers.tolist())
-
-
 @dataclass
 class View(_Checked):
     """Where a layer is drawn: a part of the window, in fractions of its size, with the origin at the top left.
@@ -156,10 +147,6 @@ class View(_Checked):
         The top left corner.
     width, height
         The size. A negative height flips the layer; `offset_y` is then its lower edge.
-    matrix
-        A transformation as 16 numbers, row by row, or as 4 rows of 4. It takes the coordinates of the layer to the
-        range from -1 to 1 in x (right) and y (down), and 0 to 1 in z. For an image the coordinates are its corners,
-        (-1, -1) to (1, 1); for a layer in 3D it takes the place of the camera.
     """
 
     _kind = "a view"
@@ -168,7 +155,6 @@ class View(_Checked):
     offset_y: float = _checked(_number, 0.0)
     width: float = _checked(_positive, 1.0)
     height: float = _checked(_number_that(bool, "other than 0"), 1.0)
-    matrix: Sequence[Any] | None = _checked(_matrix, None)
 
 
 def _text(value: Any, what: str) -> str:
@@ -211,9 +197,7 @@ def _views(value: Any, what: str) -> list[View]:
         try:
             views[place] = View(**view) if isinstance(view, Mapping) else view
         except TypeError as error:
-            raise ValueError(
-                f"{what}: {error}; a view has offset_x, offset_y, width, height, matrix"
-            ) from None
+            raise ValueError(f"{what}: {error}; a view has offset_x, offset_y, width, height") from None
         if not isinstance(views[place], View):
             raise ValueError(f"{what} must be a list of InputSpec.View, and {view!r} is none")
     return views

@@ -109,15 +109,15 @@ class Renderer:
             alpha = rgb[..., 3]
         else:
             rgb, alpha = to_rgb(data, spec, self._is_srgb)
-        # Only the visible part of a view that is far larger than the window is computed.
-        if frame.has_matrix or frame.columns > 4 * self.width or frame.rows > 4 * self.height:
-            low = -1 if frame.has_matrix else 0
-            _put_warped(frame, rgb, alpha, spec.opacity, (low, low, 1, 1))
+        if frame.is_flipped:
+            rgb, alpha = rgb[::-1], None if alpha is None else alpha[::-1]
+        if frame.columns > 4 * self.width or frame.rows > 4 * self.height:
+            rgb = frame.visible(rgb[..., :3], is_table)
+            alpha = None if alpha is None else frame.visible(alpha, is_table)
+            put(frame.target, rgb, alpha, spec.opacity, 0, 0)
             return
         rgb = _resized(rgb, frame.columns, frame.rows, is_table)
         alpha = None if alpha is None else _resized(alpha, frame.columns, frame.rows, is_table)
-        if frame.is_flipped:
-            rgb, alpha = rgb[::-1], None if alpha is None else alpha[::-1]
         put(frame.target, rgb, alpha, spec.opacity, frame.left, frame.top)
 
     def _draw_text(self, frame: _Frame, spec: InputSpec, data: np.ndarray) -> None:
@@ -134,10 +134,9 @@ class Renderer:
             rgb = np.broadcast_to(np.rint(color[:3] * 255).astype(np.uint8), (*mask.shape, 3))
             opacity = spec.opacity * float(color[3])
             left, top = frame.project(np.array([x, y]))
-            if frame.has_matrix or frame.is_flipped:
-                right, low = x + mask.shape[1] / frame.columns, y + mask.shape[0] / frame.rows
-                _put_warped(frame, rgb, mask, opacity, (x, y, right, low))
-            elif abs(left) < 1e6 and abs(top) < 1e6:
+            if frame.is_flipped:
+                mask, top = mask[::-1], top - mask.shape[0]
+            if abs(left) < 1e6 and abs(top) < 1e6:
                 put(frame.target, rgb, mask, opacity, round(left), round(top))
 
     def _color(self, spec: InputSpec) -> np.ndarray:
@@ -196,27 +195,36 @@ class _Frame:
         height, width = pixels.shape[:2]
         x, y = view.offset_x * width, view.offset_y * height
         upper, lower = sorted((y, y + view.height * height))
-        self.is_flipped, self.has_matrix = view.height < 0, view.matrix is not None
+        self.is_flipped = view.height < 0
         left, top = round(x), round(upper)
         self.columns = max(1, round(x + view.width * width) - left)
         self.rows = max(1, round(lower) - top)
         first = [max(0, left), max(0, top)]
         self.target = pixels[first[1] : max(0, top + self.rows), first[0] : max(0, left + self.columns)]
         self.left, self.top = left - first[0], top - first[1]
-        matrix = np.array([[2, 0, -1], [0, 2, -1], [0, 0, 1]])  # from 0 to 1 to -1 to 1
-        if view.matrix is not None:  # what is flat has no z
-            matrix = np.reshape(view.matrix, (4, 4))[np.ix_([0, 1, 3], [0, 1, 3])]
-        half = np.array([view.width * width, view.height * height]) / 2
-        across, down = np.add(half, [x, y]) - first
-        self.matrix = np.array([[half[0], 0, across], [0, half[1], down], [0, 0, 1]]) @ matrix
+        self._size = np.array([view.width * width, view.height * height])
+        self._origin = np.subtract([x, y], first)
 
     def project(self, coordinates: np.ndarray) -> np.ndarray:
-        """Return (..., 2) coordinates in pixels; what a matrix puts behind the viewer is not a number."""
-        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            whole = coordinates @ self.matrix[:, :2].T + self.matrix[:, 2]
-            depth = np.where(whole[..., 2:] > 1e-9, whole[..., 2:], np.nan)
-            places: np.ndarray = whole[..., :2] / depth
+        """Return (..., 2) coordinates in pixels."""
+        places: np.ndarray = coordinates * self._size + self._origin
         return places
+
+    def visible(self, image: np.ndarray, is_table: bool) -> Any:
+        """Return the part of an image that the picture shows, of a view that is far larger than that."""
+        rows, columns = (min(extent, _LARGEST) for extent in image.shape[:2])
+        image = np.ascontiguousarray(_resized(image, columns, rows, is_table))
+        across, down = columns / self.columns, rows / self.rows
+        # Places are the centres of pixels, of which the first is from 0 to 1.
+        matrix = np.array(
+            [
+                [across, 0, (0.5 - self.left) * across - 0.5],
+                [0, down, (0.5 - self.top) * down - 0.5],
+            ]
+        )
+        cv2 = opencv()
+        flags = (cv2.INTER_NEAREST if is_table else cv2.INTER_LINEAR) | cv2.WARP_INVERSE_MAP
+        return cv2.warpAffine(image, matrix, self.target.shape[1::-1], None, flags, cv2.BORDER_REPLICATE)
 
 
 def coordinates_of(data: np.ndarray) -> np.ndarray:
@@ -264,45 +272,3 @@ def _resized(image: np.ndarray, columns: int, rows: int, is_table: bool = False)
         if scaled.shape[1::-1] != size:
             scaled = cv2.resize(scaled, size, interpolation=how)
     return np.broadcast_to(scaled[..., None], (rows, columns, 3)) if is_gray else scaled
-
-
-def _put_warped(
-    frame: _Frame,
-    rgb: np.ndarray,
-    alpha: np.ndarray | None,
-    opacity: float,
-    place: tuple[float, float, float, float],
-) -> None:
-    """Draw an image with its corners at a place of a view: left, top, right and bottom.
-
-    It is left out if it is not visible, or partly behind the camera.
-    """
-    left, top, right, bottom = place
-    corners = frame.project(np.array([[left, top], [right, top], [right, bottom], [left, bottom]]))
-    if not np.isfinite(corners).all():
-        return
-    begin = np.maximum(np.floor(corners.min(axis=0)), 0)
-    end = np.minimum(np.ceil(corners.max(axis=0)), frame.target.shape[1::-1])
-    if (end <= begin).any():
-        return
-    # Only now: a place outside of the picture may be too large for an integer.
-    low, high = begin.astype(int), end.astype(int)
-    cv2 = opencv()
-    rows, columns = (min(extent, _LARGEST) for extent in rgb.shape[:2])
-    # Places are the centres of pixels, of which the first is from 0 to 1.
-    around = np.array([[0, 0], [columns, 0], [columns, rows], [0, rows]])
-    source, target = (np.float32(places - 0.5) for places in (around, corners - low))
-    matrix = cv2.getPerspectiveTransform(source, target)
-    if abs(np.linalg.det(matrix)) < 1e-12:  # seen from the side, it has no area
-        return
-    size = tuple((high - low).tolist())
-    whole = np.full((rows, columns), 255, np.uint8)
-    mask = cv2.warpPerspective(whole, matrix, size, flags=cv2.INTER_NEAREST)
-
-    def moved(image: np.ndarray) -> Any:
-        scaled = np.ascontiguousarray(_resized(image, columns, rows))
-        return cv2.warpPerspective(scaled, matrix, size, borderMode=cv2.BORDER_REPLICATE)
-
-    if alpha is not None:
-        mask = cv2.bitwise_and(moved(alpha), mask)
-    put(frame.target, moved(rgb[..., :3]), mask, opacity, int(low[0]), int(low[1]))

@@ -89,6 +89,7 @@ def _nearest(name: str, value: Any) -> Any:
 class View(_View):
     """Where a layer is drawn."""
 
+    matrix: Any = None
     _checks: ClassVar[dict[str, _Check]] = {
         **dict.fromkeys(("offset_x", "offset_y", "width", "height"), _number),
         "matrix": _matrix,
@@ -101,6 +102,8 @@ class View(_View):
 
     def drawn(self) -> _View:
         """Return headrace's view for it."""
+        if self.matrix is not None:
+            tell("the matrix of a view has no effect", _WHY)
         return _View(**_drawable(_View(), self))
 
 
