@@ -66,55 +66,30 @@ def draw_boxes(
 ) -> str:
     """Return `graph` drawn with boxes and lines; flows that lead back are listed below.
 
-    `streams` has the names of streams that operators share, which are in their boxes.
-
-    A captured segment has a frame. If the frame would be around other boxes, too, the boxes of the segment have its
-    name in them instead.
+    `streams` has the names of streams that operators share. These are in their boxes, and so are the names of
+    slices and of captured segments.
     """
-    framed = set(range(len(segments)))
-    while True:
-        drawing = _Drawing(graph, segments, framed, streams or {})
-        wrong = {group for group in framed if drawing.encloses_others(group)}
-        if not wrong:
-            return drawing.draw()
-        framed -= wrong
+    return _Drawing(graph, segments, streams or {}).draw()
 
 
 class _Drawing:
-    """The places of the boxes of a graph, with frames around some of its segments."""
+    """The places of the boxes of a graph."""
 
-    def __init__(
-        self, graph: Graph, segments: Sequence[Segment], framed: set[int], streams: Mapping[str, str]
-    ) -> None:
+    def __init__(self, graph: Graph, segments: Sequence[Segment], streams: Mapping[str, str]) -> None:
         self._names = [operator.name for operator in graph]
         slices = slices_of(graph)
         edges, groups = number_operators(graph, segments)
         # Several flows between two operators are one line; the ports are listed by the text style.
         self._edges = list(dict.fromkeys(edges))
-        self._labels = {group: segments[group].label for group in framed}
         self._lines = [
             [name, *(each[name] for each in (slices, streams) if name in each)] for name in self._names
         ]
         for vertex, group in groups.items():
-            if group not in framed:
-                self._lines[vertex].append(segments[group].label)
-        layout = self._layout = lay_out(
-            len(self._names),
-            self._edges,
-            {vertex: group for vertex, group in groups.items() if group in framed},
-        )
+            self._lines[vertex].append(segments[group].label)
+        layout = self._layout = lay_out(len(self._names), self._edges)
         self._widths = [self._width_of(vertex) for vertex in range(sum(map(len, layout.layers)))]
-        sizes = [float(width) for width in self._widths]
-        self._layers: dict[int, tuple[int, int]] = {}  # the first and the last layer of each frame
-        for group, label in self._labels.items():
-            layers = layout.layers_of(group)
-            self._layers[group] = layers[0][0], layers[-1][0]
-            for _, vertices in layers:
-                for vertex in vertices:
-                    sizes[vertex] = max(sizes[vertex] + 6, _frame_width(label) / len(vertices) + 4)
-        centres = place(layout, sizes, 3.0)
+        centres = place(layout, [float(width) for width in self._widths], 3.0)
         self._left = [round(centre - width / 2) for centre, width in zip(centres, self._widths, strict=True)]
-        self._sides = {group: self._sides_of(group) for group in framed}
         self._canvas = _Canvas()
 
     def _is_box(self, vertex: int) -> bool:
@@ -128,46 +103,17 @@ class _Drawing:
         width = max(max(map(_length, self._lines[vertex])) + 4, 4 * most + 1)
         return width + 1 - width % 2  # odd, so that there is a middle
 
-    def _sides_of(self, group: int) -> tuple[int, int]:
-        """Return the columns of the left and the right side of a frame."""
-        vertices = [vertex for _, each in self._layout.layers_of(group) for vertex in each]
-        left = min(self._left[vertex] for vertex in vertices) - 2
-        right = max(self._left[vertex] + self._widths[vertex] for vertex in vertices) + 1
-        more = max((_frame_width(self._labels[group]) - (right - left)) // 2, 0)
-        return left - more, right + more
-
-    def encloses_others(self, group: int) -> bool:
-        """Return whether a box or a line of others is inside a frame, or is touched by it."""
-        (left, right), (first, last) = self._sides[group], self._layers[group]
-        return any(
-            self._layout.groups.get(vertex) != group
-            and self._left[vertex] <= right + 1
-            and self._left[vertex] + self._widths[vertex] >= left
-            for layer in self._layout.layers[first : last + 1]
-            for vertex in layer
-        )
-
     def draw(self) -> str:
         """Return the drawing."""
         layers = self._layout.layers
-        # Frames begin above a layer, in two rows, and end below it, in one.
-        first = {first for first, _ in self._layers.values()}
-        last = {last for _, last in self._layers.values()}
-        rows: list[tuple[int, int]] = []  # the first and the last row of each layer
-        y = 2 if 0 in first else 0
+        y = 0
         for position, layer in enumerate(layers):
             bottoms = dict.fromkeys(layer, y)
             for vertex in filter(self._is_box, layer):
                 bottoms[vertex] = y + len(self._lines[vertex]) + 1
                 self._draw_box(vertex, y)
-            lower = max(bottoms.values(), default=y - 1) if any(map(self._is_box, layer)) else y - 1
-            rows.append((y, lower))
             if position + 1 < len(layers):
-                # From boxes that are not as high as others, and through bends, to the lower edge of the layer.
-                lower += position in last
-                y = self._draw_edges(position, bottoms, lower, room=int(position + 1 in first))
-        for group, (top, bottom) in self._layers.items():
-            self._draw_frame(group, rows[top][0] - 2, rows[bottom][1] + 1)
+                y = self._draw_edges(position, bottoms)
         back = [
             f"{self._names[source]} leads back to {self._names[target]}"
             for (source, target), path in zip(self._edges, self._layout.paths, strict=True)
@@ -181,20 +127,10 @@ class _Drawing:
         for number, line in enumerate(lines):
             self._canvas.write(x + 1 + (width - 2 - _length(line)) // 2, y + 1 + number, line)
 
-    def _draw_frame(self, group: int, top: int, bottom: int) -> None:
-        """Draw a frame around everything else that is drawn, with its name where no line crosses."""
-        left, right = self._sides[group]
-        canvas, label = self._canvas, f" {self._labels[group]} "
-        crossed = [x for x in range(left, right + 1) if canvas.lines.get((x, top), 0) & (_UP | _DOWN)]
-        canvas.rectangle(left, top, right, bottom)
-        room = range(left + 2, right - _length(label))
-        free = [x for x in room if not any(x <= line < x + _length(label) for line in crossed)]
-        canvas.write((free or list(room))[0], top, label)
-
-    def _draw_edges(self, position: int, bottoms: dict[int, int], lower: int, room: int) -> int:
+    def _draw_edges(self, position: int, bottoms: dict[int, int]) -> int:
         """Draw the lines from one layer to the next, and return the upper edge of the next layer.
 
-        `bottoms` has the rows in which they begin; `room` is the number of rows to leave for frames.
+        `bottoms` has the rows in which they begin.
         """
         layer, following = self._layout.layers[position : position + 2]
         leaves = self._ends(layer, following, self._layout.after)
@@ -203,8 +139,9 @@ class _Drawing:
             for (target, source), x in self._ends(following, layer, self._layout.before).items()
         }
         tracks = _tracks({edge: (leaves[edge], enters[edge]) for edge in leaves})
-        first = lower + 2
-        top = first + max(tracks.values(), default=-2) + 2 + room
+        # From boxes that are not as high as others, and through bends, to the lower edge of the layer.
+        first = max(bottoms.values()) + 2
+        top = first + max(tracks.values(), default=-2) + 2
         for edge, begin in leaves.items():
             end = enters[edge]
             down = top - 1 if self._is_box(edge[1]) else top
@@ -227,11 +164,6 @@ class _Drawing:
             columns = _spread(self._left[vertex], self._widths[vertex], len(near))
             found.update({(vertex, other): x for other, x in zip(near, columns, strict=True)})
         return found
-
-
-def _frame_width(label: str) -> int:
-    """Return the least width of a frame, so that its label has room beside a line in the middle."""
-    return 2 * (_length(label) + 5) + 1
 
 
 def _tracks(edges: dict[tuple[int, int], tuple[int, int]]) -> dict[tuple[int, int], int]:
