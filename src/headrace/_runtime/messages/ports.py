@@ -156,7 +156,7 @@ class Reader:
         if port.is_receivers:
             self.next_message = self._take_each
         elif port.gives_tuple:
-            self.next_message = self._take_all
+            self.next_message = self.take_waiting
         else:
             self.next_message = self.take_first
 
@@ -187,15 +187,23 @@ class Reader:
         return take if function is None else lambda: function(take())
 
     def take_waiting(self) -> Batch:
-        """Take all messages that wait in the only queue."""
+        """Take all messages that wait in the only queue; raise IndexError if there is none."""
         ((queue, take_one),) = self._takes
+        only_done = self._take_one is _taking_done
+        # A full queue that drops its oldest message has one too many for a moment.
+        count = 1 if queue.policy is _LATEST else min(len(queue), queue.limit)
         taken = Batch()
         try:
-            for _ in range(1 if queue.policy is _LATEST else len(queue)):
+            for _ in range(count):
+                if taken and only_done and _is_unfinished(queue.peek()):
+                    break  # only for the first one there may be a wait
                 taken.append(take_one())
         except IndexError:  # the work of the next one is not done, or the newest one has not come yet
             pass
-        return self._counted(taken)
+        self.count = len(taken)
+        if not taken:
+            raise IndexError
+        return taken
 
     def take_one_at_a_time(self, first: Iterable[Queue]) -> Callable[[], Any]:
         """From now on, take one message of one queue, each in its turn; return what does so."""
@@ -220,10 +228,8 @@ class Reader:
         """
         self._take_one = _taking_done
         self._make_takes()
-        if not self.is_receivers:
-            self.next_message = (
-                self._take_all_done if self.next_message == self._take_all else self.take_first
-            )
+        if not self.is_receivers and self.next_message != self.take_waiting:
+            self.next_message = self.take_first
         return self.next_message
 
     def _take_each(self) -> Batch:
@@ -235,26 +241,6 @@ class Reader:
                 except IndexError:  # its work is not done
                     continue
         self.count = len(taken)
-        return taken
-
-    def _take_all(self) -> Batch:
-        taken = Batch(self._queues[0].take_all())
-        return self._counted(taken if self._bring is None else self._bring(taken))
-
-    def _take_all_done(self) -> Batch:
-        (queue,) = self._queues
-        taken = Batch()
-        try:
-            for _ in range(len(queue)):
-                taken.append(_pop_done(queue, waits=not taken))
-        except IndexError:
-            pass
-        return self._counted(taken if self._bring is None else self._bring(taken))
-
-    def _counted(self, taken: Batch) -> Batch:
-        self.count = len(taken)
-        if not taken:
-            raise IndexError
         return taken
 
 
@@ -330,11 +316,11 @@ def parts_of(item: Any) -> Any:
     return item if type(item) is Batch else (item,)
 
 
-def _pop_done(queue: Queue, waits: bool = True) -> Any:
+def _pop_done(queue: Queue) -> Any:
     """Take the first message of a queue if the device has finished its work; otherwise raise IndexError."""
     if queue.policy is not _LATEST:
         first = queue[0]
-        if _is_unfinished(first) and not (waits and queue.policy is _POP):
+        if _is_unfinished(first) and queue.policy is not _POP:
             raise IndexError
     taken = _taking(queue)()  # possibly a newer message, if the first was dropped meanwhile
     if _is_unfinished(taken):

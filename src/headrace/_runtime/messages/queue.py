@@ -205,14 +205,6 @@ class Queue(deque[Any]):
         self.clear()
         self.last = _NONE
 
-    def take_all(self) -> list[Any]:
-        """Take all waiting messages."""
-        if self.policy is not _POP:
-            return [self.popleft() for _ in range(len(self))]
-        assert self.lock is not None
-        with self.lock:
-            return [self.popleft() for _ in range(len(self))]
-
     def discard(self) -> None:
         """Take the oldest message, which nobody receives; raise IndexError if there is none."""
         if self.policy is _LATEST:
