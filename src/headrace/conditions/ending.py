@@ -58,10 +58,6 @@ class BooleanCondition(Condition):
             self._enabled = enabled
             self.notify_scheduler()
 
-    def check_tick_enabled(self) -> bool:
-        """Return whether the switch is on."""
-        return self._enabled
-
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
         """Return READY while the switch is on, NEVER when it is off."""
         return (SchedulingStatusType.READY if self._enabled else SchedulingStatusType.NEVER), None

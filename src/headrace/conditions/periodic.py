@@ -70,7 +70,6 @@ class PeriodicCondition(Condition):
         self.policy: PeriodicConditionPolicy = policy
         self._ticks = self._headrace.ticks = Ticks()
         self.recess_period(recess_period)
-        self._last: int | None = None
 
     def recess_period(self, period: Duration) -> None:
         """Set the period."""
@@ -82,13 +81,9 @@ class PeriodicCondition(Condition):
         """Return the period in nanoseconds."""
         return self._ticks.period
 
-    def last_run_timestamp(self) -> int:
-        """Return the time of the last tick in nanoseconds, 0 before the first."""
-        return self._last or 0
-
     def initialize(self) -> None:
         """Start over: the first tick comes at once."""
-        self._ticks.due = self._last = None
+        self._ticks.due = None
         self._ticks.skipped = 0
 
     def check(self, timestamp: int) -> tuple[SchedulingStatusType, int | None]:
@@ -101,7 +96,6 @@ class PeriodicCondition(Condition):
     def on_execute(self, timestamp: int) -> None:
         """Set the time of the next tick."""
         ticks, period = self._ticks, self._ticks.period
-        self._last = timestamp
         if ticks.due is None or self.policy is PeriodicConditionPolicy.MIN_TIME_BETWEEN_TICKS:
             ticks.due = timestamp + period
         elif self.policy is PeriodicConditionPolicy.CATCH_UP_MISSED_TICKS or not period:

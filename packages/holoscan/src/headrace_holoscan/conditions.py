@@ -29,6 +29,10 @@ class AsynchronousCondition(GXFCondition, headrace.AsynchronousCondition):
 class BooleanCondition(GXFCondition, headrace.BooleanCondition):
     """A switch that ends an operator."""
 
+    def check_tick_enabled(self) -> bool:
+        """Return whether the switch is on."""
+        return self._enabled
+
 
 @taking("fragment, count=1, name='count_condition'")
 class CountCondition(GXFCondition, headrace.CountCondition):
@@ -167,6 +171,22 @@ def _check_policy(arguments: dict[str, Any]) -> None:
 )
 class PeriodicCondition(GXFCondition, headrace.PeriodicCondition):
     """Lets an operator run at a period."""
+
+    _last = 0
+
+    def last_run_timestamp(self) -> int:
+        """Return the time of the last tick in nanoseconds, 0 before the first."""
+        return self._last
+
+    def initialize(self) -> None:
+        """Start over."""
+        self._last = 0
+        super().initialize()
+
+    def on_execute(self, timestamp: int) -> None:
+        """Set the time of the next tick."""
+        self._last = timestamp
+        super().on_execute(timestamp)
 
 
 _DISCOVERY = (
