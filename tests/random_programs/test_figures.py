@@ -65,6 +65,16 @@ class Model:
     # By operator and frame: when it came to the operator; by operator: when its last compute ended.
     came: dict[tuple[str, int], int] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
+    # By operator: how many messages wait for it, and the most that did at once.
+    waiting: Counter[str] = field(default_factory=Counter)
+    most: Counter[str] = field(default_factory=Counter)
+    places: dict[str, int] = field(default_factory=dict)
+
+    def send(self, number: int, to: str, now: int) -> None:
+        """Note that a message comes to a queue, which may be full."""
+        self.came[to, number] = now
+        self.waiting[to] = min(self.waiting[to] + 1, self.places[to])
+        self.most[to] = max(self.most[to], self.waiting[to])
 
 
 def plans_of(rng: random.Random) -> list[Plan]:
@@ -115,7 +125,7 @@ def program(seed: int, model: Model) -> Any:
                 model.origins[number] = origin
                 if acquired:
                     model.origins[number] = stamp["acq_timestamp"] = max(app.now - 7 * MS, 0)
-                model.came["step0", number] = app.now
+                model.send(number, "step0", app.now)
                 op_output.emit(number, "out", **stamp)
             model.computes["source"] += 1
             model.host["source"].append(app.now - began)
@@ -126,6 +136,7 @@ def program(seed: int, model: Model) -> Any:
 
             def body(self: Any, op_input: Any, op_output: Any) -> None:
                 began, number = app.now, op_input.receive("in")
+                model.waiting[self.name] -= not attempts[number]  # a later attempt has taken it already
                 took = plan.milliseconds[self.ticks % len(plan.milliseconds)]
                 app.scheduler().clock.sleep_for(took * MS)
                 if seed % 2 and self.ticks % 3 == 0:  # figures add up from portions of any size
@@ -146,7 +157,7 @@ def program(seed: int, model: Model) -> Any:
                 if is_last:
                     model.latencies[number] = app.now - model.origins[number]
                 elif chance.random() >= plan.silent:
-                    model.came[f"step{place + 1}", number] = app.now
+                    model.send(number, f"step{place + 1}", app.now)
                     op_output.emit(number, "out")
 
             return body
@@ -171,6 +182,7 @@ def program(seed: int, model: Model) -> Any:
             if plan.policy is not None:
                 operator.on_error = plan.policy
             size = max(plan.size, burst) if plan.queue is None else plan.size
+            model.places[operator.name] = size
             app.add_flow(before, operator, size=size, policy=plan.queue)
             before = operator
 
@@ -253,6 +265,8 @@ def test_every_figure_is_the_models(seed: int, tmp_path: Path) -> None:
         assert operator.retries == model.retries[operator.name], context
         host = model.host[operator.name]
         assert (operator.host.max, operator.host.min) == (max(host, default=0), min(host, default=0)), context
+    for name, most in model.most.items():
+        assert statistics.queue(f"{name}.in").most == most, context
     latencies = sorted(model.latencies.values())
     expected = [(len(latencies), latencies[-1])] if latencies else []
     assert [(path.count, path.latency.max) for path in statistics.paths] == expected, context

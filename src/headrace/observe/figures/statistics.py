@@ -47,7 +47,7 @@ class OperatorStatistics:
         begins to where the last one ends. Where the device was idle before, it may have waited for the host to
         launch, and the time is a bound. If at least a tenth of the times are exact, only these count.
     kernels
-        The time of kernels and copies alone, where they were asked for (`DataFlowTracker`, ``kernels=True``).
+        The time of kernels and copies alone, where they were asked for (`Tracker`, ``kernels=True``).
     busy
         The share of the time in which it computed on the host.
     gpu_busy
