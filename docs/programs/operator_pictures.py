@@ -40,7 +40,13 @@ from headrace.operators import (
 )
 from headrace.testing import Message
 from headrace.video import VideoReader
-from headrace_holoscan.ready import InferenceProcessorOp, VideoStreamRecorderOp, VideoStreamReplayerOp
+from headrace_holoscan.ready import (
+    InferenceProcessorOp,
+    PingTensorRxOp,
+    PingTensorTxOp,
+    VideoStreamRecorderOp,
+    VideoStreamReplayerOp,
+)
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 SIZE = 180
@@ -181,7 +187,7 @@ def printed(compose: Callable[[Any], None]) -> str:
 
     text = io.StringIO()
     handler = logging.StreamHandler(text)
-    logger = logging.getLogger("headrace.operators")
+    logger = logging.getLogger("headrace_holoscan.ready")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -199,6 +205,14 @@ def ping() -> Panels:
         app.add_flow(PingTxOp(app, CountCondition(app, 3)), PingRxOp(app))
 
     return {"PingTxOp to PingRxOp prints": printed(compose)}
+
+
+def ping_tensor() -> Panels:
+    def compose(app: Any) -> None:
+        source = PingTensorTxOp(app, CountCondition(app, 2), rows=3, columns=4, channels=2, dtype="float")
+        app.add_flow(source, PingTensorRxOp(app))
+
+    return {"PingTensorTxOp and PingTensorRxOp log": printed(compose)}
 
 
 def probe() -> Panels:
@@ -402,6 +416,7 @@ PICTURES: dict[str, tuple[tuple[Any, ...], Callable[[], Panels]]] = {
     "segmentation_postprocessor": ((SegmentationPostprocessorOp,), segmentation_postprocessor),
     "inference_processor": ((InferenceProcessorOp,), inference_processor),
     "ping": ((PingTxOp, PingRxOp), ping),
+    "ping_tensor": ((PingTensorTxOp, PingTensorRxOp), ping_tensor),
     "probe": ((ProbeOp,), probe),
     "camera_sim": ((CameraSimOp,), camera_sim),
     "video_stream_replayer": ((VideoStreamReplayerOp,), video_stream_replayer),
