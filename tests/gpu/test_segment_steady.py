@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from headrace._runtime.scheduling import engine, unreceived
+from headrace._runtime.scheduling import engine, watchdog
 from headrace._runtime.scheduling.engine import is_compiled
 from headrace.capture.replay import Replay
 from tests.gpu.segment_programs import (
@@ -141,13 +141,13 @@ def test_a_segment_is_not_taken_for_an_operator_that_receives_nothing() -> None:
         pytest.skip("compiled modules cannot be patched")
     looks: list[str] = []
     untaken: list[str] = []
-    look = unreceived.look_for_unreceived
+    look = watchdog.look_for_unreceived
 
     def look_and_tell(nodes: Any, ready_queue: Any) -> None:
         for node in nodes:
             for take in [port.take for port in node.input.ports]:
                 looks.append(node.name)
-                if isinstance(take, unreceived._Untaken) and node.computes > take.since + 1:
+                if isinstance(take, watchdog._Untaken) and node.computes > take.since + 1:
                     untaken.append(node.name)
         look(nodes, ready_queue)
 
