@@ -50,9 +50,19 @@ class Stuck(Operator):
         assert self.may_end.wait(PATIENCE)
 
 
-def stuck_app(scheduler: MakeScheduler, is_over: threading.Event, others: Any = None) -> Any:
+class Joined(Stuck):
+    """Does so after another operator has joined the run."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.fragment.add_operator(Step(self.fragment, CountCondition(self.fragment, 1), name="late"))
+        super().compute(op_input, op_output, context)
+
+
+def stuck_app(
+    scheduler: MakeScheduler, is_over: threading.Event, others: Any = None, kind: type[Stuck] = Stuck
+) -> Any:
     def compose(app: Any) -> None:
-        app.stuck = Stuck(app, CountCondition(app, 1), name="stuck")
+        app.stuck = kind(app, CountCondition(app, 1), name="stuck")
         app.add_operator(app.stuck)
         if others is not None:
             others(app)
@@ -69,15 +79,16 @@ def let_go(app: Any) -> None:
     wait_until(lambda: not app._headrace.controls, "the end of the run")
 
 
+@pytest.mark.parametrize("kind", [Stuck, Joined])
 def test_a_run_whose_compute_does_not_return_is_given_up(
-    scheduler: MakeScheduler, is_over: threading.Event
+    scheduler: MakeScheduler, is_over: threading.Event, kind: type[Stuck]
 ) -> None:
-    app = stuck_app(scheduler, is_over)
+    app = stuck_app(scheduler, is_over, kind=kind)
     with pytest.raises(StuckError) as caught:
         app.run()
     text = str(caught.value)
     assert text.startswith(
-        "'App' has not stopped within 0.001 s: it still waits for compute of 'stuck' (Stuck)."
+        f"'App' has not stopped within 0.001 s: it still waits for compute of 'stuck' ({kind.__name__})."
     )
     assert "stack of operator 'stuck':" in text
     assert "in stop_and_wait" in text
