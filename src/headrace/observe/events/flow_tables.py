@@ -116,18 +116,11 @@ class FlowTables:
                 continue
             producer = arrivals.producer[chosen]
             for way in self._ways[output.operator].values():
-                last = way.computes[:, -1]
-                first = last.searchsorted(producer, "left")
-                counts = last.searchsorted(producer, "right") - first
-                total = int(counts.sum())
-                if not total:
-                    continue
                 # Row `rows[i]` of the way leads to the message `of[i]`.
-                if total == len(chosen) and counts.all():
-                    of, rows = chosen, first
-                else:
-                    of = chosen[np.repeat(np.arange(len(chosen)), counts)]
-                    rows = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(total)
+                of, rows = matches(way.computes[:, -1], producer)
+                if not len(of):
+                    continue
+                of = chosen[of]
                 emitted = arrivals.emitted[of]
                 origin = way.origin[rows]
                 if len(way.path.operators) == 1:
@@ -186,6 +179,17 @@ class FlowTables:
         for key, way in self._ways[operator].items():
             compute = way.computes[:, -1]
             self._ways[operator][key] = way.rows((compute >= oldest) | np.isin(compute, needed))
+
+
+def matches(keys: Times, wanted: Times) -> tuple[Times, Times]:
+    """Find values among keys that are in order and may be there several times, or not at all.
+
+    Return pairs of positions, that of a value and that of a key, in the order of the values.
+    """
+    first = keys.searchsorted(wanted, "left")
+    counts = keys.searchsorted(wanted, "right") - first
+    of = np.repeat(np.arange(len(wanted)), counts)
+    return of, np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(len(of))
 
 
 def _without_closing(arrivals: Arrivals) -> tuple[Arrivals, Arrivals | None]:

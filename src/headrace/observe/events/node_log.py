@@ -423,18 +423,18 @@ class _QueueLog:
         if self._places is not None:
             self._places.read()
 
-    def _numbers(self, count: int) -> list[tuple[Times, Times]]:
-        """Return for each feed which of the first rows are of its messages, and the numbers of these."""
-        # The messages of the rows, by their place behind those that have all left.
+    def _find(self, count: int) -> tuple[Times, Times]:
+        """Return for each of the first rows through which feed its message came, and the message's number."""
+        # Its place behind those that have all left.
         place = np.arange(count) if self._places is None else self._places.rows[:count, 0] - self._first
         if len(self._feeds) == 1:
-            return [(np.arange(count), self._shown[0] + place)]
-        found = []
-        for position, first in enumerate(self._shown):
-            is_here = self._order.rows[:, 0] == position
-            rows = is_here[place].nonzero()[0]
-            found.append((rows, first + is_here.cumsum()[place[rows]] - 1))
-        return found
+            return np.zeros(count, np.int64), self._shown[0] + place
+        order = self._order.rows[:, 0]
+        position, number = order[place], np.zeros(count, np.int64)
+        for feed, shown in enumerate(self._shown):
+            chosen = position == feed
+            number[chosen] = shown + (order == feed).cumsum()[place[chosen]] - 1
+        return position, number
 
     def _take(self, count: int) -> None:
         """Take the first rows, whose messages have left."""
@@ -455,14 +455,14 @@ class _QueueLog:
         rows = self._receipts.rows
         if self._receipts.is_behind:
             end = min(end, int(rows[-1, 1]))
-        numbers = self._numbers(len(rows))
-        for feed, producer, (chosen, number) in zip(self._feeds, self.producers, numbers, strict=True):
-            place = number - feed.first
-            is_unknown = place >= len(feed.producer)
-            if producer is not None:
-                is_unknown |= number >= feed.shown
-            if is_unknown.any():
-                end = min(end, int(rows[chosen[is_unknown.argmax()], 1]))
+        position, number = self._find(len(rows))
+        known = [
+            feed.end if producer is None else min(feed.end, feed.shown)
+            for feed, producer in zip(self._feeds, self.producers, strict=True)
+        ]
+        is_unknown = number >= np.array(known, np.int64)[position]
+        if is_unknown.any():
+            end = min(end, int(rows[is_unknown.argmax(), 1]))
         return end
 
     def before(self, end: int, first: int, started: Times) -> tuple[Arrivals, Discards | None]:
@@ -471,13 +471,13 @@ class _QueueLog:
         The computes from `first` on started at these times.
         """
         received, compute = self._receipts.rows_before(1, end).T
-        columns = np.zeros((5, len(compute)), np.int64)
-        for position, (chosen, number) in enumerate(self._numbers(len(compute))):
-            feed, place = self._feeds[position], number - self._feeds[position].first
-            columns[0, chosen] = position
-            columns[1, chosen], columns[2:, chosen] = number, feed.messages[:, place]
+        output, number = self._find(len(compute))
+        columns = np.zeros((3, len(compute)), np.int64)
+        for position, feed in enumerate(self._feeds):
+            chosen = output == position
+            columns[:, chosen] = feed.messages[:, number[chosen] - feed.first]
         self._take(len(compute))
-        output, number, producer, emitted, timestamp = columns
+        producer, emitted, timestamp = columns
         # A message may also come while the compute that takes it runs.
         taken = received == AT_START
         received[taken] = np.maximum(started[compute[taken] - first], emitted[taken])
@@ -500,17 +500,15 @@ class _QueueLog:
         # Also what was dropped since: the next compute, with which it would be shown, may never come.
         is_dropped = self._receipts.rows[:, 0] < _DROPS
         dropped = len(is_dropped) if is_dropped.all() else int(is_dropped.argmin())
-        numbers = self._numbers(dropped)
-        for feed, producer, (chosen, number) in zip(self._feeds, self.producers, numbers, strict=True):
-            if producer is not None and (is_early := number >= feed.shown).any():
-                dropped = min(dropped, int(chosen[is_early.argmax()]))
-        output = np.zeros(dropped, np.int64)
-        found = np.zeros(dropped, np.int64)
-        for position, (chosen, number) in enumerate(self._numbers(dropped)):
-            output[chosen], found[chosen] = position, number
+        position, number = self._find(dropped)
+        emitters = zip(self._feeds, self.producers, strict=True)
+        limits = [_NEVER if producer is None else feed.shown for feed, producer in emitters]
+        is_early = number >= np.array(limits, np.int64)[position]
+        if is_early.any():
+            dropped = int(is_early.argmax())
         if dropped:
             at = self._receipts.rows[:dropped, 0] - DROPPED
-            self._drops.append(Drops(self._queue, output, found, at))
+            self._drops.append(Drops(self._queue, position[:dropped], number[:dropped], at))
             self._take(dropped)
         for feed, producer, shown in zip(self._feeds, self.producers, self._shown, strict=True):
             feed.forget(min(shown, feed.end if producer is None else feed.shown))
@@ -560,6 +558,7 @@ def _number_messages(emissions: Sequence[Emissions]) -> None:
 
 
 _NONE = np.zeros(0, np.int64)
+_NEVER = 1 << 62
 _DROPS = DROPPED // 2  # what is less stands for a message that was dropped
 
 

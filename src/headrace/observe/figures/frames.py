@@ -20,15 +20,18 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from headrace.core.graph import reachable
+from headrace.observe.events.flow_tables import matches
 from headrace.observe.events.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from headrace.observe.events.records import (
+        Arrivals,
         Computes,
+        Discards,
         Drops,
         Emissions,
         OperatorInfo,
@@ -155,35 +158,25 @@ class FrameTable:
 
     def drop(self, drops: Drops) -> None:
         """Note messages that were dropped on purpose."""
-        for position in np.unique(drops.output).tolist():
-            tokens = self._feeds.get((drops.queue, position))
-            if tokens is not None:
-                _, rows = tokens.take(drops.number[drops.output == position], keeps_early=True)
-                self._release(rows)
+        for _, frames in self._taken(drops, keeps_early=True):
+            self._release(frames)
         self._end()
 
     def _receive(self, batch: Computes, has_failed: NDArray[np.bool_]) -> Frames | None:
         """Let frames arrive in computes, or fail with them."""
         held, is_last = self._operators[batch.operator], batch.operator in self._last
-        computes, frames = [], []
-        for arrivals in batch.arrivals:
-            for position in range(len(arrivals.queue.outputs)):
-                tokens = self._feeds.get((arrivals.queue, position))
-                if tokens is not None:
-                    chosen = (arrivals.output == position).nonzero()[0]
-                    of, found = tokens.take(arrivals.number[chosen])
-                    computes.append(arrivals.compute[chosen[of]])
-                    frames.append(found)
+        found = [
+            (arrivals.compute[rows], frames)
+            for arrivals in batch.arrivals
+            for rows, frames in self._taken(arrivals)
+        ]
         for discards in batch.discards:
-            for position in range(len(discards.queue.outputs)):
-                tokens = self._feeds.get((discards.queue, position))
-                if tokens is not None:
-                    _, found = tokens.take(discards.number[discards.output == position])
-                    self._worsen(found, Fate.FAILED)
-                    self._release(found)
-        if not frames:
+            for _, frames in self._taken(discards):
+                self._worsen(frames, Fate.FAILED)
+                self._release(frames)
+        if not found:
             return None
-        compute, frame = np.concatenate(computes), np.concatenate(frames)
+        compute, frame = (np.concatenate(column) for column in zip(*found, strict=True))
         is_failed = has_failed[compute - batch.first]
         self._worsen(frame[is_failed], Fate.FAILED)
         if not is_last:
@@ -192,6 +185,17 @@ class FrameTable:
         late = self._arrive(batch, compute[~is_failed], frame[~is_failed])
         self._release(frame)
         return late
+
+    def _taken(
+        self, messages: Arrivals | Discards | Drops, keeps_early: bool = False
+    ) -> Iterator[tuple[Times, Times]]:
+        """Take messages out of their queue; yield the rows of those that are parts of frames, and the frames."""
+        for position in range(len(messages.queue.outputs)):
+            tokens = self._feeds.get((messages.queue, position))
+            if tokens is not None:
+                rows = (messages.output == position).nonzero()[0]
+                of, frames = tokens.take(messages.number[rows], keeps_early)
+                yield rows[of], frames
 
     def _arrive(self, batch: Computes, compute: Times, frame: Times) -> Frames | None:
         """Note the latency of frames that the last operator received; return those that are late now."""
@@ -360,12 +364,12 @@ class _Tokens:
 
     def find(self, keys: Times) -> tuple[Times, Times]:
         """Return the parts with some keys: the positions of their keys, and their frames."""
-        of, rows = self._rows_of(keys)
+        of, rows = matches(self.keys, keys)
         return of, self.frames[rows]
 
     def take(self, keys: Times, keeps_early: bool = False) -> tuple[Times, Times]:
         """Remove the parts with some keys, and return them as `find` does."""
-        of, rows = self._rows_of(keys)
+        of, rows = matches(self.keys, keys)
         found = self.frames[rows]
         if keeps_early:
             self._early = np.concatenate((self._early, keys[keys >= self.known]))
@@ -380,12 +384,6 @@ class _Tokens:
         count = int(self.keys.searchsorted(end))
         found, self.keys, self.frames = self.frames[:count], self.keys[count:], self.frames[count:]
         return found
-
-    def _rows_of(self, keys: Times) -> tuple[Times, Times]:
-        first = self.keys.searchsorted(keys, "left")
-        counts = self.keys.searchsorted(keys, "right") - first
-        of = np.repeat(np.arange(len(keys)), counts)
-        return of, np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(len(of))
 
 
 def _frames_of(rows: NDArray[np.int64]) -> Frames:

@@ -481,9 +481,7 @@ class GoalsWatcher(ShowsFigures):
         for goal in self.goals:
             goal.end(now)
             if outcome is not None:
-                outcome.goals[goal.name] = GoalOutcome(
-                    **{each.name: getattr(goal, each.name) for each in fields(GoalOutcome)}
-                )
+                outcome.goals[goal.name] = GoalOutcome(**goal.counts)
             _log.log(logging.INFO if goal.is_met else logging.WARNING, "%s", goal)
 
 
