@@ -43,6 +43,7 @@ from tests.harness.application import (
     threaded,
 )
 from tests.harness.frames import (
+    FRAME_BYTES,
     MS,
     Consumer,
     Doubler,
@@ -57,6 +58,7 @@ from tests.harness.operators import Step, once, sink, source, through
 from tests.harness.threads import PATIENCE, switching_often, wait_until
 
 __all__ = [
+    "FRAME_BYTES",
     "MS",
     "PATIENCE",
     "SCHEDULERS",

@@ -1,8 +1,8 @@
 """Operators whose frames are right only if streams are ordered and buffers stay alive.
 
-Frames are device buffers of the pool, freed when the last reference goes, and given out again at once to the
-stream they were allocated on. A kernel has its effect when it ends, a millisecond after it began, so a wait that
-is missing or a buffer that is let go too early shows as a wrong number.
+Frames are arrays on the simulated device. Their memory is freed when the last reference goes, and given out again
+at once to the stream they were allocated on. A kernel has its effect when it ends, a millisecond after it began, so
+a wait that is missing or an array that is let go too early shows as a wrong number.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from headrace.core import Operator
 from headrace.gpu import sim
 
 MS = 1e-3
+FRAME_BYTES = 512
+"""The memory of a frame: the smallest block of the pool."""
 
 
 def launch(handle: Any, seconds: float, effect: Callable[..., object], *args: Any, grid: int = 1) -> None:
@@ -40,8 +42,9 @@ def read_frame(handle: Any, seconds: float, data: Any, seen: list[int]) -> None:
 
 
 def frame(handle: Any) -> Any:
-    """Allocate a frame in the order of a stream."""
-    return gpu.Device(0).allocate(8, stream=handle.stream)
+    """Return a frame, an array of one number whose memory a stream may use."""
+    with gpu.use_stream(handle):
+        return gpu.arrays().empty(1, np.int64)
 
 
 class Producer(Operator):

@@ -14,6 +14,7 @@ from headrace import CountCondition, TensorMap, as_tensor
 from headrace.gpu import sim
 from tests._runtime.streams.pipelines import ALL, FRAMES, Sending, frames_seen, read_late
 from tests.harness import (
+    FRAME_BYTES,
     MS,
     MakeScheduler,
     Step,
@@ -57,7 +58,7 @@ WRAPPINGS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "a list is popped": (lambda data: [data], list.pop),
     "a list in a list is popped": (lambda data: [[data], 1], lambda message: message[0].pop()),
     "a deque is popped": (lambda data: deque([data]), deque.pop),
-    "a set is popped": (lambda data: {data}, set.pop),
+    "a set is popped": (lambda data: {Slotted(data)}, lambda message: message.pop().frame),
     "a value of a dict is replaced": (lambda data: {"frame": data, "number": 1}, take_value),
     "a dict is popped": (lambda data: {"frame": data}, lambda message: message.pop("frame")),
     "a dict with a tensor is popped": (
@@ -128,7 +129,7 @@ def test_what_is_watched_is_let_go_when_the_program_lets_go(machine: sim.Machine
         held = self.__dict__.setdefault("held", deque(maxlen=5))
         held.append(op_input.receive("in"))
         read_late(self.fragment, op_input.receive_cuda_stream("in"), held[0])
-        in_use.append(machine.devices[0].memory.in_use // 8)
+        in_use.append(machine.devices[0].memory.in_use // FRAME_BYTES)
         told.append((context.frames_held, context.frames_in_flight))
 
     frames_seen(body, frames=200)
@@ -151,7 +152,7 @@ def test_operators_that_share_a_frame_do_not_wait_for_each_other(
             data = op_input.receive("in")
             stream = op_input.receive_cuda_stream("in")
             read_late(app, stream, data)
-            in_use.append(machine.devices[0].memory.in_use // 8)
+            in_use.append(machine.devices[0].memory.in_use // FRAME_BYTES)
             if self.name == "middle":
                 op_output.emit(data, "out")
 
