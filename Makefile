@@ -17,6 +17,8 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-
 NVIDIA ?= /proc/driver/nvidia/version
 DRIVER := $(shell sed -n 's/^NVRM version:.* \([0-9][0-9]*\)\.[0-9.]* .*/\1/p' $(NVIDIA) 2>/dev/null)
 CUDA   := $(if $(wildcard $(NVIDIA)),$(shell test 0$(DRIVER) -ge 580 && echo ,cu13 || echo ,cu12))
+# The same with CuPy, for the arrays of the demo.
+CUPY   := $(subst cu13,cupy,$(subst cu12,cupy12,$(CUDA)))
 # Both distributions of the checkout, headrace with some extras.
 INSTALL := $(BIN)/python -m pip install --quiet --editable packages/holoscan --editable
 
@@ -42,7 +44,7 @@ $(READY_ALL): $(READY)
 	@touch $@
 
 $(READY_DEMO): pyproject.toml packages/holoscan/pyproject.toml | $(BIN)/python
-	$(INSTALL) '.[demo$(CUDA)]'
+	$(INSTALL) '.[demo$(CUPY)]'
 	@touch $@
 
 $(READY_DOCS): pyproject.toml packages/holoscan/pyproject.toml | $(BIN)/python

@@ -20,7 +20,6 @@ frames, at most 480 wide: every one of them is computed and scored.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import logging
 import math
@@ -61,7 +60,7 @@ from headrace import (
 from headrace.gpu import sim
 from headrace.installation import installing
 from headrace.operators import BayerDemosaicOp, CameraSimOp, SegmentationPostprocessorOp
-from shared import frames, segmentation_model
+from shared import segmentation_model
 from shared.endoscope_kernels import CANDIDATES, DENOISE, MOST_RADIUS, SCORE, STEER, STEP, TILE
 from shared.endoscope_report import Case, Report, draw, load, save, show
 from shared.needs import needs
@@ -306,12 +305,9 @@ class Score(Operator):
         device.set_current()
         self.kernel = SCORE.on(device)
         self.config = gpu.LaunchConfig(grid=-(-ROWS * COLUMNS // 256), block=256)
-        # What outlives the streams of the run is allocated on a stream of its own.
-        self.side = device.create_stream()
-        self.discs = upload(self._truths(), self.side)
-        self.counts = device.allocate(8 * self.camera.count, stream=self.side)
-        self.counts.fill(0, stream=self.side)
-        self.side.sync()
+        xp = gpu.arrays()
+        self.discs = xp.asarray(self._truths(), dtype=xp.int32)
+        self.counts = xp.zeros((self.camera.count, 2), dtype=xp.int32)
         assert isinstance(self.fragment, Endoscope)
         self.done = Completions(self.fragment, self.fragment.advance)
         self.scored: set[int] = set()
@@ -329,11 +325,11 @@ class Score(Operator):
             stream,
             self.config,
             self.kernel,
-            self.counts,
+            pointer(self.counts),
             pointer(mask),
             np.int32(rows),
             np.int32(columns),
-            self.discs,
+            pointer(self.discs),
             np.int32(DISCS),
             np.int32(number),
             np.int32(self.camera.width),
@@ -343,12 +339,10 @@ class Score(Operator):
         self.scored.add(number)
 
     def stop(self) -> None:
-        counts = download(self.counts, self.side).view(np.int32).reshape(-1, 2)
+        counts = gpu.arrays().asnumpy(self.counts)
         self.common = {number: counts[number, 0] / max(counts[number, 1], 1) for number in self.scored}
         self.wrong = sum(part < ENOUGH for part in self.common.values())
-        self.discs.close()
-        self.counts.close()
-        self.side.close()
+        del self.discs, self.counts
 
 
 class Control(Operator):
@@ -364,12 +358,10 @@ class Control(Operator):
         ticks = self.fragment.settings.ticks
         self.kernel = STEER.on(device)
         self.config = gpu.LaunchConfig(grid=CANDIDATES // 128, block=128)
-        self.side = device.create_stream()
-        self.states = device.allocate(8 * ticks, stream=self.side)
-        self.states.fill(0, stream=self.side)
-        self.best = device.allocate(8 * ticks, stream=self.side)
-        self.best.fill(255, stream=self.side)
-        self.side.sync()
+        xp = gpu.arrays()
+        self.states = xp.zeros((ticks, 2), dtype=xp.float32)
+        self.best = xp.full(ticks, -1, dtype=xp.int64)
+        self.kept = pointer(self.states), pointer(self.best)
         self.done = Completions(self.fragment)
         self.timed = gpu.EventOptions(timing_enabled=True)
         self.events: list[tuple[Any, Any]] = []
@@ -380,25 +372,24 @@ class Control(Operator):
         stream = context.allocate_cuda_stream("own").stream
         self.sms = self.sms or stream.resources.sm.sm_count
         now, tick = context.timestamp, self.tick
-        self.origin = self.origin or now
+        if tick == 0:
+            self.origin = now
         due = self.origin + tick * PERIOD
         self.begun.append(now - due)
         target = np.float32(math.sin(2 * math.pi * tick * STEP))  # back and forth once a second
         begin, end = stream.device.create_event(self.timed), stream.device.create_event(self.timed)
         stream.record(begin)
-        gpu.launch(stream, self.config, self.kernel, self.states, self.best, np.int32(tick), target)
+        gpu.launch(stream, self.config, self.kernel, *self.kept, np.int32(tick), target)
         stream.record(end)
         self.events.append((begin, end))
         self.done.expect(stream, tick, due)
         self.tick += 1
 
     def stop(self) -> None:
-        self.path = download(self.states, self.side).view(np.float32).reshape(-1, 2)[: self.tick, 0]
+        self.path = gpu.arrays().asnumpy(self.states)[: self.tick, 0]
         self.on_gpu = self._times_on_gpu()
         self.events = []
-        self.states.close()
-        self.best.close()
-        self.side.close()
+        del self.states, self.best, self.kept
 
     def _times_on_gpu(self) -> list[float]:
         """Return how many ms the GPU took for each step from its launch on.
@@ -431,11 +422,9 @@ class Last(Operator):
     def stop(self) -> None:
         newest, self.newest = self.newest, None
         if newest is not None:
-            device = gpu.Device(0)
-            device.set_current()
-            stream = gpu.StreamHandle(device.create_stream())
-            names = ("picture", "out_tensor")
-            self.layers = {name: to_host(tensor, stream) for name, tensor in zip(names, newest, strict=True)}
+            xp = gpu.arrays()
+            picture, mask = (xp.asnumpy(xp.asarray(tensor)) for tensor in newest)
+            self.layers = {"picture": picture, "out_tensor": mask}
 
     def overlay(self) -> np.ndarray:
         """Return the picture with the mask over it, as the viewer draws it."""
@@ -484,40 +473,9 @@ def in_ms(nanoseconds: int) -> float:
     return round(nanoseconds / 1e6, 4)
 
 
-def pointer(tensor: Any) -> Any:
-    """Return a tensor as the argument of a kernel: the simulated GPU takes it as it is."""
-    return tensor.data if gpu.backend() == "cuda" else tensor
-
-
-def upload(array: np.ndarray, stream: Any) -> Any:
-    """Return a buffer of the GPU with an array of int32."""
-    array = np.ascontiguousarray(array, np.int32)
-    staged = gpu.LegacyPinnedMemoryResource().allocate(array.nbytes)
-    ctypes.memmove(int(staged.handle), array.ctypes.data, array.nbytes)
-    buffer = stream.device.allocate(array.nbytes, stream=stream)
-    buffer.copy_from(staged, stream=stream)
-    stream.sync()
-    return buffer
-
-
-def download(buffer: Any, stream: Any) -> np.ndarray:
-    """Return the bytes of a buffer, after all work of the GPU."""
-    device = gpu.Device(0)
-    device.set_current()
-    device.sync()
-    staged = gpu.LegacyPinnedMemoryResource().allocate(buffer.size)
-    buffer.copy_to(staged, stream=stream)
-    stream.sync()
-    return np.array(np.from_dlpack(staged)).view(np.uint8)
-
-
-def to_host(tensor: Any, stream: gpu.StreamHandle) -> np.ndarray:
-    """Return the contents of a tensor, after the work on it."""
-    if stream.backend.runs_cuda:
-        return frames.to_host(tensor, stream)
-    as_tensor(tensor, stream=stream)
-    stream.stream.sync()
-    return sim.host_view(tensor).view(tensor.dtype).reshape(tensor.shape).copy()
+def pointer(array: Any) -> Any:
+    """Return an array or a tensor as the argument of a kernel: the simulated GPU takes it as it is."""
+    return as_tensor(array).data if gpu.backend() == "cuda" else array
 
 
 def choose_network(folder: Path, which: str = "auto") -> Network:
@@ -697,6 +655,8 @@ def main() -> None:
         report, picture = load(options.load)
     else:
         needs("onnx", "onnxruntime", remedy=installing("demo"))
+        if gpu.backend() == "cuda":
+            needs("cupy", remedy=installing("cupy"))
         width, height = options.size
         seconds = options.seconds or (5.0 if gpu.backend() == "cuda" else 1.0)
         if min(width, height) < 32 or options.rate <= 0 or seconds < 4 / options.rate:

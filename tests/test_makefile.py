@@ -18,12 +18,14 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
     ("module", "extras"),
     [
         (None, "demo"),
-        ("Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024", "demo,cu12"),
-        ("Kernel Module  580.65.06  Sun Jul 13 16:51:00 UTC 2025", "demo,cu13"),
-        ("Open Kernel Module for x86_64  590.1  Release Build  (somebody@somewhere)", "demo,cu13"),
+        ("Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024", "demo,cupy12"),
+        ("Kernel Module  580.65.06  Sun Jul 13 16:51:00 UTC 2025", "demo,cupy"),
+        ("Open Kernel Module for x86_64  590.1  Release Build  (somebody@somewhere)", "demo,cupy"),
     ],
 )
-def test_a_machine_with_a_driver_gets_cuda_core_to_match(tmp_path: Path, module: Any, extras: Any) -> None:
+def test_a_machine_with_a_driver_gets_cuda_core_and_cupy_to_match(
+    tmp_path: Path, module: Any, extras: Any
+) -> None:
     driver = tmp_path / "version"
     if module is not None:
         driver.write_text(f"NVRM version: NVIDIA UNIX x86_64 {module}\nGCC version:  gcc version 12.3.0\n")
