@@ -89,6 +89,20 @@ def name_tier(app: Any, what: str, name: str, value: Any, options: Any, lines: l
         lines[:0] = ["*Stable.*", ""]
 
 
+COLON = "\0"
+
+
+def hide_colons(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Keep napoleon from taking the words before a colon in the text of an attribute for its type."""
+    if what in ("attribute", "data", "property"):
+        lines[:] = [line.replace(":", COLON) for line in lines]
+
+
+def show_colons(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Undo that, after napoleon."""
+    lines[:] = [line.replace(COLON, ":") for line in lines]
+
+
 NAVIGATION: dict[int, str] = {}
 
 
@@ -111,5 +125,7 @@ def setup(app: Any) -> None:
     app.connect("source-read", link_to_files)
     app.connect("source-read", describe_names)
     app.connect("source-read", describe_commands)
-    app.connect("autodoc-process-docstring", name_tier)
+    app.connect("autodoc-process-docstring", hide_colons, priority=400)
+    app.connect("autodoc-process-docstring", show_colons, priority=600)
+    app.connect("autodoc-process-docstring", name_tier, priority=700)
     app.connect("html-page-context", share_navigation, priority=400)  # before the theme
