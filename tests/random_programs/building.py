@@ -63,6 +63,8 @@ class Compute:
         The stage that was chosen to receive them.
     by
         The operator: one of several if the stage has replicas.
+    place, live
+        Its place among all computes of the run, and the live parameter that it found.
     """
 
     time: int
@@ -77,6 +79,8 @@ class Compute:
     ended: int = -1
     route: str = ""
     by: str = ""
+    place: int = 0
+    live: int = 0
 
 
 @dataclass
@@ -89,6 +93,10 @@ class Record:
         The changes that attached a sink, and those that were refused because the run has one thread.
     was_over
         Whether the run was over when its block was left.
+    live
+        The stages whose live parameter was set, to which values, and how many computes had begun then.
+    recorded
+        What the recording has of each output, if there is one.
     """
 
     computes: dict[str, list[Compute]] = field(default_factory=lambda: defaultdict(list))
@@ -97,6 +105,9 @@ class Record:
     attached: list[Change] = field(default_factory=list)
     refused: list[Change] = field(default_factory=list)
     was_over: bool | None = None
+    live: list[tuple[str, int, int]] = field(default_factory=list)
+    begun: int = 0
+    recorded: dict[str, list[Any]] | None = None
     unsent: int = 0
     outcome: Any = None
     error: BaseException | None = None
@@ -174,6 +185,8 @@ class _Body:
     def begin(self, received: dict[str, list[Any]], time: int) -> Compute:
         compute = Compute(time, received)
         with self.app.lock:
+            self.record.begun += 1
+            compute.place = self.record.begun
             self.record.computes[self.stage.name].append(compute)
         self.turn += 1
         if self.turn > MOST:
@@ -194,6 +207,8 @@ class _Body:
 
 class Working(Operator):
     """An operator of a class: a source, or one with inputs."""
+
+    live: int
 
     def __init__(self, fragment: Any, *args: Any, stage: Stage, **kwargs: Any) -> None:
         self.stage = stage
@@ -222,6 +237,7 @@ class Working(Operator):
             main, rules = join_of(stage.join, stage)
             spec.join(main, **rules)
         spec.output("out", size=max(stage.emits, 1))
+        spec.param("live", 0, live=True)
         self.fragment.application.traffic.declare(stage, spec)
 
     def initialize(self) -> None:
@@ -265,7 +281,7 @@ class Working(Operator):
                 if not is_end or not taken or port.policy == "LATEST":
                     break
         compute = self.body.begin(received, context.timestamp)
-        compute.stamps, compute.is_end, compute.by = stamps, is_end, self.name
+        compute.stamps, compute.is_end, compute.by, compute.live = stamps, is_end, self.name, self.live
         if stage.by_port:
             compute.metadata = {name: entries for name, entries in self.metadata.items() if name in received}
         return compute
@@ -460,6 +476,7 @@ class RandomApp(App):
         self.traffic.compose(self)
         self.record, self.lock = Record(), threading.Lock()
         self.interrupted = threading.Event()
+        self.resuming: threading.Thread | None = None
         self.made: dict[str, Any] = {}
         self.inner: dict[Any, Any] = {}
         self.asked: dict[tuple[str, int], list[Change]] = defaultdict(list)
@@ -564,8 +581,24 @@ class RandomApp(App):
                 self.record.refused += [each for each in self.asked[name, turn] if each.drops]
             elif not any(text in str(error) for text in ("has ended", "not connected")):
                 raise
+        for setting in self.program.settings:
+            if (setting.at, setting.turn) == (name, turn):
+                self.made[setting.stage].set_live("live", turn)
+                self.record.live.append((setting.stage, turn, self.record.begun))
         if self.program.stop == (name, turn):
             self.stop_execution()
+        if self.program.pause == (name, turn):
+            self.pause()
+            self.resuming = threading.Thread(target=self._step_and_resume, daemon=True)
+            self.resuming.start()
+
+    def _step_and_resume(self) -> None:
+        """Let some computes begin one by one, if there are as many left, and then the others."""
+        for steps in (1, 2):
+            if self.wait_until_paused(0.1):
+                self.step(steps)
+        self.wait_until_paused(0.1)
+        self.resume()
 
     def _change_graph(self, name: str, turn: int) -> None:
         for change in self.asked.get((name, turn), ()):

@@ -42,10 +42,15 @@ RUN_CHANCES = {
     "duration": 1,
     "running()": 3,
     "tracking": 3,
+    "pause and step": 2,
+    "live parameter": 2,
+    "recording": 1,
     "event-based scheduler": 6,
     "default scheduler": 3,
     "real time": 2,
 }
+# Features of a run that change nothing else of a program; so they have random numbers of their own.
+MORE = ("pause and step", "live parameter", "recording")
 # Features of an operator of which each program has at most one: they say of what kind it is.
 KINDS = ("generator", "async function", "feed", "results")
 # What a random program does not ask of one operator: it is refused, or has no meaning. The table says which.
@@ -127,7 +132,7 @@ def make(
 
 class _Making:
     def __init__(self, seed: int, of_stage: set[str], of_run: set[str], is_strict: bool) -> None:
-        self.random = Random(f"program {seed}")
+        self.random, self.more = Random(f"program {seed}"), Random(f"more of program {seed}")
         self.program = Program(seed)
         self.of_stage, self.of_run, self.is_strict = of_stage, of_run, is_strict
         self.private: set[str] = set()  # stages that nothing else is connected to
@@ -161,12 +166,29 @@ class _Making:
                 ),
                 random.randrange(1, 9),
             )
+        self._add_more()
         return program
+
+    def _add_more(self) -> None:
+        """Add what changes no message."""
+        more, program = self.more, self.program
+        program.records = "recording" in self.of_run
+        stages = [
+            stage for stage in program.stages if stage.kind in ("step", "source") and stage.workers == 1
+        ]
+        if "pause and step" in self.of_run:
+            program.pause = more.choice(stages).name, more.randrange(1, 6)
+        if "live parameter" in self.of_run:
+            at = more.choice(stages).name
+            program.settings = [Change(at, turn, "set", more.choice(stages).name) for turn in (2, 4)]
 
     def _choose_run(self) -> None:
         random, program = self.random, self.program
         if not self.of_run and not self.of_stage:
-            self.of_run = {name for name, chance in RUN_CHANCES.items() if random.randrange(12) < chance}
+            chances = {name: self.more if name in MORE else random for name in RUN_CHANCES}
+            self.of_run = {
+                name for name, chance in RUN_CHANCES.items() if chances[name].randrange(12) < chance
+            }
         of_run = self.of_run
         if "event-based scheduler" in of_run:
             program.scheduler, program.workers = "event-based", random.choice([2, 3])

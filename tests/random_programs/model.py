@@ -79,6 +79,8 @@ class _Model:
                 yield from (f"{stage.name}.{port.name}: {fault}" for fault in self._port(stage, port))
         yield from self._tracked()
         yield from self._goals()
+        yield from self._live()
+        yield from self._recorded()
 
     # How the run ends.
 
@@ -683,6 +685,31 @@ class _Model:
             and not self.program.changes
         )
 
+    # What was set and recorded.
+
+    def _live(self) -> Iterator[str]:
+        """Check that each compute finds what was set last before it began; others may begin while it is set."""
+        program = self.program
+        for stage in program.stages if program.scheduler == "greedy" else ():
+            known = [(place, value) for name, value, place in self.record.live if name == stage.name]
+            for compute in self.computes(stage):
+                expected = max((each for each in known if each[0] < compute.place), default=(0, 0))[1]
+                if stage.kind in ("step", "source") and compute.live != expected:
+                    yield f"{stage.name}: compute {compute.place} found {compute.live}, not {expected}"
+
+    def _recorded(self) -> Iterator[str]:
+        """Check that a recording has what each output sent."""
+        recorded = self.record.recorded
+        for stage in self.program.stages if recorded is not None else ():
+            sent = self.sent(stage.name)
+            if sent is None or stage.kind not in ("source", "step") or stage.routes or not self.is_whole:
+                continue
+            name = self.path(stage) + "[results]" * (stage.workers > 1)
+            found = recorded[f"{name}.out"]
+            is_connected = bool(self.program.behind(stage.name)) and not self.program.changes
+            if is_connected and found != [message.value for message in sent]:
+                yield f"{stage.name}: {len(found)} of {len(sent)} messages were recorded"
+
     # What a tracker saw.
 
     def _tracked(self) -> Iterator[str]:
@@ -717,6 +744,7 @@ class _Model:
             is_exact = (
                 self.is_whole and self.program.stage(first).kind == "source" and not self.program.changes
             )
+            is_exact = is_exact and not any(each.after for each in self.program.stages)  # a way without data
             if is_exact and sent not in (None, goal.sent):
                 yield f"{name} has {goal.sent} of {sent} messages"
 

@@ -176,8 +176,12 @@ class Program:
     block
         How a program with feeds runs: ``"drain"`` takes all results, ``"leave"`` leaves the block when all is put,
         ``"raise"`` leaves it by Ctrl-C, and ``"twice"`` too, with another one while operators are stopped.
-    stop
-        The stage and the turn in which `stop_execution` is called.
+    stop, pause
+        The stage and the turn in which `stop_execution` is called, or the run is paused, for some steps.
+    settings
+        Live parameters that are set; `what` is the value.
+    records
+        Whether the messages of all outputs are recorded.
     """
 
     seed: int
@@ -191,6 +195,9 @@ class Program:
     track: bool = False
     block: str = ""
     stop: tuple[str, int] | None = None
+    pause: tuple[str, int] | None = None
+    settings: list[Change] = field(default_factory=list)
+    records: bool = False
 
     def stage(self, name: str) -> Stage:
         """Return a stage by its name."""
@@ -337,6 +344,9 @@ def features_of_run(program: Program) -> set[str]:
         "duration": bool(program.duration),
         "running()": bool(program.block),
         "tracking": program.track,
+        "pause and step": program.pause is not None,
+        "live parameter": bool(program.settings),
+        "recording": program.records,
         "event-based scheduler": program.scheduler == "event-based",
         "default scheduler": program.scheduler == "default",
         "real time": program.clock == "real",

@@ -4,21 +4,48 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from headrace import watch
 from headrace.core.errors import FeedClosedError
+from headrace.observe import PortRecorder, Recording
 from tests.harness import PATIENCE
 from tests.random_programs.building import PlannedError, RandomApp, Record, number_of
 from tests.random_programs.program import Program
 
 FRAMES = 9  # put into each feed
+CAN_RECORD = find_spec("mcap") is not None
 
 
 def run_program(program: Program, traffic: Any = None, **settings: Any) -> Record:
     """Run a program to its end."""
     app = RandomApp(program, traffic, **settings)
+    if program.records and CAN_RECORD and traffic is None:  # frames of a device are not compared
+        return _run_recorded(app)
+    return _run(app)
+
+
+def _run_recorded(app: RandomApp) -> Record:
+    """Run a program, and read back what was recorded."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run.mcap"
+        watch(app, PortRecorder(path))
+        record = _run(app)
+        record.recorded = defaultdict(list)
+        with Recording(path) as recording:
+            for message in recording:
+                record.recorded[f"{message.port.operator}.{message.port.port}"].append(message.data)
+        return record
+
+
+def _run(app: RandomApp) -> Record:
+    program = app.program
     goals = {ends: app.expect("->".join(ends), max="1s") for ends in program.goals()}
     limits: dict[str, Any] = {}
     if program.max_messages:
@@ -39,6 +66,9 @@ def run_program(program: Program, traffic: Any = None, **settings: Any) -> Recor
         if tracker is not None:
             record.statistics = tracker.statistics
     record.outcome = app.outcome
+    if app.resuming is not None:
+        app.resuming.join(PATIENCE)
+        assert not app.resuming.is_alive(), "a run that is over is still paused"
     return record
 
 
@@ -75,7 +105,7 @@ def _run_block(app: RandomApp, limits: dict[str, Any]) -> None:
                 thread.join(PATIENCE)
     if future is not None:  # else the interrupt came before the block
         app.record.was_over = future.done()
-    for thread in threads:
+    for thread in (each for each in threads if each.ident is not None):
         thread.join(PATIENCE)
         assert not thread.is_alive(), "a feed or a result is waited for after the run"
 

@@ -27,11 +27,19 @@ class Running:
         self._future: OutcomeFuture | None = None
 
     def __enter__(self) -> Future[Outcome]:
-        future = self._start()
+        interrupts = self._interrupts()
         try:
+            interrupts.install()  # one that comes before the run is known here would leave it alone
+            try:
+                future = self._start()
+            finally:
+                interrupts.restore()
+            if interrupts.first is not None:
+                raise interrupts.first
             self._wait_until_begun()
         except BaseException as error:
-            self._wait_until_over(error)
+            if self._future is not None:
+                self._wait_until_over(error)
             raise
         return future
 

@@ -441,6 +441,23 @@ def test_no_interrupt_leaves_the_block_of_a_run_before_everything_is_stopped(com
     assert app.outcome is not None  # of a run that is over
 
 
+def test_an_interrupt_as_the_thread_of_a_run_begins_does_not_leave_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = threading.Thread.start
+
+    def start_and_interrupt(thread: threading.Thread) -> None:
+        start(thread)
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+
+    app = App(lambda app: app.add_operator(Step(app, name="endless")))
+    monkeypatch.setattr(threading.Thread, "start", start_and_interrupt)
+    with pytest.raises(KeyboardInterrupt), app.running():
+        pytest.fail("the block is not entered")
+    assert app.outcome is not None  # of a run that is over
+
+
 @pytest.mark.parametrize("in_block", [True, False], ids=["in the block", "at its end"])
 def test_a_second_interrupt_of_an_async_block_still_ends_the_run(in_block: bool, log: Log) -> None:
     """The first one cancels the task; asyncio's handler raises at the second, out of the event loop."""
