@@ -67,6 +67,7 @@ LAYERS = {
         "_runtime",
         "capture",
         "replicas",
+        "link",
         "conditions",
         "schedulers",
         "resources",

@@ -64,7 +64,7 @@ ALLOWED = {
     ("gpu/sim/timeline.py", "Timeline.notify"): "limited; a signal handler may be the caller",
     ("operators/inference.py", "_call_together"): "the futures are done",
     ("cli/stop.py", "_ends"): "limited as `waits` says, and repeated",
-    ("parts/channel.py", "Channel._ready"): "limited as `waits` says, and repeated",
+    ("link/channel.py", "Channel._ready"): "limited as `waits` says, and repeated",
     ("parts/calls.py", "Calls.set_value"): "the future is done",
     ("parts/worker.py", "Worker._await"): "the future is done",
     ("operators/inference.py", "InferenceOp.stop"): "the threads are idle: every compute waits for its calls",

@@ -12,11 +12,11 @@ from typing import Any
 from headrace import Application
 from headrace.core.outcome import Outcome
 from headrace.link.carrier import Carrier
+from headrace.link.channel import Channel
 from headrace.link.connect import carrier_of
 from headrace.link.protocol import Terms
 from headrace.link.receiver import Receiver
 from headrace.link.sender import Sender
-from headrace.parts.channel import Channel
 from headrace.parts.cut import Cut
 from headrace.parts.cut_flow import CutFlow, FlowCounts
 from headrace.parts.idleness import IdleReport, decide, is_still

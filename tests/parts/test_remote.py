@@ -25,15 +25,15 @@ import pytest
 from headrace.cli import main
 from headrace.core.errors import AuthenticationError, Failure, GraphError, PartLost, PeerLost
 from headrace.core.outcome import EndedBy
+from headrace.link import channel
+from headrace.link.channel import Channel, finish_all
 from headrace.link.connect import carrier_of, connect
 from headrace.link.handshake import Purpose, make_token
 from headrace.parts import access as access_module
 from headrace.parts import agent as agent_module
-from headrace.parts import channel
 from headrace.parts import driver as driver_module
 from headrace.parts.access import AGENT, PART, Access, token_for
 from headrace.parts.agent import Agent, parse_address, serve, worker_host
-from headrace.parts.channel import Channel, finish_all
 from headrace.parts.driver import Driver
 from headrace.parts.hosting import Hosting
 from headrace.parts.messages import (

@@ -35,8 +35,9 @@ from headrace.core.operator import Operator
 from headrace.core.parameters import holder_of
 from headrace.core.ports import ConditionType
 from headrace.core.run_options import RunOptions
+from headrace.link.carrier import Carrier
+from headrace.link.channel import Channel
 from headrace.replicas.crew import Crew, Worker, job_port
-from headrace.replicas.crossing import Crossing, unpack
 from headrace.replicas.expansion import let_run_for_jobs
 from headrace.replicas.process_replica import BEAT, Creation, Job, Reply, as_message, as_port_message
 from headrace.schedulers import GreedyScheduler
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 
 
-def run_child(end: socket.socket, packed: list[Any], beat: Any) -> None:
+def run_child(end: socket.socket, beat: Any) -> None:
     """Run an operator for the process at the other end of a connection, until that says so or ends.
 
     `beat` is where it notes now and then that it is alive.
@@ -69,23 +70,22 @@ def run_child(end: socket.socket, packed: list[Any], beat: Any) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    crossing = Crossing(end)
+    channel = Channel(Carrier(end))
     try:
-        try:
-            created: Creation = unpack(packed)
-            os.environ.clear()
-            os.environ.update(created.environment)
-            _send_log(crossing, created)
-            # Not by `run` of a program, which would be in the list of runs, and be run as variables say.
-            run(_Child(crossing, created), RunControl(RUNNING), supplies_of(RunOptions()))
-        except BaseException as error:
-            _send_error(crossing, error)
-        else:
-            crossing.send(Reply([]))
-    except (EOFError, OSError):
-        pass  # the program has ended
+        created: Creation | None = channel.receive_one()
+        if created is None:  # the program has ended
+            return
+        os.environ.clear()
+        os.environ.update(created.environment)
+        _send_log(channel, created)
+        # Not by `run` of a program, which would be in the list of runs, and be run as variables say.
+        run(_Child(channel, created), RunControl(RUNNING), supplies_of(RunOptions()))
+    except BaseException as error:
+        _send_error(channel, error)
+    else:
+        channel.send(Reply([]))
     finally:
-        crossing.close()
+        channel.close()
 
 
 def _note_life(beat: Any) -> None:
@@ -100,12 +100,12 @@ def _end_with(parent: Any) -> None:
     os._exit(1)
 
 
-def _send_log(crossing: Crossing, creation: Creation) -> None:
+def _send_log(channel: Channel, creation: Creation) -> None:
     """Let the program log what is logged here, if its levels let it pass."""
     for name, level in creation.log_levels.items():
         logging.getLogger(name).setLevel(level)
     logging.getLogger("headrace.run").disabled = True  # the run of the program has records of its own
-    handler = _LogSender(crossing)
+    handler = _LogSender(channel)
     handler.addFilter(RunFields())
     logging.root.addHandler(handler)
 
@@ -113,9 +113,9 @@ def _send_log(crossing: Crossing, creation: Creation) -> None:
 class _LogSender(logging.Handler):
     """Sends log records to the program."""
 
-    def __init__(self, crossing: Crossing) -> None:
+    def __init__(self, channel: Channel) -> None:
         super().__init__()
-        self._crossing = crossing
+        self._channel = channel
         self._formatter = logging.Formatter()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -128,12 +128,10 @@ class _LogSender(logging.Handler):
                 vars(plain)["exception"] = type(record.exc_info[1]).__name__
             plain.exc_info = None
             try:
-                self._crossing.send(plain)
+                self._channel.send(plain)
             except CrossingError:  # something that was given by `extra`
                 vars(plain).update((name, _as_text(value)) for name, value in vars(plain).items())
-                self._crossing.send(plain)
-        except OSError:
-            pass  # the program has ended
+                self._channel.send(plain)
         except Exception:
             self.handleError(record)
 
@@ -142,8 +140,8 @@ def _as_text(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float)) else repr(value)
 
 
-def _send_error(crossing: Crossing, error: BaseException, stops: tuple[str | None, ...] = ()) -> None:
-    crossing.send(Reply([], Failure.of(error), stops))
+def _send_error(channel: Channel, error: BaseException, stops: tuple[str | None, ...] = ()) -> None:
+    channel.send(Reply([], Failure.of(error), stops))
 
 
 class _InnerChild(InnerApplication):
@@ -160,9 +158,9 @@ class _Child(Application):
 
     _headrace = Inner(_InnerChild)
 
-    def __init__(self, crossing: Crossing, creation: Creation) -> None:
+    def __init__(self, channel: Channel, creation: Creation) -> None:
         super().__init__(name=creation.fragment)
-        self.crossing = crossing
+        self.channel = channel
         self.creation = creation
         # What the operator wants to be stopped since the last reply, as in `Reply`.
         self.stops: deque[str | None] = deque()
@@ -202,7 +200,7 @@ class _Child(Application):
         let_run_for_jobs(operator)
         worker = Worker(Crew(is_ordered=True), operator, [])
         worker.crew.workers.append(worker)
-        door = Door(self, worker, self.crossing)
+        door = Door(self, worker, self.channel)
         flows = [
             Flow(door, job_port(name, 0, place), operator, name, size)
             for name, sizes in created.inputs.items()
@@ -219,12 +217,12 @@ class _Child(Application):
 class Door(Operator):
     """Receives jobs, and sends their results."""
 
-    def __init__(self, fragment: _Child, worker: Worker, crossing: Crossing) -> None:
+    def __init__(self, fragment: _Child, worker: Worker, channel: Channel) -> None:
         self.child = fragment
         self.worker = worker
         self._has_told_knobs = False
         self._calls: dict[Call, int] = {}
-        self.crossing = crossing
+        self.channel = channel
         self.error: BaseException | None = None
         self._headrace.construct(fragment, (), "door", {})
         self.conditions = {worker.crew.free.name: worker.crew.free}
@@ -233,7 +231,7 @@ class Door(Operator):
         """Announce that the operator, which comes first, has started; from now on its errors are replies."""
         operator = self.worker.operator
         operator.compute = partial(self._guard, operator.compute)  # type: ignore[method-assign]
-        self.crossing.send(Reply([]))
+        self.channel.send(Reply([]))
 
     def _guard(self, compute: Any, op_input: Any, op_output: Any, context: Any) -> None:
         try:
@@ -247,14 +245,14 @@ class Door(Operator):
         results = [as_port_message(self._calls, *taken) for taken in op_input.take_messages()]
         error, self.error = self.error, None
         if error is not None:
-            _send_error(self.crossing, error, child.take_stops())
+            _send_error(self.channel, error, child.take_stops())
         elif worker.done:
             stops = child.take_stops()
             try:
-                self.crossing.send(Reply(results, stops=stops, knobs=self._new_knobs()))
+                self.channel.send(Reply(results, stops=stops, knobs=self._new_knobs()))
             except CrossingError as refused:
                 text = f"operator {worker.operator.name!r}: a result of it: {refused}"
-                _send_error(self.crossing, CrossingError(text), stops)
+                _send_error(self.channel, CrossingError(text), stops)
         job = self._next_job()
         if job is None:
             child.end_process()
@@ -274,10 +272,10 @@ class Door(Operator):
         """Receive a job; those with messages that are unknown here are answered with the error."""
         while True:
             try:
-                job: Job | None = self.crossing.receive()
+                job: Job | None = self.channel.receive_one()
             except CrossingError as error:
                 text = f"operator {self.worker.operator.name!r}: a message of it: {error}"
-                _send_error(self.crossing, CrossingError(text))
+                _send_error(self.channel, CrossingError(text))
             else:
                 return job
 

@@ -12,4 +12,5 @@ One link carries one flow in one direction. Its two ends, :mod:`headrace.link.se
 | frames on a device | device |
 | carriers: Unix sockets, TCP, and TLS on request | carrier, tls |
 | who connects, and whether it may | handshake, connect, listener |
+| objects that processes of a program send each other, beside frames | channel |
 """

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import waits
 from headrace.core.errors import GraphError, PeerLost
+from headrace.link.channel import Channel
 from headrace.link.handshake import Purpose
 from headrace.link.listener import listen
 from headrace.parts import messages
 from headrace.parts.access import AGENT, Access, token_for
-from headrace.parts.channel import Channel
 from headrace.parts.environment import BLAS_SPIN, assign, gpus_for, visible
 from headrace.parts.lines import Lines, print_lines
 from headrace.parts.messages import TOKEN, WORKER_ADDRESS, Address

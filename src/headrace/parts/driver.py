@@ -36,6 +36,7 @@ from headrace.core.errors import GraphError, add_note, message_of, notes_of
 from headrace.core.log import configure_log, fields_of
 from headrace.core.outcome import EndedBy, ErrorRecord, Outcome
 from headrace.core.values import RESTART
+from headrace.link.channel import Channel, finish_all
 from headrace.observe.attachment import prepare_replay
 from headrace.observe.environment import serve_metrics, watchers_from_environment
 from headrace.observe.events.clock_offsets import Answer, ClockOffset, OffsetMeasurement
@@ -43,7 +44,6 @@ from headrace.observe.progress_line import is_wanted, shown_progress
 from headrace.parts import messages
 from headrace.parts.access import AGENT
 from headrace.parts.calls import Calls
-from headrace.parts.channel import Channel, finish_all
 from headrace.parts.cut import cut_flows
 from headrace.parts.digest import describe
 from headrace.parts.environment import DASHBOARD, SPANNING, environment_of

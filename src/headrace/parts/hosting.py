@@ -16,10 +16,10 @@ from typing import Any
 from headrace import waits
 from headrace.core.errors import GraphError
 from headrace.core.values import RESTART
+from headrace.link.channel import Channel
 from headrace.link.handshake import make_token
 from headrace.parts.access import Access, token_for
 from headrace.parts.agent import ALL, ANY, named, parse_address, serve, worker_host
-from headrace.parts.channel import Channel
 from headrace.parts.environment import assign, gpus_for
 from headrace.parts.lines import print_lines
 from headrace.parts.messages import Address, EndPart, StartPart

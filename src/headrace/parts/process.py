@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 
-from headrace.parts.channel import Channel
+from headrace.link.channel import Channel
 from headrace.parts.messages import Address, Cancel, Gone
 
 

@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.link.channel import Channel, finish_all
 from headrace.link.handshake import Purpose
 from headrace.parts.access import AGENT, LINK, PART
-from headrace.parts.channel import Channel, finish_all
 from headrace.parts.messages import Address, Gone, Refused
 
 if TYPE_CHECKING:

@@ -38,6 +38,7 @@ from headrace.core.control import RUNNING, RunControl, TimeBase, clock_name
 from headrace.core.errors import Failure, GraphError, LinkError, PeerLost, add_note, notes_of
 from headrace.core.outcome import Outcome, Progress, stuck_operators
 from headrace.core.values import GO_ON, RESTART, STOP, byte_size
+from headrace.link.channel import Channel, pack
 from headrace.link.handshake import Purpose
 from headrace.link.loop import default_loop
 from headrace.link.protocol import Terms
@@ -46,7 +47,6 @@ from headrace.link.sender import Sender
 from headrace.observe.events.clock_offsets import Answer, OffsetMeasurement
 from headrace.parts import lines, messages
 from headrace.parts.access import PART, Access
-from headrace.parts.channel import Channel
 from headrace.parts.cut import Cut
 from headrace.parts.digest import describe
 from headrace.parts.environment import SPANNING
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headrace.parts")
 _PR_SET_PDEATHSIG = 1
+_QUIET_BEAT = pack(messages.Beat())
 BEAT = 0.5  # seconds, when the links wake the process up anyway
 _CHECKS = 10  # in a second
 _CONNECTING = 10  # seconds within which another part connects a link, as `link.connect`
@@ -468,7 +469,8 @@ class Worker:
         problems = tuple(stuck_operators(self.cut.application)) if has_deadlines else ()
         # Offered, since this thread must not wait for a driver that does not read: the links would wait with it. A
         # beat that finds no room is not missed: the driver hears what is in its way.
-        self.channel.offer(messages.Beat(problems))
+        # Most beats are the same: to pack one costs a process more than all else while nothing happens.
+        self.channel.offer(pack(messages.Beat(problems)) if problems else _QUIET_BEAT)
         if self.cut is not None:
             self.cut.idleness.relieve()
             if self.cut.idleness.was_idle:

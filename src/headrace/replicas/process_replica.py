@@ -37,8 +37,9 @@ from headrace.core.operator import Operator
 from headrace.core.parameters import holder_of
 from headrace.core.ports import IOSpec
 from headrace.core.resource import Resource
+from headrace.link.carrier import Carrier
+from headrace.link.channel import PATIENCE, Channel, Packed, pack
 from headrace.replicas.crew import InnerMover
-from headrace.replicas.crossing import PATIENCE, Crossing, pack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +139,7 @@ class ProcessReplica(Operator):
         self._declared = declared
         self._run_child = run_child
         self._process: BaseProcess | None = None
-        self._crossing: Crossing | None = None
+        self._channel: Channel | None = None
         # What is waited for; when the process was last alive, as it notes itself; and what was last known of that,
         # with the number of checks since then.
         self._doing = ""
@@ -190,7 +191,7 @@ class ProcessReplica(Operator):
         ours, theirs = socket.socketpair()
         beat = context.RawValue("d", 0.0)
         process = context.Process(
-            target=self._run_child, args=(theirs, creation, beat), name=f"headrace {self.name}", daemon=True
+            target=self._run_child, args=(theirs, beat), name=f"headrace {self.name}", daemon=True
         )
         resource_tracker.ensure_running()  # which would let this thread have SIGTERM again
         # The process inherits this, and so does the server that forks it, if it begins with this one.
@@ -203,7 +204,9 @@ class ProcessReplica(Operator):
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             theirs.close()
-        self._process, self._crossing, self._beat = process, Crossing(ours, self._check), beat
+        self._process, self._beat = process, beat
+        self._channel = Channel(Carrier(ours), self._check)
+        self._channel.offer(creation)
         atexit.register(self._kill)
         self._shown_values = {name: getattr(self, name) for name in self.spec.params}
         self._shown_knobs = {}
@@ -236,11 +239,11 @@ class ProcessReplica(Operator):
 
     def close(self) -> tuple[int, int]:
         """End the process if it has not ended; return its number and its exit status."""
-        process, crossing = self._process, self._crossing
-        self._process = self._crossing = None
+        process, channel = self._process, self._channel
+        self._process = self._channel = None
         atexit.unregister(self._kill)
-        if crossing is not None:
-            crossing.close()
+        if channel is not None:
+            channel.close()
         if process is None:
             return 0, 0
         process.join(PATIENCE)  # it ends when the connection is closed
@@ -251,7 +254,7 @@ class ProcessReplica(Operator):
         process.close()
         return known
 
-    def _pack_creation(self) -> list[Any]:
+    def _pack_creation(self) -> Packed:
         declared = self._declared
         args, keywords = declared._headrace.replication.creation
         given = [*args[1:], *keywords.values(), *declared.resources.values()]
@@ -307,20 +310,22 @@ class ProcessReplica(Operator):
 
     def _send(self, content: Any) -> None:
         """Send something to the process, unless that has ended, which `_receive` finds."""
-        assert self._crossing is not None
-        with suppress(EOFError, OSError):
-            self._crossing.send(content)
+        assert self._channel is not None
+        with suppress(EOFError):
+            self._channel.send(content)
 
     def _receive(self, when: str) -> Reply:
         """Wait for the reply of the process; raise its error, or one that says how the process ended."""
-        assert self._crossing is not None
+        assert self._channel is not None
         self._doing = when
         try:
-            while not isinstance(reply := self._crossing.receive(), Reply):
+            while not isinstance(reply := self._channel.receive_one(), Reply):
+                if reply is None:
+                    raise EOFError
                 logger = logging.getLogger(reply.name)
                 if logger.isEnabledFor(reply.levelno):
                     logger.handle(reply)
-        except (EOFError, OSError):
+        except EOFError:
             raise self._lost(*self.close()) from None
         # It may have been of a log record, and the reply is still to come, which would be taken for the next one.
         except CrossingError as error:

@@ -17,6 +17,7 @@ from headrace._runtime import Interrupts
 from headrace._runtime.scheduling.engine import is_compiled
 from headrace.conditions import PeriodicCondition
 from headrace.gpu.sim.memory_pool import MemoryPool
+from headrace.link.channel import pack
 from headrace.link.protocol import Sample
 from headrace.observe import progress_line
 from headrace.observe.events.gpu_timing import Timer
@@ -74,7 +75,7 @@ def computing() -> Iterator[list[str]]:
 def offer_a_beat(lock: Any) -> None:
     channel, theirs = channel_and_socket()
     channel._lock = lock
-    channel.offer(Beat())
+    channel.offer(pack(Beat()))
     assert theirs.recv(100)
     channel.close()
     theirs.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import selectors
 import ssl
 import threading
@@ -12,11 +11,10 @@ from typing import Any
 
 import pytest
 
+from headrace.link.channel import Channel, pack
 from headrace.link.handshake import Purpose
-from headrace.link.protocol import Kind, pack_message
 from headrace.link.tls import client_context
 from headrace.parts.access import PART
-from headrace.parts.channel import Channel
 from headrace.parts.idleness import IdleReport
 from headrace.parts.messages import Ask, Assignment, Call, Connect, Printed
 from headrace.parts.process import Process
@@ -62,7 +60,7 @@ def test_what_the_other_end_does_not_read_is_kept_and_comes_in_order(channels: A
         near.post(LONG)
         near.post(Ask(number))
     assert near.wants_write
-    near.offer(Ask(7))  # finds no room
+    near.offer(pack(Ask(7)))  # finds no room
     reader = threading.Thread(target=lambda: found.extend(take(far, 6)))
     found: list[Any] = []
     reader.start()
@@ -143,8 +141,8 @@ def test_half_a_record_of_tls_keeps_nobody_waiting() -> None:
             incoming.write(sockets[0].recv(1 << 16))
     sockets[0].sendall(outgoing.read())
     other.join(PATIENCE)
-    content = pickle.dumps(Ask(5))
-    client.write(pack_message(Kind.CONTROL, b"", len(content)) + content)
+    packed = pack(Ask(5))
+    client.write(b"".join((packed.message, *map(bytes, packed.bulk))))
     record = outgoing.read()
     channel = channel_of(server)
     sockets[0].sendall(record[:20])
