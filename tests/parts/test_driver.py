@@ -343,7 +343,9 @@ def close(driver: Driver) -> None:
     for process in driver._processes.values():
         process.detach()
     driver._processes.clear()
+    driver._dismiss_agents()
     driver._reception.close()
+    driver._hosting.close()
     driver._close()
 
 
