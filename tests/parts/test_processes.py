@@ -109,8 +109,8 @@ def test_a_machine_that_stands_still_while_the_driver_looks_loses_no_part(
             stood_still[0] = 3600.0
 
     monkeypatch.setattr(Supervisor, "beat", beat)
-    for module in ("driver", "channel"):
-        monkeypatch.setattr(f"headrace.parts.{module}.monotonic", lambda: time.monotonic() + stood_still[0])
+    for module in ("parts.driver", "link.channel"):
+        monkeypatch.setattr(f"headrace.{module}.monotonic", lambda: time.monotonic() + stood_still[0])
     assert run() == 0
     assert stood_still[0]
     assert lines(capfd)[0][-1] == "finished 16 0 {} {}"
