@@ -20,8 +20,10 @@ import pytest
 from headrace.core.control import TimeBase
 from headrace.core.errors import GraphError, PeerAborted, PeerLost
 from headrace.core.ports import IOSpec
+from headrace.link.carrier import Received
+from headrace.link.channel import Packed, pack, unpack
 from headrace.link.handshake import make_token
-from headrace.link.protocol import Terms
+from headrace.link.protocol import HEADER_SIZE, Kind, Terms
 from headrace.parts import worker as worker_module
 from headrace.parts.access import Access
 from headrace.parts.cut_flow import CutFlow
@@ -54,8 +56,9 @@ class _Channel:
         self.sent: list[Any] = []
         self.is_full = False
 
-    def offer(self, message: Any) -> bool:
-        return not self.is_full and self.send(message)
+    def offer(self, packed: Packed) -> bool:
+        said = Received(Kind.CONTROL, packed.message[HEADER_SIZE:], b"".join(packed.bulk))
+        return not self.is_full and self.send(unpack(said))
 
     def send(self, message: Any) -> bool:
         assert not self.is_full, "the thread of the links would wait"
@@ -126,14 +129,16 @@ def test_what_is_offered_to_a_driver_that_reads_nothing_is_not_sent() -> None:
     """The thread that serves the links must not wait for a driver that is frozen: its peers would be, too."""
     channel, theirs = channel_and_socket()
     theirs.setblocking(False)
-    with channel._lock:  # by another thread, which waits
-        channel.offer(Beat())
+    with channel._lock:  # by another thread, which sends it afterwards
+        channel.offer(pack(Beat()))
     with pytest.raises(BlockingIOError):
         theirs.recv(1)
+    channel.flush()
+    assert theirs.recv(1 << 16)
     while not channel.wants_write:
-        channel.offer(Beat(("x" * 1000,)))
+        channel.offer(pack(Beat(("x" * 1000,))))
     kept = len(channel._carrier._waiting)  # type: ignore[attr-defined]
-    channel.offer(Beat())
+    channel.offer(pack(Beat()))
     assert len(channel._carrier._waiting) == kept  # type: ignore[attr-defined]
     theirs.close()
     channel.close()
