@@ -81,7 +81,7 @@ def test_what_cannot_be_live_is_told() -> None:
         GraphError, match=r"'gain' of scale must be declared by parameter\(minimum=...\), not 3"
     ):
 
-        @op(live={"gain": 3})  # type: ignore[dict-item]
+        @op(live={"gain": 3})
         def scale(value: int, *, gain: int = 1) -> int:
             return value
 
