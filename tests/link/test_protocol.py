@@ -232,8 +232,8 @@ def frame(*places: tuple[int, int, int], text: bytes = b"1", extra: bytes = b"")
     return frame_body(places, text, extra)
 
 
-def credit(places: int, *loans: int) -> bytes:
-    return struct.pack("<I", places) + b"".join(struct.pack("<Q", loan) for loan in loans)
+def credit(places: int, *leases: int) -> bytes:
+    return struct.pack("<I", places) + b"".join(struct.pack("<Q", lease) for lease in leases)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_frames_are_numbered_and_so_are_their_places_in_shared_memory() -> None:
     in_bulk, elsewhere = (IN_BULK, 0, 9), (0, 0, 9)
     bodies = [frame(in_bulk, text=b"abc", extra=b"5"), frame(elsewhere, elsewhere), frame(elsewhere)]
     found = [end.receive(Kind.FRAME, body, 0.0) for body in bodies]
-    assert [(each.number, each.loan) for each in found] == [(0, 0), (1, 0), (2, 2)]
+    assert [(each.number, each.lease) for each in found] == [(0, 0), (1, 0), (2, 2)]
     assert (found[0].description, found[0].extra, found[0].places) == (b"abc", b"5", [in_bulk])
     assert (end.frames, end.lent) == (3, 27)
 
@@ -268,7 +268,7 @@ def test_frames_are_numbered_and_so_are_their_places_in_shared_memory() -> None:
     [
         ([credit(2)], "2 credits came back, and 1 of 2"),
         ([credit(1)] * 2, "1 credits came back, and 0 of 2"),
-        ([credit(0, 0)] * 2, "not lent: loan 0"),
+        ([credit(0, 0)] * 2, "not lent: lease 0"),
     ],
 )
 def test_a_sender_refuses(bodies: list[bytes], said: str) -> None:

@@ -3,7 +3,7 @@
 A **device segment** is memory of a device that another process can map: a pool of its own with one buffer. The
 descriptor of the pool travels over the Unix socket, beside the descriptor of the buffer (64 bytes) and the name of
 the device. The receiver maps it once and answers whether it can; from then on a frame is named by its place in it,
-as a frame in shared memory of the host is. So slots, loans and the bound of the memory are those of `ring` and
+as a frame in shared memory of the host is. So slots, leases and the bound of the memory are those of `ring` and
 `protocol`.
 
 **No stream waits on a device for another process.** A stream that waits for an event of a process that is killed
@@ -248,7 +248,7 @@ class ReceivedFrames:
     Parameters
     ----------
     give_back
-        Called with the number of a loan whose memory goes back to the sender, by any thread.
+        Called with the number of a lease whose memory goes back to the sender, by any thread.
     call_soon
         Calls a function on another thread. It is used in finalizers, so it takes no lock.
     """
@@ -262,9 +262,9 @@ class ReceivedFrames:
     def collect(self) -> None:
         """Do nothing: another thread records the events as soon as it runs."""
 
-    def receive(self, segment: DeviceSegment, offset: int, length: int, loan: int) -> Allocation:
+    def receive(self, segment: DeviceSegment, offset: int, length: int, lease: int) -> Allocation:
         """Return the memory of a frame that lies in a segment; it goes back to the sender."""
-        block = _Block(segment.buffer, offset, segment.device_id, partial(self._give_back, loan))
+        block = _Block(segment.buffer, offset, segment.device_id, partial(self._give_back, lease))
         return Allocation(self, block, length, [])
 
     def own(self, buffer: Any, device_id: int) -> Allocation:

@@ -112,7 +112,7 @@ class Segment:
 class Lease(ref[Any]):
     """Memory that was received, as long as the array on it exists, which every view and every export of it keeps.
 
-    `number` is that of the loan.
+    `number` is that of the lease.
     """
 
     __slots__ = ("number",)
@@ -340,7 +340,7 @@ class SenderMemory:
     def held(self) -> dict[int, int]:
         """Return the bytes of shared memory that the receiver has, by the number of the message."""
         found: dict[int, int] = {}
-        for number, keeper in self._machine.loans.values():
+        for number, keeper in self._machine.leases.values():
             memory = keeper.memory if type(keeper) is Slot else keeper
             found[number] = found.get(number, 0) + memory.nbytes
         return found

@@ -7,8 +7,8 @@ order in which they have to be sent. These are their rules:
 - A **credit** is a place in the receiver's queue. The sender has `size` of them; a frame takes one, and the
   receiver returns it when the consumer has taken the frame. No more come back than are out.
 - The receiver may DEFER frames that have arrived: it takes no more of them before others come.
-- A **loan** is shared memory that belongs to the receiver until it returns it. Loans are numbered in the order of
-  the places in frames. No loan comes back twice.
+- A **lease** is shared memory that belongs to the receiver until it returns it. Leases are numbered in the order of
+  the places in frames. No lease comes back twice.
 - END says that no frame follows, and how many there were; from a receiver, that it takes no more. ABORT carries the
   exception of a part. After either, a connection that closes is no loss.
 - Each end sends a BEAT six times in `silence` seconds. A peer that has said HELLO and of which nothing was heard
@@ -167,8 +167,8 @@ _SEGMENT = struct.Struct("<IQB")
 _CREDIT = struct.Struct("<I")
 _MAPPED = struct.Struct("<I")
 _PROGRESS = struct.Struct("<Q")
-_LOAN = struct.Struct("<Q")
-_LOANS_AT_ONCE = 4096
+_LEASE = struct.Struct("<Q")
+_LEASES_AT_ONCE = 4096
 _DESCRIPTION_IN_PLACE = 1  # a flag of a frame
 
 Place: TypeAlias = tuple[int, int, int]
@@ -210,15 +210,15 @@ class Frame(NamedTuple):
         The frames before it.
     places
         The pieces of its memory.
-    loan
-        The number of the first loan among them, in order; places in bulk are none.
+    lease
+        The number of the first lease among them, in order; places in bulk are none.
     description, extra
         What the codec wrote; None if it is what lies in the first place.
     """
 
     number: int
     places: list[Place]
-    loan: int
+    lease: int
     description: bytes | None
     extra: bytes
 
@@ -339,8 +339,8 @@ class SendingEnd(LinkEnd):
     ----------
     credits
         The places in the receiver's queue.
-    loans
-        What keeps the memory of each loan, by its number.
+    leases
+        What keeps the memory of each lease, by its number.
     """
 
     role, peer = "sender", "receiver"
@@ -348,9 +348,9 @@ class SendingEnd(LinkEnd):
     def __init__(self, terms: bytes, silence: float | None, now: float, size: int) -> None:
         super().__init__(terms, silence, now)
         self.credits = size
-        self.loans: dict[int, Any] = {}
+        self.leases: dict[int, Any] = {}
         self._size = size
-        self._loan = 0
+        self._lease = 0
         self._segments = 0
         self.deferred = 0
         """The frames, from the first on, of which the receiver takes no more before others come."""
@@ -379,7 +379,7 @@ class SendingEnd(LinkEnd):
         return pack_message(Kind.SEGMENT, _SEGMENT.pack(number, 0, 0))
 
     def frame(self, body: bytes, bulk: int) -> bytes:
-        """Return the message of a frame; the caller adds its loans with `lend`."""
+        """Return the message of a frame; the caller adds its leases with `lend`."""
         assert self.credits
         self.credits -= 1
         self.frames += 1
@@ -387,8 +387,8 @@ class SendingEnd(LinkEnd):
 
     def lend(self, holder: Any) -> None:
         """Note what keeps the memory of the next place in a segment until it comes back."""
-        self.loans[self._loan] = holder
-        self._loan += 1
+        self.leases[self._lease] = holder
+        self._lease += 1
 
     def _accept(self, kind: int, body: bytes) -> Any:
         """Return credits and the holders of memory that came back, an `Answer`, or a kind to note."""
@@ -413,10 +413,10 @@ class SendingEnd(LinkEnd):
         self.credits += places
         holders: list[Any] = []
         if len(body) > _CREDIT.size:
-            for (loan,) in _LOAN.iter_unpack(memoryview(body)[_CREDIT.size :]):
-                if loan not in self.loans:
-                    raise ProtocolError(f"memory came back that is not lent: loan {loan}")
-                holders.append(self.loans.pop(loan))
+            for (lease,) in _LEASE.iter_unpack(memoryview(body)[_CREDIT.size :]):
+                if lease not in self.leases:
+                    raise ProtocolError(f"memory came back that is not lent: lease {lease}")
+                holders.append(self.leases.pop(lease))
         return places, holders
 
 
@@ -425,23 +425,23 @@ class ReceivingEnd(LinkEnd):
 
     Attributes
     ----------
-    loans
-        The segment and the size of each loan that was not returned, by the number of the loan.
+    leases
+        The segment and the size of each lease that was not returned, by the number of the lease.
     lent
-        The bytes of these loans.
+        The bytes of these leases.
     """
 
     role, peer = "receiver", "sender"
 
     def __init__(self, terms: bytes, silence: float | None, now: float, size: int) -> None:
         super().__init__(terms, silence, now)
-        self.loans: dict[int, tuple[int, int]] = {}
+        self.leases: dict[int, tuple[int, int]] = {}
         self.lent = 0
         self._size = size
         self._credits = size
-        self._loan = 0
+        self._lease = 0
 
-    def give(self, places: int, loans: Sequence[int] = ()) -> list[bytes]:
+    def give(self, places: int, leases: Sequence[int] = ()) -> list[bytes]:
         """Return the messages that give back credits and memory.
 
         Raises
@@ -454,12 +454,12 @@ class ReceivingEnd(LinkEnd):
                 f"{places} credits are given back, and {self._size - self._credits} frames are out"
             )
         self._credits += places
-        for loan in loans:
-            self.lent -= self.loans.pop(loan)[1]
+        for lease in leases:
+            self.lent -= self.leases.pop(lease)[1]
         messages = []
-        for first in range(0, max(len(loans), 1), _LOANS_AT_ONCE):
-            some = loans[first : first + _LOANS_AT_ONCE]
-            body = _CREDIT.pack(0 if first else places) + b"".join(map(_LOAN.pack, some))
+        for first in range(0, max(len(leases), 1), _LEASES_AT_ONCE):
+            some = leases[first : first + _LEASES_AT_ONCE]
+            body = _CREDIT.pack(0 if first else places) + b"".join(map(_LEASE.pack, some))
             messages.append(pack_message(_CREDIT_KIND, body))
         return messages
 
@@ -491,21 +491,21 @@ class ReceivingEnd(LinkEnd):
             places = [_PLACE.unpack_from(body, _FRAME.size)]
         else:
             places = [*_PLACE.iter_unpack(memoryview(body)[_FRAME.size : start])]
-        loan = self._loan
+        lease = self._lease
         for segment, _, size in places:
             if segment != IN_BULK:
-                self.loans[self._loan] = (segment, size)
-                self._loan += 1
+                self.leases[self._lease] = (segment, size)
+                self._lease += 1
                 self.lent += size
         number = self.frames
         self.frames = number + 1
         text = start + length
         described = None if flags & _DESCRIPTION_IN_PLACE else body[start:text]
-        return _new(Frame, (number, places, loan, described, body[text:]))
+        return _new(Frame, (number, places, lease, described, body[text:]))
 
     def _check_end(self, frames: int) -> None:
         if frames != self.frames:
             raise ProtocolError(f"the sender ended after {frames} frames, and {self.frames} have come")
 
 
-assert _CREDIT.size + _LOANS_AT_ONCE * _LOAN.size <= MAX_BODY
+assert _CREDIT.size + _LEASES_AT_ONCE * _LEASE.size <= MAX_BODY

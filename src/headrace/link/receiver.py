@@ -115,7 +115,7 @@ class Receiver(End):
 
     def _decode_array(self, frame: Frame, bulk: Buffer | None) -> Sample | None:
         """Return a message that is one array of the host; None if it is another."""
-        number, places, loan, description, extra = frame
+        number, places, lease, description, extra = frame
         if description is None or len(places) != 1:
             return None
         segment, offset, _ = places[0]
@@ -123,7 +123,7 @@ class Receiver(End):
             usual = decode_array(description, extra)
         except CrossingError:
             if segment != IN_BULK:
-                self._give_back(loan)
+                self._give_back(lease)
             raise
         if usual is None:
             return None
@@ -135,7 +135,7 @@ class Receiver(End):
             if type(shared) is not Segment:
                 return None
             array = array_at(layout, shared.mapped, offset)
-            self._lease(array, loan)
+            self._lease(array, lease)
             data = as_data(layout, array, shared.address + offset)
         return _new(Sample, (data, acq_timestamp, None, number))
 
@@ -171,7 +171,7 @@ class Receiver(End):
     def _pieces(self, frame: Frame, bulk: Buffer | None) -> list[Any]:
         """Return the memory of a frame, as arrays of bytes."""
         pieces: list[Any] = []
-        loan = frame.loan
+        lease = frame.lease
         content = _EMPTY if bulk is None else np.frombuffer(bulk, np.uint8)
         for segment, offset, length in frame.places:
             if segment == IN_BULK:
@@ -180,11 +180,11 @@ class Receiver(End):
             memory = self._segments[segment]
             if type(memory) is Segment:
                 piece: Bytes = np.ndarray((length,), np.uint8, memory.mapped, offset)
-                self._lease(piece, loan)
+                self._lease(piece, lease)
                 pieces.append(piece)
             elif type(memory) is DeviceSegment:
-                pieces.append(self._received_frames.receive(memory, offset, length, loan))
-            loan += 1
+                pieces.append(self._received_frames.receive(memory, offset, length, lease))
+            lease += 1
         return pieces
 
     def _to_device(self, memory: Any, element: Any, shape: Any, strides: Any) -> Tensor | None:
@@ -257,7 +257,7 @@ class Receiver(End):
     def _is_needed(self) -> bool:
         return any(
             (known := self._segments.get(segment)) is not None and known.is_reused
-            for segment, _ in self._machine.loans.values()
+            for segment, _ in self._machine.leases.values()
         )
 
     def _release(self) -> None:
@@ -265,22 +265,22 @@ class Receiver(End):
 
     # What goes back.
 
-    def _lease(self, array: Any, loan: int) -> None:
+    def _lease(self, array: Any, number: int) -> None:
         """Return memory to the sender when an array on it is gone."""
-        lease = self._leases[loan] = Lease(array, self._end_lease)
-        lease.number = loan
+        lease = self._leases[number] = Lease(array, self._end_lease)
+        lease.number = number
 
     def _end_lease(self, lease: Lease) -> None:
         del self._leases[lease.number]
         self._give_back(lease.number)
 
-    def _give_back(self, loan: int) -> None:
+    def _give_back(self, lease: int) -> None:
         """Return memory to the sender; called by finalizers.
 
         It goes with the next credit, or with the next beat: a message of its own would wake the sender for each
         frame. Only a sender that may be waiting for it gets it at once.
         """
-        self._returned.append(loan)
+        self._returned.append(lease)
         if self._is_urgent():
             self._return_memory()
 

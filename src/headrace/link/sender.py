@@ -292,7 +292,7 @@ class Sender(End):
                         memory.give_back(holders.pop()[0])
                     if is_on_device and self._machine.unanswered:
                         return None
-                    if self._machine.loans or self._outbox:
+                    if self._machine.leases or self._outbox:
                         self._note_stall(length)
                         return None
                     # Nobody will give memory back. Slots of other sizes may be in the way; new ones on a device
@@ -458,12 +458,12 @@ class Sender(End):
             return True
         return any(
             type(keeper) is not Slot or type(keeper.segment) is DeviceSegment
-            for _, keeper in self._machine.loans.values()
+            for _, keeper in self._machine.leases.values()
         )
 
     def _release(self) -> None:
-        self._let_go.extend(self._machine.loans.values())
-        self._machine.loans.clear()
+        self._let_go.extend(self._machine.leases.values())
+        self._machine.leases.clear()
         self._memory.release()
         self._outbox.clear()
 
