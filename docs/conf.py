@@ -89,6 +89,11 @@ def name_tier(app: Any, what: str, name: str, value: Any, options: Any, lines: l
         lines[:0] = ["*Stable.*", ""]
 
 
+def skip_fields(app: Any, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out the fields of a named tuple, which the text of its class describes."""
+    return (getattr(value, "__doc__", None) or "").startswith("Alias for field number") or None
+
+
 COLON = "\0"
 
 
@@ -125,6 +130,7 @@ def setup(app: Any) -> None:
     app.connect("source-read", link_to_files)
     app.connect("source-read", describe_names)
     app.connect("source-read", describe_commands)
+    app.connect("autodoc-skip-member", skip_fields)
     app.connect("autodoc-process-docstring", hide_colons, priority=400)
     app.connect("autodoc-process-docstring", show_colons, priority=600)
     app.connect("autodoc-process-docstring", name_tier, priority=700)
