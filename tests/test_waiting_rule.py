@@ -47,10 +47,7 @@ ALLOWED = {
     ("_runtime/scheduling/ready_queue.py", "Parker.__init__"): "the lock is new",
     ("_runtime/scheduling/watchdog.py", "Watchdog.__init__"): "the lock is new",
     ("_runtime/lifecycle/tear_down.py", "StopTimeout.__init__"): "the lock is new",
-    (
-        "_runtime/scheduling/ready_queue.py",
-        "Parker.wait_for_permit",
-    ): "on other threads than the main thread, and often",
+    ("_runtime/scheduling/ready_queue.py", "Parker.park"): "on other threads than the main thread, and often",
     ("_runtime/scheduling/workers.py", "WorkerThread.__init__"): "the locks are new",
     ("_runtime/scheduling/waiting.py", "WaitingWorkers._park_without"): WORKER,
     (
@@ -63,6 +60,7 @@ ALLOWED = {
     ("gpu/sim/timeline.py", "Timeline._regain_lock"): "takes the lock back, as a `with` would",
     ("gpu/sim/timeline.py", "Timeline.notify"): "limited; a signal handler may be the caller",
     ("operators/inference.py", "_call_together"): "the futures are done",
+    ("cli/graph.py", "of_composed"): "the future is done",
     ("cli/stop.py", "_ends"): "limited as `waits` says, and repeated",
     ("link/channel.py", "Channel._ready"): "limited as `waits` says, and repeated",
     ("parts/calls.py", "Calls.set_value"): "the future is done",
