@@ -81,6 +81,7 @@ SCENARIOS = (
             Way("ezmsg", "ezmsg_programs:memory", (), _EZMSG),
         ),
         rounds=1,
+        timeout=900.0,
     ),
     Scenario(
         "import",
