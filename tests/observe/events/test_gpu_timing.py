@@ -15,7 +15,7 @@ from headrace.gpu import sim
 from headrace.observe import Computes, Watcher, watch
 from headrace.observe.events.gpu_timing import ComputeTimer, StreamTimer, TimedStream, Timer
 from headrace.observe.events.node_log import NodeLog
-from headrace.observe.events.recorder import NodeRecorder
+from headrace.observe.events.recorder import TIMED, NodeRecorder
 from headrace.observe.events.records import OperatorInfo, StreamInfo
 from headrace.observe.events.sampling import Sampling
 from headrace.resources import RealtimeClock
@@ -315,7 +315,7 @@ def test_the_time_of_work_that_is_not_alone_is_a_bound() -> None:
     recorder.timer.streams.append(timer)
     # Two computes, from 0 to 10 and from 50 to 60; the device begins long after they have returned.
     recorder.computes += (0, 10, 50, 60)
-    recorder.timed += (0, 0, 1, 1, 0, 1)
+    recorder.facts += (0, TIMED, 0, 1, 1, TIMED, 0, 1)
     timer.times += ((20, 40, True), (70, 90, False))
     log = NodeLog(recorder)
     log.read(100)

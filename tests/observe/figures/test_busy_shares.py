@@ -313,7 +313,7 @@ def test_how_long_others_of_the_process_had_a_processor_is_noted(monkeypatch: py
     monkeypatch.setattr(recorder, "process_time_ns", lambda: next(process))
     node = recorder.NodeRecorder(OperatorInfo("a", 0), lambda: 0, ComputeTimer())
     node.noting_cpu_times(lambda *arguments: None)(None, None, None)
-    assert node.cpu_times == [0, 2, 5]
+    assert node.facts == [0, recorder.CPU_TIME, 2, 5]
 
 
 def test_of_a_few_computes_all_are_looked_at_and_of_many_some() -> None:
@@ -322,7 +322,7 @@ def test_of_a_few_computes_all_are_looked_at_and_of_many_some() -> None:
     compute = node.around(node.noting_cpu_times(lambda *arguments: None))
     for _ in range(64):
         compute(None, None, None)
-    assert node.cpu_times[::3] == [*range(17), 32, 48]
+    assert node.facts[::4] == [*range(17), 32, 48]
 
 
 def test_a_wait_for_the_lock_of_the_interpreter_is_told_from_other_waits_as_a_bound() -> None:

@@ -144,13 +144,9 @@ class FlowTables:
         found = []
         left = []
         for arrivals in self._closing:
-            is_known = np.ones(len(arrivals.compute), np.bool_)
-            for position, output in enumerate(arrivals.queue.outputs):
-                rows = arrivals.output == position
-                if not rows.any():  # a flow that is new
-                    continue
-                is_known[rows] = arrivals.producer[rows] < shown[output.operator]
-            if not is_known.all():
+            # Nothing has come yet from an operator that is new.
+            known = [shown.get(output.operator, 0) for output in arrivals.queue.outputs]
+            if (arrivals.producer >= np.array(known, np.int64)[arrivals.output]).any():
                 left.append(arrivals)
                 continue
             for way in self._extended(arrivals):

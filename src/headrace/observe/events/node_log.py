@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from headrace.core.graph import reachable
-from headrace.observe.events.recorder import AT_START, DROPPED
+from headrace.observe.events.recorder import AT_START, CPU_TIME, DROPPED, DUE, FAILED, REPLAYED, TIMED
 from headrace.observe.events.records import (
     NO_TIMESTAMP,
     Arrivals,
@@ -101,11 +101,7 @@ class NodeLog:
         self._shows_emissions = shows_emissions
         self._computes = _Table(recorder.computes, 2)
         self._threads = _Table(recorder.threads, 1)
-        self._timed = _Table(recorder.timed, 3)
-        self._replayed = _Table(recorder.replayed, 1)
-        self._failed = _Table(recorder.failed, 1)
-        self._ticks = _Table(recorder.ticks, 3)
-        self._cpu_times = _Table(recorder.cpu_times, 3)
+        self._facts = _Table(recorder.facts, 4)
         self._feeds: dict[Feed, _FeedLog] = {}
         self._queues: dict[QueueInfo, _QueueLog] = {queue: _QueueLog(queue) for queue in self.info.inputs}
         # The first compute that used a stream.
@@ -160,13 +156,10 @@ class NodeLog:
         for feed in self._feeds.values():
             feed.read(most)
         self._threads.read()
-        self._replayed.read()
-        self._failed.read()
-        self._ticks.read()
-        self._cpu_times.read()
-        timed = self._timed.read()
+        facts = self._facts.read()
+        timed = facts[facts[:, 1] == TIMED]
         if len(timed):
-            self._submitted += timed.tolist()
+            self._submitted += timed[:, [0, 2, 3]].tolist()
             if self._first_timed is None:
                 self._first_timed = int(timed[0, 0])
 
@@ -205,21 +198,17 @@ class NodeLog:
             return None
         started, ended = self._computes.take(count).T
         threads = self._threads.take(count)[:, 0]
-        timed = self._timed.take_before(0, end)[:, 0] - first
-        is_timed = np.ones(count, np.bool_)
-        if self._first_timed is not None:
-            is_timed[max(self._first_timed - first, 0) :] = False
-            is_timed[timed] = True
-        is_replayed = np.zeros(count, np.bool_)
-        is_replayed[self._replayed.take_before(0, end)[:, 0] - first] = True
-        is_failed = np.zeros(count, np.bool_)
-        is_failed[self._failed.take_before(0, end)[:, 0] - first] = True
-        due, skipped = np.full(count, NO_TIMESTAMP), np.zeros(count, np.int64)
-        tick, due_then, skipped_then = self._ticks.take_before(0, end).T
-        due[tick - first], skipped[tick - first] = due_then, skipped_then
-        cpu_times = np.full((2, count), NO_TIMESTAMP)
-        sampled, *times = self._cpu_times.take_before(0, end).T
-        cpu_times[:, sampled - first] = times
+        facts = self._facts.take_before(0, end)
+        place, fact = facts[:, 0] - first, facts[:, 1]
+        is_known = np.zeros((CPU_TIME + 1, count), np.bool_)
+        is_known[fact, place] = True
+        # Before the first compute that used a stream, there was nothing to time.
+        is_known[TIMED, : count if self._first_timed is None else max(self._first_timed - first, 0)] = True
+        # The last kinds of facts have values.
+        values, has_values = np.full((2, 2, count), NO_TIMESTAMP), fact >= DUE
+        values[fact[has_values] - DUE, :, place[has_values]] = facts[has_values, 2:]
+        (due, skipped), cpu_times = values
+        skipped[~is_known[DUE]] = 0
         messages = [queue.before(end, first, started) for queue in self._queues.values()]
         emissions = [feed.emitted_before(end) for feed in self._feeds.values()]
         if self._shows_emissions:
@@ -231,13 +220,13 @@ class NodeLog:
             started,
             ended,
             threads if len(threads) else np.zeros(count, np.int64),
-            is_timed,
+            is_known[TIMED],
             [arrivals for arrivals, _ in messages],
             self._gpu_before(end, ended),
             emissions if self._shows_emissions else [],
             [discards for _, discards in messages if discards is not None],
-            is_replayed,
-            is_failed,
+            is_known[REPLAYED],
+            is_known[FAILED],
             due,
             skipped,
             *cpu_times,

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from threading import get_ident
 from time import process_time_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headrace._runtime import Envelope
 from headrace.core.ports import IOSpec
@@ -39,6 +39,17 @@ AT_START = 1 << 62
 """In place of the time at which a message was received: when the compute started."""
 DROPPED = NO_TIMESTAMP
 """Added to the time at which a message was dropped, in place of that at which it was received."""
+
+TIMED: Final = 0
+"""Its work on the device is timed: the position of the timer, and the number of pieces."""
+REPLAYED: Final = 1
+"""It did not take place, because it was replayed."""
+FAILED: Final = 2
+"""It failed for good; it is not tried again."""
+DUE: Final = 3
+"""It was due: when, and the ticks that were skipped before."""
+CPU_TIME: Final = 4
+"""How long its thread had the processor, and for how long other threads of the process had one."""
 
 Compute: TypeAlias = Callable[..., None]
 _POP = IOSpec.QueuePolicy.POP
@@ -63,27 +74,16 @@ class NodeRecorder:
         A row for each compute: its start, its end; during a compute, the last one is not complete.
     threads
         The thread of each compute, if they are noted.
-    failed
-        The computes that failed for good; not those that are tried again.
     number
         The number of the current compute, or of the next one.
     is_timing
         Whether the current compute is timed on the device.
-    timed
-        A row for each stream of a compute that is timed: the compute, the position of the timer, the pieces.
-    replayed
-        The computes that did not take place, because they were replayed.
-    ticks
-        A row for each compute that was due at a time: the compute, when it was due, the ticks skipped before it.
-    cpu_times
-        A row for some computes: the compute, the time that its thread had the processor, and for how long other
-        threads of the process had one.
+    facts
+        What is known of some computes besides, in their order: the compute, which fact (`TIMED` and so on), and two
+        numbers that belong to it.
     """
 
-    __slots__ = (
-        *("computes", "cpu_times", "failed", "info", "is_timing", "now", "number", "replayed", "threads"),
-        *("ticks", "timed", "timer"),
-    )
+    __slots__ = ("computes", "facts", "info", "is_timing", "now", "number", "threads", "timer")
 
     def __init__(self, info: OperatorInfo, now: Callable[[], int], timer: ComputeTimer) -> None:
         self.info = info
@@ -92,13 +92,9 @@ class NodeRecorder:
         # Of any type: compiled code would otherwise convert each int twice.
         self.computes: list[Any] = []
         self.threads: list[Any] = []
-        self.failed: list[Any] = []
+        self.facts: list[int] = []
         self.number = 0
         self.is_timing = False
-        self.timed: list[int] = []
-        self.replayed: list[int] = []
-        self.ticks: list[int] = []
-        self.cpu_times: list[int] = []
 
     @property
     def oldest_producer(self) -> int:
@@ -122,7 +118,7 @@ class NodeRecorder:
                     self.is_timing = timer.begin(started)
                 compute(op_input, op_output, context)
             except BaseException:
-                self.failed.append(self.number)
+                self.facts += (self.number, FAILED, 0, 0)
                 raise
             finally:
                 if self.is_timing:
@@ -152,8 +148,8 @@ class NodeRecorder:
         if thread:
             self.threads.append(thread)
         if timer >= 0:
-            self.timed += (self.number, timer, 1)
-        self.replayed.append(self.number)
+            self.facts += (self.number, TIMED, timer, 1)
+        self.facts += (self.number, REPLAYED, 0, 0)
         self.computes += (started, ended)
         self.number += 1
 
@@ -164,7 +160,7 @@ class NodeRecorder:
         def run(op_input: Any, op_output: Any, context: Any) -> None:
             nonlocal skipped
             due = self.computes[-1] if ticks.due is None else ticks.due - offset
-            self.ticks += (self.number, due, ticks.skipped - skipped)
+            self.facts += (self.number, DUE, due, ticks.skipped - skipped)
             skipped = ticks.skipped
             compute(op_input, op_output, context)
 
@@ -180,7 +176,7 @@ class NodeRecorder:
             process, began = process_time_ns(), thread_time_ns()
             compute(op_input, op_output, context)
             had = thread_time_ns() - began
-            self.cpu_times += (self.number, had, max(process_time_ns() - process - had, 0))
+            self.facts += (self.number, CPU_TIME, had, max(process_time_ns() - process - had, 0))
 
         return run
 
@@ -191,7 +187,7 @@ class NodeRecorder:
             before = counts.given_up
             compute(op_input, op_output, context)
             if counts.given_up != before:
-                self.failed.append(self.number)
+                self.facts += (self.number, FAILED, 0, 0)
 
         return run
 
@@ -199,7 +195,7 @@ class NodeRecorder:
         """End to take times on the device."""
         self.is_timing = False
         for position, pieces in self.timer.end():
-            self.timed += (self.number, position, pieces)
+            self.facts += (self.number, TIMED, position, pieces)
 
 
 class GeneratorRecorder(NodeRecorder):
