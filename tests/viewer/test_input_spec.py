@@ -6,16 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.viewer import (
-    ChromaLocation,
-    DepthMapRenderMode,
-    ImageFormat,
-    InputSpec,
-    InputType,
-    View,
-    YuvModelConversion,
-    YuvRange,
-)
+from headrace.viewer import DepthMapRenderMode, ImageFormat, InputSpec, InputType, View
 from headrace.viewer.input_spec import input_specs
 
 
@@ -26,17 +17,14 @@ def test_a_dict_becomes_a_specification_with_the_defaults_of_the_rest() -> None:
     assert (spec.tensor_name, spec.name, spec.type) == ("box", "box", InputType.RECTANGLES)
     assert (spec.color, spec.priority) == ((1.0, 0.0, 0.0, 0.5), 3)
     assert (spec.opacity, spec.line_width, spec.point_size, spec.text, spec.views) == (1.0, 1.0, 1.0, [], [])
-    assert spec.image_format is ImageFormat.AUTO_DETECT
-    assert (spec.yuv_model_conversion, spec.yuv_range) == (YuvModelConversion.YUV_601, YuvRange.ITU_FULL)
-    assert (spec.x_chroma_location, spec.y_chroma_location) == (ChromaLocation.COSITED_EVEN,) * 2
+    assert spec.image_format == ImageFormat()
     assert spec.depth_map_render_mode is DepthMapRenderMode.POINTS
 
 
 def test_names_and_members_mean_the_same() -> None:
-    spec = InputSpec("it", InputType.COLOR)
-    spec.image_format = "R8_UNORM"  # names in any case
-    spec.yuv_range = YuvRange.ITU_NARROW
-    assert spec.image_format is ImageFormat.R8_UNORM
+    spec = InputSpec("it", InputType.DEPTH_MAP)
+    spec.depth_map_render_mode = "LINES"  # names in any case
+    assert spec.depth_map_render_mode is DepthMapRenderMode.LINES
     assert InputSpec("it", "color").type is InputType.COLOR
 
 
@@ -52,7 +40,7 @@ def test_a_description_names_every_attribute() -> None:
     text = InputSpec("it", "text").description()
     assert "name: 'it'" in text
     assert "type: text" in text
-    assert "yuv_model_conversion: yuv_601" in text
+    assert "depth_map_render_mode: points" in text
 
 
 @pytest.mark.parametrize(
@@ -90,9 +78,12 @@ def test_a_description_names_every_attribute() -> None:
         ({"name": "it", "type": "text", "text": ["one", 2]}, "2 is none"),
         (
             {"name": "it", "type": "color", "image_format": "rgb"},
-            "image_format of tensor 'it' must be one of auto",
+            "image_format of tensor 'it' must be an ImageFormat, not 'rgb'",
         ),
-        ({"name": "it", "type": "color", "yuv_range": "wide"}, "must be one of itu_full, itu_narrow"),
+        (
+            {"name": "it", "type": "depth_map", "depth_map_render_mode": "dots"},
+            "must be one of points, lines, triangles",
+        ),
         (
             {"name": "it", "type": "color", "views": [{"left": 1}]},
             "views of tensor 'it'.*left.*a view has offset_x",

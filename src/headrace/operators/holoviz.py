@@ -118,11 +118,8 @@ class HolovizOp(TensorOperator):
     parallel = True  # it may draw the picture, and wait for the device for that
 
     InputSpec: ClassVar[TypeAlias] = InputSpec
+    """The class that makes specifications of dicts."""
     InputType: ClassVar[TypeAlias] = input_spec.InputType
-    ImageFormat: ClassVar[TypeAlias] = input_spec.ImageFormat
-    YuvModelConversion: ClassVar[TypeAlias] = input_spec.YuvModelConversion
-    YuvRange: ClassVar[TypeAlias] = input_spec.YuvRange
-    ChromaLocation: ClassVar[TypeAlias] = input_spec.ChromaLocation
     DepthMapRenderMode: ClassVar[TypeAlias] = input_spec.DepthMapRenderMode
     Key: ClassVar[TypeAlias] = callbacks.Key
     KeyAndButtonAction: ClassVar[TypeAlias] = callbacks.KeyAndButtonAction
@@ -228,7 +225,7 @@ class HolovizOp(TensorOperator):
         self._renderer = Renderer(
             self.width,
             self.height,
-            self.tensors,
+            input_specs(self.tensors, "tensors", self.InputSpec),
             color_lut=self.color_lut,
             font_path=self.font_path,
             framebuffer_srgb=self.framebuffer_srgb,
@@ -378,7 +375,7 @@ class HolovizOp(TensorOperator):
             return self._matched[1]  # as most of the time: the same tensors as before
         if message is not None:
             try:
-                self._changed_specs = input_specs(message, "the message")
+                self._changed_specs = input_specs(message, "the message", self.InputSpec)
             except ValueError as error:
                 raise ValueError(f"operator {self.name!r}, input 'input_specs': {error}") from None
         if not self._specs and not self._changed_specs:

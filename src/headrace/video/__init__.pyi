@@ -19,3 +19,5 @@ from headrace.video.v4l2_camera import JpegDecoder as JpegDecoder
 from headrace.video.v4l2_camera import V4L2Camera as V4L2Camera
 from headrace.video.v4l2_camera import VideoDevice as VideoDevice
 from headrace.video.v4l2_camera import video_devices as video_devices
+from headrace.video.yuv import rgb_factors as rgb_factors
+from headrace.video.yuv import yuv_planes as yuv_planes

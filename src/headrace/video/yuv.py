@@ -13,13 +13,19 @@ LUMA_WEIGHTS = {"601": (0.299, 0.114), "709": (0.2126, 0.0722), "2020": (0.2627,
 
 
 def rgb_factors(standard: str) -> tuple[float, float, float, float]:
-    """Return V's factor in red, U's and V's in green, and U's in blue; luma is 0 to 1, and chroma -0.5 to 0.5."""
+    """Return V's factor in red, U's and V's in green, and U's in blue; luma is 0 to 1, and chroma -0.5 to 0.5.
+
+    Parameters
+    ----------
+    standard
+        The number of the ITU's standard: ``"601"``, ``"709"`` or ``"2020"``.
+    """
     red, blue = LUMA_WEIGHTS[standard]
     green = 1 - red - blue
     return 2 * (1 - red), -2 * blue * (1 - blue) / green, -2 * red * (1 - red) / green, 2 * (1 - blue)
 
 
-def planes(picture: Array, layout: str, rows: int, columns: int) -> tuple[Array, Array, Array]:
+def yuv_planes(picture: Array, layout: str, rows: int, columns: int) -> tuple[Array, Array, Array]:
     """Return the luma plane and the two chroma planes, these with fewer rows and columns; nothing is copied.
 
     Parameters

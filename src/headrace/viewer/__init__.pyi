@@ -2,14 +2,11 @@ from headrace.viewer.callbacks import Key as Key
 from headrace.viewer.callbacks import KeyAndButtonAction as KeyAndButtonAction
 from headrace.viewer.callbacks import KeyModifiers as KeyModifiers
 from headrace.viewer.callbacks import MouseButton as MouseButton
-from headrace.viewer.input_spec import ChromaLocation as ChromaLocation
 from headrace.viewer.input_spec import DepthMapRenderMode as DepthMapRenderMode
-from headrace.viewer.input_spec import ImageFormat as ImageFormat
 from headrace.viewer.input_spec import InputSpec as InputSpec
 from headrace.viewer.input_spec import InputType as InputType
 from headrace.viewer.input_spec import View as View
-from headrace.viewer.input_spec import YuvModelConversion as YuvModelConversion
-from headrace.viewer.input_spec import YuvRange as YuvRange
 from headrace.viewer.layers import LayerError as LayerError
 from headrace.viewer.pictures import write_png as write_png
+from headrace.viewer.pixels import ImageFormat as ImageFormat
 from headrace.viewer.renderer import Renderer as Renderer

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 
 from headrace.brief import brief
+from headrace.viewer.pixels import ImageFormat
 
 InputType = enum.StrEnum(
     "InputType",
@@ -26,47 +27,6 @@ InputType = enum.StrEnum(
     "DEPTH_MAP DEPTH_MAP_COLOR POINTS_3D LINES_3D LINE_STRIP_3D TRIANGLES_3D",
 )
 InputType.__doc__ = "The kinds of layers that a tensor is drawn as."
-
-
-ImageFormat = enum.StrEnum(
-    "ImageFormat",
-    "AUTO_DETECT R8_UINT R8_SINT R8_UNORM R8_SNORM R8_SRGB R16_UINT R16_SINT R16_UNORM R16_SNORM "
-    "R16_SFLOAT R32_UINT R32_SINT R32_SFLOAT R8G8B8_UNORM R8G8B8_SNORM R8G8B8_SRGB R8G8B8A8_UNORM "
-    "R8G8B8A8_SNORM R8G8B8A8_SRGB R16G16B16_UNORM R16G16B16_SNORM R16G16B16_SFLOAT R32G32B32_SFLOAT "
-    "R16G16B16A16_UNORM R16G16B16A16_SNORM R16G16B16A16_SFLOAT R32G32B32A32_SFLOAT "
-    "D16_UNORM X8_D24_UNORM D32_SFLOAT A2B10G10R10_UNORM_PACK32 A2R10G10B10_UNORM_PACK32 "
-    "B8G8R8A8_UNORM B8G8R8A8_SRGB A8B8G8R8_UNORM_PACK32 A8B8G8R8_SRGB_PACK32 "
-    "Y8U8Y8V8_422_UNORM U8Y8V8Y8_422_UNORM Y8_U8V8_2PLANE_420_UNORM Y8_U8V8_2PLANE_422_UNORM "
-    "Y8_U8_V8_3PLANE_420_UNORM Y8_U8_V8_3PLANE_422_UNORM Y16_U16V16_2PLANE_420_UNORM "
-    "Y16_U16V16_2PLANE_422_UNORM Y16_U16_V16_3PLANE_420_UNORM Y16_U16_V16_3PLANE_422_UNORM",
-)
-ImageFormat.__doc__ = """How the elements of an image are laid out: components, bits and number format.
-
-``unorm`` is an unsigned fraction, ``snorm`` a signed one, ``uint`` and ``sint`` are integers that are drawn
-like fractions, ``sfloat`` is a float, and ``srgb`` an unsigned fraction with the sRGB curve.
-"""
-
-
-class YuvModelConversion(enum.StrEnum):
-    """The matrix that turns YUV into RGB."""
-
-    YUV_601 = "yuv_601"
-    YUV_709 = "yuv_709"
-    YUV_2020 = "yuv_2020"
-
-
-class YuvRange(enum.StrEnum):
-    """Whether YUV uses all values, or those of television (16 to 235, and 16 to 240 for chroma)."""
-
-    ITU_FULL = "itu_full"
-    ITU_NARROW = "itu_narrow"
-
-
-class ChromaLocation(enum.StrEnum):
-    """Where a chroma sample lies: at the even luma sample, or in the middle between two."""
-
-    COSITED_EVEN = "cosited_even"
-    MIDPOINT = "midpoint"
 
 
 class DepthMapRenderMode(enum.StrEnum):
@@ -203,6 +163,12 @@ def _views(value: Any, what: str) -> list[View]:
     return views
 
 
+def _format(value: Any, what: str) -> ImageFormat:
+    if not isinstance(value, ImageFormat):
+        raise ValueError(f"{what} must be an ImageFormat, not {brief(value)}")
+    return value
+
+
 def _one_of(kind: Any) -> _Check:
     return lambda value, what: member(kind, value, what)
 
@@ -235,9 +201,7 @@ class InputSpec(_Checked):
     text : list of str
         The strings of a text layer.
     image_format : ImageFormat
-        The format of an image; found from the tensor unless set.
-    yuv_model_conversion, yuv_range, x_chroma_location, y_chroma_location
-        How images in YUV are converted.
+        How an image becomes RGB: as its dtype and its channels say, unless set.
     depth_map_render_mode : DepthMapRenderMode
         The shapes that a depth map is drawn with.
     views : list of View
@@ -255,11 +219,7 @@ class InputSpec(_Checked):
     line_width: float = _checked(_positive, 1.0)
     point_size: float = _checked(_positive, 1.0)
     text: list[str] = _checked(_strings, ())
-    image_format: Any = _checked(_one_of(ImageFormat), "auto_detect")
-    yuv_model_conversion: YuvModelConversion = _checked(_one_of(YuvModelConversion), "yuv_601")
-    yuv_range: YuvRange = _checked(_one_of(YuvRange), "itu_full")
-    x_chroma_location: ChromaLocation = _checked(_one_of(ChromaLocation), "cosited_even")
-    y_chroma_location: ChromaLocation = _checked(_one_of(ChromaLocation), "cosited_even")
+    image_format: ImageFormat = _checked(_format, ImageFormat())
     depth_map_render_mode: DepthMapRenderMode = _checked(_one_of(DepthMapRenderMode), "points")
     views: list[Any] = _checked(_views, ())
 
@@ -317,14 +277,24 @@ class InputSpec(_Checked):
         changed = [
             f"{one.name}={getattr(self, one.name)!r}"
             for one in fields(self)[2:]
-            if getattr(self, one.name) != getattr(usual, one.name)
+            if getattr(self, one.name) != getattr(usual, one.name, one.default)
         ]
         return f"InputSpec({', '.join([repr(self.tensor_name), repr(str(self.type)), *changed])})"
 
 
-def input_specs(given: Any, what: str) -> list[InputSpec]:
-    """Return specifications from dicts and specifications, or raise ValueError naming `what`."""
+def input_specs(given: Any, what: str, kind: type[InputSpec] = InputSpec) -> list[InputSpec]:
+    """Return specifications from dicts and specifications, or raise ValueError naming `what`.
+
+    Parameters
+    ----------
+    given
+        The dicts and specifications.
+    what
+        What they are, for errors.
+    kind
+        The class that makes specifications of dicts.
+    """
     return [
-        spec.copy() if isinstance(spec, InputSpec) else InputSpec.from_mapping(spec)
+        spec.copy() if isinstance(spec, InputSpec) else kind.from_mapping(spec)
         for spec in _listed(given, f"{what} must be a list of dicts or of InputSpecs")
     ]

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.viewer.input_spec import ImageFormat, InputSpec, InputType
-from headrace.viewer.pixels import PIXEL_FORMATS, detect_format, image_size
+from headrace.viewer.input_spec import InputSpec, InputType
 
 
 class LayerError(ValueError):
@@ -66,7 +65,7 @@ GEOMETRY = {
 
 
 def match(specs: list[InputSpec], tensors: Mapping[str, Any], has_lut: bool) -> list[InputSpec]:
-    """Return the specifications with type and image format resolved; raise if a tensor is missing or does not fit.
+    """Return the specifications with their types resolved; raise if a tensor is missing or does not fit.
 
     Tensors without a specification are ignored.
     """
@@ -108,20 +107,18 @@ def guess(tensors: Mapping[str, Any], has_lut: bool) -> list[InputSpec]:
 
 
 def complete(spec: InputSpec, tensor: Any, has_lut: bool) -> InputSpec:
-    """Return a specification with type and image format resolved, or raise LayerError."""
+    """Return a specification with its type resolved, or raise LayerError."""
     spec = spec.copy()
     if spec.type is InputType.UNKNOWN:
         spec.type = _guess_type(spec, tensor, has_lut)
     if spec.type in GEOMETRY:
         problem = _problem_of_geometry(spec, tensor)
     elif spec.type is InputType.DEPTH_MAP:
-        problem = _problem_of_depth_map(spec, tensor)
+        problem = _problem_of_depth_map(tensor)
     elif spec.type is InputType.DEPTH_MAP_COLOR:
         fits = len(tensor.shape) == 3 and tensor.shape[2] == 4 and tensor.dtype == np.uint8
         problem = "" if fits else "the colours of a depth map must be (rows, columns, 4) of uint8"
     else:
-        if spec.image_format is ImageFormat.AUTO_DETECT:
-            spec.image_format = detect_format(tensor.shape, tensor.dtype) or ImageFormat.AUTO_DETECT
         problem = _problem_of_image(spec, tensor, has_lut)
     if problem:
         raise _error(spec, tensor, problem)
@@ -142,11 +139,11 @@ def _guess_type(spec: InputSpec, tensor: Any, has_lut: bool) -> InputType:
         return InputType.COLOR_LUT
     if len(shape) >= 2 and shape[-1] == 2 and tensor.dtype in (np.float32, np.float64):
         return InputType.CROSSES
-    if len(shape) in (2, 3) and detect_format(shape, tensor.dtype) is not None:
+    if len(shape) in (2, 3) and all(shape) and not spec.image_format.problem(shape, tensor.dtype):
         return InputType.COLOR
     why = (
         "its type cannot be guessed: describe it in tensors, with a type. An image is (rows, columns) or "
-        "(rows, columns, 1, 3 or 4) of integers or float32; coordinates are (N, 2) of float32"
+        "(rows, columns, 1, 3 or 4) of integers or floats; coordinates are (N, 2) of float32"
     )
     raise _error(spec, tensor, why)
 
@@ -170,46 +167,21 @@ def _problem_of_geometry(spec: InputSpec, tensor: Any) -> str:
     return ""
 
 
-_DEPTHS = {
-    ImageFormat.AUTO_DETECT: ("uint8", "float32"),
-    ImageFormat.R8_UNORM: ("uint8",),
-    ImageFormat.D32_SFLOAT: ("float32",),
-    ImageFormat.R32_SFLOAT: ("float32",),
-}
-
-
-def _problem_of_depth_map(spec: InputSpec, tensor: Any) -> str:
+def _problem_of_depth_map(tensor: Any) -> str:
     """Return what is wrong with a depth map, or an empty text."""
-    if spec.image_format not in _DEPTHS:
-        return f"image_format must be r8_unorm, d32_sfloat or auto_detect for a depth map, not {spec.image_format}"
     is_grid = len(tensor.shape) == 2 or (len(tensor.shape) == 3 and tensor.shape[2] == 1)
-    allowed = _DEPTHS[spec.image_format]
-    if not is_grid or 0 in tensor.shape or tensor.dtype.name not in allowed:
-        return f"a depth map must be (rows, columns) or (rows, columns, 1) of {' or '.join(allowed)}"
+    if not is_grid or 0 in tensor.shape or tensor.dtype.name not in ("uint8", "float32"):
+        return "a depth map must be (rows, columns) or (rows, columns, 1) of uint8 or float32"
     return ""
 
 
 def _problem_of_image(spec: InputSpec, tensor: Any, has_lut: bool) -> str:
     """Return what is wrong with an image, or an empty text."""
-    is_lut = spec.type is InputType.COLOR_LUT
-    pixel_format = PIXEL_FORMATS.get(spec.image_format)
+    is_lut, shape, dtype = spec.type is InputType.COLOR_LUT, tensor.shape, tensor.dtype
     if is_lut and not has_lut:
         return "there is no color_lut to look colours up in: set the parameter color_lut"
-    if len(tensor.shape) not in (2, 3) or 0 in tensor.shape:
+    if len(shape) not in (2, 3) or 0 in shape:
         return "an image must be (rows, columns) or (rows, columns, channels), none of them 0"
-    if is_lut and (
-        pixel_format is None
-        or pixel_format.channels != 1
-        or pixel_format.kind == "float"
-        or pixel_format.layout
-    ):
+    if is_lut and (dtype.kind not in "iu" or dtype.itemsize > 4 or shape[2:] not in ((), (1,))):
         return "colours are looked up by one channel of (u)int8, (u)int16 or (u)int32"
-    if spec.image_format is ImageFormat.AUTO_DETECT:
-        return (
-            "no image format fits; one channel may be (u)int8, (u)int16, (u)int32 or float32, three (u)int8, and "
-            "four (u)int8, (u)int16 or float32. Others need an image_format"
-        )
-    if pixel_format is None:
-        return f"image_format {spec.image_format} is one of depth maps, not of images"
-    size = image_size(tensor.shape, tensor.dtype, pixel_format)
-    return f"image_format {spec.image_format} needs {size}" if isinstance(size, str) else ""
+    return spec.image_format.problem(shape, dtype)

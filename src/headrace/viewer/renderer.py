@@ -17,7 +17,7 @@ import numpy as np
 from headrace.viewer.input_spec import InputSpec, InputType, View, input_specs
 from headrace.viewer.layers import GEOMETRY, IMAGES, THREE_D, guess, match, refuse_3d
 from headrace.viewer.pictures import clear, draw_shapes, opencv, put, text_mask
-from headrace.viewer.pixels import index_image, srgb_table, to_rgb
+from headrace.viewer.pixels import index_image, srgb_table
 
 _OVAL_SEGMENTS = 64
 _DEFAULT_SIZE = 0.05
@@ -100,15 +100,18 @@ class Renderer:
         return pixels
 
     def _draw_image(self, frame: _Frame, spec: InputSpec, data: np.ndarray) -> None:
-        alpha: np.ndarray | None
         is_table = spec.type is InputType.COLOR_LUT
         if is_table:
             # Looked up as words: one for each pixel, not four bytes.
             words = np.take(self._lut.view(np.uint32)[:, 0], index_image(data, self._lut_size))
             rgb = words.view(np.uint8).reshape(*words.shape, 4)
-            alpha = rgb[..., 3]
         else:
-            rgb, alpha = to_rgb(data, spec, self._is_srgb)
+            rgb = spec.image_format.to_rgb(data)
+        alpha = rgb[..., 3] if rgb.shape[2] == 4 else None
+        if not is_table and self._is_srgb != spec.image_format.is_srgb:
+            rgb = srgb_table(self._is_srgb)[rgb[..., :3]]
+        if alpha is not None and int(alpha.min()) == 255:
+            alpha = None
         if frame.is_flipped:
             rgb, alpha = rgb[::-1], None if alpha is None else alpha[::-1]
         if frame.columns > 4 * self.width or frame.rows > 4 * self.height:

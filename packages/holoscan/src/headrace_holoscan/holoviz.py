@@ -10,7 +10,7 @@ nearest one that can.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeAlias
@@ -21,6 +21,14 @@ from headrace import operators
 from headrace.core import ConditionType, IOSpec
 from headrace.viewer import InputSpec as _InputSpec
 from headrace.viewer import View as _View
+from headrace_holoscan.image_formats import (
+    WORDS,
+    ChromaLocation,
+    ImageFormat,
+    YuvModelConversion,
+    YuvRange,
+    format_of,
+)
 from headrace_holoscan.lenience import tell
 
 _Check: TypeAlias = Callable[[Any], Any]
@@ -67,6 +75,8 @@ def _drawable(base: Any, spec: Any) -> dict[str, Any]:
     """Return the values of a specification as headrace's class takes them: the nearest that can be drawn."""
     found: dict[str, Any] = {}
     for one in fields(base):
+        if one.name in WORDS:
+            continue
         value = getattr(spec, one.name)
         try:
             setattr(base, one.name, value)
@@ -107,8 +117,15 @@ class View(_View):
         return _View(**_drawable(_View(), self))
 
 
+@dataclass(init=False, repr=False, eq=False)
 class InputSpec(_InputSpec):
     """How one tensor is drawn."""
+
+    image_format: Any = ImageFormat.AUTO_DETECT
+    yuv_model_conversion: YuvModelConversion = YuvModelConversion.YUV_601
+    yuv_range: YuvRange = YuvRange.ITU_FULL
+    x_chroma_location: ChromaLocation = ChromaLocation.COSITED_EVEN
+    y_chroma_location: ChromaLocation = ChromaLocation.COSITED_EVEN
 
     View = View
     _checks: ClassVar[dict[str, _Check]] = {
@@ -124,7 +141,17 @@ class InputSpec(_InputSpec):
             base = _InputSpec(_of(str)(tensor_name), type)
         except ValueError as error:
             raise RuntimeError(str(error)) from None
-        vars(self).update(vars(base), color=list(base.color))
+        vars(self).update(vars(base), color=list(base.color), **WORDS)
+
+    @classmethod
+    def from_mapping(cls, values: Any) -> _InputSpec:
+        """Make headrace's specification of a dict."""
+        if not isinstance(values, Mapping):
+            return _InputSpec.from_mapping(values)  # which raises
+        words = {name: values[name] for name in WORDS if name in values}
+        spec = _InputSpec.from_mapping({name: values[name] for name in values if name not in words})
+        spec.image_format = format_of(words, f"tensor {spec.tensor_name!r}")
+        return spec
 
     def __setattr__(self, name: str, value: Any) -> None:
         kept = vars(self)
@@ -135,7 +162,10 @@ class InputSpec(_InputSpec):
     def copy(self) -> _InputSpec:
         """Return headrace's specification for it."""
         views = [view.drawn() if isinstance(view, View) else view for view in self.views]
-        values = _drawable(_InputSpec(), self) | {"views": views}
+        image_format = format_of(
+            {name: getattr(self, name) for name in WORDS}, f"tensor {self.tensor_name!r}"
+        )
+        values = _drawable(_InputSpec(), self) | {"views": views, "image_format": image_format}
         return _InputSpec(**values)
 
 
@@ -186,10 +216,20 @@ def _check_receivers(receivers: Any) -> None:
             raise ValueError(f"receivers must be names or inputs, not {receiver!r}")
 
 
+def _check_tensors(tensors: Any) -> None:
+    for tensor in tensors:
+        if not isinstance(tensor, _InputSpec):
+            InputSpec.from_mapping(tensor)
+
+
 class HolovizOp(operators.HolovizOp):
     """Shows images, shapes and text, and in Rerun layers in 3D; see `headrace.operators.HolovizOp`."""
 
     InputSpec = InputSpec
+    ImageFormat = ImageFormat
+    YuvModelConversion = YuvModelConversion
+    YuvRange = YuvRange
+    ChromaLocation = ChromaLocation
     Pose3D = Pose3D
     ColorSpace = ColorSpace
 
@@ -198,6 +238,7 @@ class HolovizOp(operators.HolovizOp):
         super().setup(spec)
         # A page is on no particular display, and a browser waits for its own; operators are connected by flows.
         spec.param("receivers", (), check=_check_receivers)
+        spec.param("tensors", (), check=_check_tensors)
         spec.param("display_name", "DP-0")
         spec.param("vsync", False)
         spec.param("use_exclusive_display", False, check=_refuse_exclusive_display)

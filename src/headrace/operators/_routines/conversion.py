@@ -25,7 +25,7 @@ import numpy as np
 
 from headrace.operators._routines import with_opencv
 from headrace.operators.arrays import Routine
-from headrace.video.yuv import LUMA_WEIGHTS, planes, rgb_factors
+from headrace.video.yuv import LUMA_WEIGHTS, rgb_factors, yuv_planes
 
 Array = np.ndarray[Any, Any]
 _Convert = Callable[[Array, Array, np.float32, np.float32], object]
@@ -236,7 +236,7 @@ def _to_rgb(layout: str) -> Routine:
             rows, columns, channels, packed, alpha = map(int, numbers[:5])
             matrix = Matrix(*numbers[5:])
             known = layout if layout in ("yuyv", "uyvy") and matrix == MATRICES["601", False] else ""
-            parts = planes(pixels, _LAYOUTS[layout], rows, columns)
+            parts = yuv_planes(pixels, _LAYOUTS[layout], rows, columns)
             return convert(out, pixels, known, parts, unpack_order(packed, channels), alpha, matrix)
 
         return run
@@ -251,7 +251,7 @@ TO_RGB = {name: _to_rgb(name) for name in _LAYOUTS}
 
 
 def _rgb_to_yuv420(out: Array, pixels: Array, rows: int, columns: int) -> None:
-    y, u, v = planes(out, "3plane_420", int(rows), int(columns))
+    y, u, v = yuv_planes(out, "3plane_420", int(rows), int(columns))
     red, green, blue = np.moveaxis(pixels.reshape(rows, columns, 3).astype(np.int32), 2, 0)
     y[...] = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
     red, green, blue = (
@@ -263,7 +263,7 @@ def _rgb_to_yuv420(out: Array, pixels: Array, rows: int, columns: int) -> None:
 
 
 def _rgb_to_yuv420_with_opencv(out: Array, pixels: Array, rows: int, columns: int) -> bool:
-    parts = planes(out, "3plane_420", int(rows), int(columns))
+    parts = yuv_planes(out, "3plane_420", int(rows), int(columns))
     return with_opencv.rgb_to_yuv420(parts, pixels.reshape(rows, columns, 3))
 
 
