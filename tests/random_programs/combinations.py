@@ -19,12 +19,14 @@ from headrace.core.errors import GraphError, ParameterError
 from tests.random_programs.making import CHANCES, RUN_CHANCES, make
 from tests.random_programs.model import faults
 from tests.random_programs.pairs import REFUSED, WORKS, Program
-from tests.random_programs.program import pairs_of
+from tests.random_programs.processes import stage_for_processes
+from tests.random_programs.program import features_of_run, features_of_stage, pairs_of
 from tests.random_programs.running import run_program
 
 PAGE = Path(__file__).with_name("combinations.md")
 OF_STAGE = (*CHANCES, "feed", "results")
-FEATURES = (*OF_STAGE, *RUN_CHANCES)
+PROCESSES = "replicas in processes"
+FEATURES = (*OF_STAGE, *RUN_CHANCES, PROCESSES)
 SEEDS = 2000
 TRIED = 4
 HEAD = """# Combinations
@@ -32,7 +34,8 @@ HEAD = """# Combinations
 `python -m tests.random_programs.combinations` writes this page, and a test fails if it is out of date. A program
 combines two features if one operator has both, or if the run has one of them and an operator or the run the other.
 A number says how many of the first {seeds} random programs combine the two; `tests/random_programs/model.py` says
-what they do, and the suite runs them. The other pairs were tried one by one:
+what they do, and the suite runs them. Replicas in processes are of another operator than the one with the feature.
+The other pairs were tried one by one:
 
 - `+`: made to have both, they do what the model says.
 - `*`: they work, tested by `tests/random_programs/test_pairs.py`.
@@ -54,7 +57,11 @@ def counted() -> Counter[frozenset[str]]:
     """Return how many of the first programs have each pair."""
     counts: Counter[frozenset[str]] = Counter()
     for seed in range(SEEDS):
-        counts.update(pairs_of(make(seed)))
+        program = make(seed)
+        counts.update(pairs_of(program))
+        if stage_for_processes(program) is not None:
+            stages = [features_of_stage(program, stage) for stage in program.stages]
+            counts.update(frozenset({PROCESSES, name}) for name in features_of_run(program).union(*stages))
     return counts
 
 

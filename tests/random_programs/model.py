@@ -22,6 +22,7 @@ from tests.random_programs.join_sets import latest, nearest, tightest
 from tests.random_programs.program import Port, Program, Stage
 from tests.random_programs.running import run_program
 
+FRAMES_AT_MOST = 1 << 30
 FATES = ("arrived", "late", "failed", "dropped", "lost", "outstanding", "untimed")
 
 
@@ -60,6 +61,8 @@ class _Model:
         self.is_whole = self.ended_by in ("finished", "starved")
         self.changed = {change.stage for change in program.changes if change.what in ("detach", "again")}
         self.stopped = {change.stage for change in program.changes if change.what == "stop"}
+        # Stages of which nobody sees what they do; what they may send follows from what is sent to them.
+        self.unseen = {stage.name for stage in program.stages if stage.captured or stage.on_processes}
         self.is_virtual = program.clock == "virtual"
         self.is_timeless = self.is_virtual and not any(stage.takes for stage in program.stages)
 
@@ -134,7 +137,7 @@ class _Model:
 
     def _stage(self, stage: Stage) -> Iterator[str]:
         computes = self.computes(stage)
-        if stage.kind in ("feed", "results"):
+        if stage.kind in ("feed", "results") or stage.name in self.unseen:
             return
         yield from self._turns(stage, computes)
         turn = 0
@@ -348,6 +351,7 @@ class _Model:
         if stage.name in self.stopped or port.size == 0:  # it waits for the others, too
             return True
         is_plain = stage.kind == "step" and not self.program.behind(stage.name) and not stage.join
+        is_plain = is_plain and stage.name not in self.unseen
         return not is_plain or bool(
             stage.period or stage.count or stage.after or len(stage.ports) > 1 or stage.retries
         )
@@ -397,7 +401,7 @@ class _Model:
                 and not other.workers > 1
                 and other.join is None
                 and port.size != 0
-                and other.name not in self.changed
+                and other.name not in self.changed | self.unseen
             )
             for output in outputs
             for other, port in self.program.behind(output)
@@ -412,6 +416,13 @@ class _Model:
         if stage.kind == "feed":
             emitted = self.outcome.operators[self.path(stage)].computes
             return [Message(number_of(self.path(stage), turn), None, None, 0) for turn in range(emitted)]
+        if name in self.unseen:
+            (port,) = stage.ports
+            received = self.sent(port.sources[0], name)
+            return received and [
+                Message(results_of(stage, {port.name: [each.value]}, 0)[0], each.stamp, None, each.time)
+                for each in received
+            ]
         computes = self.computes(stage)
         given_up = {id(compute) for compute in self._given_up(stage)}
         found: list[Message] = []
@@ -467,7 +478,7 @@ class _Model:
         return found
 
     def _port(self, stage: Stage, port: Port) -> Iterator[str]:
-        if not port.sources:
+        if not port.sources or stage.name in self.unseen:
             return
         arrived = self.arrived(stage, port)
         if stage.join is not None:
@@ -537,6 +548,8 @@ class _Model:
     def _made_ahead(self, port: Port) -> int:
         """Return how many messages may have been made and not sent when the run ended."""
         stages = [self.program.stage(source.partition(".")[0]) for source in port.sources]
+        if any(stage.name in self.unseen for stage in stages):
+            return FRAMES_AT_MOST
         return sum(stage.emits for stage in stages if stage.kind in ("yields", "async") or stage.workers > 1)
 
     def _has_cut_short(self, port: Port) -> bool:
@@ -702,7 +715,8 @@ class _Model:
         recorded = self.record.recorded
         for stage in self.program.stages if recorded is not None else ():
             sent = self.sent(stage.name)
-            if sent is None or stage.kind not in ("source", "step") or stage.routes or not self.is_whole:
+            is_known = sent is not None and stage.name not in self.unseen
+            if not is_known or stage.kind not in ("source", "step") or stage.routes or not self.is_whole:
                 continue
             name = self.path(stage) + "[results]" * (stage.workers > 1)
             found = recorded[f"{name}.out"]
@@ -717,7 +731,7 @@ class _Model:
         if statistics is None or not self.is_whole or self.program.block or self.program.changes:
             return
         for stage in self.program.stages:
-            if stage.kind != "step" or stage.workers > 1:
+            if stage.kind != "step" or stage.workers > 1 or stage.name in self.unseen:
                 continue
             with_figures = _or_none(statistics.operator, self.path(stage))
             computes = self.computes(stage)
@@ -765,6 +779,7 @@ class _Model:
             before = self.program.stage(port.sources[0])
             if (
                 before.workers > 1
+                or before.name in self.unseen
                 or before.ends
                 or before.kind in ("yields", "async")
                 or before.emits > 1

@@ -104,10 +104,17 @@ class ReplicaOfStage(Operator):
         op_output.emit(result, "out")
 
 
+def stage_for_processes(program: Program) -> Stage | None:
+    """Return a stage that can have replicas in processes: it computes each message alone, and nobody sets it."""
+    are_set = {setting.stage for setting in program.settings}
+    stages = [each for each in program.stages if is_capturable(program, each) and each.name not in are_set]
+    return stages[-1] if stages else None
+
+
 def run_with_process_replicas(program: Program) -> tuple[Program, Record] | None:
-    """Run a program whose last stage that computes each message by itself has replicas in processes."""
+    """Run a program of which a stage has replicas in processes, if one can."""
     other = deepcopy(program)
-    stage = next((each for each in reversed(other.stages) if is_capturable(other, each)), None)
+    stage = stage_for_processes(other)
     if stage is None:
         return None
     stage.on_processes = True
