@@ -475,7 +475,7 @@ class RandomApp(App):
         program = self.program
         self.traffic.compose(self)
         self.record, self.lock = Record(), threading.Lock()
-        self.interrupted = threading.Event()
+        self.interrupted, self.is_left = threading.Event(), False
         self.resuming: threading.Thread | None = None
         self.made: dict[str, Any] = {}
         self.inner: dict[Any, Any] = {}
@@ -567,7 +567,7 @@ class RandomApp(App):
 
     def stopping(self) -> None:
         """Note that operators are stopped: in some programs the second Ctrl-C comes now."""
-        if self.program.block == "twice" and not self.interrupted.is_set():
+        if self.program.block == "twice" and self.is_left and not self.interrupted.is_set():
             os.kill(os.getpid(), signal.SIGINT)
             self.interrupted.wait(PATIENCE)
 

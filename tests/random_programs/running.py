@@ -99,6 +99,7 @@ def _run_block(app: RandomApp, limits: dict[str, Any]) -> None:
         for thread in threads:
             thread.start()
         if program.block in ("raise", "twice"):
+            app.is_left = True
             raise KeyboardInterrupt
         if program.block == "drain":
             for thread in threads:
