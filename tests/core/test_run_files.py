@@ -34,6 +34,14 @@ def test_a_further_start_of_an_operator_takes_the_first_free_name(path: Path) ->
     assert path_of_start(path, started(1)).name == "run-3.mp4"
 
 
+@pytest.mark.parametrize(("name", "second"), [("a.1.mp4", "a.1-2.mp4"), ("a.1.csv.gz", "a.1-2.csv.gz")])
+def test_the_number_stands_before_what_says_the_kind_of_the_file(
+    name: str, second: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).touch()
+    assert path_of_start(tmp_path / name, started(1)).name == second
+
+
 def test_what_wrote_nothing_before_takes_the_name_itself(path: Path) -> None:
     path.unlink()
     assert path_of_start(path, started(1)) == path
