@@ -1,4 +1,4 @@
-"""HolovizOp in a real browser: the picture, the callbacks, the end."""
+"""HolovizOp in a real browser: the picture, the events, the end."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_the_page_shows_the_picture_exactly_once_it_stands_still(tab: Any, runni
 def test_the_page_zooms_shows_values_and_saves_a_snapshot(tab: Any, running: Any) -> None:
     """To the pipeline nothing changes: places are those of the picture, and the window keeps its size."""
     sizes: list[Any] = []
-    one = running(changes=3, window_size_callback=lambda *size: sizes.append(size))
+    one = running(changes=3, on_event=lambda event: event["type"] == "resize" and sizes.append(event))
     open_page(tab, one.viewer)
     wait_until(lambda: one.viewer.frames_received > 5 and sizes, "frames", tab)
     known = len(sizes)
@@ -188,7 +188,7 @@ def test_the_page_zooms_shows_values_and_saves_a_snapshot(tab: Any, running: Any
 
 def test_the_page_switches_layers_off_and_on(tab: Any, running: Any) -> None:
     moved: list[Any] = []
-    one = running(changes=3, cursor_pos_callback=lambda *at: moved.append(at))
+    one = running(changes=3, on_event=lambda event: event["type"] == "cursor" and moved.append(event))
     page = open_page(tab, one.viewer)
     wait_until(lambda: one.viewer.frames_received > 5, "frames", page)
     page.click("#layers")
@@ -248,34 +248,27 @@ def test_a_page_from_elsewhere_does_not(browser: Any, cell: int) -> None:
     wait_until(lambda: any("frame-ancestors" in error for error in page.errors), "a refusal", page)
 
 
-def test_callbacks_are_called_with_what_happened(browser: Any, running: Any) -> None:
-    called: list[tuple[Any, ...]] = []
-
-    def keep(name: str) -> Any:
-        return lambda *arguments: called.append((name, *arguments))
-
-    names = ("key", "unicode_char", "mouse_button", "scroll", "cursor_pos", "framebuffer_size", "window_size")
-    one = running(**{f"{name}_callback": keep(name) for name in names})
+def test_events_say_what_happened(browser: Any, running: Any) -> None:
+    said: list[dict[str, Any]] = []
+    one = running(on_event=said.append)
     page = open_page(new_page(browser, device_scale_factor=2), one.viewer)
 
-    def calls(name: str) -> list[tuple[Any, ...]]:
-        return [call[1:] for call in called if call[0] == name]
+    def events(kind: str) -> list[tuple[Any, ...]]:
+        return [tuple(event.values())[1:] for event in said if event["type"] == kind]
 
-    wait_until(lambda: calls("window_size"), "a size", page)
+    wait_until(lambda: events("resize"), "a size", page)
     box = page.locator("#picture").bounding_box()
-    assert calls("window_size")[-1] == (round(box["width"]), round(box["height"]))
-    assert calls("framebuffer_size")[-1] == (round(box["width"] * 2), round(box["height"] * 2))
+    sizes = [box["width"], box["height"], box["width"] * 2, box["height"] * 2]
+    assert events("resize")[-1] == tuple(map(round, sizes))
 
     page.mouse.click(box["x"] + box["width"] / 4, box["y"] + box["height"] / 2, button="right")
-    wait_until(lambda: len(calls("mouse_button")) == 2, "a click", page)
-    modifiers = HolovizOp.KeyModifiers()
-    right, action = HolovizOp.MouseButton.RIGHT, HolovizOp.KeyAndButtonAction
-    assert calls("mouse_button") == [(right, action.PRESS, modifiers), (right, action.RELEASE, modifiers)]
-    assert calls("cursor_pos")[-1] == pytest.approx((WIDTH / 4, HEIGHT / 2), abs=1)
+    wait_until(lambda: len(events("button")) == 2, "a click", page)
+    assert events("button") == [("right", "press", ()), ("right", "release", ())]
+    assert events("cursor")[-1] == pytest.approx((WIDTH / 4, HEIGHT / 2), abs=1)
 
     page.mouse.wheel(0, 200)
-    wait_until(lambda: calls("scroll"), "the wheel", page)
-    ((x, y),) = calls("scroll")
+    wait_until(lambda: events("scroll"), "the wheel", page)
+    ((x, y),) = events("scroll")
     assert (x, y) in ((0.0, -2.0), (0.0, -1.0)), (
         "notches of the wheel; Chromium divides them by the scale of the screen"
     )
@@ -284,18 +277,16 @@ def test_callbacks_are_called_with_what_happened(browser: Any, running: Any) -> 
     page.keyboard.press("KeyA")
     page.keyboard.up("Shift")
     page.keyboard.press("ArrowLeft")
-    wait_until(lambda: len(calls("key")) == 6, "keys", page)
-    shift = HolovizOp.KeyModifiers(shift=True)
-    key = HolovizOp.Key
-    assert calls("key") == [
-        (key.LEFT_SHIFT, action.PRESS, shift),
-        (key.A, action.PRESS, shift),
-        (key.A, action.RELEASE, shift),
-        (key.LEFT_SHIFT, action.RELEASE, modifiers),
-        (key.LEFT, action.PRESS, modifiers),
-        (key.LEFT, action.RELEASE, modifiers),
+    wait_until(lambda: len(events("key")) == 6, "keys", page)
+    assert events("key") == [
+        ("ShiftLeft", "press", ("shift",)),
+        ("KeyA", "press", ("shift",)),
+        ("KeyA", "release", ("shift",)),
+        ("ShiftLeft", "release", ()),
+        ("ArrowLeft", "press", ()),
+        ("ArrowLeft", "release", ()),
     ]
-    assert calls("unicode_char") == [(ord("A"),)]
+    assert events("char") == [("A",)]
     assert not page.errors
 
 
@@ -314,12 +305,12 @@ def test_the_page_can_be_used_with_the_keyboard_alone(tab: Any, live: Running) -
 def test_closing_the_viewer_does_what_the_parameter_says(tab: Any, running: Any, interrupts: bool) -> None:
     called: list[int] = []
     one = running(
-        window_close_callback=lambda: called.append(one.viewer.frames_received),
+        on_event=lambda event: event["type"] == "close" and called.append(one.viewer.frames_received),
         interrupt_app_on_window_close=interrupts,
     )
     page = open_page(tab, one.viewer)
     page.click("#close")
-    wait_until(lambda: called, "the callback", page)
+    wait_until(lambda: called, "the event", page)
     # A run that is not interrupted ends by itself: the viewer takes no frame any more, so the source can send none.
     outcome = one.future.result()
     assert (outcome.ended_by.value == "stopped") == interrupts
@@ -341,17 +332,18 @@ def test_a_page_connects_again_to_a_viewer_that_comes_back(
     assert page.locator("#note").inner_text() == ""
 
 
-def test_an_exception_in_a_callback_comes_out_of_the_run(tab: Any, running: Any) -> None:
-    def fail(*arguments: Any) -> None:
-        raise ArithmeticError("broken")
+def test_an_exception_in_the_function_for_events_comes_out_of_the_run(tab: Any, running: Any) -> None:
+    def fail(event: dict[str, Any]) -> None:
+        if event["type"] == "key":
+            raise ArithmeticError("broken")
 
-    one = running(key_callback=fail)
+    one = running(on_event=fail)
     page = open_page(tab, one.viewer)
     page.focus("#picture")
     page.keyboard.press("KeyA")
     with pytest.raises(ArithmeticError, match="broken") as raised:
         one.future.result()
-    assert "raised in the key_callback of a viewer" in raised.value.__notes__
+    assert "raised in on_event of a viewer, for the event 'key'" in raised.value.__notes__
     assert one.viewer.url == ""
     one.future = Future()
     one.future.set_result(None)

@@ -21,9 +21,9 @@ from headrace.operators.arrays import Workplace
 from headrace.operators.tensor_operator import TensorOperator, place_of, tensors_of
 from headrace.tensor import Tensor, TensorMap, as_tensor
 from headrace.tensor.copies import HostMemory, copy_from_pinned
-from headrace.viewer import callbacks, input_spec
-from headrace.viewer.callbacks import CALLBACKS, Callbacks
+from headrace.viewer import input_spec
 from headrace.viewer.display import Display, Outlet, OutletError, Scene
+from headrace.viewer.events import Event, Events
 from headrace.viewer.input_spec import InputSpec, input_specs
 from headrace.viewer.layers import LayerError, guess, match, refuse_3d
 from headrace.viewer.outlets import PngOutlet, RerunOutlet, VideoOutlet, chosen_outlets
@@ -95,14 +95,18 @@ class HolovizOp(TensorOperator):
         Whether the picture is stored with the sRGB curve.
     enable_render_buffer_input, enable_render_buffer_output
         Whether there are the ports for a picture as an array, ``(height, width, 4)`` of uint8.
-    key_callback, unicode_char_callback, mouse_button_callback, scroll_callback, cursor_pos_callback
-        Called for the page's keys and mouse: ``(key, action, modifiers)``, ``(code_point)``,
-        ``(button, action, modifiers)``, ``(x_offset, y_offset)`` and ``(x, y)`` in pixels of the picture. Callbacks
-        run on a thread of the viewer's own; an exception is raised in the next compute.
-    framebuffer_size_callback, window_size_callback
-        Called with width and height when the page has another size.
-    window_close_callback
-        Called when the viewer is closed by the page's Close button.
+    on_event
+        Called for what somebody does in the page, on a thread of the viewer's own; an exception is raised in the
+        next compute. It is given a dict with a ``type`` and what belongs to it:
+
+        - ``"key"``: ``code``, the browser's name of the key, such as ``"KeyA"``; ``action``, which is ``"press"``,
+          ``"release"`` or ``"repeat"``; ``modifiers``, a tuple of some of ``"shift"``, ``"control"``, ``"alt"``,
+          ``"caps_lock"`` and ``"num_lock"``.
+        - ``"char"``: ``text``.
+        - ``"button"``: ``button``, which is ``"left"``, ``"middle"`` or ``"right"``; ``action``, ``modifiers``.
+        - ``"cursor"``: ``x`` and ``y``, in pixels of the picture. ``"scroll"``: ``x`` and ``y``.
+        - ``"resize"``: ``width``, ``height``, ``framebuffer_width``, ``framebuffer_height``.
+        - ``"close"``: the page's Close button.
     interrupt_app_on_window_close
         Whether closing ends the run; otherwise it only ends this operator.
     font_path
@@ -121,21 +125,10 @@ class HolovizOp(TensorOperator):
     """The class that makes specifications of dicts."""
     InputType: ClassVar[TypeAlias] = input_spec.InputType
     DepthMapRenderMode: ClassVar[TypeAlias] = input_spec.DepthMapRenderMode
-    Key: ClassVar[TypeAlias] = callbacks.Key
-    KeyAndButtonAction: ClassVar[TypeAlias] = callbacks.KeyAndButtonAction
-    KeyModifiers: ClassVar[TypeAlias] = callbacks.KeyModifiers
-    MouseButton: ClassVar[TypeAlias] = callbacks.MouseButton
 
     if TYPE_CHECKING:  # no parameter
         window_close_condition: InitVar[BooleanCondition | None] = argument(default=None)
-    key_callback: Callable[..., object] | None = parameter(default=None, check=callable)
-    unicode_char_callback: Callable[..., object] | None = parameter(default=None, check=callable)
-    mouse_button_callback: Callable[..., object] | None = parameter(default=None, check=callable)
-    scroll_callback: Callable[..., object] | None = parameter(default=None, check=callable)
-    cursor_pos_callback: Callable[..., object] | None = parameter(default=None, check=callable)
-    framebuffer_size_callback: Callable[..., object] | None = parameter(default=None, check=callable)
-    window_size_callback: Callable[..., object] | None = parameter(default=None, check=callable)
-    window_close_callback: Callable[..., object] | None = parameter(default=None, check=callable)
+    on_event: Callable[[Event], object] | None = parameter(default=None, check=callable)
     allocator: Allocator = parameter(default=None)
     tensors: Sequence[Any] = parameter(default=(), check=lambda given: input_specs(given, "tensors"))
     color_lut: Sequence[Any] = parameter(default=(), check=color_table)
@@ -179,7 +172,7 @@ class HolovizOp(TensorOperator):
         self.error: Exception | None = None
         """The error of a picture that was drawn in the order of a stream; the next compute raises it."""
         self._display: Display | None = None
-        self._callbacks: Callbacks | None = None
+        self._events: Events | None = None
 
     if not TYPE_CHECKING:  # a type checker has the parameters as arguments (`declared`)
         __init__ = _create
@@ -260,7 +253,7 @@ class HolovizOp(TensorOperator):
 
     def stop(self) -> None:
         """Close what shows the pictures, and end the viewer's threads."""
-        display, callbacks = self._display, self._callbacks
+        display, events = self._display, self._events
         try:
             if display is not None:
                 # The device is done; the calls that would have said so may not have come yet.
@@ -271,14 +264,14 @@ class HolovizOp(TensorOperator):
                 display.close()
         finally:
             self.url = ""
-            if callbacks is not None:
-                callbacks.close()
-                self._callbacks = None
+            if events is not None:
+                events.close()
+                self._events = None
         self._raise_failure()
 
     def _raise_failure(self) -> None:
         """Raise what went wrong on another thread, once."""
-        for owner in (self, self._callbacks, self._display):
+        for owner in (self, self._events, self._display):
             if owner is not None and owner.error is not None:
                 error, owner.error = owner.error, None
                 raise error
@@ -325,8 +318,7 @@ class HolovizOp(TensorOperator):
     def _open_page(self) -> Outlet:
         from headrace.viewer.page_server import PageServer
 
-        functions: dict[str, Callable[..., object] | None] = {name: getattr(self, name) for name in CALLBACKS}
-        self._callbacks = Callbacks(functions, self._on_close, self.name)
+        self._events = Events(self.on_event, self._on_close, self.name)
         port = os.environ.get("HEADRACE_VIEW_PORT", "0")
         if not port.isdecimal() or int(port) > 65535:
             raise ValueError(f"HEADRACE_VIEW_PORT={port!r} must be a number from 0 to 65535")
@@ -337,7 +329,7 @@ class HolovizOp(TensorOperator):
             port=int(port),
             token=os.environ.get("HEADRACE_VIEW_TOKEN", ""),
             is_fullscreen=self.fullscreen,
-            on_event=self._callbacks.add,
+            on_event=self._events.add,
             on_watch=lambda: None if self._display is None else self._display.wake(),
             statistics=lambda: {
                 "received": self.frames_received,

@@ -1,7 +1,3 @@
-from headrace.viewer.callbacks import Key as Key
-from headrace.viewer.callbacks import KeyAndButtonAction as KeyAndButtonAction
-from headrace.viewer.callbacks import KeyModifiers as KeyModifiers
-from headrace.viewer.callbacks import MouseButton as MouseButton
 from headrace.viewer.input_spec import DepthMapRenderMode as DepthMapRenderMode
 from headrace.viewer.input_spec import InputSpec as InputSpec
 from headrace.viewer.input_spec import InputType as InputType

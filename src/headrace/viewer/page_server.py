@@ -10,8 +10,8 @@ import numpy as np
 
 from headrace._web.live_server import Client, LiveServer
 from headrace._web.messages import Fields, string, whole
-from headrace.viewer.callbacks import Calls, calls_of
 from headrace.viewer.display import Outlet, Picture, Scene
+from headrace.viewer.events import Event, event_of
 from headrace.viewer.input_spec import InputSpec
 from headrace.viewer.pictures import encode_jpeg, encode_png
 
@@ -30,7 +30,7 @@ class PageServer(LiveServer, Outlet):
     is_fullscreen
         Whether the picture fills the page, with the controls over it.
     on_event
-        Called with the callbacks that an event of a page means, on the server's thread.
+        Called with an event of a page, on the server's thread.
     on_watch
         Called when a client can take a picture, on the server's thread.
     statistics
@@ -49,7 +49,7 @@ class PageServer(LiveServer, Outlet):
         size: tuple[int, int],
         *,
         is_fullscreen: bool = False,
-        on_event: Callable[[Calls], None] = lambda calls: None,
+        on_event: Callable[[Event], None] = lambda event: None,
         on_watch: Callable[[], None] = lambda: None,
         statistics: Callable[[], dict[str, Any]] = dict,
         draw: Callable[[Scene, Sequence[InputSpec]], np.ndarray],
@@ -98,8 +98,7 @@ class PageServer(LiveServer, Outlet):
             client.seen["switches"] = client.seen.get("switches", 0) + 1
             self._switch(string(fields, "name", _LONGEST_NAME), bool(whole(fields, "shown", 0, 1)))
             return
-        if calls := calls_of(fields):
-            self._on_event(calls)
+        self._on_event(event_of(fields))
 
     def _switch(self, name: str, is_shown: bool) -> None:
         """Show or hide a layer, in the pictures of all pages."""

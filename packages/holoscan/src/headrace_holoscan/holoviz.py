@@ -21,6 +21,14 @@ from headrace import operators
 from headrace.core import ConditionType, IOSpec
 from headrace.viewer import InputSpec as _InputSpec
 from headrace.viewer import View as _View
+from headrace_holoscan.callbacks import (
+    CALLBACKS,
+    Key,
+    KeyAndButtonAction,
+    KeyModifiers,
+    MouseButton,
+    calls_of,
+)
 from headrace_holoscan.image_formats import (
     WORDS,
     ChromaLocation,
@@ -230,6 +238,10 @@ class HolovizOp(operators.HolovizOp):
     YuvModelConversion = YuvModelConversion
     YuvRange = YuvRange
     ChromaLocation = ChromaLocation
+    Key = Key
+    KeyAndButtonAction = KeyAndButtonAction
+    KeyModifiers = KeyModifiers
+    MouseButton = MouseButton
     Pose3D = Pose3D
     ColorSpace = ColorSpace
 
@@ -247,13 +259,16 @@ class HolovizOp(operators.HolovizOp):
             spec.param(name, value)
             spec.input(f"{name}_input").condition(ConditionType.NONE)
         spec.param("camera_pose_output_type", "projection_matrix")
+        for name in CALLBACKS:
+            spec.param(name, None, check=callable)
         for name in _ABSENT:
             spec.param(name, False, check=_refuse)
 
     def start(self) -> None:
-        """Tell of a camera that has no effect, and open what shows the pictures."""
+        """Tell of a camera that has no effect, and open what shows the pictures and calls back."""
         if any(tuple(getattr(self, name)) != value for name, value in _CAMERA.items()):
             self._tell_of_camera()
+        self.on_event = self._call_back
         super().start()
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
@@ -262,6 +277,13 @@ class HolovizOp(operators.HolovizOp):
         if any(message is not None for message in received):
             self._tell_of_camera()
         super().compute(op_input, op_output, context)
+
+    def _call_back(self, event: dict[str, Any]) -> None:
+        """Call the functions of the program that an event is for."""
+        for name, arguments in calls_of(event).items():
+            function = getattr(self, name)
+            if function is not None:
+                function(*arguments)
 
     def _tell_of_camera(self) -> None:
         tell(f"the camera of {self.name!r} has no effect", _WHY)
