@@ -19,10 +19,12 @@ from headrace._runtime.scheduling.evaluated_conditions import ENDED, NOTHING, TH
 from headrace._runtime.scheduling.ready_queue import Parker, ReadyQueue
 from headrace.conditions import AsynchronousCondition, BooleanCondition
 from headrace.core import Condition
+from headrace.core import clock as core_clock
 from headrace.core.clock import LONGEST_TURN
 from headrace.link import loop as link_loops
 from headrace.link.loop import LinkLoop
 from headrace.parts.link_operators import LinkOperator
+from headrace.resources import clocks as resource_clocks
 
 from .controller import Abort, Controller
 from .primitives import ControlledThreading, ControlledTime
@@ -114,7 +116,8 @@ def traced_files() -> list[str]:
 def controlled(control: Controller, system: System | None = None) -> Iterator[None]:
     """Give the modules controlled primitives for a time, and the link's loop another system."""
     threads, time = ControlledThreading(control), ControlledTime(control)
-    kept: list[tuple[ModuleType, str, Any]] = []
+    kept: list[tuple[Any, str, Any]] = []
+    module: Any
     for module in _modules():
         for name in _REPLACED:
             if hasattr(module, name):
@@ -126,6 +129,10 @@ def controlled(control: Controller, system: System | None = None) -> Iterator[No
         for name, value in replaced:
             kept.append((link_loops, name, getattr(link_loops, name)))
             setattr(link_loops, name, value)
+    # A simulated device that another test left in use has threads and a time of its own.
+    for module in (core_clock, resource_clocks):
+        kept.append((module, "clock_in_use", module.clock_in_use))
+        module.clock_in_use = lambda: None
     try:
         yield
     finally:

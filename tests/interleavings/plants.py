@@ -224,8 +224,8 @@ PLANTS = [
     Plant(
         "a compute beside others is not counted",
         _WORKERS,
-        "                engine.beside_turns += 1\n",
-        "                pass\n",
+        "            else:\n                engine.beside_turns += 1\n",
+        "            else:\n                pass\n",
         "mixed-2",
         (_EARLY, _LEAK, _LOST, _WRONG, _HANG, _ERROR),
     ),
