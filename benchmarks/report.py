@@ -21,14 +21,20 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def circumstances(device: str) -> str:
     """Return a line with the date, the machine and the commit of the figures."""
-    found = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    commit = os.environ.get("HEADRACE_COMMIT") or found.stdout.strip() or "unknown"
     return (
         f"{date.today()}, {device}; {os.cpu_count()} {platform.machine()} cores, "
-        f"Python {platform.python_version()}{build()}; commit {commit}"
+        f"Python {platform.python_version()}{build()}; commit {commit()}"
     )
+
+
+def commit() -> str:
+    """Return the commit of the checkout: an installation in a folder of another repository has none."""
+    root = Path(__file__).parents[1]
+    told = os.environ.get("HEADRACE_COMMIT", "")
+    if not told and (root / ".git").exists():
+        command = ["git", "-C", str(root), "rev-parse", "--short", "HEAD"]
+        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return told or "unknown"
 
 
 def build() -> str:

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import time
 from datetime import date
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import ROOT, machine
-from benchmarks.report import RESULTS
+from benchmarks.report import RESULTS, commit
 from benchmarks.sides import report
 from benchmarks.sides.measuring import Places, measure
-from benchmarks.sides.scenario import HOLOSCAN, Scenario
+from benchmarks.sides.scenario import HOLOSCAN, SDKS, Scenario
 from benchmarks.sides.scenarios import SCENARIOS
+from headrace.installation import in_checkout
 
 NO_GPU = "no GPU"
 PEERS = (
@@ -56,11 +58,11 @@ def main(options: argparse.Namespace) -> int:
     else:
         results = _measure(chosen, options)
     failed = [way for each in results["scenarios"] for way in each["ways"] if "failed" in way["skipped"]]
-    if options.page:
+    folder, docs = options.output, options.output if options.page else None
+    if options.page and in_checkout():
+        folder, docs = RESULTS, ROOT / "docs"
         _join(results, RESULTS / "bench.json")
-    files = report.write(
-        results, RESULTS if options.page else options.output, ROOT / "docs" if options.page else None
-    )
+    files = report.write(results, folder, docs)
     print("\nin", ", ".join(map(str, files)))
     return 1 if any(way["name"].startswith("headrace") for way in failed) else 0
 
@@ -68,11 +70,12 @@ def main(options: argparse.Namespace) -> int:
 def _measure(chosen: list[Scenario], options: argparse.Namespace) -> dict[str, Any]:
     """Measure scenarios one after the other; what is known is in the folder after each."""
     try:
-        sdks = {_sdk_of(python): python for python in options.holoscan_python}
-    except OSError as error:
-        options.error(f"cannot run the interpreter with the Holoscan SDK: {error}")
+        sdks = dict(map(_sdk_of, options.holoscan_python))
+    except ValueError as error:
+        options.error(f"--holoscan-python: {error}")
     results = _about(list(sdks))
-    places = Places(sdks, options.compiled, results["about"]["device"] != NO_GPU)
+    compiled = options.compiled and str(Path(options.compiled).resolve())
+    places = Places(sdks, compiled, results["about"]["device"] != NO_GPU)
     share, rounds = (0.05, 1) if options.quick else (1.0, options.rounds and int(options.rounds))
     for scenario in chosen:
         print(f"\n## {scenario.title}\n", flush=True)
@@ -84,11 +87,20 @@ def _measure(chosen: list[Scenario], options: argparse.Namespace) -> dict[str, A
     return results
 
 
-def _sdk_of(python: str) -> str:
-    """Return the version of the Holoscan SDK that an interpreter has."""
+def _sdk_of(python: str) -> tuple[str, str]:
+    """Return the version of the Holoscan SDK that an interpreter has, and the path of the interpreter."""
+    path = shutil.which(python)
+    if path is None:
+        raise ValueError(f"there is no program {python}")
+    # Ways run in another folder. A link stays one: it tells an interpreter which environment is its own.
+    path = os.path.abspath(path)
     code = "from benchmarks.sides.scenario import sdk_version; print(sdk_version())"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    return done.stdout.strip() or "of unknown version"
+    done = subprocess.run([path, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    version = done.stdout.strip()
+    if not version:
+        why = "".join(done.stderr.strip().splitlines()[-1:])
+        raise ValueError(f"{python} has none of {', '.join(SDKS)}{why and f' ({why})'}")
+    return version, path
 
 
 def _about(sdks: list[str]) -> dict[str, Any]:
@@ -100,12 +112,11 @@ def _about(sdks: list[str]) -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             continue
     versions += [f"{HOLOSCAN} {version}" for version in sdks]
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     about = {
         "date": str(date.today()),
         "machine": machine(),
         "device": _device(),
-        "commit": os.environ.get("HEADRACE_COMMIT") or found.stdout.strip() or "unknown",
+        "commit": commit(),
         "versions": ", ".join(versions),
     }
     return {"about": about, "scenarios": []}

@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.report import table
 from benchmarks.sides.measuring import Measured
 from benchmarks.sides.scenario import Scenario
+from headrace.installation import installing
 
 HEADING = """\
 # headrace beside its peers
@@ -142,11 +143,12 @@ def write(results: dict[str, Any], folder: Path, docs: Path | None) -> list[Path
     try:
         drawn = [each["name"] for each in results["scenarios"] if plot(each, (docs or folder) / "bench")]
     except ImportError as error:
-        print(f"no plots: {error}")
+        print(f"no plots: {error}; {installing('demo')}")
         drawn = []
     if docs is None:
         return [to]
-    for picture in (docs / "bench").glob("*.png"):
-        picture.unlink()  # a page shows the vectors
+    if docs != folder:
+        for picture in (docs / "bench").glob("*.png"):
+            picture.unlink()  # the page shows the vectors
     (docs / "bench.md").write_text(page(results, [f"{name}.svg" for name in drawn]))
     return [to, docs / "bench.md"]

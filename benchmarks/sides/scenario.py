@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 HOLOSCAN = "Holoscan SDK"
+SDKS = ("holoscan", "holoscan-cu12", "holoscan-cu13")  # the distributions of its versions
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Way:
 
 def sdk_version() -> str:
     """Return the version of the SDK, or nothing: the module `holoscan` may be the one of headrace-holoscan."""
-    for distribution in ("holoscan", "holoscan-cu12", "holoscan-cu13"):
+    for distribution in SDKS:
         try:
             return metadata.version(distribution)
         except metadata.PackageNotFoundError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from importlib import metadata
@@ -16,7 +17,8 @@ from headrace.installation import bundled
 
 sys.path.append(str(bundled("benchmarks").parent))
 
-from benchmarks.sides import measuring, report
+import benchmarks.report
+from benchmarks.sides import command, measuring, report
 from benchmarks.sides.measuring import Measured, Places
 from benchmarks.sides.scenario import HOLOSCAN, Scenario, Way, sdk_version
 from benchmarks.sides.scenarios import SCENARIOS
@@ -62,6 +64,63 @@ def test_ways_are_measured_in_turn_and_those_that_are_missing_are_skipped_by_nam
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "--from", str(tmp_path / "none.json")])
     assert "cannot read" in capsys.readouterr().err
+
+
+def test_an_interpreter_without_the_sdk_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # By a path from here, although what is measured runs in another folder, and by a link, as in an environment.
+    interpreter = tmp_path / "bin" / "python"
+    interpreter.parent.mkdir()
+    interpreter.symlink_to(sys.executable)
+    for python, why in {"bin/none": "there is no program bin/none", "bin": "there is no program bin"}.items():
+        with pytest.raises(SystemExit, match="2"):
+            main(["bench", "join", "--holoscan-python", python])
+        assert f"error: --holoscan-python: {why}\n" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="^bin/python has none of holoscan, holoscan-cu12, holoscan-cu13"):
+        command._sdk_of("bin/python")
+    interpreter.unlink()
+    interpreter.write_text("#!/bin/sh\necho 5.0.1\n")
+    interpreter.chmod(0o755)
+    assert command._sdk_of("bin/python") == ("5.0.1", str(interpreter))
+
+
+def test_an_installation_makes_the_page_in_the_folder_of_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = {
+        "date": "today",
+        "machine": "this",
+        "device": "no GPU",
+        "commit": "unknown",
+        "versions": "headrace 0.1.0",
+    }
+    taken = {"about": about, "scenarios": [shown(Measured("headrace", [3.0]))]}
+    (tmp_path / "bench.json").write_text(json.dumps(taken))
+    monkeypatch.setattr(command, "in_checkout", lambda: False)
+    words = ["bench", "--from", str(tmp_path / "bench.json"), "--page", "--output", str(tmp_path / "out")]
+    assert main(words) == 0
+    page = (tmp_path / "out" / "bench.md").read_text()
+    assert "- `work`: today, this, no GPU; commit unknown; headrace 0.1.0.\n" in page
+    assert json.loads((tmp_path / "out" / "bench.json").read_text()) == taken
+
+
+def test_an_installation_has_no_commit_even_in_the_repository_of_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HEADRACE_COMMIT", raising=False)
+    bundled = tmp_path / "site-packages" / "headrace" / "_bundled"
+    bundled.mkdir(parents=True)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    someone = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+    subprocess.run(
+        ["git", *someone, "commit", "--quiet", "--allow-empty", "-m", "x"], cwd=tmp_path, check=True
+    )
+    monkeypatch.setattr(benchmarks.report, "__file__", str(bundled / "benchmarks" / "report.py"))
+    assert benchmarks.report.commit() == "unknown"
+    monkeypatch.setenv("HEADRACE_COMMIT", "1d06c14")
+    assert benchmarks.report.commit() == "1d06c14"
 
 
 def test_the_sdk_is_found_by_the_name_of_any_of_its_distributions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, default=Path("out"), metavar="FOLDER", help="default out"
     )
     parser.add_argument(
-        "--page", action="store_true", help="make docs/bench.md of a checkout, with its figures"
+        "--page",
+        action="store_true",
+        help="make a page, bench.md, too; in a checkout that of the docs, with the figures that are there",
     )
 
 
