@@ -36,8 +36,6 @@ EXCEPTIONS = {
     ("_web/browser.py", "time.sleep(0.02)"),
     ("_web/clients.py", "asyncio.sleep(0.001)"),
     ("interleavings/controller.py", "self._finished.acquire(timeout=1.0)"),
-    ("_runtime/scheduling/test_waiting.py", "threading.Event().wait(0.002)"),
-    ("link/test_ends.py", "watch.wait(0.01)"),
     ("gpu/test_streams.py", "bench.device.create_stream().wait(5)"),
 }
 

@@ -13,7 +13,7 @@ import pytest
 from headrace import PeriodicCondition
 from headrace.operators import VideoReaderOp, VideoWriterOp
 from headrace.testing import Message, run_operator
-from headrace.video import VideoFileError, VideoReader, VideoWriter, codecs, files
+from headrace.video import VideoFileError, VideoReader, VideoWriter, files
 from tests.harness import App, MakeScheduler, Step, run, source
 from tests.harness.processes import run_forked
 
@@ -174,11 +174,11 @@ def test_an_encoder_that_does_not_work_here_is_replaced_by_software(
     broken = "h264_v4l2m2m"  # in FFmpeg, but there is no such device
     if broken not in av.codecs_available:
         pytest.skip("this build of FFmpeg has no encoder without a device")
-    monkeypatch.setitem(codecs.ENCODERS, "h264", (broken, "libx264"))
+    monkeypatch.setitem(files.ENCODERS, "h264", (broken, "libx264"))
     write(tmp_path / "a.mp4", [None] * 2)
     assert f"{broken} does not work here" in caplog.text
     assert VideoReader(tmp_path / "a.mp4").codec == "h264"
-    monkeypatch.setitem(codecs.ENCODERS, "h264", ("h264_of_nobody", "libx264"))
+    monkeypatch.setitem(files.ENCODERS, "h264", ("h264_of_nobody", "libx264"))
     write(tmp_path / "a.mp4", [None] * 2)
     assert "has no h264_of_nobody; h264 is encoded in software" in caplog.text
 
@@ -215,7 +215,7 @@ def test_the_log_says_what_decodes(
 
     names = SimpleNamespace(hwdevices_available=lambda: ["cuda"], HWAccel=Accelerator)
     library = SimpleNamespace(codec=SimpleNamespace(hwaccel=names), open=opened, Codec=lambda *_: "h264")
-    assert codecs.open_input(library, "a.mp4", hardware=True).streams.video
+    assert files.open_input(library, "a.mp4", hardware=True).streams.video
     assert told in caplog.text
     assert openings == ["a.mp4"]  # a server lets a client in once
 

@@ -161,9 +161,8 @@ class OutputArrays:
         self._own = own
         is_small = _MOST * layout.kind.extent(layout).size <= _MOST_BYTES
         self._most = _MOST if layout.kind.lasts and is_small else 0
-        new_array(
-            layout, own.handle
-        )  # if there is no memory for one, that shows while the segment is recorded
+        # If there is no memory for one, that shows while the segment is recorded.
+        new_array(layout, own.handle)
         # Those that can be lent, that are lent, that are back, and that were back before; the marks after the work
         # on these.
         self._ready: list[LentArray] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -57,7 +58,8 @@ class Faults:
 
     def _around(self, call: Any) -> Any:
         def called(*args: Any, **kwargs: Any) -> Any:
-            if self._is_recording:
+            # Python ignores what a finaliser raises.
+            if self._is_recording and sys._getframe(1).f_code.co_name != "__del__":
                 self.count += 1
                 if self.count == self.at:
                     self._is_recording = False
