@@ -37,9 +37,8 @@ from headrace.core.function import FunctionOperator
 from headrace.core.ports import INPUT_EXEC, SchedulingStatusType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
-    from headrace._runtime.messages.ports import OutputPort
     from headrace._runtime.scheduling.node import Node
     from headrace._runtime.scheduling.resume import Resume
 
@@ -76,24 +75,12 @@ class Faults:
             self._backoff.attach(node)
             node.joined.append(self._backoff)
         self._resume: Resume | None = None
-        self._outputs: list[tuple[OutputPort, tuple[Queue, ...], tuple[Queue, ...]]] = []
         self._emitted: list[tuple[Queue, Any]] = []
         if policy.retries and policy.same_message:
             own = node.resume if _yields(node) else None
             self._resume = own or node.make_resume()
-        self.follow((node,))
-        node.engine.followers.append(self.follow)
         for input_port in node.input.ports:
             input_port.take = self._noting(input_port.name, input_port.take)
-
-    def follow(self, changed: Collection[Node]) -> None:
-        """Hold back what attempts emit, at the flows that the node has now."""
-        if self._resume is None or self.node not in changed:
-            return
-        self._outputs.clear()
-        for port in dict.fromkeys(self.node.output.ports.values()):
-            held_back = tuple([Collector(queue, self._emitted) for queue in port.queues])
-            self._outputs.append((port, port.queues, held_back))
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         """Compute, and apply the policy if that raises."""
@@ -123,15 +110,16 @@ class Faults:
         """Compute, and send what that emitted if it succeeded."""
         if resume.is_retried:
             resume.retry(False)
-        for port, _, held_back in self._outputs:
-            port.connect(held_back)
+        outputs = [(port, port.queues) for port in dict.fromkeys(self.node.output.ports.values())]
+        for port, queues in outputs:
+            port.connect(tuple([Collector(queue, self._emitted) for queue in queues]))
         try:
             self._compute(op_input, op_output, context)
         except BaseException:
             self._emitted.clear()
             raise
         finally:
-            for port, queues, _ in self._outputs:
+            for port, queues in outputs:
                 port.connect(queues)
         self._receive_taken()
         for name, items in self._again.items():
