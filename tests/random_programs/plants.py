@@ -122,15 +122,6 @@ CAUSES = [
         seeds=200,
     ),
     _cause(
-        "retries send past the tracker after a change",
-        "_runtime.scheduling.faults",
-        "if self._resume is None or self.node not in changed:",
-        "if self._resume is None or self._outputs:",
-        of_stage="retry",
-        of_run="changes, tracking",
-        seeds=300,
-    ),
-    _cause(
         "after a change, producers of a queue do not share its room again",
         "_runtime.lifecycle.changes",
         "    share_rooms(sharing)\n",
