@@ -103,7 +103,8 @@ class NodeLog:
         self._threads = _Table(recorder.threads, 1)
         self._facts = _Table(recorder.facts, 4)
         self._feeds: dict[Feed, _FeedLog] = {}
-        self._queues: dict[QueueInfo, _QueueLog] = {queue: _QueueLog(queue) for queue in self.info.inputs}
+        self._drops: list[Drops] = []
+        self._queues = {queue: _QueueLog(queue, self._drops) for queue in self.info.inputs}
         # The first compute that used a stream.
         self._first_timed: int | None = None
         # Work on the device that is not complete, as (compute, position of the timer, number of pieces), and work
@@ -119,7 +120,7 @@ class NodeLog:
         log = self._feeds[feed] = _FeedLog(feed)
         queue = feed.behind.info
         if queue not in consumer._queues:
-            consumer._queues[queue] = _QueueLog(queue)
+            consumer._queues[queue] = _QueueLog(queue, consumer._drops)
         if self.comes_after(consumer):
             queue.closing.add(self.info)
         consumer._queues[queue].add_feed(log, None if self.info in queue.closing else self, earlier)
@@ -240,8 +241,9 @@ class NodeLog:
 
     def take_drops(self) -> list[Drops]:
         """Return the messages that were dropped since the last call, and that no compute will be shown with."""
-        found = (queue.take_drops() for queue in self._queues.values())
-        return [drops for drops in found if drops is not None]
+        found = self._drops.copy()
+        self._drops.clear()
+        return found
 
     def forget_received(self) -> None:
         """Forget messages that will not be received any more."""
@@ -281,21 +283,22 @@ class _FeedLog:
     Attributes
     ----------
     messages
-        A column for each: the compute it follows from, when it was emitted, its acquisition timestamp.
+        A column for each: the compute it follows from, when it was emitted, its acquisition timestamp, and the
+        compute that emitted it.
+    shown
+        The number of the first message that was not shown as emitted.
     """
 
     def __init__(self, feed: Feed) -> None:
         emitter = feed.emitter
-        self.first = 0
-        self.messages: Rows = np.zeros((3, 0), np.int64)
+        self.first = self.shown = 0
+        self.messages: Rows = np.zeros((4, 0), np.int64)
         self._queue = feed.behind.info
         self._position = self._queue.feeds.index(feed)
         self._timestamps = _Table(emitter.timestamps, 2)
         self._rejections = _Table(emitter.rejections, 2)
         self._emissions = _Table(emitter.emissions, 2)
         self._numbers = None if emitter.numbers is None else _Table(emitter.numbers, 1)
-        # The number of the first message that was not shown as emitted.
-        self.shown = 0
 
     @property
     def end(self) -> int:
@@ -310,38 +313,30 @@ class _FeedLog:
 
     def read(self, most: int) -> None:
         """Read rows, but at most this many."""
-        emitted, producer = self._emissions.read(most).T
+        self._emissions.read(most)
+        emitted, producer = self._emissions.take(most).T
         self._timestamps.read()
+        self._rejections.read()
+        compute = producer
         if self._numbers is not None:
             self._numbers.read()
-        self._rejections.read()
+            compute = self._numbers.take(len(emitted))[:, 0]
         timestamp = np.full(len(emitted), NO_TIMESTAMP)
         number, value = self._timestamps.take_before(0, self.end + len(emitted)).T
         timestamp[number - self.end] = value
         if len(emitted):
-            self.messages = np.hstack((self.messages, (producer, emitted, timestamp)))
-
-    @property
-    def _computes(self) -> Times:
-        """The compute that emitted each message that was not shown as emitted."""
-        return self._emissions.rows[:, 1] if self._numbers is None else self._numbers.rows[:, 0]
+            self.messages = np.hstack((self.messages, (producer, emitted, timestamp, compute)))
 
     def known_before(self, end: int) -> int:
         """Return the first compute of whose messages not all are known; `end` if there is none."""
-        if not self._emissions.is_behind:
-            return end
-        return min(end, int(self._computes[len(self._emissions.rows) - 1]))
+        return min(end, int(self.messages[3, -1])) if self._emissions.is_behind else end
 
     def emitted_before(self, end: int) -> Emissions:
         """Return what computes before `end` emitted."""
-        compute = self._computes
-        compute = compute[: compute.searchsorted(end)]
-        count = len(compute)
-        if self._numbers is not None:
-            self._numbers.take(count)
-        number = np.arange(self.shown, self.shown + count)
-        self.shown += count
-        emitted, producer = self._emissions.take(count).T
+        unseen = self.messages[:, self.shown - self.first :]
+        producer, emitted, timestamp, compute = unseen[:, : unseen[3].searchsorted(end)]
+        number = np.arange(self.shown, self.shown + len(compute))
+        self.shown += len(compute)
         rejected, rejected_by = self._rejections.take_before(1, end).T
         return Emissions(
             self._queue,
@@ -350,7 +345,7 @@ class _FeedLog:
             number,
             emitted,
             producer,
-            self.messages[2, number - self.first],
+            timestamp,
             rejected,
             rejected_by,
             number,
@@ -358,10 +353,10 @@ class _FeedLog:
         )
 
     def forget(self, number: int) -> None:
-        """Forget the messages before a number."""
-        count = number - self.first
+        """Forget the messages before a number that were shown as emitted."""
+        count = min(number, self.shown) - self.first
         if count > 0:
-            self.first = number
+            self.first += count
             self.messages = self.messages[:, count:]
 
 
@@ -377,7 +372,7 @@ class _QueueLog:
         The log of the operator before each feed, or None if it closes a cycle.
     """
 
-    def __init__(self, queue: QueueInfo) -> None:
+    def __init__(self, queue: QueueInfo, drops: list[Drops]) -> None:
         receiver = queue.queue.receiver
         self._receipts = _Table(receiver.receipts, 2)
         self._order = _Table(receiver.order, 1)
@@ -391,7 +386,7 @@ class _QueueLog:
         self._feeds: list[_FeedLog] = []
         # For each feed, the number of messages that were shown, and all before them.
         self._shown: list[int] = []
-        self._drops: list[Drops] = []
+        self._drops = drops
 
     def add_feed(self, feed: _FeedLog, producer: NodeLog | None, earlier: int) -> None:
         """Read the messages of a feed, too; `earlier` messages came before through the only other one."""
@@ -464,7 +459,7 @@ class _QueueLog:
         columns = np.zeros((3, len(compute)), np.int64)
         for position, feed in enumerate(self._feeds):
             chosen = output == position
-            columns[:, chosen] = feed.messages[:, number[chosen] - feed.first]
+            columns[:, chosen] = feed.messages[:3, number[chosen] - feed.first]
         self._take(len(compute))
         producer, emitted, timestamp = columns
         # A message may also come while the compute that takes it runs.
@@ -499,20 +494,8 @@ class _QueueLog:
             at = self._receipts.rows[:dropped, 0] - DROPPED
             self._drops.append(Drops(self._queue, position[:dropped], number[:dropped], at))
             self._take(dropped)
-        for feed, producer, shown in zip(self._feeds, self.producers, self._shown, strict=True):
-            feed.forget(min(shown, feed.end if producer is None else feed.shown))
-
-    def take_drops(self) -> Drops | None:
-        """Return the messages that were dropped since the last call; None if there were none."""
-        if not self._drops:
-            return None
-        found, self._drops = self._drops, []
-        return Drops(
-            self._queue,
-            np.concatenate([each.output for each in found]),
-            np.concatenate([each.number for each in found]),
-            np.concatenate([each.dropped for each in found]),
-        )
+        for feed, shown in zip(self._feeds, self._shown, strict=True):
+            feed.forget(shown)
 
 
 def _number_messages(emissions: Sequence[Emissions]) -> None:
