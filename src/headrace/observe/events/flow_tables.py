@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.observe.events.records import Arrivals, Flows, OperatorInfo, Path, QueueInfo
+from headrace.observe.events.records import Arrivals, Flows, OperatorInfo, Path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,89 +26,62 @@ _MOST_PATHS = 1000  # to one operator; a graph with many branches and joins has 
 _log = logging.getLogger("headrace.observe")
 
 
-@dataclass(eq=False, slots=True)
-class _Way:
-    """A way to an operator, and the computes that messages reached on it.
-
-    `times` has two columns for each operator, the times of receiving and emitting, but only one for the last,
-    which may emit several times. The rows are in the order of the last column of `computes`. `origin` is when the
-    messages began; of a way that is a source alone, when its computes were due.
-    """
-
-    path: Path
-    queues: tuple[QueueInfo, ...]
-    computes: NDArray[np.int64]
-    times: NDArray[np.int64]
-    origin: Times
-
-    def rows(self, chosen: Times | NDArray[np.bool_]) -> _Way:
-        """Return the way with some of the rows."""
-        return _Way(self.path, self.queues, self.computes[chosen], self.times[chosen], self.origin[chosen])
-
-
 class FlowTables:
     """The ways of messages to each operator of a run."""
 
     def __init__(self, run: RunInfo) -> None:
         self._run = run
-        self._ways: defaultdict[OperatorInfo, dict[tuple[OperatorInfo, ...], _Way]] = defaultdict(dict)
+        # By operator and path: in the order of its computes. The origin of a way that is a source alone is when its
+        # computes were due.
+        self._ways: defaultdict[OperatorInfo, dict[tuple[OperatorInfo, ...], Flows]] = defaultdict(dict)
         # The messages received on flows that close a cycle, until their producer is shown.
         self._closing: list[Arrivals] = []
         self._has_warned = False
 
     def add(self, batch: Computes) -> list[Flows]:
         """Add the computes of an operator; return the messages that reached the end of their paths with them."""
-        operator = batch.operator
+        operator, done = batch.operator, batch.done
         has_received = np.zeros(len(batch.started), np.bool_)
-        found: dict[tuple[OperatorInfo, ...], list[_Way]] = {}
+        found: defaultdict[tuple[OperatorInfo, ...], list[Flows]] = defaultdict(list)
         for received in batch.arrivals:
             if not len(received.compute):
                 continue
             arrivals, closing = _without_closing(received)
             if closing is not None:
                 self._closing.append(closing)
-            has_received[arrivals.compute - batch.first] = True
-            for way in self._extended(arrivals):
-                found.setdefault(way.path.operators, []).append(way)
+            places = arrivals.compute - batch.first
+            has_received[places] = True
+            for way in self._extended(arrivals, done[places], batch.is_timed[places]):
+                found[way.path.operators].append(way)
+        ways = {key: _joined(parts) for key, parts in found.items()}
         flows = []
         if operator.is_sink or operator.is_probe:
-            done = batch.done
-            arrived = (_finished(_joined(ways), batch, done) for ways in found.values())
+            arrived = (_arrived(way, batch) for way in ways.values())
             flows = [each for each in arrived if len(each.compute)]
         if operator.has_sent or operator.is_path:
             starts = (~has_received).nonzero()[0]
             if len(starts):
-                started = batch.started[starts, None]
-                path = Path((operator,))
-                computes = starts[:, None] + batch.first
-                found[path.operators] = [_Way(path, (), computes, started, batch.due[starts])]
+                computes, times = starts[:, None] + batch.first, np.stack((batch.started, done), 1)[starts]
+                due, is_timed = batch.due[starts], batch.is_timed[starts]
+                way = ways[operator,] = Flows(Path((operator,)), (), computes, times, due, is_timed)
                 if operator.is_path:
-                    way = replace(found[path.operators][0], origin=started[:, 0])
-                    flows.append(_finished(way, batch, batch.done))
-            self._store(operator, found)
+                    flows.append(_arrived(replace(way, origin=times[:, 0]), batch))
+            self._store(operator, ways)
         return flows
 
-    def _store(self, operator: OperatorInfo, found: dict[tuple[OperatorInfo, ...], list[_Way]]) -> None:
+    def _store(self, operator: OperatorInfo, found: dict[tuple[OperatorInfo, ...], Flows]) -> None:
         ways = self._ways[operator]
-        for key, parts in found.items():
-            if key in ways:
-                known = ways[key]
-                way = _joined(parts)  # of later computes than those that are known
-                ways[key] = way if not len(known.origin) else _concatenated([known, way])
-                continue
-            if len(ways) >= _MOST_PATHS:
-                if not self._has_warned:
-                    self._has_warned = True
-                    _log.warning(
-                        "more than %d paths lead to %r; the others are not tracked",
-                        _MOST_PATHS,
-                        operator.name,
-                    )
-                continue
-            ways[key] = _joined(parts)
+        for key, way in found.items():
+            if key in ways or len(ways) < _MOST_PATHS:
+                ways[key] = _joined([ways[key], way]) if key in ways and len(ways[key].origin) else way
+            elif not self._has_warned:
+                self._has_warned = True
+                _log.warning(
+                    "more than %d paths lead to %r; the others are not tracked", _MOST_PATHS, operator.name
+                )
 
-    def _extended(self, arrivals: Arrivals) -> list[_Way]:
-        """Return the ways on which messages reached the operator that received them."""
+    def _extended(self, arrivals: Arrivals, done: Times, is_timed: NDArray[np.bool_]) -> list[Flows]:
+        """Return the ways on which messages came, whose receivers were `done` with them at these times."""
         found = []
         for position, output in enumerate(arrivals.queue.outputs):
             chosen = (arrivals.output == position).nonzero()[0]
@@ -117,7 +90,7 @@ class FlowTables:
             producer = arrivals.producer[chosen]
             for way in self._ways[output.operator].values():
                 # Row `rows[i]` of the way leads to the message `of[i]`.
-                of, rows = matches(way.computes[:, -1], producer)
+                of, rows = matches(way.compute, producer)
                 if not len(of):
                     continue
                 of = chosen[of]
@@ -126,12 +99,13 @@ class FlowTables:
                 if len(way.path.operators) == 1:
                     origin = self._run.origins(arrivals.acq_timestamp[of], emitted, origin)
                 found.append(
-                    _Way(
+                    Flows(
                         Path((*way.path.operators, arrivals.queue.operator)),
                         (*way.queues, arrivals.queue),
                         np.column_stack((way.computes[rows], arrivals.compute[of])),
-                        np.column_stack((way.times[rows], emitted, arrivals.received[of])),
+                        np.column_stack((way.times[rows, :-1], emitted, arrivals.received[of], done[of])),
                         origin,
+                        is_timed[of],
                     )
                 )
         return found
@@ -149,17 +123,12 @@ class FlowTables:
             if (arrivals.producer >= np.array(known, np.int64)[arrivals.output]).any():
                 left.append(arrivals)
                 continue
-            for way in self._extended(arrivals):
+            is_timed = np.ones(len(arrivals.compute), np.bool_)
+            for way in self._extended(arrivals, arrivals.received, is_timed):
                 *before, last = way.path.operators
-                if last not in before:
-                    continue
-                start = len(before) - 1 - before[::-1].index(last)
-                times = np.column_stack((way.times, way.times[:, -1]))[:, 2 * start :]
-                path = Path(way.path.operators[start:])
-                is_timed = np.ones(len(times), np.bool_)
-                found.append(
-                    Flows(path, way.queues[start:], way.computes[:, start:], times, times[:, 1], is_timed)
-                )
+                if last in before:
+                    back = way.part(slice(None), len(before) - 1 - before[::-1].index(last))
+                    found.append(replace(back, origin=back.times[:, 1]))
         self._closing = left
         return found
 
@@ -173,8 +142,7 @@ class FlowTables:
         ]
         needed = np.concatenate((waiting, *closing))
         for key, way in self._ways[operator].items():
-            compute = way.computes[:, -1]
-            self._ways[operator][key] = way.rows((compute >= oldest) | np.isin(compute, needed))
+            self._ways[operator][key] = way.part((way.compute >= oldest) | np.isin(way.compute, needed))
 
 
 def matches(keys: Times, wanted: Times) -> tuple[Times, Times]:
@@ -198,28 +166,16 @@ def _without_closing(arrivals: Arrivals) -> tuple[Arrivals, Arrivals | None]:
     return arrivals.of(~is_closing), arrivals.of(is_closing)
 
 
-def _joined(parts: list[_Way]) -> _Way:
+def _joined(parts: list[Flows]) -> Flows:
     """Return the rows of one way in the order of its computes."""
     if len(parts) == 1:
         return parts[0]
-    way = _concatenated(parts)
-    return way.rows(np.argsort(way.computes[:, -1], kind="stable"))
+    names = ("computes", "times", "origin", "is_timed")
+    columns: Any = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    way = replace(parts[0], **columns)
+    return way.part(np.argsort(way.compute, kind="stable"))
 
 
-def _concatenated(parts: list[_Way]) -> _Way:
-    return _Way(
-        parts[0].path,
-        parts[0].queues,
-        np.concatenate([part.computes for part in parts]),
-        np.concatenate([part.times for part in parts]),
-        np.concatenate([part.origin for part in parts]),
-    )
-
-
-def _finished(way: _Way, batch: Computes, done: Times) -> Flows:
+def _arrived(way: Flows, batch: Computes) -> Flows:
     """Return the messages that reached the end of a way; a message has not if its last compute failed."""
-    if batch.is_failed.any():
-        way = way.rows(~batch.is_failed[way.computes[:, -1] - batch.first])
-    places = way.computes[:, -1] - batch.first
-    times = np.column_stack((way.times, done[places]))
-    return Flows(way.path, way.queues, way.computes, times, way.origin, batch.is_timed[places])
+    return way.part(~batch.is_failed[way.compute - batch.first]) if batch.is_failed.any() else way

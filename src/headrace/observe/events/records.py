@@ -621,7 +621,7 @@ class Flows:
         """The time from the origin to the end."""
         return self.done - self.origin
 
-    def part(self, rows: Times | slice, start: int = 0) -> Flows:
+    def part(self, rows: Times | NDArray[np.bool_] | slice, start: int = 0) -> Flows:
         """Return some of them, from the operator at `start` of the path on, where their time then begins."""
         origin = self.times[:, 2 * start + 1] if start else self.origin
         return Flows(
