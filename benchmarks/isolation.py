@@ -25,7 +25,6 @@ import numpy as np
 from examples.shared.needs import needs
 from headrace import gpu
 from headrace.gpu import sim
-from headrace.installation import installing
 
 SPIN = gpu.kernel(
     "spin",
@@ -199,7 +198,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=0, help="repetitions (400 on a GPU, 20 simulated)")
     parser.add_argument("--out", type=Path, default=Path("out/isolation.png"), help="file for the plot")
     options = parser.parse_args()
-    needs("rich", "matplotlib", remedy=installing("demo"))
+    needs("rich", "matplotlib")
     if gpu.backend() == "cuda":
         bench, kind, times = Bench.real(), "measured", options.times or 400
         results = run(bench, ISOLATION, times)

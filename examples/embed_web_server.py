@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import numpy as np
-from aiohttp import web
 
 from headrace import Application, ConditionType, FeedOp, Input, ResultsOp, op
 from headrace.core import FeedClosedError, FeedFullError
+from shared.needs import needs
+
+needs("aiohttp")
+from aiohttp import web
 
 
 @op(inputs={"images": Input(size=8).condition(ConditionType.MESSAGE_AVAILABLE, min_size=1)})

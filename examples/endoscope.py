@@ -58,7 +58,6 @@ from headrace import (
     gpu,
 )
 from headrace.gpu import sim
-from headrace.installation import installing
 from headrace.operators import BayerDemosaicOp, CameraSimOp, SegmentationPostprocessorOp
 from shared import segmentation_model
 from shared.endoscope_kernels import CANDIDATES, DENOISE, MOST_RADIUS, SCORE, STEER, STEP, TILE
@@ -646,7 +645,7 @@ def main() -> None:
     parser.add_argument("--load", type=Path, metavar="JSON", help="report on such a file and run nothing")
     parser.add_argument("--profile", action="store_true", help="also print the host's time in each operator")
     options = parser.parse_args()
-    needs("rich", "matplotlib", "PIL", remedy=installing("demo"))
+    needs("rich", "matplotlib", "PIL")
     profile: dict[str, dict[str, list[float]]] | None = {} if options.profile else None
     os.environ["HEADRACE_SIM_TIME"] = "virtual"  # which a simulated GPU runs in here, and is said to run in
     if options.view:
@@ -654,9 +653,9 @@ def main() -> None:
     if options.load:
         report, picture = load(options.load)
     else:
-        needs("onnx", "onnxruntime", remedy=installing("demo"))
+        needs("onnx", "onnxruntime")
         if gpu.backend() == "cuda":
-            needs("cupy", remedy=installing("cupy"))
+            needs("cupy")
         width, height = options.size
         seconds = options.seconds or (5.0 if gpu.backend() == "cuda" else 1.0)
         if min(width, height) < 32 or options.rate <= 0 or seconds < 4 / options.rate:

@@ -38,7 +38,6 @@ from headrace import (
     gpu,
 )
 from headrace.gpu import sim
-from headrace.installation import installing
 from shared.frame_kernels import CHECK, MAKE
 from shared.latency_report import Figures, Report, load, plot, save, show
 from shared.needs import needs
@@ -248,7 +247,7 @@ def main() -> None:
     parser.add_argument("--save", type=Path, metavar="JSON", help="also write every latency to this file")
     parser.add_argument("--load", type=Path, metavar="JSON", help="report on such a file and run nothing")
     options = parser.parse_args()
-    needs("rich", "matplotlib", remedy=installing("demo"))
+    needs("rich", "matplotlib")
     if options.frames and options.frames < 2 * WARM_UP:
         parser.error(f"--frames must be at least {2 * WARM_UP}: the first {WARM_UP} are not counted")
     os.environ["HEADRACE_SIM_TIME"] = "virtual"  # which a simulated GPU runs in here, and is said to run in

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 
 from headrace import gpu
+from shared.needs import needs
 
-if gpu.backend() != "cuda":
-    raise SystemExit("two_jobs.py needs a GPU: it times CuPy's work, which is not simulated")
-
+needs("cupy", a_gpu=True)
 import cupy
 
 device = gpu.Device(0)

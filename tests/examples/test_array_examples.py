@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headrace.installation import installing
 from tests.examples import array_examples
 from tests.harness.processes import EXAMPLES, run_forked
 
@@ -38,7 +39,14 @@ def test_without_a_gpu_it_shows_what_numpy_says(
 
 @pytest.mark.parametrize(
     "example",
-    ["gain_cuda_python.py", "gain_cupy.py", "stage_cucim.py", "stage_cvcuda.py", "stage_numba.py"],
+    [
+        "gain_cuda_python.py",
+        "gain_cupy.py",
+        "stage_cucim.py",
+        "stage_cvcuda.py",
+        "stage_numba.py",
+        "two_jobs.py",
+    ],
 )
 def test_without_the_gpu_that_it_needs_it_says_so_in_one_line(example: str) -> None:
     done = run_forked(EXAMPLES / example, NUMBA_ENABLE_CUDASIM="0")
@@ -47,10 +55,17 @@ def test_without_the_gpu_that_it_needs_it_says_so_in_one_line(example: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("example", "library"),
-    [("gain_torch.py", "torch"), ("stage_jax.py", "jax"), ("stage_opencv.py", "cv2")],
+    ("example", "library", "remedy"),
+    [
+        ("gain_torch.py", "torch", installing("torch")),
+        ("stage_jax.py", "jax", "pip install jax"),
+        ("stage_opencv.py", "cv2", installing("operators")),
+        ("embed_web_server.py", "aiohttp", installing("view")),
+    ],
 )
-def test_without_the_library_that_it_needs_it_says_so_in_one_line(example: str, library: str) -> None:
+def test_without_the_library_that_it_needs_it_says_so_in_one_line(
+    example: str, library: str, remedy: str
+) -> None:
     path = EXAMPLES / example
     program = f"""
 import runpy, sys
@@ -62,6 +77,7 @@ runpy.run_path({str(path)!r}, run_name="__main__")
     done = run_forked("-c", program)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"{example} needs {library}: ")
+    assert done.stderr.endswith(f"; {remedy}\n")
     assert done.stderr.count("\n") == 1
 
 
