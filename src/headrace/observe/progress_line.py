@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from headrace import waits
 from headrace.core.outcome import progress_of
 from headrace.core.values import is_set
-from headrace.observe.figures.rates import per_second
+from headrace.observe.figures.distribution import per_second
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition

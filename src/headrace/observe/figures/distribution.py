@@ -70,6 +70,29 @@ class Occurrences:
         self.total += total
         self.load += total * weight
 
+    @property
+    def rate(self) -> float:
+        """How many there are in a second, from the end of the first to that of the last: n have n - 1 intervals."""
+        return per_second(self.count - 1, self.last - self.first_ended)
+
+    def rate_until(self, since: int, until: int, least: int) -> float:
+        """Return the rate in a window, which decreases when the next one is overdue.
+
+        Until that is due, it is the rate between the first and the last. After that, it is their number in the time
+        since the first one. The two are the same when it is due, and the lesser of them holds.
+
+        Parameters
+        ----------
+        since, until
+            Where the window begins and ends.
+        least
+            The shortest time, so that two in a row are no rate of thousands.
+        """
+        if self.count < 2:
+            return per_second(self.count, max(until - since, least))
+        overdue = per_second(self.count, max(until - self.first_ended, least))
+        return min(self.rate or overdue, overdue)
+
     def summary(self, is_bound: bool = False) -> Summary:
         """Return what is known of them in a few figures."""
         return Summary(self.count, self.total / self.count if self.count else 0.0, is_bound=is_bound)
@@ -175,6 +198,11 @@ class Durations:
             inside = np.minimum(ended - since, values) / np.maximum(values, 1)
             found.load = float((loads * inside).sum())
         return found
+
+
+def per_second(count: float, nanoseconds: float) -> float:
+    """Return how many there are in a second of what came so often in a time; 0 if there was no time."""
+    return max(count, 0) * 1e9 / nanoseconds if nanoseconds > 0 else 0.0
 
 
 def _bucket_of(values: Times) -> Times:

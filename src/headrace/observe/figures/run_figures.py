@@ -18,7 +18,6 @@ from headrace.observe.events.records import NO_TIMESTAMP, RunInfo
 from headrace.observe.events.watchers import Watcher
 from headrace.observe.figures.coverage import ALWAYS, Coverage
 from headrace.observe.figures.distribution import Distribution, Durations, Occurrences
-from headrace.observe.figures.rates import rate_between, rate_until
 from headrace.observe.figures.recent_computes import RecentComputes
 from headrace.observe.figures.statistics import (
     FEW,
@@ -373,8 +372,8 @@ class _Timespan:
     def rate(self, events: Occurrences) -> float:
         """Return how many there were in a second; in the whole run, from the first of them to the last."""
         if not self._window:
-            return rate_between(events)
-        return rate_until(events, max(self.since, self._figures._run.started), self._until, _SHORTEST)
+            return events.rate
+        return events.rate_until(max(self.since, self._figures._run.started), self._until, _SHORTEST)
 
     def share(self, load: float, places: int = 1) -> float:
         """Return the part of the time of so many places that a load takes."""
