@@ -124,8 +124,8 @@ class TraceWriter(ShowsFigures):
         self._write_header()
         self._tracks = Tracks(self._file, run)
         self._names: list[str] = []
-        self._depths: dict[QueueInfo, Level] = {}
-        self._in_use: dict[OperatorInfo, Level] = {}
+        self._depths: defaultdict[QueueInfo, Level] = defaultdict(Level)
+        self._in_use: defaultdict[OperatorInfo, Level] = defaultdict(Level)
         # When the computes that are known ended, by operator.
         self._known: defaultdict[OperatorInfo, int] = defaultdict(lambda: -END)
         # By operator: the frame of each compute, coded as its number times `_STRIDE` plus the source's index.
@@ -133,7 +133,7 @@ class TraceWriter(ShowsFigures):
         # By queue and the position of the output: a number for the ids of arrows, which are the number of a message
         # times `_STRIDE` plus this.
         self._ways: defaultdict[tuple[QueueInfo, int], int] = defaultdict(lambda: len(self._ways))
-        self._note_graph(run)
+        self.changed(run)
         # The computes of this round: when they began and ended, and their events.
         self._computed: list[tuple[int, int, str]] = []
         # The work of the device in this round.
@@ -148,14 +148,7 @@ class TraceWriter(ShowsFigures):
 
     def changed(self, run: RunInfo) -> None:
         """Name the operators that are new."""
-        self._note_graph(run)
-
-    def _note_graph(self, run: RunInfo) -> None:
         self._names += [json_text(operator.name) for operator in run.operators[len(self._names) :]]
-        for queue in run.queues:
-            self._depths.setdefault(queue, Level())
-        for operator in run.operators:
-            self._in_use.setdefault(operator, Level())
 
     def _event(self, kind: str, name: str, category: str, place: str, time: int, more: str = "") -> str:
         """Return an event: its kind, its name in JSON, its category and place, its time, and what more it has."""
@@ -480,7 +473,7 @@ class TraceWriter(ShowsFigures):
                     "clock_errors_ns": {str(device): error for device, error in run.clock_errors.items()},
                     "clocks": _clocks(run),
                     "kernels": self._kernels_shown,
-                    "dropped": {queue.name: queue.dropped for queue in self._depths if queue.dropped},
+                    "dropped": {queue.name: queue.dropped for queue in run.queues if queue.dropped},
                     "segments": segments,
                     "goals": {}
                     if outcome is None
