@@ -28,7 +28,7 @@ from headrace.observe.dashboard.log_lines import LogLines
 from headrace.observe.dashboard.time_line import TimeLine
 from headrace.observe.figures.goals import GoalsWatcher
 from headrace.observe.figures.prometheus import StatisticsCollector
-from headrace.observe.figures.statistics import OperatorStatistics
+from headrace.observe.figures.statistics import FAULTS, OperatorStatistics
 
 if TYPE_CHECKING:
     from headrace.core.operator import Operator
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 WINDOW = 5_000_000_000  # nanoseconds of rates, percentiles and shares; those of the run would hide what happens now
 _MOST_STEPS = 10_000  # that a page may ask for at once
 _PROMPT = 0.05  # seconds after a request in which the page is told what came of it
+# Of an operator: what is told of it as it is, and what went wrong, if anything did.
+_SHOWN = ("count", "rate", "busy", "gpu_busy", "is_saturated", "waiting", "waits", "interpreter")
+_FAULTS = (*FAULTS, "late_ticks", "skipped_ticks")
 _SIMPLE = {float: "float", int: "int", bool: "bool", str: "str"}
 _log = logging.getLogger("headrace.observe")
 
@@ -143,19 +146,12 @@ class RunPage(LiveServer):
             "state": state,
             "operators": [
                 {
-                    "count": each.count,
-                    "rate": round(each.rate, 2),
-                    "busy": round(each.busy, 3),
+                    **_attributes(each, *_SHOWN),
                     "host": _percentiles(each.host),
                     "gpu": _percentiles(each.gpu),
                     "gpu_is_bound": each.gpu.is_bound,
-                    "gpu_busy": round(each.gpu_busy, 3),
-                    "is_saturated": each.is_saturated,
-                    "waiting": {what: round(share, 3) for what, share in each.waiting.items()},
-                    "waits": each.waits,
-                    "interpreter": each.interpreter,
                     "held": operator.frames_kept,
-                    "faults": _faults_of(each),
+                    "faults": {name: count for name, count in _attributes(each, *_FAULTS).items() if count},
                     "latest": round(each.latest / 1e3, 1),
                     **dict(zip(("slice", "slice_index"), self._slices.of(operator), strict=True)),
                 }
@@ -163,19 +159,16 @@ class RunPage(LiveServer):
             ],
             "queues": [
                 {
-                    "depth": each.depth,
-                    "dropped": each.dropped,
+                    **_attributes(each, "depth", "dropped", "busy"),
                     "reasons": queue.drop_reasons,
                     "wait": _percentiles(each.wait),
-                    "busy": round(each.busy, 3),
                 }
                 for each, queue in zip(recent.queues, run.queues, strict=True)
             ],
             "paths": [
                 {
+                    **_attributes(each, "count", "rate"),
                     "names": each.operators,
-                    "count": each.count,
-                    "rate": round(each.rate, 2),
                     "latency": _percentiles(each.latency),
                 }
                 for each in recent.paths
@@ -303,16 +296,13 @@ def _in_order(statistics: Statistics, run: RunInfo) -> list[OperatorStatistics]:
 
 
 def _attributes(described: Any, *names: str) -> Fields:
-    return {name: getattr(described, name) for name in names}
+    return {name: _rounded(getattr(described, name)) for name in names}
 
 
-def _faults_of(operator: OperatorStatistics) -> Fields:
-    """Return what went wrong in the computes of an operator, by name, if anything did."""
-    names = (
-        *("skipped_errors", "restarts", "retries", "dead_letters", "stuck", "cut_off"),
-        *("late_ticks", "skipped_ticks"),
-    )
-    return {name: value for name, value in _attributes(operator, *names).items() if value}
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    return round(value, 3) if isinstance(value, float) else value
 
 
 def _judged(goal: Goal) -> Fields:

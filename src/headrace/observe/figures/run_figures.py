@@ -20,6 +20,7 @@ from headrace.observe.figures.coverage import ALWAYS, Coverage
 from headrace.observe.figures.distribution import Distribution, Durations, Occurrences
 from headrace.observe.figures.recent_computes import RecentComputes
 from headrace.observe.figures.statistics import (
+    FAULTS,
     FEW,
     GoalStatistics,
     LinkStatistics,
@@ -385,6 +386,7 @@ def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
     is_bound = exact.count * 10 < span.count
     late, skipped = time.ticks(operator)
     waits, interpreter = time.waits(operator)
+    faults: Any = dict(zip(FAULTS, operator.faults.numbers, strict=True))
     return OperatorStatistics(
         operator.name,
         time.count("host", operator),
@@ -396,12 +398,6 @@ def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
         operator.sm_count,
         time.share(host.load),
         time.share(time.of("gpu", operator).load),
-        skipped_errors=operator.faults.skipped,
-        restarts=operator.faults.restarts,
-        retries=operator.faults.retries,
-        dead_letters=operator.faults.dead_letters,
-        stuck=operator.faults.stuck,
-        cut_off=operator.faults.cut_off,
         lateness=time.of("lateness", operator).summary(),
         late_ticks=late,
         skipped_ticks=skipped,
@@ -409,6 +405,7 @@ def _operator(operator: OperatorInfo, time: _Timespan) -> OperatorStatistics:
         interpreter=interpreter,
         is_parallel=operator.is_parallel,
         waiting=time.waiting(operator),
+        **faults,
     )
 
 

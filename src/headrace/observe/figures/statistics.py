@@ -24,8 +24,8 @@ WAITS = 0.75
 than a millisecond share the interpreter with others, so some of that time is no wait of their own."""
 FEW = 10
 """The number of computes below which nothing is called saturated: what runs once is busy all of its time."""
-
-
+FAULTS = ("skipped_errors", "restarts", "retries", "dead_letters", "stuck", "cut_off")
+"""What the numbers of an operator's `FaultCounts` are called here."""
 _NOTHING = Summary()
 
 
