@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.observe.environment import asked_for, replay_from_environment, watchers_from_environment
+from headrace.observe.environment import replay_from_environment, watchers_from_environment
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -29,8 +29,6 @@ def observer_of(fragment: Composition) -> Observation | None:
     cut = fragment._headrace.cut  # a part is cut out of a graph in which the players are already
     left_out = prepare_replay(fragment) if cut is None else cut.left_out
     loggers = fragment._headrace.every_data_logger
-    if not fragment._headrace.watchers and not loggers and not asked_for():
-        return None
     watchers = [*fragment._headrace.watchers, *watchers_from_environment()]
     if loggers:
         from headrace.observe.loggers.data_loggers import DataLogging

@@ -112,18 +112,15 @@ class NodeLog:
         self._submitted: list[list[int]] = []
         self._completed: list[tuple[int, int, int, int, bool]] = []
 
-    def add_feed(self, feed: Feed, consumer: NodeLog, earlier: int) -> None:
-        """Read what this operator emits through a feed, and what another receives.
-
-        `earlier` is the number of messages that came through the only other feed of the queue before.
-        """
+    def add_feed(self, feed: Feed, consumer: NodeLog) -> None:
+        """Read what this operator emits through a feed, and what another receives."""
         log = self._feeds[feed] = _FeedLog(feed)
         queue = feed.behind.info
         if queue not in consumer._queues:
             consumer._queues[queue] = _QueueLog(queue, consumer._drops)
         if self.comes_after(consumer):
             queue.closing.add(self.info)
-        consumer._queues[queue].add_feed(log, None if self.info in queue.closing else self, earlier)
+        consumer._queues[queue].add_feed(log, None if self.info in queue.closing else self, feed.earlier)
 
     def comes_after(self, other: NodeLog) -> bool:
         """Return whether messages of `other` may lead here, on flows that close no cycle."""

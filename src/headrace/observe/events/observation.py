@@ -24,7 +24,7 @@ from headrace.observe.events.gpu_timing import (
     TimedStream,
 )
 from headrace.observe.events.queues import Feed, ObservedQueue, UnconnectedFeed
-from headrace.observe.events.reader import Change, NewFeed, Reader
+from headrace.observe.events.reader import Change, Reader
 from headrace.observe.events.recorder import GeneratorRecorder, NodeRecorder
 from headrace.observe.events.records import (
     SHARED_WORKERS,
@@ -58,8 +58,6 @@ class Observation:
         What runs.
     watchers
         Those who watch.
-    gpu_times
-        Whether work on the device is timed.
     left_out
         The names of the operators that do not run, because a recording is played.
     """
@@ -68,13 +66,12 @@ class Observation:
         self,
         fragment: Composition,
         watchers: Sequence[Watcher],
-        gpu_times: bool = True,
         left_out: Collection[str] = (),
     ) -> None:
         self.fragment = fragment
         self._left_out = frozenset(left_out)
         self.watchers = with_figures(watchers)
-        self.gpu_times = gpu_times and any(watcher.wants_gpu_times for watcher in watchers)
+        self.gpu_times = any(watcher.wants_gpu_times for watcher in watchers)
         self.sees_messages = any(watcher.wants_data for watcher in watchers)
         self.run: RunInfo
         self._recorders: dict[Node, NodeRecorder] = {}
@@ -385,7 +382,7 @@ class Observation:
         if share is not None:
             info.slice, info.sm_count = share.name, share.sm_count
 
-    def _put_feeds(self, node: Node, info: OperatorInfo) -> list[NewFeed]:
+    def _put_feeds(self, node: Node, info: OperatorInfo) -> list[Feed]:
         """Put feeds between the outputs of a node and the queues behind them, and return those that are new."""
         recorder, made = self._recorders[node], []
         known = {output.port: output for output in info.outputs}
@@ -405,9 +402,8 @@ class Observation:
                     # A flow that was removed, and is there again, has a feed.
                     feed = next((each for each in queue.info.feeds if each.output is output), None)
                     if feed is None:
-                        earlier = queue.info.feeds[0].emitter.number if len(queue.info.feeds) == 1 else 0
                         feed = Feed(queue, output, recorder)
-                        made.append(NewFeed(feed, earlier))
+                        made.append(feed)
                     feeds.append(feed)
             output.feed(feeds, [feed.behind.info for feed in feeds if isinstance(feed, Feed)])
             show = self._showing("emitted", output)

@@ -123,9 +123,14 @@ class Feed(MessageCounter):
         The output in the observation.
     recorder
         The recorder of the operator that emits.
+
+    Attributes
+    ----------
+    earlier
+        The number of messages that came before through the only other feed of the queue.
     """
 
-    __slots__ = ("_offer_unseen", "emitter", "offer", "output")
+    __slots__ = ("_offer_unseen", "earlier", "emitter", "offer", "output")
 
     behind: ObservedQueue
     offer: Callable[[Any], None]  # type: ignore[assignment]
@@ -139,7 +144,9 @@ class Feed(MessageCounter):
         self.emitter = Emitter(recorder, behind)
         super().__init__(behind)
         self.output = output
-        behind.info.feeds.append(self)
+        others = behind.info.feeds
+        self.earlier = others[0].emitter.number if len(others) == 1 else 0
+        others.append(self)
         behind.info.outputs.append(output)
         self._offer_unseen = self.offer = self.emitter.offering()
 

@@ -43,18 +43,11 @@ _MOST = 250_000  # computes in a log from which on all are read: some 40 MB
 _log = logging.getLogger("headrace.observe")
 
 
-class NewFeed(NamedTuple):
-    """A feed, and the number of messages that came before through the only other feed of its queue."""
-
-    feed: Feed
-    earlier: int
-
-
 class Change(NamedTuple):
     """What is new in the graph: the recorders of operators, and feeds."""
 
     recorders: Sequence[NodeRecorder]
-    feeds: Sequence[NewFeed]
+    feeds: Sequence[Feed]
 
 
 class Reader:
@@ -219,8 +212,8 @@ class Reader:
         """Read what new operators record, and what flows through new feeds."""
         self._logs += [self._new_log(recorder) for recorder in change.recorders]
         logs = {log.info: log for log in self._logs}
-        for feed, earlier in change.feeds:
-            logs[feed.output.operator].add_feed(feed, logs[feed.behind.info.operator], earlier)
+        for feed in change.feeds:
+            logs[feed.output.operator].add_feed(feed, logs[feed.behind.info.operator])
         order = TopologicalSorter({log: log.producers_before for log in self._logs})
         self._logs = list(order.static_order())
 

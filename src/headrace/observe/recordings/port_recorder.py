@@ -156,8 +156,6 @@ class PortRecorder(PortWatcher):
         delivery = self._delivery
         if delivery.error is not None:
             raise delivery.error
-        if port not in self._shown:  # of an operator that began while the application ran
-            return
         recorded: RecordedPort = self._shown[port]
         try:
             snapshot = delivery.snapshots.take(port.operator, item, recorded.is_output)
