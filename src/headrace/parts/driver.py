@@ -401,7 +401,7 @@ class Driver:
 
     def watchers(self) -> Sequence[Any]:
         """Return the watchers of all parts that have begun; from any thread."""
-        return () if self._joined is None else tuple(self._joined.begun)
+        return () if self._joined is None else tuple(self._joined.group.begun)
 
     def process_numbers(self) -> dict[str, int | None]:
         """Return the number of the process of each part on its host, None while there is none; from any thread."""

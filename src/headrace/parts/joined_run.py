@@ -46,6 +46,7 @@ from headrace.observe.events.records import (
     StreamInfo,
     WorkersInfo,
 )
+from headrace.observe.events.watchers import WatcherGroup
 from headrace.observe.figures.run_figures import with_figures
 from headrace.parts.forwarding import PartGraph, Round, Unpickler
 
@@ -80,8 +81,8 @@ class JoinedRun:
     ----------
     run
         The run, once all parts have begun.
-    begun
-        The watchers that have begun, and have not ended.
+    group
+        The watchers.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class JoinedRun:
         gpus: Mapping[str, Sequence[int] | None],
     ) -> None:
         self.watchers = with_figures(watchers)
+        self.group = WatcherGroup(self.watchers)
         self.run: RunInfo | None = None
         self.fragment = application
         self._graphs: dict[str, PartGraph] = {}
@@ -100,8 +102,6 @@ class JoinedRun:
         self._parts: dict[str, _Part] = {}
         self._gpus = gpus
         self._links: dict[str, _Link] = {}
-        self.begun: list[Watcher] = []
-        self._failed: list[Watcher] = []
         self._waiting: dict[OperatorInfo, deque[Computes]] = {}
         self._shown: dict[OperatorInfo, int] = {}
         self._forgotten: defaultdict[OperatorInfo, int] = defaultdict(int)
@@ -145,7 +145,7 @@ class JoinedRun:
             return
         known.change(graph)
         self._arrange(run)
-        self._tell("changed", run)
+        self.group.tell("changed", run)
 
     def _begin_again(self, part: str, graph: PartGraph) -> None:
         """Let the computes of a restarted part follow those of the process before."""
@@ -174,16 +174,7 @@ class JoinedRun:
             self._begin()
         if self.run is not None:
             self._show(is_last=True)
-        errors = []
-        for watcher in self.begun:
-            try:
-                watcher.end(outcome)
-            except Exception as error:
-                _log.exception("%s raised at the end of the run", type(watcher).__name__)
-                errors += [error] if watcher not in self._failed else []
-        self.begun = []
-        if errors:
-            raise errors[0]
+        self.group.end(outcome)
 
     # For watchers, as an Observation.
 
@@ -219,10 +210,7 @@ class JoinedRun:
         self._tables = FlowTables(run)
         self.run = run
         observation: Any = self
-        for watcher in self.watchers:
-            watcher.observation = observation
-            watcher.begin(run)
-            self.begun.append(watcher)
+        self.group.begin(observation, run)
         early, self._early = self._early, []
         for part, content in early:
             if isinstance(content, PartGraph):
@@ -297,9 +285,9 @@ class JoinedRun:
             if made is not None:
                 self._waiting[link.operator].append(made)
         if found.drops:
-            self._tell("messages_dropped", [known.renumber_drops(each, offset) for each in found.drops])
+            self.group.tell("messages_dropped", [known.renumber_drops(each, offset) for each in found.drops])
         if found.kernels:
-            self._tell("ran", [known.kernel(each, offset) for each in found.kernels])
+            self.group.tell("ran", [known.kernel(each, offset) for each in found.kernels])
         run.kernels = found.kernels_shown or run.kernels
 
     def _thread(self, part: str, ident: int) -> int:
@@ -322,7 +310,7 @@ class JoinedRun:
                 found = True
                 self._shown[operator] = batch.first + len(batch.started)
                 self._newest = max(self._newest, int(batch.ended[-1]))
-                self._tell("computed", batch)
+                self.group.tell("computed", batch)
                 self._tell_flows(self._tables.add(batch))
         self._tell_flows(self._tables.close_cycles(self._shown))
         if not found:
@@ -331,7 +319,7 @@ class JoinedRun:
             if shown > self._forgotten[operator] + 2 * _KEPT:
                 self._forgotten[operator] = shown - _KEPT
                 self._tables.forget(operator, shown - _KEPT, _NOTHING)
-        self._tell("resolved")
+        self.group.tell("resolved")
 
     def _is_ready(self, batch: Computes) -> bool:
         """Return whether everything that a batch follows from was shown."""
@@ -345,17 +333,7 @@ class JoinedRun:
 
     def _tell_flows(self, flows: list[Any]) -> None:
         if flows:
-            self._tell("flowed", flows)
-
-    def _tell(self, method: str, *arguments: Any) -> None:
-        for watcher in tuple(self.begun):
-            if watcher in self._failed:
-                continue
-            try:
-                getattr(watcher, method)(*arguments)
-            except Exception:
-                _log.exception("%s raised, and watches no more", type(watcher).__name__)
-                self._failed.append(watcher)
+            self.group.tell("flowed", flows)
 
 
 class _Link:

@@ -8,6 +8,7 @@ from headrace.observe import OperatorInfo, RunInfo, Watcher
 from headrace.observe.events.gpu_timing import ComputeTimer
 from headrace.observe.events.reader import Change, Reader
 from headrace.observe.events.recorder import NodeRecorder
+from headrace.observe.events.watchers import WatcherGroup
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_it_says_up_to_which_time_all_is_known() -> None:
         NodeRecorder(OperatorInfo(name, index), int, ComputeTimer()) for index, name in enumerate("ab")
     ]
     run = RunInfo("test", [each.info for each in recorders], started=0, epoch=0, is_virtual=True)
-    found = Reader([Watcher()], run, Change(recorders, []), {}, None, lambda: now)
+    found = Reader(begun(Watcher()), run, Change(recorders, []), {}, None, lambda: now)
     assert found.known_until == 0
     for each in recorders:
         for number in range(5):
@@ -51,7 +52,11 @@ def test_it_says_up_to_which_time_all_is_known() -> None:
 
 
 def reader(*watchers: Watcher) -> Reader:
-    operator = OperatorInfo("it", 0)
-    return Reader(
-        watchers, RunInfo("test", [operator], started=0, epoch=0, is_virtual=True), Change([], []), {}
-    )
+    run = RunInfo("test", [OperatorInfo("it", 0)], started=0, epoch=0, is_virtual=True)
+    return Reader(begun(*watchers), run, Change([], []), {})
+
+
+def begun(*watchers: Watcher) -> WatcherGroup:
+    group = WatcherGroup(watchers)
+    group.begun += watchers
+    return group

@@ -38,6 +38,7 @@ from headrace.observe.events.records import (
 )
 from headrace.observe.events.replays import ReplayWatch
 from headrace.observe.events.simulated_activity import SimulatedActivity
+from headrace.observe.events.watchers import WatcherGroup
 from headrace.observe.figures.run_figures import with_figures
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Observation:
         self.fragment = fragment
         self._left_out = frozenset(left_out)
         self.watchers = with_figures(watchers)
+        self._group = WatcherGroup(self.watchers)
         self.gpu_times = any(watcher.wants_gpu_times for watcher in watchers)
         self.sees_messages = any(watcher.wants_data for watcher in watchers)
         self.run: RunInfo
@@ -85,7 +87,6 @@ class Observation:
         self._machine: Any = None
         # Whether computes never run at the same time.
         self._is_serial = False
-        self._begun: list[Watcher] = []
         self._kernels: CuptiActivity | SimulatedActivity | None = None
 
     # Called by the runtime.
@@ -135,19 +136,14 @@ class Observation:
             kernels = self._activity()
             self._kernels = kernels if kernels.start() else None
             self.run.kernels = kernels.state
-        for watcher in self.watchers:
-            watcher.observation = self
-            try:
-                watcher.begin(self.run)
-            except BaseException:
-                # The run does not take place, so nothing else will end those that have begun.
-                self._stop_kernels()
-                _end(self._begun, None)
-                raise
-            self._begun.append(watcher)
+        try:
+            self._group.begin(self, self.run)
+        except BaseException:
+            self._stop_kernels()
+            raise
         recorders = [self._recorders[node] for node in engine.operator_nodes]
         self._reader = Reader(
-            self.watchers, self.run, Change(recorders, feeds), self._times, self._kernels, self._now
+            self._group, self.run, Change(recorders, feeds), self._times, self._kernels, self._now
         )
         self._reader.start()
 
@@ -236,15 +232,7 @@ class Observation:
 
     def close(self, outcome: Outcome | None) -> None:
         """Tell the watchers that the run is over."""
-        failed = () if self._reader is None else self._reader.failed
-        for watcher in failed:  # they release what they hold; the run does not fail with them
-            try:
-                watcher.end(outcome)
-            except Exception:
-                _log.exception("%s raised at the end of the run", type(watcher).__name__)
-        error = _end([watcher for watcher in self._begun if watcher not in failed], outcome)
-        if error is not None:
-            raise error
+        self._group.end(outcome)
 
     # For watchers.
 
@@ -466,20 +454,6 @@ class Observation:
                 self._times[device_id] = found
                 self.run.device_sm_counts[device_id] = gpu.Device(device_id).resources.sm.sm_count
             return found
-
-
-def _end(watchers: Sequence[Watcher], outcome: Outcome | None) -> BaseException | None:
-    """End watchers, each of them whatever the others do, and return the first error; the others are logged."""
-    first: BaseException | None = None
-    for watcher in watchers:
-        try:
-            watcher.end(outcome)
-        except BaseException as error:
-            if first is None:
-                first = error
-            else:
-                _log.exception("%s raised at the end of the run", type(watcher).__name__)
-    return first
 
 
 def _time_from(recorder: NodeRecorder, port: Any) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace import gpu, waits
 from headrace.observe.events.flow_tables import FlowTables
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headrace.observe.events.recorder import NodeRecorder
     from headrace.observe.events.records import RunInfo
     from headrace.observe.events.simulated_activity import SimulatedActivity
-    from headrace.observe.events.watchers import Watcher
+    from headrace.observe.events.watchers import WatcherGroup
 
 _PART = 0.01  # of the time that rounds take at most, where their pauses are shorter than
 _LONGEST = 2.0  # seconds, where no watcher says how long
@@ -70,15 +70,13 @@ class Reader:
     ----------
     changes
         The changes of the graph that it does not know yet; any thread may append one.
-    failed
-        The watchers that raised.
     known_until
         The time up to which all computes were shown.
     """
 
     def __init__(
         self,
-        watchers: Sequence[Watcher],
+        watchers: WatcherGroup,
         run: RunInfo,
         graph: Change,
         times: dict[int, DeviceTime],
@@ -86,14 +84,13 @@ class Reader:
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.changes: deque[Change] = deque()
-        self.failed: list[Watcher] = []
-        self._watchers = list(watchers)
-        self._period = min((watcher.period for watcher in watchers), default=_LONGEST)
+        self._watchers = watchers
+        self._period = min((watcher.period for watcher in watchers.begun), default=_LONGEST)
         self._run = run
         self._times = times
         self._kernels = kernels
         self._now, self.known_until = now, run.started
-        emissions = any(watcher.wants_emissions for watcher in watchers)
+        emissions = any(watcher.wants_emissions for watcher in watchers.begun)
         self._new_log = partial(NodeLog, shows_emissions=emissions)
         self._logs: list[NodeLog] = []
         self._add(graph)
@@ -141,7 +138,7 @@ class Reader:
 
     def _pause_after(self, took: float) -> float:
         """Return the pause after a round that took so long."""
-        longest = min((watcher.longest_period for watcher in self._watchers), default=_LONGEST)
+        longest = min((watcher.longest_period for watcher in self._watchers.begun), default=_LONGEST)
         return max(self._period, min(took / _PART, longest))
 
     def _round(self, most: int, is_last: bool = False) -> bool:
@@ -170,34 +167,34 @@ class Reader:
         if self._kernels is not None:
             kernels = self._kernels.take(is_last)
             if kernels:
-                self._tell("ran", kernels)
+                self._watchers.tell("ran", kernels)
         for log in self._logs:
             log.read_gpu_times(is_last)
             batch = log.take_ready()
             if batch is None:
                 continue
             found = True
-            self._tell("computed", batch)
+            self._watchers.tell("computed", batch)
             flows = self._tables.add(batch)
             if flows:
-                self._tell("flowed", flows)
+                self._watchers.tell("flowed", flows)
         self.known_until = max(
             self.known_until, min((log.known_until(read_at) for log in self._logs), default=read_at)
         )
         flows = self._tables.close_cycles({log.info: log.shown for log in self._logs})
         if flows:
             found = True
-            self._tell("flowed", flows)
+            self._watchers.tell("flowed", flows)
         if found:
             for log in self._logs:
                 log.forget_received()
             drops = [each for log in self._logs for each in log.take_drops()]
             if drops:
-                self._tell("messages_dropped", drops)
+                self._watchers.tell("messages_dropped", drops)
             # Where rows are left unread, the last messages that were read were not shown, and keep their ways.
             for log, producer in oldest:
                 self._tables.forget(log.info, producer, log.producers)
-            self._tell("resolved")
+            self._watchers.tell("resolved")
         return found
 
     def _follow(self) -> None:
@@ -206,7 +203,7 @@ class Reader:
             change = self.changes.popleft()
             self._run.join([recorder.info for recorder in change.recorders])
             self._add(change)
-        self._tell("changed", self._run)
+        self._watchers.tell("changed", self._run)
 
     def _add(self, change: Change) -> None:
         """Read what new operators record, and what flows through new feeds."""
@@ -216,13 +213,3 @@ class Reader:
             logs[feed.output.operator].add_feed(feed, logs[feed.behind.info.operator])
         order = TopologicalSorter({log: log.producers_before for log in self._logs})
         self._logs = list(order.static_order())
-
-    def _tell(self, method: str, *arguments: Any) -> None:
-        for watcher in tuple(self._watchers):
-            try:
-                call: Callable[..., None] = getattr(watcher, method)
-                call(*arguments)
-            except Exception:
-                _log.exception("%s raised, and watches no more", type(watcher).__name__)
-                self._watchers.remove(watcher)
-                self.failed.append(watcher)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
         RunInfo,
         SegmentInfo,
     )
+
+_log = logging.getLogger("headrace.observe")
 
 
 class Watcher:
@@ -144,3 +147,60 @@ class Watcher:
 
     def received(self, queue: QueueInfo, item: Any, time: int) -> None:
         """Note a message at the moment it is received, on the thread that computes."""
+
+
+class WatcherGroup:
+    """The watchers of one run, which hear of it together.
+
+    Attributes
+    ----------
+    begun
+        Those that have begun, and have not ended.
+    failed
+        Those that raised, and are told of nothing but the end.
+    """
+
+    def __init__(self, watchers: Sequence[Watcher]) -> None:
+        self._watchers = watchers
+        self.begun: list[Watcher] = []
+        self.failed: list[Watcher] = []
+
+    def begin(self, observation: Any, run: RunInfo) -> None:
+        """Let them begin; if one raises, the others end."""
+        for watcher in self._watchers:
+            watcher.observation = observation
+            try:
+                watcher.begin(run)
+            except BaseException:
+                # The run does not take place, so nothing else will end those that have begun.
+                self._end(None)
+                raise
+            self.begun.append(watcher)
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call a method of each."""
+        for watcher in [each for each in self.begun if each not in self.failed]:
+            try:
+                getattr(watcher, method)(*arguments)
+            except Exception:
+                _log.exception("%s raised, and watches no more", type(watcher).__name__)
+                self.failed.append(watcher)
+
+    def end(self, outcome: Outcome | None) -> None:
+        """End them, each of them whatever the others do, and raise the first error of one that had not failed."""
+        error = self._end(outcome)
+        if error is not None:
+            raise error
+
+    def _end(self, outcome: Outcome | None) -> BaseException | None:
+        first: BaseException | None = None
+        for watcher in self.begun:
+            try:
+                watcher.end(outcome)
+            except BaseException as error:
+                if first is None and not (watcher in self.failed and isinstance(error, Exception)):
+                    first = error
+                else:
+                    _log.exception("%s raised at the end of the run", type(watcher).__name__)
+        self.begun = []
+        return first
