@@ -53,6 +53,8 @@ def test_both_distributions_name_the_same_places_and_the_index_page_leads_there(
     for substitution in substitutions:
         replacement = substitution["replacement"].replace("$HFPR_VERSION", headrace.__version__)
         text = re.sub(substitution["pattern"], replacement, text)
+    assert "pip install headrace" in text
+    assert "not on a package index" not in text
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
     assert len(targets) > 20
     assert all(target.startswith(("https://", "#")) for target in targets)

@@ -461,8 +461,8 @@ class Composition:
     def share_stream(self, *operators: Operator) -> None:
         """Let operators work on one stream, whatever `stream_per` says.
 
-        Their work never overlaps. What they send each other needs neither an event nor a wait, which costs the
-        host about 3 µs for each message. They take their streams from the same pool or slice.
+        Their work never overlaps. What they send each other needs neither an event nor a wait. They take
+        their streams from the same pool or slice.
         """
         from headrace.core.operator import Operator
 

@@ -46,7 +46,7 @@ def chain(*operators: OperatorStatistics, **figures: Any) -> Statistics:
 
 SHORT = [operator("a", 20, 5), operator("b", 30, 10), operator("c", 12, 6)]
 SHARE = (
-    "computes of a, b, c are launch-bound: share_stream(a, b, c) would save an event and a wait, about 3 µs, for "
+    "computes of a, b, c are launch-bound: share_stream(a, b, c) would save an event and a wait for "
     "each message between them, and capture the launches"
 )
 
@@ -68,7 +68,10 @@ def test_a_time_of_the_device_that_is_a_bound_is_enough_to_be_launch_bound() -> 
     [
         ("no times of the device", [operator("a", 20), operator("b", 30)]),
         ("the device works as long", [operator("a", 20, 15), operator("b", 30, 40)]),
-        ("long computes, of which 3 µs are nothing", [operator("a", 100, 5), operator("b", 200, 5)]),
+        (
+            "long computes, of which an event and a wait are nothing",
+            [operator("a", 100, 5), operator("b", 200, 5)],
+        ),
         ("slices of their own", [operator("a", 20, 5, slice="one"), operator("b", 20, 5, slice="two")]),
         ("few computes", [replace(each, count=9) for each in SHORT]),
     ],

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
     from headrace.observe.figures.statistics import OperatorStatistics, Statistics
 
-# What an event and a wait for it take of the host, in nanoseconds (`Composition.share_stream`), and the longest
-# computes of which they are a part to speak of.
-_SAVED: Final = 3_000
-_LONGEST: Final = 20 * _SAVED
+# The longest computes, in nanoseconds, of which an event and a wait for it are a part to speak of.
+_LONGEST: Final = 60_000
 # The share of the time in which the device works for an operator that has something to overlap.
 _SOME: Final = 0.1
 
@@ -36,8 +34,8 @@ def advice(statistics: Statistics) -> Iterator[str]:
     for group in _launch_bound(statistics, operators, stream_of):
         listed = ", ".join(group)
         yield (
-            f"computes of {listed} are launch-bound: share_stream({listed}) would save an event and a wait, about "
-            f"{_SAVED // 1000} µs, for each message between them, and capture the launches"
+            f"computes of {listed} are launch-bound: share_stream({listed}) would save an event and a wait for "
+            "each message between them, and capture the launches"
         )
     for names in statistics.streams:
         working = [name for name in names if operators[name].gpu_busy >= _SOME]
