@@ -64,3 +64,10 @@ def test_an_index_reads_and_assigns_what_it_does_in_numpy(machine: sim.Machine, 
         np.testing.assert_array_equal(array.get(), values)
         checked += 1
     assert checked > 100
+
+
+def test_a_list_without_elements_selects_none(machine: sim.Machine) -> None:
+    array = xp.ones((2, 3))
+    assert array[[]].shape == (0, 3)
+    array[:, []] = 7
+    assert (array == 1).all()

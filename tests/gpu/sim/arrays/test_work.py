@@ -246,7 +246,10 @@ def test_what_a_gpu_does_silently_is_no_error_here(machine: sim.Machine) -> None
         (lambda x: x[xp.asarray([1.0])], IndexError, "an index is an integer or a boolean, not float64"),
         (lambda x: x[xp.asarray([True])], IndexError, "a mask of shape"),
         (lambda x: x.__setitem__(0, xp.ones(2)), ValueError, "cannot be assigned"),
-        (lambda x: bool(x), TypeError, "only an array of one element"),
+        (lambda x: bool(x), ValueError, "only an array of one element"),
+        (lambda x: xp.ones((3, 3)).__imatmul__(x), ValueError, "cannot hold the result"),
+        (lambda x: xp.asarray([[1]]).__imatmul__(1.5 * xp.ones((1, 1))), TypeError, "cannot hold the result"),
+        (lambda x: x.to_device("cpu"), ValueError, "not 'cpu'; array.get\\(\\) copies to the host"),
         (lambda x: xp.asarray(["a"]), TypeError, "an array holds booleans or numbers, not elements of <U1"),
         (
             lambda x: xp.full(2, 2**70),

@@ -118,15 +118,15 @@ class Array(Stored):
         """Return a NumPy array with its values, when the current stream has copied them."""
         return work.to_host(self._view)
 
-    def _item(self, what: str) -> Any:
+    def _item(self, what: str, error: type[Exception] = TypeError) -> Any:
         if self.size != 1:
-            raise TypeError(
+            raise error(
                 f"only an array of one element can be {what}, and this one has the shape {self.shape}"
             )
         return self.get().item()
 
     def __bool__(self) -> bool:
-        return bool(self._item("true or false"))
+        return bool(self._item("true or false", ValueError))  # as NumPy
 
     def __int__(self) -> int:
         return int(self._item("an int"))
@@ -184,8 +184,8 @@ class Array(Stored):
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
         """Return an array on a device, on a stream of it; itself if it is there."""
-        number = Device(device).device_id if isinstance(device, int) else device.device_id
-        if number == self._device_id:
+        device = work.device_of(device)
+        if device.device_id == self._device_id:
             return self
         with work.on_device(device, stream):
             return compute(np.copy, self)
@@ -267,10 +267,7 @@ class Array(Stored):
         return multiply_matrices(self, other) if isinstance(other, Stored) else NotImplemented
 
     def __imatmul__(self, other: Any) -> Any:
-        if not isinstance(other, Stored):
-            return NotImplemented
-        self[...] = multiply_matrices(self, other)
-        return self
+        return multiply_matrices(self, other, out=self) if isinstance(other, Stored) else NotImplemented
 
     def __rmatmul__(self, other: Any) -> Any:
         return NotImplemented

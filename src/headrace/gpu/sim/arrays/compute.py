@@ -122,6 +122,7 @@ def compute(
     *args: Any,
     like: str = "ones",
     operations: float | None = None,
+    out: Any = None,
     **options: Any,
 ) -> Any:
     """Queue a function of NumPy on the current stream; return its results, which are arrays.
@@ -137,10 +138,16 @@ def compute(
         matrices; ``"element"`` for one that computes each element by itself.
     operations
         How many operations it does; by default one for each element.
+    out
+        The array whose elements the result replaces, of a function with one.
     """
     keys = tuple(map(_key, args)), tuple((name, _key(value)) for name, value in options.items())
     make, found = _results(function, *keys, like)
-    results = [new(shape, dtype) for shape, dtype in found]
+    if out is None:
+        results = [new(shape, dtype) for shape, dtype in found]
+    else:
+        _check_holds(out._view, *found[0])
+        results = [out]
     targets = [result._view for result in results]
     queue(function, args, options, targets, operations)
     return results[0] if make is None else make(results)
@@ -207,15 +214,13 @@ def elementwise(function: Callable[..., Any], *args: Any, out: Any = None) -> An
 
     The results replace the elements of `out`, if that is given.
     """
-    if out is None:
-        return compute(function, *args, like="element")
-    _, [(shape, dtype)] = _results(function, tuple(map(_key, args)), (), "element")
-    view = out._view
+    return compute(function, *args, like="element", out=out)
+
+
+def _check_holds(view: View, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if shape != view.shape:
         raise ValueError(
             f"an array of shape {view.shape} cannot hold the result, which has the shape {shape}"
         )
     if not np.can_cast(dtype, view.dtype, "same_kind"):
         raise TypeError(f"an array of {view.dtype} cannot hold the result, which is of {dtype}")
-    queue(function, args, {}, [view])
-    return out

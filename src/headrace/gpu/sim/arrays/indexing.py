@@ -70,7 +70,14 @@ def _put(target: Any, key: Any, values: Any) -> None:
 
 def _parts(key: Any) -> tuple[Any, ...]:
     parts = key if isinstance(key, tuple) else (key,)
-    return tuple(stored(np.asarray(part)) if isinstance(part, list | np.ndarray) else part for part in parts)
+    return tuple(_stored(part) if isinstance(part, list | np.ndarray) else part for part in parts)
+
+
+def _stored(part: Any) -> Stored:
+    """Return a list or an array of the host as an array; a list without elements has no type of its own."""
+    found = np.asarray(part)
+    result: Stored = stored(found if found.size or not isinstance(part, list) else found.astype(np.int64))
+    return result
 
 
 def _plain(parts: tuple[Any, ...]) -> list[Any]:

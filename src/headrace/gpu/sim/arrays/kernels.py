@@ -91,8 +91,8 @@ def take_along_axis(x: Any, indices: Any, *, axis: int) -> Any:
     return np.take_along_axis(x, indices.astype(np.int64) % max(x.shape[axis], 1), axis=axis)
 
 
-def multiply_matrices(x1: Stored, x2: Stored) -> Any:
-    """Queue the product of matrices."""
+def multiply_matrices(x1: Stored, x2: Stored, out: Any = None) -> Any:
+    """Queue the product of matrices, which replaces the elements of `out`, if that is given."""
     one, two = x1._view, x2._view
     columns = two.shape[-1] if two.ndim > 1 else 1
-    return compute(np.matmul, x1, x2, operations=2.0 * one.size * columns)
+    return compute(np.matmul, x1, x2, operations=2.0 * one.size * columns, out=out)

@@ -53,14 +53,22 @@ def array_stream() -> Stream:
     return stream_of(current)
 
 
+def device_of(device: Any) -> Device:
+    """Return a device that a program names; raise ValueError if it is none."""
+    found = Device(device) if isinstance(device, int) else device
+    if not isinstance(found, Device):
+        raise ValueError(
+            f"a device is a Device of headrace.gpu or its number, not {device!r}; array.get() copies to the host"
+        )
+    return found
+
+
 @contextmanager
 def on_device(device: Any, stream: Any = None) -> Iterator[None]:
     """Work on the current stream if that is one of the device, else on the default stream of the device."""
     here = array_stream().device
     if stream is None:
-        wanted = here if device is None else Device(device) if isinstance(device, int) else device
-        if not isinstance(wanted, Device):
-            raise ValueError(f"a device is a Device of headrace.gpu or its number, not {device!r}")
+        wanted = here if device is None else device_of(device)
         if wanted.device_id == here.device_id:
             yield
             return
