@@ -118,6 +118,11 @@ def test_a_goal_that_fails_even_alone_on_the_device_is_named_with_by_how_much() 
     assert "cannot be met" in report(decision, "Plan")
 
 
+def test_a_rate_that_a_clock_misses_by_less_than_a_thousandth_can_be_met() -> None:
+    goal = Target.parse("vision: rate >= 60.03")
+    assert not decide(neighbours(), [goal], fits, not_simulated, {goal: 1.0}, 40).impossible
+
+
 def test_a_page_shows_each_curve_and_what_would_have_been_next(planned: Decision) -> None:
     page = report(planned, "Plan for <app>")
     assert "Plan for &lt;app&gt;" in page

@@ -31,7 +31,9 @@ def test_a_goal_is_read(text: str, subject: str, figure: str, bound: float) -> N
         ("control: p98 < 500us", "did you mean 'p99'"),
         ("control: p99 > 500us", "p99 is bounded by '<'"),
         ("vision: rate < 60", "rate is bounded by '>='"),
-        ("control: p99 < 0ms", "must be more than 0"),
+        ("control: p99 < 0ms", "must be a finite number above 0"),
+        ("control: rate >= nan", "must be a finite number above 0"),
+        ("control: rate >= inf", "must be a finite number above 0"),
         ("control: p99 < soon", "p99 must be"),
     ],
 )

@@ -27,6 +27,7 @@ from headrace.cli.graph import of_composed
 from headrace.cli.plan_simulation import simulate_apart
 from headrace.cli.program import status_of
 from headrace.cli.run import add_program_arguments, checked
+from headrace.core.run_options import parse_count
 from headrace.planner.deciding import Decision, compared, make_plan
 from headrace.planner.plan import write_plan
 from headrace.planner.report import report
@@ -42,7 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--goal", action="append", required=True, type=checked(Target.parse), metavar="GOAL", help=text
     )
     parser.add_argument(
-        "--frames", type=int, default=200, metavar="N", help="ticks of the slowest clock in a run"
+        "--frames",
+        type=checked(parse_count),
+        default="200",
+        metavar="N",
+        help="ticks of the slowest clock in a run",
     )
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("plan.yaml"), metavar="FILE", help="the plan (plan.yaml)"
@@ -60,7 +65,7 @@ def _plan(options: argparse.Namespace) -> int:
         make_plan,
         targets=[Target.parse(goal) for goal in options.goal],
         simulate=simulate_apart,
-        frames=options.frames,
+        frames=parse_count(options.frames),
         report=lambda line: print(line, file=sys.stderr),
     )
     decision = of_composed(options, "plan", make)

@@ -165,9 +165,9 @@ def decide(
     """Return the plan for what was measured; the same for the same measurements."""
     alone = Layout({}, measured.sm_count, {})
     impossible = {
-        target: lacking
+        target: target.margin(value)
         for target in targets
-        if (lacking := target.margin(_alone(measured, alone, target) * scale[target])) < 0
+        if not target.is_met(value := _alone(measured, alone, target) * scale[target])
     }
     best = best_layouts(measured, targets, fits, scale)
     if not best:

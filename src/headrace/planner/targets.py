@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -52,8 +53,8 @@ class Target:
             raise ValueError(f"goal {text!r}: {figure} is bounded by {right!r}, not by {found['sign']!r}")
         what = f"goal {text!r}: {figure}"
         bound = _rate(found["bound"], what) if is_rate else nanoseconds(found["bound"], what)
-        if bound <= 0:
-            raise ValueError(f"{what} must be more than 0, not {found['bound']!r}")
+        if not 0 < bound < math.inf:
+            raise ValueError(f"{what} must be a finite number above 0, not {found['bound']!r}")
         return cls(found["subject"], figure, bound)
 
     @property
