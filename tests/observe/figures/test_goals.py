@@ -233,6 +233,26 @@ def test_a_goal_that_makes_no_sense_is_refused(path: str, bounds: Any, text: str
         App(chain(1, 2)).expect(path, **bounds)
 
 
+@pytest.mark.parametrize(
+    ("path", "on_miss", "text"),
+    [
+        (["a", "c"], None, r"takes a path as text, as in 'camera->display', not \['a', 'c'\]"),
+        ("a->c", 3, "on_miss must be a function, not 3"),
+    ],
+)
+def test_a_path_is_text_and_on_miss_a_function(path: Any, on_miss: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        App(chain(1, 2)).expect(path, p99="1ms", on_miss=on_miss)
+
+
+def test_each_of_several_goals_for_a_path_has_a_name_of_its_own() -> None:
+    app = App(chain(1, 2))
+    goals = [app.expect("a->b", p99="1s") for _ in range(3)]
+    outcome = app.run()
+    assert [goal.name for goal in goals] == list(outcome.goals)
+    assert list(outcome.goals) == ["a->b", "a->b (p99 at most 1000 ms)", "a->b (p99 at most 1000 ms) 2"]
+
+
 def test_an_unknown_operator_is_an_error_before_anything_runs() -> None:
     app = App(chain(1, 2))
     app.expect("a->display", p99="1ms")

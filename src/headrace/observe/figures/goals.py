@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections import deque
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.brief import brief
 from headrace.core.condition import RecordedTimes, ticks_of
 from headrace.core.errors import GraphError, choices
 from headrace.core.outcome import GoalOutcome
@@ -106,7 +108,11 @@ class Goal:
         on_miss: Callable[[Miss], object] | None,
         period: Duration | None = None,
     ) -> None:
-        self.path = path
+        if not isinstance(path, str):
+            raise TypeError(f"expect() takes a path as text, as in 'camera->display', not {brief(path)}")
+        if on_miss is not None and not callable(on_miss):
+            raise TypeError(f"expect({path!r}): on_miss must be a function, not {brief(on_miss)}")
+        self.path = self._name = path
         self.period = None if period is None else nanoseconds(period, f"expect({path!r}): period")
         self.bounds = {
             name: nanoseconds(bound, f"expect({path!r}): {name}")
@@ -161,11 +167,8 @@ class Goal:
 
     @property
     def name(self) -> str:
-        """The path; with the bounds, if another goal is about the same path."""
-        return f"{self.path} ({self._bounds_text()})" if self.is_second else self.path
-
-    is_second = False
-    """Whether another goal of the fragment is about the same path, and was there before."""
+        """The path; with the bounds, and a number, if another goal that was there before is called so."""
+        return self._name
 
     @property
     def bound(self) -> int:
@@ -440,6 +443,14 @@ class GoalsWatcher(ShowsFigures):
     def __init__(self) -> None:
         self.goals: list[Goal] = []
 
+    def add(self, goal: Goal) -> None:
+        """Take a goal, and give it a name that no other has."""
+        full = f"{goal.path} ({goal._bounds_text()})"
+        taken = {other.name for other in self.goals}
+        names = itertools.chain((goal.path, full), (f"{full} {number}" for number in itertools.count(2)))
+        goal._name = next(name for name in names if name not in taken)
+        self.goals.append(goal)
+
     def begin(self, run: RunInfo) -> None:
         """Begin anew."""
         self._has_own_time = run.is_virtual
@@ -501,6 +512,5 @@ def expect(
         watcher = GoalsWatcher()
         # It judges the goals at the end, before others show them.
         fragment._headrace.watchers.insert(0, watcher)
-    goal.is_second = any(other.path == path for other in watcher.goals)
-    watcher.goals.append(goal)
+    watcher.add(goal)
     return goal
