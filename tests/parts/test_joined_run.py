@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Application, Fragment, GreedyScheduler, IOSpec
+from headrace import Application, CountCondition, Fragment, GreedyScheduler, IOSpec
 from headrace.core.checks import compose
 from headrace.core.errors import GraphError
 from headrace.observe import (
@@ -51,17 +51,20 @@ PATH = "edge.camera,server.detector"
 class Plant(Application):
     """A camera, and a detector in another part."""
 
-    def __init__(self, count: int, taken: list[Any], scheduler: Any = real, **terms: Any) -> None:
+    def __init__(
+        self, count: int, taken: list[Any], scheduler: Any = real, make_camera: Any = source, **terms: Any
+    ) -> None:
         super().__init__([])
+        self._make_camera = make_camera
         self._count, self._taken, self._make_scheduler, self._terms = count, taken, scheduler, terms
 
     def compose(self) -> None:
         self.scheduler(self._make_scheduler(self))
-        count, taken = self._count, self._taken
+        count, taken, make_camera = self._count, self._taken, self._make_camera
 
         class Edge(Fragment):
             def compose(self) -> None:
-                self.add_operator(source(self, range(count), name="camera"))
+                self.add_operator(make_camera(self, range(count), name="camera"))
 
         class Server(Fragment):
             def compose(self) -> None:
@@ -159,6 +162,23 @@ def test_the_times_of_another_host_are_converted_and_the_error_is_stated(tmp_pat
         "error_ns": 40_000,
         "is_shared": False,
     }
+
+
+@pytest.mark.parametrize("clock", [ClockOffset(), ClockOffset(5_000_000, 40_000, is_shared=False)])
+def test_the_time_of_a_frame_begins_with_its_acquisition_by_the_clock_of_the_run(clock: ClockOffset) -> None:
+    def emit(camera: Any, op_input: Any, op_output: Any, context: Any) -> None:
+        op_output.emit(1, "out", acq_timestamp=context.timestamp - 1_000_000_000)
+
+    def camera(fragment: Any, frames: Any, name: str) -> Step:
+        return Step(fragment, CountCondition(fragment, len(frames)), outputs=["out"], body=emit, name=name)
+
+    def scheduler(app: Any) -> GreedyScheduler:
+        return GreedyScheduler(app, clock=RealtimeClock(app, initial_time_offset=60.0))
+
+    recorded = Recorded(lambda: Plant(3, [], scheduler, make_camera=camera), ["edge", "server"])
+    goal, goals = goal_for("edge.camera->server.detector", max="1s")
+    recorded.join(goals, clocks={"edge": clock, "server": clock})
+    assert (goal.late, goal.arrived) == (3, 0)
 
 
 def test_a_message_never_arrives_before_it_left() -> None:

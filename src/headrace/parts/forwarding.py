@@ -166,6 +166,8 @@ class Round:
         The values of live parameters that have changed, by the operator and the name.
     threads
         The names of the threads.
+    clock_offset
+        What the run's clock showed at time 0 of the part's time line.
     page
         The address of its dashboard, if it has one.
     """
@@ -182,6 +184,7 @@ class Round:
     threads: dict[int, str] = field(default_factory=dict)
     device_sm_counts: dict[int, int] = field(default_factory=dict)
     clock_errors: dict[int, int] = field(default_factory=dict)
+    clock_offset: int = 0
     kernels_shown: str = ""
     page: str = ""
 
@@ -285,6 +288,7 @@ class Forwarder(Watcher):
                     self._live[key] = found.live[key] = value
         found.segments = [(each.state, each.reason, each.frames, each.replayed) for each in run.segments]
         found.device_sm_counts, found.clock_errors = dict(run.device_sm_counts), dict(run.clock_errors)
+        found.clock_offset = run.clock_offset
         found.kernels_shown = run.kernels
         assert self.observation is not None
         pages = (getattr(each, "url", "") for each in self.observation.watchers)

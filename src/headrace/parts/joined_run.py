@@ -260,6 +260,8 @@ class JoinedRun:
         found: Round = Unpickler(content, known.find).load()
         known.count(found)
         offset = self._clocks[part].offset
+        if not run.is_virtual:  # the parts share one clock
+            run.clock_offset = found.clock_offset - offset
         for ident, name in found.threads.items():
             run.threads.setdefault(self._thread(part, ident), (part, name))
         for name, times in found.links.items():
