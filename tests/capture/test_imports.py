@@ -14,9 +14,11 @@ import headrace.capture
 
 ROOT = Path(headrace.capture.__file__).parent
 
-# Each in a child of its own, which begins with nothing of headrace imported.
+# Each in a child of its own, which begins with nothing of headrace imported, and NumPy, which imports nothing of it.
 SCRIPT = """
 import importlib, os, sys
+
+import numpy
 
 for name in sys.argv[1:]:
     sys.stdout.flush()

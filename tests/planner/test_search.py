@@ -33,7 +33,8 @@ def by_brute_force(measured: Measured, targets: Sequence[Target]) -> Iterator[tu
         yield min(margin(measured, layout, target) for target in targets), rest
 
 
-@pytest.mark.parametrize("seed", range(12))
+# The last two have three groups, of which brute force has 4,913 layouts.
+@pytest.mark.parametrize("seed", [*range(6), *range(8, 12), pytest.param(6, marks=pytest.mark.thorough), 7])
 def test_the_best_layout_is_that_of_brute_force(seed: int) -> None:
     measured, targets = random_program(seed)
     expected = max((round(least, 2), rest) for least, rest in by_brute_force(measured, targets))

@@ -288,14 +288,14 @@ def test_the_process_of_a_run_that_is_given_up_is_ended(tmp_path: Path) -> None:
 def test_a_process_that_is_frozen_is_ended_and_another_one_takes_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(process_replica, "_SILENT", 1)
     struck = str(tmp_path / "struck")
     make = partial(Freezing, struck=struck)
     with pytest.raises(
-        WorkerProcessError, match=r"'middle\[0\]': its process \d+ has given no sign of life for 3 s"
+        WorkerProcessError, match=r"'middle\[0\]': its process \d+ has given no sign of life for 1 s"
     ):
         through(make, [1])
     os.remove(struck)
-    monkeypatch.setattr(process_replica, "_SILENT", 1)
     assert through(make, [1, 2], on_error={"restart": 1})[-1:] == [2]
 
 
