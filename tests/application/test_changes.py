@@ -21,6 +21,8 @@ from headrace.gpu import sim
 from headrace.schedulers import DefaultScheduler
 from tests.harness import PATIENCE, App, MakeScheduler, Step, event_based, run, sink, source, wait_until
 
+POLICIES = IOSpec.QueuePolicy
+
 
 def counting(app: Any, count: int, at: dict[int, Any], *args: Any, name: str = "numbers") -> Step:
     """Return a source of 1, 2, 3; before it emits a number, it calls what `at` has for the number."""
@@ -118,6 +120,44 @@ def test_a_flow_is_moved_to_another_operator_at_once(scheduler: MakeScheduler) -
     assert app.dropped() == {}
     assert left == [1, 2, 3, 4, 9, 10, 11, 12]
     assert right == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [(POLICIES.POP, [32, 42]), (POLICIES.REJECT, [30, 40]), (POLICIES.LATEST, [32, 42])],
+)
+def test_the_first_flow_to_an_input_chooses_the_policy_of_its_queue(
+    policy: IOSpec.QueuePolicy, expected: list[int]
+) -> None:
+    """The operator is part of the run already, or new in the same compute."""
+    early: list[int] = []
+    late: list[int] = []
+
+    def burst(self: Any, op_input: Any, op_output: Any) -> None:
+        if self.ticks == 2:
+            app.late = sink(app, late, CountCondition(app, 3), PeriodicCondition(app, "1ms"), name="late")
+            app.add_operator(app.late)
+            app.add_flow(self, app.late, policy=policy)
+            app.add_flow(self, app.early, {("out", "in")}, policy=policy)
+        for number in range(3):
+            op_output.emit(10 * self.ticks + number, "out")
+
+    def receive(self: Any, op_input: Any, op_output: Any) -> None:
+        op_input.receive("more")
+        if (value := op_input.receive("in")) is not None:
+            early.append(value)
+
+    def compose(app: Any) -> None:
+        rarely = PeriodicCondition(app, "1ms")
+        first = Step(app, CountCondition(app, 4), rarely, outputs=["out"], body=burst, name="first")
+        app.early = Step(app, inputs=["in", "more"], body=receive, name="early", on_error=retry(1))
+        app.early.spec.inputs["in"].condition(ConditionType.NONE)
+        app.add_flow(first, app.early, {("out", "more")}, policy=POLICIES.POP)
+
+    app = App(compose)
+    app.run()
+    assert [value for value in late if value is not None] == expected  # LATEST does not wait for the first
+    assert list(dict.fromkeys(early)) == expected
 
 
 def test_another_thread_changes_a_run_that_waits(scheduler: MakeScheduler) -> None:

@@ -170,3 +170,12 @@ class Pair(Operator):
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         one, other = op_input.receive("one"), op_input.receive("other")
         op_output.emit(np.asarray(one) + (0 if other is None else other), "out")
+
+
+class Picky(Scale):
+    """Receives every other message."""
+
+    def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
+        self.computes += 1
+        if self.computes % 2:
+            op_output.emit(op_input.receive("in"), "out")

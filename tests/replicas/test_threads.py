@@ -20,6 +20,7 @@ from headrace.conditions import ExpiringMessageAvailableCondition
 from headrace.core.errors import GraphError, ParameterError
 from headrace.gpu import sim
 from tests.harness import MS, App, MakeScheduler, Step, greedy, run, sink, source
+from tests.replicas.operators import Picky
 
 
 class Late(Operator):
@@ -182,25 +183,29 @@ def test_a_job_has_the_messages_of_all_inputs(scheduler: MakeScheduler) -> None:
     assert taken == taken_too == [("a", (1, 4)), ("b", (2, 5)), ("c", (3, 6))]
 
 
-def test_what_a_compute_does_not_receive_is_dropped_and_counted() -> None:
-    def body(self: Any, op_input: Any, op_output: Any) -> None:
-        if self.ticks % 2:
-            op_output.emit(op_input.receive("in"), "out")
+@pytest.mark.parametrize("on", ["threads", "processes"])
+def test_what_a_compute_does_not_receive_is_dropped_and_counted_once(on: str) -> None:
+    taken: list[int] = []
 
-    app_seen: list[Any] = []
+    def burst(self: Any, op_input: Any, op_output: Any) -> None:
+        for number in range(4):
+            op_output.emit(4 * self.ticks + number, "out")
 
     def compose(app: Any) -> None:
-        app_seen.append(app)
-        picky = Step(app, inputs=["in"], outputs=["out"], body=body, name="picky", workers=2)
-        app.add_flow(source(app, range(8)), picky)
-        app.add_flow(picky, sink(app, taken))
+        outputs = [("out", {"size": 4})]
+        bursts = Step(app, CountCondition(app, 3), outputs=outputs, body=burst, name="source")
+        app.picky = Picky(app, name="picky", workers=2, on=on)
+        app.add_flow(bursts, app.picky, policy=IOSpec.QueuePolicy.POP)
+        app.add_flow(app.picky, sink(app, taken))
 
-    taken: list[int] = []
-    run(compose)
-    dropped = sum(count for port, count in app_seen[0].dropped().items() if port.startswith("picky["))
-    assert len(taken) + dropped == 8
-    assert taken == sorted(taken)
-    assert dropped
+    app = App(compose)
+    goal = app.expect("source->sink", max="100s")
+    with app.track():
+        app.run()
+    assert taken[0] == 7  # each replica receives its first job, and not its second
+    assert sorted(app.dropped().values()) == [1, 9]  # by the replica, and by the full queue
+    assert app.picky.dropped() == app.picky.dropped("in") == 10
+    assert (goal.sent, goal.arrived, goal.dropped) == (12, 2, 10)
 
 
 def test_a_live_parameter_is_set_on_all_replicas(machine: sim.Machine) -> None:

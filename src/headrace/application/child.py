@@ -140,8 +140,8 @@ def _as_text(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float)) else repr(value)
 
 
-def _send_error(channel: Channel, error: BaseException, stops: tuple[str | None, ...] = ()) -> None:
-    channel.send(Reply([], Failure.of(error), stops))
+def _send_error(channel: Channel, error: BaseException, **rest: Any) -> None:
+    channel.send(Reply([], Failure.of(error), **rest))
 
 
 class _InnerChild(InnerApplication):
@@ -244,15 +244,15 @@ class Door(Operator):
         worker, child = self.worker, self.child
         results = [as_port_message(self._calls, *taken) for taken in op_input.take_messages()]
         error, self.error = self.error, None
+        rest: dict[str, Any] = {"stops": child.take_stops(), "dropped": self._take_dropped()}
         if error is not None:
-            _send_error(self.channel, error, child.take_stops())
+            _send_error(self.channel, error, **rest)
         elif worker.done:
-            stops = child.take_stops()
             try:
-                self.channel.send(Reply(results, stops=stops, knobs=self._new_knobs()))
+                self.channel.send(Reply(results, knobs=self._new_knobs(), **rest))
             except CrossingError as refused:
                 text = f"operator {worker.operator.name!r}: a result of it: {refused}"
-                _send_error(self.channel, CrossingError(text), stops)
+                _send_error(self.channel, CrossingError(text), **rest)
         job = self._next_job()
         if job is None:
             child.end_process()
@@ -278,6 +278,16 @@ class Door(Operator):
                 _send_error(self.channel, CrossingError(text))
             else:
                 return job
+
+    def _take_dropped(self) -> tuple[tuple[str, int], ...]:
+        """Return the input of each message of the last job that was not received, and the place of its queue."""
+        node: Any = self.worker.operator._headrace.node
+        dropped: list[tuple[str, int]] = []
+        for name, queues in node.input_queues.items():
+            for place, queue in enumerate(queues):
+                dropped += [(name, place)] * queue.dropped
+                queue.dropped = 0
+        return tuple(dropped)
 
     def _new_knobs(self) -> dict[str, str] | None:
         """Return the types of the knobs after the compute that asked for them, once."""

@@ -678,18 +678,24 @@ class Operator(_Arguments):
             self._headrace.node.request_stop()
 
     def dropped(self, port_name: str | None = None) -> int:
-        """Return the number of messages that an input, or all inputs, dropped in the last run."""
+        """Return the number of messages that an input, or all inputs, dropped in the last run.
+
+        Those of replicas count for the operator that was declared.
+        """
         if port_name is not None and port_name not in self.spec.every_input:
             raise PortError(absent(f"operator {self.name!r}", "input", port_name, self.spec.every_input))
-        receiver = self._headrace.receiver
-        if receiver is not self:
-            return receiver.dropped(port_name)
-        if self._headrace.node is None:
-            return 0
+        replication = self._headrace.replication
+        parts: tuple[Operator, ...] = (self,)
+        if replication.distributor is not None:
+            parts = (replication.distributor, *replication.copies)
+        nodes = [part._headrace.node for part in parts]
         return sum(
             queue.dropped
-            for queue in self._headrace.node.inputs
-            if port_name is None or queue.port == port_name
+            for node in nodes
+            if node is not None
+            for name, queues in node.counted_queues.items()
+            if port_name in (None, name)
+            for queue in queues
         )
 
     # Metadata.

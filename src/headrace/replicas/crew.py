@@ -380,8 +380,7 @@ class JobDone(_CrewCondition):
         node: Any = self._headrace.node
         for queue in node.inputs:
             while queue:
-                queue.discard()
-                queue.dropped += 1
+                queue.drop_oldest()
         worker.finish()
 
 

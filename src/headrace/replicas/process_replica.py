@@ -126,6 +126,8 @@ class Reply(NamedTuple):
     """What the operator wants to be stopped: itself (None), an operator by name, or the run ("")."""
     knobs: dict[str, str] | None = None
     """The types of its knobs, by name, when they are known."""
+    dropped: tuple[tuple[str, int], ...] = ()
+    """The input of each message of the job that was not received, and the queue of that input, by its place."""
 
 
 class ProcessReplica(Operator):
@@ -344,6 +346,9 @@ class ProcessReplica(Operator):
                 self.stop_execution()
             else:
                 self.fragment.stop_execution(name)
+        node: Any = self._headrace.node
+        for name, place in reply.dropped:
+            node.input_queues[name][place].dropped += 1
         if reply.error is not None:
             raise reply.error.error(f"{self.name!r}:")
         return reply

@@ -346,6 +346,28 @@ def test_brackets_in_a_pattern_are_those_of_a_name_or_several_characters(
     assert found - {"workr.in"} == ports
 
 
+@pytest.mark.parametrize("played", [["m"], ["m[0]"], ["m*"], None])
+def test_any_part_of_a_replicated_operator_stands_for_what_it_sent(played: Any, tmp_path: Path) -> None:
+    taken: list[int] = []
+
+    def compose(app: App) -> None:
+        def body(self: Any, i: Any, o: Any) -> None:
+            o.emit(i.receive("in"), "out")
+
+        middle = Step(app, inputs=["in"], outputs=["out"], body=body, name="m", workers=2)
+        app.add_flow(source(app, range(8)), middle)
+        app.add_flow(middle, sink(app, taken))
+        app.add_flow(
+            middle, Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="end", workers=2)
+        )
+
+    record(compose, tmp_path / "a.mcap")
+    play(compose, tmp_path / "a.mcap", "fast", ports=played)
+    assert taken == [*range(8)] * 2
+    with pytest.raises(GraphError, match="nothing to play: 'end' has no output"):
+        play(compose, tmp_path / "a.mcap", ports=["end"])
+
+
 # What a recorder refuses, and what happens to what it cannot finish.
 
 

@@ -184,6 +184,7 @@ def make_input_queue(
     """Create a queue of an input, and add it to `queues` for each of its flows."""
     queue = make_queue(node, name, declared.size, declared.policy)
     queue.min_size = declared.least
+    queue.is_fixed = bool(declared.flows)
     queue.state = QueueState(queue)
     queues.update(dict.fromkeys(declared.flows, queue))
     return queue

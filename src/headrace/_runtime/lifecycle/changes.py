@@ -331,6 +331,8 @@ def _connect_inputs(node: Node, engine: Engine) -> None:
             queue = before[0] if not port.is_receivers else engine.queues.get(declared.flows[0])
             if queue is None:
                 queue = make_input_queue(node, name, declared, engine.queues, make_queue(engine))
+            if declared.flows and not queue.is_fixed:
+                queue.fix(declared.policy)
             queue.resize(declared.size)
             queue.min_size = declared.least
             engine.queues.update(dict.fromkeys(declared.flows, queue))
@@ -409,7 +411,7 @@ def _check_policy(flow: Flow, declared: QueueSpec) -> None:
     if node is None or node.retired or flow.target.spec.every_input[flow.input].is_receivers:
         return  # an operator that has ended refuses what is sent to it
     (queue,) = node.input_queues[flow.input]
-    if queue.policy is not declared.policy:
+    if queue.is_fixed and queue.policy is not declared.policy:
         raise GraphError(
             f"{flow} would change the policy of the queue of input {flow.input!r} of operator "
             f"{flow.target.name!r} from {queue.policy.name} to {declared.policy.name}, and a queue keeps its "

@@ -303,7 +303,7 @@ def _taking(queue: Queue) -> Callable[[], Any]:
     """Return the function that takes one message from a queue: popleft, unless a producer may pop as well."""
     if queue.policy is _LATEST:
         return queue.take_latest
-    return queue.popleft if queue.policy is not _POP else queue.take
+    return queue.popleft if queue.is_fixed and queue.policy is not _POP else queue.take
 
 
 def _taking_done(queue: Queue) -> Callable[[], Any]:

@@ -57,6 +57,8 @@ class Queue(deque[Any]):
         The number that `emit` compares the length with, and the number of messages that really fit.
     consumer, feeders
         The node that receives from the queue, and those that emit into it.
+    is_fixed
+        Whether the policy is fixed: a flow leads here. That of an input without one is chosen by its first flow.
     min_size
         The number of messages that the consumer waits for. Its own compute may change it (`resume`).
     state
@@ -81,7 +83,7 @@ class Queue(deque[Any]):
     __slots__ = (
         *("absorbed", "held", "last", "reasons"),
         *("_now", "arrivals", "capacity", "consumer", "dropped", "feeders", "limit", "lock"),
-        *("has_ended", "min_size", "policy", "port", "state", "undelivered"),
+        *("has_ended", "is_fixed", "min_size", "policy", "port", "state", "undelivered"),
     )
 
     def __init__(self, consumer: Any, port: str, limit: int, policy: Any) -> None:
@@ -93,13 +95,13 @@ class Queue(deque[Any]):
         self.state: Any = None
         self.port = port
         self.capacity = self.limit = limit
-        self.policy = policy
         self.dropped = 0
         self.held = self.absorbed = 0
         self.reasons: dict[str, int] = {}
         self.undelivered = 0
         self.last: Any = _NONE
-        self.lock: threading.Lock | None = threading.Lock() if policy is _POP or policy is _LATEST else None
+        self.lock: threading.Lock | None = None
+        self.fix(policy)
         self.arrivals: deque[int] | None = None
         self._now: Callable[[], int] = int
 
@@ -113,6 +115,12 @@ class Queue(deque[Any]):
     def drops(self) -> bool:
         """Whether a full queue drops messages instead of raising an error."""
         return self.policy is not IOSpec.QueuePolicy.FAULT
+
+    def fix(self, policy: Any) -> None:
+        """Follow a policy from now on; nothing has been sent here if it was another one."""
+        self.policy, self.is_fixed = policy, True
+        if self.lock is None and (policy is _POP or policy is _LATEST):
+            self.lock = threading.Lock()
 
     def share(self) -> None:
         """Prepare for several feeders."""
@@ -176,8 +184,11 @@ class Queue(deque[Any]):
     # The consumer's end.
 
     def take(self) -> Any:
-        """Take the oldest message, if the policy is POP; raise IndexError if there is none."""
-        assert self.lock is not None
+        """Take a message, whatever the policy; raise IndexError if there is none."""
+        if self.policy is _LATEST:
+            return self.take_latest()
+        if self.lock is None:
+            return self.popleft()
         with self.lock:
             return self.popleft()
 
@@ -207,12 +218,17 @@ class Queue(deque[Any]):
 
     def discard(self) -> None:
         """Take the oldest message, which nobody receives; raise IndexError if there is none."""
-        if self.policy is _LATEST:
-            self.take_latest()
-        elif self.policy is _POP:
-            self.take()
-        else:
-            self.popleft()
+        self.take()
+
+    def drop_oldest(self) -> None:
+        """Drop the oldest message, which no later compute is to receive, and count it."""
+        with nullcontext() if self.lock is None else self.lock:
+            self.dropped += 1
+            item = self._take_dropped()
+        del item  # without the lock: its finalizer may run any code
+
+    def _take_dropped(self) -> Any:
+        return self.popleft()
 
     def receive_taken(self) -> None:
         """Note that this compute receives what was taken; called after an attempt that is not tried again."""

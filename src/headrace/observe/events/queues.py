@@ -85,6 +85,9 @@ class ObservedQueue(Queue):
                 item, self.last = self.last, item
         del item  # without the lock: its finalizer may run any code
 
+    def _take_dropped(self) -> Any:
+        return self.receiver.drop_oldest()
+
     def receive_taken(self) -> None:
         """Record that what was taken is received by this compute."""
         if self.is_put_off:

@@ -356,6 +356,11 @@ class Receiver:
         """Record that a join drops a message now."""
         self.note(DROPPED + self._recorder.now(), number)
 
+    def drop_oldest(self) -> Any:
+        """Take a message that is dropped now, and return it."""
+        self.drop(self._recorder.now())
+        return _popleft(self._queue)
+
     def discard(self) -> Any:
         """Take a message that is not received, and return it."""
         item = _popleft(self._queue)

@@ -317,22 +317,18 @@ class Replay:
         """
         source = self._open()
         graph = fragment.graph
-        played = self._played(source)
+        outputs = self._outputs(source, graph)
         entries: defaultdict[str, list[Entry]] = defaultdict(list)
+        played = {(operator.name, name) for operator, recorded in outputs.items() for name in recorded}
         for number, (port, time) in enumerate(source.outline()):
-            if port in played:
+            if port.is_output and (port.operator, port.port) in played:
                 entries[port.operator].append(Entry(time, port.port, number))
-        outputs: defaultdict[Operator, set[str]] = defaultdict(set)
-        for port in played:
-            with noting(f"raised for the {source.name}, which has messages of {port.operator!r}"):
-                operator = graph.find(port.operator)
-            outputs[operator].add(port.port)
         playback = Playback(source, self.pace == "recorded")
         players: dict[Operator, Operator] = {}
         for operator, recorded in outputs.items():
             # An output that emitted nothing, and that nobody listens to, is no reason to replace an operator.
             is_connected = any(flow.output in recorded for flow in operator._headrace.outgoing)
-            if is_connected or operator.name in entries:
+            if is_connected or operator.name in entries or not recorded:
                 self._check_outputs(operator, source, recorded)
                 player = players[operator] = Player(
                     operator.fragment,
@@ -368,6 +364,28 @@ class Replay:
             wanted = "" if patterns is None else f" named {', '.join(patterns)}"
             raise GraphError(f"the {source.name} has nothing{wanted} to play: it has {has}")
         return played
+
+    def _outputs(self, source: MessageSource, graph: Graph) -> dict[Operator, set[str]]:
+        """Return the operators whose messages are played, and their recorded outputs.
+
+        What moves between the parts of a replicated operator is played as what that operator sends.
+        """
+        outputs: defaultdict[Operator, set[str]] = defaultdict(set)
+        played = self._played(source)
+        for port in played:
+            with noting(f"raised for the {source.name}, which has messages of {port.operator!r}"):
+                operator = graph.find(port.operator)
+            declared = operator._headrace.declared
+            if declared is operator:
+                outputs[operator].add(port.port)
+            elif declared._headrace.replication.collector is not None:  # else it sends nothing
+                sender = declared._headrace.sender
+                outputs[sender] |= {
+                    each.port for each in source.ports if each.is_output and each.operator == sender.name
+                }
+        if not outputs:
+            raise GraphError(f"the {source.name} has nothing to play: {played[0].operator!r} has no output")
+        return outputs
 
     def _check_outputs(self, operator: Operator, source: MessageSource, recorded: set[str]) -> None:
         where = f"operator {operator.name!r} cannot be replaced by the {source.name}"
