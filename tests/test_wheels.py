@@ -55,7 +55,9 @@ USES = {"docs": "import sphinx, myst_parser, furo"}
 
 
 def run(command: list[object], folder: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    # Nothing of the checkout or its settings, such as the variable that names the wheels.
+    ours = ("PYTHONPATH", "HEADRACE_")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     environment["HEADRACE_DEVICE"] = "sim"
     done = subprocess.run(
         list(map(str, command)), cwd=folder, env=environment, capture_output=True, text=True, check=False

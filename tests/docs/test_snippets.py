@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs import snippets
 from tests.docs.snippets import DOCS, FENCE, PAGES, ROOT, Block, blocks, has, needs_of, run_page
 
 NAMES = [str(page.relative_to(DOCS)) for page in PAGES]
@@ -19,6 +20,14 @@ LIBRARIES = [(page, need) for page in PAGES for need in sorted(needs_of(page))]
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=[*NAMES, "README"])
 def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    run_page(page, tmp_path, gpu=False)
+
+
+@pytest.mark.parametrize("page", list(filter(needs_of, PAGES)), ids=lambda page: page.name)
+def test_the_blocks_of_a_page_that_need_no_library_run_without_the_others(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snippets, "has", lambda need, gpu: False)
     run_page(page, tmp_path, gpu=False)
 
 
