@@ -14,7 +14,7 @@ import headrace.capture
 
 ROOT = Path(headrace.capture.__file__).parent
 
-# Each in a child of its own, which begins with nothing of headrace imported, and NumPy, which imports nothing of it.
+# Each in a child of its own, which begins with NumPy and nothing of headrace imported.
 SCRIPT = """
 import importlib, os, sys
 
