@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace import aligned, op, retry
+from headrace import retry
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.core.error_policy import dead_letter, skip
 from headrace.core.errors import GraphError
-from headrace.observe import TraceWriter, watch
 from headrace.observe.figures.frames import FrameTable
-from tests.harness.application import SCHEDULERS, App, greedy
+from tests.harness.application import App, greedy
 from tests.harness.operators import Step, through
 from tests.observe.figures.test_statistics import MS, chain, takes
 
@@ -91,104 +88,6 @@ def test_dead_letters_fail_and_the_main_path_is_seen(times: int) -> None:
         "source,middle,sink": 4,
         "source,middle,bin": 1,
     }
-
-
-def test_frames_that_a_join_does_not_match_are_dropped_and_the_goal_is_met() -> None:
-    def compose(app: Any) -> None:
-        @op(join=aligned("10ms"))
-        def pair(left: Any, right: Any) -> None:
-            pass
-
-        pairs = pair(app)
-        app.add_flow(source(app, 6, "30Hz", "left"), pairs, {("out", "left")})
-        app.add_flow(source(app, 8, "50Hz", "right"), pairs, {("out", "right")})
-
-    goal = judged(compose, "right->pair", p99="34ms")
-    assert (counts(goal), goal.is_met) == ({"arrived": 5, "dropped": 3}, True), str(goal)
-    assert "3 were dropped on purpose" in str(goal)
-    # That of 100 ms waits until the next left one shows that nothing fits better.
-    assert goal.figure("max") == pytest.approx(100 / 3 * MS)
-
-
-def test_what_an_operator_splits_and_joins_is_one_frame() -> None:
-    def compose(app: Any) -> None:
-        def split(self: Any, op_input: Any, op_output: Any) -> None:
-            value = op_input.receive("in")
-            for _ in range(3):
-                op_output.emit(value, "out")
-
-        middle = Step(app, inputs=["in"], outputs=[("out", {"size": 3})], body=split, name="middle")
-        sink = Step(app, inputs=["in"], body=refuses({4}), name="sink", on_error="skip")
-        app.add_flow(source(app, 6), middle)
-        app.add_flow(middle, sink, size=3)
-
-    goal = judged(compose, "source->sink", max="5ms")
-    assert counts(goal) == {"arrived": 5, "failed": 1}
-    assert goal.sent == 6
-
-
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-@pytest.mark.parametrize("options", [{}, {"workers": 3}, {"workers": 3, "ordered": False}])
-def test_frames_keep_their_fate_through_replicas_and_on_several_threads(
-    scheduler: Any, options: dict[str, Any]
-) -> None:
-    def compose(app: Any) -> None:
-        @op
-        def numbers() -> Any:
-            yield from range(40)
-
-        @op
-        def check(value: int) -> int | None:
-            if value % 10 == 0:
-                raise ValueError(value)
-            return None if value % 10 == 5 else value
-
-        @op
-        def take(value: int) -> None:
-            pass
-
-        checked = check(app, on_error="skip", **options)
-        app.add_flow(numbers(app), checked)
-        app.add_flow(checked, take(app))
-
-    app = App(compose, scheduler, clock=None)
-    goal = app.expect("numbers->take", max="1h")
-    app.run()
-    assert (goal.sent, counts(goal)) == (40, {"arrived": 32, "failed": 4, "dropped": 4})
-
-
-def test_frames_of_a_function_that_yields_end_with_its_last_value() -> None:
-    def compose(app: Any) -> None:
-        @op
-        def twice(value: int) -> Any:
-            app.scheduler().clock.sleep_for(MS)
-            yield value
-            app.scheduler().clock.sleep_for(MS)
-            yield value
-
-        again = twice(app)
-        app.add_flow(source(app, 5), again)
-        app.add_flow(again, Step(app, inputs=["in"], body=takes(1), name="sink"))
-
-    goal = judged(compose, "source->sink", max="5ms")
-    assert counts(goal) == {"arrived": 5}
-    assert goal.figure("max") == 4 * MS  # the second value follows the first one's compute of the sink
-
-
-def test_two_goals_of_one_path_both_count(tmp_path: Path) -> None:
-    app = App(chain(1, 2), greedy)
-    strict, loose = app.expect("a->b", max="1ms"), app.expect("a->b", max="1s")
-    watch(app, TraceWriter(tmp_path / "trace.json"))
-    tracker = app.track()
-    app.run()
-    assert (strict.is_met, loose.is_met) == (False, True)
-    assert list(app.outcome.goals) == ["a->b", "a->b (max at most 1000 ms)"]
-    assert {goal.name: goal.is_met for goal in tracker.statistics.goals} == {
-        "a->b": False,
-        "a->b (max at most 1000 ms)": True,
-    }
-    written = json.loads((tmp_path / "trace.json").read_text())
-    assert '"late": 5' in json.dumps(written)
 
 
 def test_frames_whose_graph_changes_are_still_of_the_goal() -> None:

@@ -93,16 +93,6 @@ def after(app: Any, milliseconds: int, name: str) -> Step:
     return Step(app, CountCondition(app, 1), outputs=["out"], body=body, name=name)
 
 
-def test_a_wait_for_another_message_is_none_for_a_worker() -> None:
-    def compose(app: Any) -> None:
-        body = lambda self, i, o: (i.receive("one"), i.receive("other"))  # noqa: E731
-        both = Step(app, inputs=["one", "other"], body=body, name="both")
-        app.add_flow(after(app, 2, "first"), both, {("out", "one")})
-        app.add_flow(after(app, 7, "second"), both, {("out", "other")})
-
-    assert breakdown_of(compose, "first->both") == {("message", "both"): 7}
-
-
 def test_a_wait_for_a_condition_is_not_said_to_be_one_for_a_worker() -> None:
     def compose(app: Any) -> None:
         first = Step(
@@ -148,35 +138,6 @@ def test_a_wait_for_memory_is_a_bound() -> None:
     found = breakdown_of(compose, "first->keeper")
     assert found[("memory", "maker")] == 6
     assert found[("host", "keeper")] == 6
-
-
-def test_a_path_may_begin_and_end_in_the_middle() -> None:
-    whole, middle, end = run(
-        chain(1, 2, 3, 4), ("a->d", {"max": "1s"}), ("b->c", {"max": "1s"}), ("c->d", {"max": "1s"})
-    )
-    assert [goal.figure("max") / MS for goal in (whole, middle, end)] == [10, 3, 4]
-    assert [goal.count for goal in (whole, middle, end)] == [5, 5, 5]
-
-
-def test_a_path_that_names_an_operator_in_the_middle_is_no_other() -> None:
-    def compose(app: Any) -> None:
-        source = Step(
-            app,
-            CountCondition(app, 4),
-            outputs=["out"],
-            body=lambda self, i, o: o.emit(1, "out"),
-            name="source",
-        )
-        join = Step(
-            app, inputs=["a", "b"], body=lambda self, i, o: (i.receive("a"), i.receive("b")), name="join"
-        )
-        for name, port in (("left", "a"), ("right", "b")):
-            side = Step(app, inputs=["in"], outputs=["out"], body=takes(1), name=name)
-            app.add_flow(source, side)
-            app.add_flow(side, join, {("out", port)})
-
-    left, both = run(compose, ("source->left->join", {"max": "1s"}), ("source->join", {"max": "1s"}))
-    assert (left.count, both.count) == (4, 4), "a message that goes both ways is one"
 
 
 def test_on_miss_is_called_on_a_thread_that_may_stop_the_run() -> None:
@@ -310,26 +271,6 @@ def test_a_goal_is_not_met_if_most_messages_fail(figure: str, caplog: pytest.Log
     assert str(goal) in caplog.messages  # a warning
 
 
-@pytest.mark.parametrize(
-    ("computes", "size", "is_met"),
-    [(99, 1, True), (1, 2, False), (2, 2, False)],
-)
-def test_a_percentile_is_one_of_all_messages(computes: int, size: int, is_met: bool) -> None:
-    (goal,) = run(lossy(computes, size), ("source->sink", {"p99": "5ms"}))
-    assert goal.is_met is is_met
-
-
-@pytest.mark.parametrize(("failing", "is_met"), [(1, True), (2, False)])
-def test_as_many_messages_may_fail_as_may_be_late(failing: int, is_met: bool) -> None:
-    def compose(app: Any) -> None:
-        source = bursts(app, 99 + failing, 1)
-        source._body = lambda self, i, o: o.emit(-1 if self.ticks <= failing else 1, "out")
-        fails(app, source)
-
-    (goal,) = run(compose, ("source->sink", {"p99": "1ms"}))
-    assert (goal.count, goal.failed, goal.is_met) == (99, failing, is_met)
-
-
 def backlog(milliseconds: list[float]) -> Any:
     """Return a compose whose sink takes so long for each of its first messages, and then stops the run."""
 
@@ -415,38 +356,6 @@ def test_every_run_counts_what_waits_at_its_own_end() -> None:
     app.run()
     app.run()
     assert (goal.count, goal.outstanding) == (10, 90)
-
-
-def test_messages_that_are_dropped_elsewhere_are_not_of_the_goal() -> None:
-    def compose(app: Any) -> None:
-        source = bursts(app, 5)
-        quick = Step(app, inputs=["in"], outputs=["out"], body=takes(0), name="quick")
-        sink = Step(app, inputs=["in"], body=takes(0), name="sink")
-        app.add_flow(source, quick, size=10)
-        app.add_flow(quick, sink)
-        # Beside the path, before it and behind it.
-        lossy = Step(app, inputs=["in"], outputs=["out"], body=takes(0), name="lossy")
-        app.add_flow(source, lossy, size=1, policy=IOSpec.QueuePolicy.POP)
-        app.add_flow(lossy, sink)
-
-    through_quick, through_lossy, either, behind, backwards = run(
-        compose,
-        ("source->quick->sink", {"p99": "1s"}),
-        ("source->lossy->sink", {"p99": "1s"}),
-        ("source->sink", {"p99": "1s"}),
-        ("lossy->sink", {"p99": "1s"}),
-        ("source->sink->lossy", {"p99": "1s"}),
-    )
-    assert (backwards.sent, backwards.outstanding, backwards.is_met) == (0, 0, None), "no message can come so"
-    # A message that goes both ways is one frame, and arrives on one of them.
-    assert [goal.dropped for goal in (through_quick, through_lossy, either, behind)] == [0, 45, 0, 0]
-    assert [goal.sent for goal in (through_quick, through_lossy, either, behind)] == [50, 50, 50, 5]
-    assert [goal.is_met for goal in (through_quick, through_lossy, either, behind)] == [
-        True,
-        True,
-        True,
-        True,
-    ]
 
 
 def test_a_queue_that_closes_a_cycle_is_not_on_the_way() -> None:
@@ -572,59 +481,6 @@ def test_work_on_the_device_is_named_with_its_slice() -> None:
     assert parts == [("gpu", "a", "camera"), ("gpu", "b", "vision")]
     assert goal.recent[-1].breakdown.largest.duration == pytest.approx(6 * MS, rel=0.01)
     assert sum(part.duration for part in goal.recent[-1].breakdown.parts) == goal.recent[-1].latency
-
-
-def test_work_that_waits_for_others_on_the_device_is_told_apart() -> None:
-    def compose(app: Any) -> None:
-        noise = Step(
-            app,
-            CountCondition(app, 1),
-            outputs=["out"],
-            body=launches(30, 10 * 132),
-            name="noise",
-        )
-        app.add_operator(noise)
-        source = Step(
-            app,
-            CountCondition(app, 1),
-            PeriodicCondition(app, 5 * MS),
-            outputs=["out"],
-            body=lambda self, i, o: o.emit(1, "out"),
-            name="source",
-        )
-        critical = Step(app, inputs=["in"], body=launches(1), name="critical")
-        app.add_flow(source, critical)
-
-    with sim.Machine("h200"):
-        app = App(compose)
-        goal = app.expect("source->critical", p99="5ms")
-        app.run()
-    assert goal.late == 1
-    kinds = {part.kind for part in goal.recent[-1].breakdown.parts}
-    assert kinds <= {"gpu", "device", "host"}
-    assert goal.recent[-1].breakdown.largest.where == "critical"
-
-
-def test_work_that_waits_for_the_frame_before_it_waits_for_the_device() -> None:
-    def compose(app: Any) -> None:
-        source = Step(
-            app,
-            CountCondition(app, 3),
-            PeriodicCondition(app, 1 * MS),
-            outputs=["out"],
-            body=lambda self, i, o: o.emit(1, "out"),
-            name="source",
-        )
-        app.add_flow(source, Step(app, inputs=["in"], body=launches(10, 8), name="slow"))
-
-    with sim.Machine("h200"):
-        app = App(compose)
-        goal = app.expect("source->slow", p99="11ms")
-        app.run()
-    assert goal.late == 2
-    parts = {part.kind: part.duration / MS for part in goal.recent[-1].breakdown.parts}
-    assert parts["gpu"] == pytest.approx(10, rel=0.01)
-    assert parts["device"] == pytest.approx(18, rel=0.02)
 
 
 def test_a_message_that_waits_for_its_own_work_waits_for_the_device_and_not_in_the_queue() -> None:

@@ -44,25 +44,6 @@ def test_what_a_run_writes_is_read_by_the_library(tmp_path: Any, monkeypatch: py
     assert families["headrace_path_latency_seconds"].type == "histogram"
 
 
-def test_goals_are_counted() -> None:
-    app = App(chain(1, 2, count=3))
-    app.expect("a->b", max="1ns")
-    app.expect("a -> b", max="1h")
-    registry = prometheus_client.CollectorRegistry()
-    registry.register(prometheus_collector(app))
-    app.run()
-    missed, met = ({"application": "App", "goal": path} for path in ("a->b", "a -> b"))
-    figures = (
-        *(
-            f"headrace_goal_{count}_total"
-            for count in ("sent", "arrived", "late", "failed", "dropped", "lost")
-        ),
-        "headrace_goal_met",
-    )
-    assert [registry.get_sample_value(name, missed) for name in figures] == [3, 0, 3, 0, 0, 0, 0]
-    assert [registry.get_sample_value(name, met) for name in figures] == [3, 3, 0, 0, 0, 0, 1]
-
-
 def test_without_the_library_an_error_names_the_extra(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
     monkeypatch.setenv("HEADRACE_TRACK", str(tmp_path / "statistics.prom"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from typing import Any
 
@@ -10,12 +9,12 @@ import numpy as np
 import pytest
 
 from headrace.conditions import CountCondition, PeriodicCondition
-from headrace.core import ConditionType, IOSpec, op
+from headrace.core import ConditionType
 from headrace.observe import Computes, Flows, RunInfo, Watcher, watch
 from headrace.observe.figures.distribution import Distribution
 from headrace.observe.figures.recent_computes import RecentRows
 from headrace.resources import RealtimeClock
-from tests.harness.application import SCHEDULERS, App, MakeScheduler, greedy, multi_thread
+from tests.harness.application import App, MakeScheduler, greedy, multi_thread
 from tests.harness.operators import Step
 
 MS = 1_000_000
@@ -81,27 +80,6 @@ def tracked(compose: Any, scheduler: MakeScheduler = greedy) -> Any:
     return tracker.statistics
 
 
-def test_the_wait_in_a_queue_and_its_depth() -> None:
-    # Three messages at once, every 100 ms; each takes 25 ms.
-    def compose(app: Any) -> None:
-        burst = Step(
-            app,
-            CountCondition(app, 2),
-            PeriodicCondition(app, 100 * MS),
-            outputs=[("out", {"size": 3})],
-            body=lambda self, i, o: [o.emit(n, "out") for n in range(3)],
-            name="burst",
-        )
-        slow = Step(app, inputs=["in"], body=takes(25), name="slow")
-        app.add_flow(burst, slow, size=4)
-
-    statistics = tracked(compose)
-    queue = statistics.queue("slow.in")
-    assert (queue.received, queue.depth, queue.most) == (6, 0, 3)
-    assert (queue.wait.min, queue.wait.p50, queue.wait.max) == (0, 25 * MS, 50 * MS)
-    assert statistics.path("burst,slow").latency.max == 75 * MS
-
-
 def test_a_message_that_comes_in_the_compute_that_receives_it_does_not_wait() -> None:
     received: list[Any] = []
 
@@ -129,93 +107,6 @@ def test_a_message_that_comes_in_the_compute_that_receives_it_does_not_wait() ->
     (arrivals,) = computes.arrivals
     assert received == [1]
     assert (computes.started.tolist(), arrivals.received.tolist()) == ([0], [4 * MS])
-
-
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_counts_are_exact_under_every_scheduler(scheduler: MakeScheduler) -> None:
-    def compose(app: Any) -> None:
-        sources = [
-            Step(
-                app,
-                CountCondition(app, 300),
-                outputs=["out"],
-                body=lambda self, i, o: o.emit(self.ticks, "out"),
-                name=f"source{n}",
-            )
-            for n in range(3)
-        ]
-        join = Step(
-            app,
-            inputs=[("in", {"size": IOSpec.ANY_SIZE})],
-            outputs=["out"],
-            body=lambda self, i, o: o.emit(sum(i.receive("in")), "out"),
-            name="join",
-        )
-        last = Step(app, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="last")
-        for source in sources:
-            app.add_flow(source, join)
-        app.add_flow(join, last)
-
-    statistics = tracked(compose, scheduler)
-    assert [each.received for each in statistics.queues] == [300, 300, 300, statistics.operator("join").count]
-    assert {path.name: path.count for path in statistics.paths} == {
-        f"source{n},join,last": 300 for n in range(3)
-    }
-    assert statistics.sources == {f"source{n}.out": 300 for n in range(3)}
-
-
-def test_messages_in_a_cycle_come_back_to_its_first_operator() -> None:
-    def turn(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        op_input.receive("in")
-        self.fragment.scheduler().clock.sleep_for(2 * MS)
-        op_output.emit(1, "out")
-
-    def compose(app: Any) -> None:
-        a = Step(
-            app,
-            CountCondition(app, 5),
-            outputs=["out"],
-            setup=lambda spec: spec.input("in").condition(ConditionType.NONE),
-            body=turn,
-            name="a",
-        )
-        b = Step(app, inputs=["in"], outputs=["out"], body=takes(3), name="b")
-        app.add_flow(a, b)
-        app.add_flow(b, a)
-
-    statistics = tracked(compose)
-    (path,) = statistics.paths
-    assert (path.name, path.count, path.latency.max) == ("a,b,a", 4, 3 * MS)
-
-
-def test_a_function_that_yields_several_times_passes_on_what_it_received() -> None:
-    @op
-    def numbers() -> Any:
-        yield from range(3)
-
-    @op(outputs="out")
-    def twice(value: int) -> Any:
-        yield value
-        yield value
-
-    @op
-    def last(value: int) -> None:
-        pass
-
-    def compose(app: Any) -> None:
-        first, second, third = numbers(app, name="numbers"), twice(app, name="twice"), last(app, name="last")
-        app.add_flow(first, second)
-        app.add_flow(second, third)
-
-    app = App(compose)
-    collects = Collects()
-    watch(app, collects)
-    app.run()
-    (path,) = {each.path.name for each in collects.flows}
-    assert path == "numbers,twice,last"
-    # Both values follow from the compute that received the number.
-    computes = np.concatenate([each.computes for each in collects.flows])
-    assert computes[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def test_a_timestamp_is_that_of_the_clock_as_it_began_with_the_run() -> None:
@@ -454,18 +345,6 @@ def test_the_table_has_every_operator_queue_and_path() -> None:
     assert [line.split()[0] for line in lines if line.startswith(("a ", "b ", "c "))] == [*"abc", *"abc", "a"]
     assert next(line for line in lines if line.startswith("b  ")).split()[3:] == ["22%", *["2.000"] * 4]
     assert any(line.startswith("c.in") for line in lines)
-
-
-def test_json_and_prometheus_have_the_same_figures() -> None:
-    statistics = tracked(chain(1, 2, 3))
-    found = json.loads(statistics.to_json())
-    assert found["operators"][1]["host"]["p99"] == 2 * MS
-    assert found["paths"][0]["latency"]["p50"] == 6 * MS
-    text = statistics.to_prometheus()
-    assert 'headrace_computes_total{application="App",operator="b"} 5.0\n' in text
-    assert 'headrace_path_latency_seconds_bucket{application="App",le="0.01",path="a,b,c"} 5.0' in text
-    assert 'headrace_path_latency_seconds_count{application="App",path="a,b,c"} 5.0\n' in text
-    assert text.count("# TYPE headrace_compute_seconds histogram\n") == 1
 
 
 def test_a_name_that_does_not_exist_is_an_error_that_lists_the_others() -> None:

@@ -9,16 +9,13 @@ import pytest
 
 from headrace.conditions import (
     CountCondition,
-    CudaStreamCondition,
     MemoryAvailableCondition,
     PeriodicCondition,
 )
-from headrace.gpu import sim
 from headrace.observe import Dashboard, Statistics
 from headrace.resources import BlockMemoryPool
 from tests.harness.application import App, greedy
-from tests.harness.operators import Step, through
-from tests.observe.figures.test_busy_shares import launches
+from tests.harness.operators import Step
 from tests.observe.figures.test_statistics import MS, takes, tracked
 
 COUNT = 20  # computes, of whose first nobody knows what it waited for
@@ -47,29 +44,6 @@ def test_a_clock_messages_and_the_only_worker_are_told_apart() -> None:
     assert re.search(r"second +30% +\d+% +0% +\d+%\n", str(statistics))
     text = statistics.to_prometheus()
     assert 'headrace_operator_waiting_ratio{application="App",for="worker",operator="second"} 0.2' in text
-
-
-def test_an_operator_that_waits_for_the_work_of_its_messages_waits_for_the_gpu() -> None:
-    """Of each 10 ms a kernel takes 4; the message passes an operator that does not use the device."""
-
-    def compose(app: Any) -> None:
-        clock = PeriodicCondition(app, 10 * MS)
-        source = Step(
-            app, CountCondition(app, COUNT), clock, outputs=["out"], body=launches(4), name="source"
-        )
-        between = through(app, name="between")
-        waits = CudaStreamCondition(app, receiver="in")
-        app.add_flow(source, between)
-        app.add_flow(
-            between, Step(app, waits, inputs=["in"], body=lambda self, i, o: i.receive("in"), name="sink")
-        )
-
-    with sim.Machine("h200"):
-        statistics = tracked(compose)
-    found = waiting_of(statistics, "sink")
-    assert (found["message"], found["gpu"]) == pytest.approx((0.6, 0.4), abs=0.06)
-    assert found.get("worker", 0) < 0.01
-    assert "gpu" not in waiting_of(statistics, "between")
 
 
 def test_room_behind_an_operator_is_told_from_a_worker() -> None:
