@@ -254,6 +254,7 @@ PLANTS = [
         "event-beside-2",
         (_LOST, _WRONG),
         order=2,
+        is_dear=True,
     ),
     Plant(
         "a node can be put in its queue twice",
@@ -263,6 +264,7 @@ PLANTS = [
         "event-2",
         (_WRONG, _MISJUDGED),
         order=2,
+        is_dear=True,
     ),
     Plant(
         "nobody knows who is waking",

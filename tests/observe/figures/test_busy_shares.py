@@ -27,20 +27,13 @@ from headrace.observe.figures.run_figures import ShowsFigures
 from headrace.resources import CudaGreenContext, CudaGreenContextPool
 from tests.gpu.kernels import spin
 from tests.harness.application import App, greedy, multi_thread
-from tests.harness.operators import Step
+from tests.harness.operators import Step, source
 from tests.observe.figures.test_statistics import MS, chain, takes, tracked
 from tests.observe.nodes import idle_node
 
 
 def camera_and_detector(app: Any, period: float, detector: float) -> None:
-    camera = Step(
-        app,
-        CountCondition(app, 100),
-        PeriodicCondition(app, int(period * MS)),
-        outputs=["out"],
-        body=lambda self, i, o: o.emit(self.ticks, "out"),
-        name="camera",
-    )
+    camera = source(app, range(100), PeriodicCondition(app, int(period * MS)), name="camera")
     app.add_flow(camera, Step(app, inputs=["in"], body=takes(detector), name="detector"))
 
 
@@ -230,22 +223,15 @@ def test_shares_skipped_errors_and_restarts_are_shown_to_prometheus_and_in_the_t
             if self.ticks % 2:
                 raise ValueError("odd")
 
-        source = Step(
-            app,
-            CountCondition(app, 10),
-            PeriodicCondition(app, 10 * MS),
-            outputs=["out"],
-            body=lambda self, i, o: o.emit(1, "out"),
-            name="source",
-        )
+        camera = source(app, range(10), PeriodicCondition(app, 10 * MS))
         for name, on_error in (
             ("skips", "skip"),
             ("restarts", {"restart": 9}),
             ("retries", {"retry": 1}),
             ("letters", {"dead_letter": "failed"}),
         ):
-            app.add_flow(source, Step(app, inputs=["in"], body=flaky, name=name, on_error=on_error))
-        app.add_flow(source, Step(app, inputs=["in"], body=takes(2), name="works", deadline="1ms"))
+            app.add_flow(camera, Step(app, inputs=["in"], body=flaky, name=name, on_error=on_error))
+        app.add_flow(camera, Step(app, inputs=["in"], body=takes(2), name="works", deadline="1ms"))
 
     statistics = tracked(compose)
     assert (statistics.operator("retries").retries, statistics.operator("letters").dead_letters) == (10, 5)

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.conditions import CountCondition
 from tests.harness.application import App
-from tests.harness.operators import Step, sink
+from tests.harness.operators import Step, sink, source
 
 
 def counted(counts: list[int]) -> App:
@@ -15,14 +15,7 @@ def counted(counts: list[int]) -> App:
     left = iter(counts)
 
     def compose(app: Any) -> None:
-        source = Step(
-            app,
-            CountCondition(app, next(left)),
-            outputs=["out"],
-            body=lambda self, i, o: o.emit(1, "out"),
-            name="source",
-        )
-        app.add_flow(source, sink(app, []))
+        app.add_flow(source(app, range(next(left))), sink(app, []))
 
     return App(compose)
 
