@@ -193,11 +193,6 @@ def test_another_thread_changes_a_run_that_waits(scheduler: MakeScheduler) -> No
     assert taken == [7]
 
 
-@op
-def letters(number: int) -> Any:
-    yield from "ab"[:number]
-
-
 def test_replicas_are_connected_by_the_name_of_their_operator(scheduler: MakeScheduler) -> None:
     taken: list[int] = []
     more: list[int] = []
@@ -420,35 +415,6 @@ def test_after_a_change_an_input_still_waits_for_flows_that_were_not_declared(
     assert declared == [1, 2, 3, 4, 5, 6]
     assert undeclared == declared
     assert app.undelivered() == {}
-
-
-def test_a_timeout_goes_on_while_other_operators_change(scheduler: MakeScheduler) -> None:
-    times: list[int] = []
-
-    def take(self: Any, op_input: Any, op_output: Any, context: Any) -> None:
-        times.append(context.timestamp // 1_000_000)
-        op_input.receive("in")
-
-    def compose(app: Any) -> None:
-        waiting = Step(app, inputs=[("in", {"size": 5})], body=take, name="waiting")
-        waiting.spec.multi_port_condition(
-            kind=ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT,
-            execution_frequency="20ms",
-            port_names=["in"],
-            sampling_mode="SumOfAll",
-            min_sum=5,
-        )
-        app.add_flow(source(app, range(2), PeriodicCondition(app, "100ms")), waiting)
-
-        def add(self: Any, op_input: Any, op_output: Any) -> None:
-            app.add_operator(sink(app, [], name=f"sink {self.ticks}"))
-
-        app.add_operator(
-            Step(app, CountCondition(app, 6), PeriodicCondition(app, "15ms"), body=add, name="add")
-        )
-
-    run(compose, scheduler)
-    assert times == [20, 40, 60, 80, 100]
 
 
 class Attached(Condition):

@@ -126,43 +126,6 @@ def test_a_reference_waits_up_to_a_time_of_the_runs_clock(scheduler: MakeSchedul
     assert app.times == [0, 16, 26]  # type: ignore[attr-defined]  # a nanosecond after the end of a wait
 
 
-def test_what_the_operator_itself_holds_back_is_not_late(scheduler: MakeScheduler) -> None:
-    taken: list[Any] = []
-
-    def compose(app: App) -> None:
-        # It runs at most every 25, so that the queue of `right`, which has one place, is full most of the time.
-        to = sink(
-            app, ("left", "right"), taken, parts=(PeriodicCondition(app, 25, policy="MinTimeBetweenTicks"),)
-        )
-        to.join(aligned(wait=5))
-        for name, size in (("left", 10), ("right", 1)):
-            when = PeriodicCondition(app, 10)
-            frames = sensor(app, when, stamps=range(30), name=f"{name}_source")
-            app.add_flow(frames, to, {("out", name)}, size=size)
-
-    app = run(compose, scheduler)
-    assert taken == [{"left": number, "right": number} for number in range(30)]
-    assert app.progress().drop_reasons == {}
-
-
-def test_a_wait_for_a_message_to_use_again_begins_when_the_operator_would_run(
-    scheduler: MakeScheduler,
-) -> None:
-    taken: list[Any] = []
-    app = joined(
-        {"value": [0, 1]},
-        None,
-        scheduler,
-        taken,
-        periods={"value": 350},
-        parts=lambda app: (PeriodicCondition(app, 100),),
-        value=reuse_last(max_age=60, wait=20, missing=substitute("none")),
-    )
-    none = {"value": "none"}
-    assert taken == [{"value": 0}, none, none, none, {"value": 1}, none, none]
-    assert app.times == [0, 121, 221, 321, 400, 521, 621]  # type: ignore[attr-defined]
-
-
 def test_the_metadata_of_joined_inputs_is_kept_apart(scheduler: MakeScheduler) -> None:
     seen: list[Any] = []
 

@@ -158,11 +158,6 @@ def _pass_on(self: Any, op_input: Any, op_output: Any) -> None:
     op_output.emit(op_input.receive("in"), "out")
 
 
-@op
-def spell(number: int) -> Any:
-    yield from [number] * number
-
-
 def test_a_job_has_the_messages_of_all_inputs(scheduler: MakeScheduler) -> None:
     taken: list[Any] = []
 
@@ -350,23 +345,6 @@ class Batches(Operator):
             op_output.emit(left, "out")
 
 
-@pytest.mark.parametrize("count", [0, 2, 8, 10, 31])
-def test_the_last_incomplete_batch_reaches_the_end_of_one_replica(
-    scheduler: MakeScheduler, count: int
-) -> None:
-    taken: list[Any] = []
-
-    def compose(app: Any) -> None:
-        batches = Batches(app, name="batches", workers=2)
-        app.add_flow(source(app, list(range(count))), batches)
-        app.add_flow(batches, sink(app, taken))
-
-    outcome = run(compose, scheduler).outcome
-    assert taken == [tuple(range(first, min(first + 4, count))) for first in range(0, count, 4)]
-    assert outcome is not None
-    assert (outcome.ended_by, outcome.undelivered, outcome.dropped) == ("finished", {}, {})
-
-
 def test_the_last_incomplete_batch_waits_for_a_replica_that_computes(scheduler: MakeScheduler) -> None:
     """No replica is idle when the source ends: nothing joins the batch that a replica has received."""
     taken: list[Any] = []
@@ -388,21 +366,6 @@ def test_the_last_incomplete_batch_waits_for_a_replica_that_computes(scheduler: 
     assert taken == [((0, 1, 2, 3), None), ((4, 5, 6, 7), None), (8, 9)]
     assert outcome.undelivered == {}
     assert tracker.statistics.operator("sink").count == 3  # that of the end is watched as the others are
-
-
-def test_a_batch_that_no_end_receives_is_counted_as_undelivered(scheduler: MakeScheduler) -> None:
-    class Deaf(Batches):
-        def end(self, op_input: Any, op_output: Any, context: Any) -> None:
-            """Receive nothing."""
-
-    def compose(app: Any) -> None:
-        batches = Deaf(app, name="batches", workers=2)
-        app.add_flow(source(app, list(range(6))), batches)
-        app.add_flow(batches, sink(app, []))
-
-    outcome = run(compose, scheduler).outcome
-    assert outcome is not None
-    assert sum(outcome.undelivered.values()) == 2
 
 
 def test_what_replicas_cannot_do_is_refused() -> None:
