@@ -119,6 +119,22 @@ def test_a_plan_for_another_graph_says_what_differs(operators: dict[str, list[st
     assert error in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("edited", "error"),
+    [
+        ({"slices": {"all": (4000, ["net"])}}, "4000 SMs requested"),
+        ({"shared_streams": [["net"]]}, "share_stream takes two operators or more"),
+        ({"segments": [[]]}, "takes one operator or more"),
+    ],
+)
+def test_an_edited_plan_that_cannot_be_declared_is_named(edited: dict[str, Any], error: str) -> None:
+    app = Program()
+    app.use_plan(Plan("NVIDIA H200 (simulated)", 132, PLAN.operators, **edited))
+    with sim.Machine("h200"), pytest.raises(GraphError, match="the plan: ") as raised:
+        app.compose_graph()
+    assert error in str(raised.value)
+
+
 def test_slices_are_declared_in_one_place() -> None:
     class Divided(Program):
         def compose(self) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.brief import brief
 from headrace.core.errors import ConfigError, GraphError, absent, choices
+from headrace.gpu import PartitionError
 
 if TYPE_CHECKING:
     from headrace.core.composition import Composition
@@ -79,6 +80,14 @@ def apply_plan(plan: Plan, fragment: Composition, what: str = "the plan") -> Non
     replicated = [name for name in placed if find(name)._headrace.replication.options is not None]
     if replicated:
         raise GraphError(f"{what} puts {choices(replicated)} on a slice, and workers= replicates it")
+    try:
+        _declare(plan, fragment)
+    except (GraphError, PartitionError) as error:
+        raise GraphError(f"{what}: {error}") from error
+
+
+def _declare(plan: Plan, fragment: Composition) -> None:
+    find = fragment.graph.find
     if plan.slices:
         from headrace.resources import CudaGreenContext, CudaGreenContextPool, CudaStreamPool
 
