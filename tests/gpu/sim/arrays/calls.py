@@ -352,7 +352,7 @@ def one_extent(draw: Draw, name: str) -> Call:
 
 @of("flip", "roll")
 def move(draw: Draw, name: str) -> Call:
-    shape = draw(with_dimensions())
+    shape = draw(SHAPES)
     x, axis = operand(draw, draw(st.sampled_from(DTYPES)), shape), draw(axes_of(shape))
     if name == "flip":
         return (x,), {"axis": axis}

@@ -71,3 +71,11 @@ def test_a_list_without_elements_selects_none(machine: sim.Machine) -> None:
     assert array[[]].shape == (0, 3)
     array[:, []] = 7
     assert (array == 1).all()
+
+
+def test_an_array_without_dimensions_flips_to_a_view_of_it(machine: sim.Machine) -> None:
+    array = xp.asarray(3)
+    view = xp.flip(array)
+    array[...] = 5
+    assert view.shape == ()
+    assert int(view) == 5

@@ -19,7 +19,9 @@ def _view(function: Callable[..., Any], x: Any, *args: Any, **options: Any) -> A
         raise TypeError(
             f"{function.__name__} takes an array of headrace.gpu.arrays(), not {type(x).__name__}"
         )
-    return x._on(function(x._view, *args, **options), x._memory)
+    view = function(x._view, *args, **options)
+    # Of an array without dimensions, NumPy may return the element.
+    return x._on(view if isinstance(view, np.ndarray) else x._view, x._memory)
 
 
 def broadcast_to(x: Any, /, shape: tuple[int, ...]) -> Any:
