@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests import workers
+from tests.harness.processes import ROOT
 
 TESTS = [f"test_{file}.py::test_{number}" for file in "abcdef" for number in range(4)]
 
@@ -68,3 +69,14 @@ def test_what_a_process_did_not_run_before_it_died_is_given_to_another() -> None
     for test in range(4, 24):
         scheduler.mark_test_complete(second, test)
     assert second.told == [*range(4, 24), 1, 2, 3]
+
+
+def test_long_files_come_first_and_are_there() -> None:
+    paths = [
+        ROOT / name for name in ("tests/a.py", "tests/docs/test_snippets.py", "tests/b.py", "tests/a.py")
+    ]
+    items: list[Any] = [SimpleNamespace(path=path) for path in paths]
+    workers.put_long_files_first(items)
+    assert [item.path.name for item in items] == ["test_snippets.py", "a.py", "b.py", "a.py"]
+    places = (ROOT / "tests", ROOT / "packages")
+    assert all(any((place / name).is_file() for place in places) for name in workers.LONG)

@@ -5,6 +5,8 @@ Each of them collects all tests, and runs those of the files that it is given.
 The first run in a checkout compiles hundreds of files of tests, with their assertions rewritten: more work than any
 file of tests is. So each process begins with other files, and then finds the rest compiled.
 
+A process that began a long file last would be left with it alone. So the long ones come first.
+
 pytest-xdist looks for a test in the list of all tests, and after each test it counts those of all files that a
 process was ever given. With twelve thousand tests that was 3 of 8 seconds of the process that reports. `_Files`
 looks in a dict, and forgets the files that are done.
@@ -21,6 +23,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+LONG = (
+    *("cli/test_bench.py", "docs/test_snippets.py", "examples/test_array_examples.py"),
+    *("examples/test_endoscope.py", "gpu/sim/arrays/test_standard.py", "holoscan/tests/test_compare.py"),
+    *("interleavings/test_plants.py", "interleavings/test_scenarios.py", "parts/test_processes.py"),
+    *("observe/dashboard/test_dashboard_large.py", "observe/dashboard/test_dashboard_page.py"),
+    *("planner/test_planning.py", "random_programs/test_graph_figures.py", "random_programs/test_plants.py"),
+    *(
+        "random_programs/test_programs.py",
+        "replicas/test_processes.py",
+        "type_checking/test_type_checking.py",
+    ),
+)
+"""The files that take more than four seconds, by the ends of their paths."""
+
+
+def put_long_files_first(items: list[pytest.Item]) -> None:
+    """Order tests by their files, otherwise as they are."""
+    is_long = {path: path.as_posix().endswith(LONG) for path in {item.path for item in items}}
+    items.sort(key=lambda item: not is_long[item.path])
 
 
 def import_some(config: pytest.Config) -> None:
