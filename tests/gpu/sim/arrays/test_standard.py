@@ -355,3 +355,30 @@ def test_a_division_that_rounds_down_has_the_standards_special_cases(
     for found in (xp.floor_divide(one, other), one // other, one.__ifloordiv__(other)):
         np.testing.assert_array_equal(found.get(), [expected])
         assert np.signbit(found.get()[0]) == np.signbit(expected) or np.isnan(expected)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize(
+    ("name", "x", "expected"),
+    [
+        ("sign", complex(NAN, INF), complex(NAN, NAN)),
+        ("sign", complex(-INF, NAN), complex(NAN, NAN)),
+        ("sign", complex(3, 4), complex(0.6, 0.8)),
+        ("expm1", complex(INF, 0), complex(INF, 0)),
+        ("expm1", complex(INF, INF), complex(INF, NAN)),
+        ("expm1", complex(INF, NAN), complex(INF, NAN)),
+        ("expm1", complex(-INF, NAN), complex(-1, 0)),
+        ("expm1", complex(NAN, 0), complex(NAN, 0)),
+        ("expm1", complex(1e-20, 0), complex(1e-20, 0)),
+    ],
+)
+def test_a_complex_number_that_is_not_finite_gives_what_the_standard_says(
+    name: str, x: complex, expected: complex, dtype: str
+) -> None:
+    found = getattr(xp, name)(xp.asarray([x], dtype=getattr(xp, dtype)))
+    assert found.dtype == np.dtype(dtype)
+    for part in (np.real, np.imag):
+        np.testing.assert_allclose(part(found.get()), [part(expected)], rtol=1e-6)

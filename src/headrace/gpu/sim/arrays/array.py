@@ -19,7 +19,7 @@ from headrace.gpu.dlpack import CPU, CUDA, relabel
 from headrace.gpu.sim.arrays import work
 from headrace.gpu.sim.arrays.compute import Stored, compute, elementwise
 from headrace.gpu.sim.arrays.indexing import get_item, set_item
-from headrace.gpu.sim.arrays.kernels import floor_divide, multiply_matrices, power
+from headrace.gpu.sim.arrays.kernels import floor_divide, matmul, pow
 from headrace.gpu.sim.arrays.work import Borrowed
 from headrace.gpu.sim.device import Device
 from headrace.gpu.sim.machine import current_machine
@@ -253,7 +253,7 @@ class Array(Stored):
     __truediv__, __rtruediv__, __itruediv__ = _operators(np.true_divide)
     __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(floor_divide)
     __mod__, __rmod__, __imod__ = _operators(np.remainder)
-    __pow__, __rpow__, __ipow__ = _operators(power)
+    __pow__, __rpow__, __ipow__ = _operators(pow)
     __and__, __rand__, __iand__ = _operators(np.bitwise_and)
     __or__, __ror__, __ior__ = _operators(np.bitwise_or)
     __xor__, __rxor__, __ixor__ = _operators(np.bitwise_xor)
@@ -264,10 +264,10 @@ class Array(Stored):
     __eq__, __ne__ = _operators(np.equal)[0], _operators(np.not_equal)[0]
 
     def __matmul__(self, other: Any) -> Any:
-        return multiply_matrices(self, other) if isinstance(other, Stored) else NotImplemented
+        return matmul(self, other) if isinstance(other, Stored) else NotImplemented
 
     def __imatmul__(self, other: Any) -> Any:
-        return multiply_matrices(self, other, out=self) if isinstance(other, Stored) else NotImplemented
+        return matmul(self, other, out=self) if isinstance(other, Stored) else NotImplemented
 
     def __rmatmul__(self, other: Any) -> Any:
         return NotImplemented

@@ -149,18 +149,6 @@ def compute(
         _check_holds(out._view, *found[0])
         results = [out]
     targets = [result._view for result in results]
-    queue(function, args, options, targets, operations)
-    return results[0] if make is None else make(results)
-
-
-def queue(
-    function: Callable[..., Any],
-    args: Any,
-    options: Any,
-    targets: list[View],
-    operations: float | None = None,
-) -> None:
-    """Queue a function whose results go to memory of the device."""
     given = [_plain(value) for value in args]
     named = {name: _plain(value) for name, value in options.items()}
 
@@ -180,6 +168,7 @@ def queue(
             np.copyto(target, one, casting="unsafe")
 
     work.run(name, effect, work.views_in([*given, *named.values()]), targets, operations)
+    return results[0] if make is None else make(results)
 
 
 def compute_now(function: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -24,9 +25,9 @@ def _checked(name: str, *args: Any) -> None:
         raise TypeError(f"{name} takes at least one array")
 
 
-def of_elements(function: _Function, name: str, count: int | None = None) -> _Function:
-    """Return a function of the module for one of NumPy's, which computes each element by itself."""
-    if (count or getattr(function, "nin", 1)) == 1:
+def of_elements(function: _Function, name: str) -> _Function:
+    """Return a function of the module for one of NumPy's or a kernel, of each element by itself."""
+    if (getattr(function, "nin", None) or len(inspect.signature(function).parameters)) == 1:
 
         def compute(x: Any, /, *, out: Any = None) -> Any:
             _checked(name, x)
@@ -43,13 +44,13 @@ def of_elements(function: _Function, name: str, count: int | None = None) -> _Fu
 
 _NAMES = """
 abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_invert bitwise_left_shift bitwise_or
-bitwise_right_shift bitwise_xor ceil conj copysign cos cosh divide equal exp expm1 floor greater greater_equal
-hypot imag isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not
-logical_or logical_xor maximum minimum multiply negative nextafter not_equal positive real reciprocal remainder
-sign signbit sin sinh sqrt square subtract tan tanh trunc
+bitwise_right_shift bitwise_xor ceil conj copysign cos cosh divide equal exp expm1 floor floor_divide
+greater greater_equal hypot imag isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp
+logical_and logical_not logical_or logical_xor maximum minimum multiply negative nextafter not_equal
+positive pow real reciprocal remainder sign signbit sin sinh sqrt square subtract tan tanh trunc
 """
-globals().update({name: of_elements(getattr(np, name), name) for name in _NAMES.split()})
-floor_divide, pow = of_elements(kernels.floor_divide, "floor_divide", 2), of_elements(kernels.power, "pow", 2)
+for _name in _NAMES.split():
+    globals()[_name] = of_elements(getattr(kernels, _name, None) or getattr(np, _name), _name)
 
 
 def round(x: Any, /, decimals: int = 0, *, out: Any = None) -> Any:

@@ -20,7 +20,7 @@ def get_item(array: Stored, key: Any) -> Any:
     """Return elements: a view where that is possible."""
     parts = _parts(key)
     if not _is_advanced(parts):
-        view = array._view[parts if Ellipsis in _plain(parts) else (*parts, ...)]
+        view = array._view[parts]
         return array._on(view, array._memory)
     _template(array._view, parts)  # which refuses masks of other shapes
     template, indices = _template(array._view, _without_masks(parts))
@@ -34,7 +34,7 @@ def set_item(array: Stored, key: Any, value: Any) -> None:
     if not isinstance(value, Stored):
         np.empty((), view.dtype)[...] = value  # which refuses a value that it cannot hold
     if not _is_advanced(parts):
-        target = view[parts if Ellipsis in _plain(parts) else (*parts, ...)]
+        target = view[parts]
         _check(np.shape(values), target.shape)
         work.run("setitem", lambda: _put(target, ..., values), work.views_in([values]), [target])
         return
@@ -69,7 +69,10 @@ def _put(target: Any, key: Any, values: Any) -> None:
 
 
 def _parts(key: Any) -> tuple[Any, ...]:
+    """Return the parts of an index; Ellipsis is the last one if none is, so that one element is a view, too."""
     parts = key if isinstance(key, tuple) else (key,)
+    if not any(part is Ellipsis for part in parts):
+        parts = (*parts, ...)
     return tuple(_stored(part) if isinstance(part, list | np.ndarray) else part for part in parts)
 
 
@@ -78,11 +81,6 @@ def _stored(part: Any) -> Stored:
     found = np.asarray(part)
     result: Stored = stored(found if found.size or not isinstance(part, list) else found.astype(np.int64))
     return result
-
-
-def _plain(parts: tuple[Any, ...]) -> list[Any]:
-    """Return the parts that can be compared."""
-    return [part for part in parts if not isinstance(part, Stored | slice)]
 
 
 def _is_advanced(parts: tuple[Any, ...]) -> bool:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from headrace.gpu.sim.arrays.compute import Stored, compute
+from headrace.gpu.sim.arrays.compute import compute
 
 
-def power(x1: Any, x2: Any) -> Any:
+def pow(x1: Any, x2: Any) -> Any:
     """Raise to a power; a negative one of integers, which NumPy refuses, counts as 0."""
     if isinstance(x2, np.ndarray) and x2.dtype.kind == "i" and np.result_type(x1, x2).kind in "iu":
         x2 = np.maximum(x2, 0)
@@ -26,6 +26,17 @@ def floor_divide(x1: Any, x2: Any) -> Any:
     if found.dtype.kind != "f":
         return found
     return np.where(np.isinf(x1) | np.isinf(x2), np.true_divide(x1, x2), found)
+
+
+def expm1(x: Any) -> Any:
+    """Return exp(x) - 1; NumPy's is NaN for a complex number with an infinite part, where the standard's is not."""
+    return np.where(np.isfinite(x), np.expm1(x), np.exp(x) - 1)
+
+
+def sign(x: Any) -> Any:
+    """Return the sign; of a complex number with NaN in it that is NaN, and NumPy's may be a number."""
+    found = np.sign(x)
+    return np.where(np.isnan(x), np.nan * x, found) if found.dtype.kind == "c" else found
 
 
 def clip(x: Any, minimum: Any, maximum: Any) -> Any:
@@ -91,8 +102,8 @@ def take_along_axis(x: Any, indices: Any, *, axis: int) -> Any:
     return np.take_along_axis(x, indices.astype(np.int64) % max(x.shape[axis], 1), axis=axis)
 
 
-def multiply_matrices(x1: Stored, x2: Stored, out: Any = None) -> Any:
-    """Queue the product of matrices, which replaces the elements of `out`, if that is given."""
+def matmul(x1: Any, x2: Any, /, out: Any = None) -> Any:
+    """Return the product of matrices, which replaces the elements of `out`, if that is given."""
     one, two = x1._view, x2._view
     columns = two.shape[-1] if two.ndim > 1 else 1
     return compute(np.matmul, x1, x2, operations=2.0 * one.size * columns, out=out)

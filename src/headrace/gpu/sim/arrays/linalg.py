@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from headrace.gpu.sim.arrays.compute import as_dtype, compute, named
-from headrace.gpu.sim.arrays.kernels import multiply_matrices
+from headrace.gpu.sim.arrays.kernels import matmul as matmul
 from headrace.gpu.sim.arrays.shapes import _view
 from headrace.gpu.sim.arrays.shapes import matrix_transpose as matrix_transpose
 
@@ -17,11 +17,6 @@ def _factor(function: Any, *args: Any, **options: Any) -> Any:
     x = args[0]._view
     rows = min(x.shape[-2:]) if x.ndim > 1 else 1
     return compute(function, *args, like="eye", operations=4.0 * x.size * rows, **options)
-
-
-def matmul(x1: Any, x2: Any, /) -> Any:
-    """Return the product of matrices."""
-    return multiply_matrices(x1, x2)
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:

@@ -9,30 +9,22 @@ from typing import Any
 import numpy as np
 
 from headrace.gpu.sim.arrays import kernels
-from headrace.gpu.sim.arrays.compute import as_dtype, compute, compute_now
+from headrace.gpu.sim.arrays.compute import as_dtype, compute, compute_now, named
 from headrace.gpu.sim.arrays.elementwise import _checked
 
 _Axis = int | tuple[int, ...] | None
 
 
-def all(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
-    """Return whether all elements are true."""
-    return compute(np.all, x, axis=axis, keepdims=keepdims)
+def _of_axes(function: Any) -> Any:
+    def reduce(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
+        return compute(function, x, axis=axis, keepdims=keepdims)
+
+    return named(reduce, function.__name__)
 
 
-def any(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
-    """Return whether any element is true."""
-    return compute(np.any, x, axis=axis, keepdims=keepdims)
-
-
-def max(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
-    """Return the largest element."""
-    return compute(np.max, x, axis=axis, keepdims=keepdims)
-
-
-def min(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
-    """Return the smallest element."""
-    return compute(np.min, x, axis=axis, keepdims=keepdims)
+all, any, max, min = _of_axes(np.all), _of_axes(np.any), _of_axes(np.max), _of_axes(np.min)
+mean, count_nonzero = _of_axes(kernels.mean), _of_axes(np.count_nonzero)
+argmax, argmin = _of_axes(np.argmax), _of_axes(np.argmin)
 
 
 def sum(x: Any, /, axis: _Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
@@ -43,11 +35,6 @@ def sum(x: Any, /, axis: _Axis = None, dtype: Any = None, *, keepdims: bool = Fa
 def prod(x: Any, /, axis: _Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
     """Return the product."""
     return compute(np.prod, x, axis=axis, dtype=as_dtype(dtype), keepdims=keepdims)
-
-
-def mean(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
-    """Return the mean."""
-    return compute(kernels.mean, x, axis=axis, keepdims=keepdims)
 
 
 def std(
@@ -87,21 +74,6 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
 
 
 # Searching.
-
-
-def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
-    """Return where the largest element is."""
-    return compute(np.argmax, x, axis=axis, keepdims=keepdims)
-
-
-def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
-    """Return where the smallest element is."""
-    return compute(np.argmin, x, axis=axis, keepdims=keepdims)
-
-
-def count_nonzero(x: Any, /, axis: _Axis = None, *, keepdims: bool = False) -> Any:
-    """Return how many elements are not zero."""
-    return compute(np.count_nonzero, x, axis=axis, keepdims=keepdims)
 
 
 def nonzero(x: Any, /) -> tuple[Any, ...]:

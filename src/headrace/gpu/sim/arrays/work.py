@@ -21,6 +21,7 @@ pool. Sizes are multiples of 512 bytes, also as there.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -128,11 +129,8 @@ def run(
 
 def _touched(view: View) -> int:
     """Return the bytes of a view; an element that it repeats counts once."""
-    size = view.itemsize
-    for extent, stride in zip(view.shape, view.strides, strict=True):
-        if stride or not extent:
-            size *= extent
-    return size
+    sizes = zip(view.shape, view.strides, strict=True)
+    return int(view.itemsize * math.prod(extent for extent, stride in sizes if stride or not extent))
 
 
 def to_device(target: View, values: View) -> None:
