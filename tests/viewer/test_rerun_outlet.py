@@ -13,15 +13,17 @@ import pytest
 from headrace.viewer import InputSpec, Renderer
 from headrace.viewer.display import Picture, Scene
 from headrace.viewer.layers import match
-from tests.viewer.drawing import points
-
-pytest.importorskip("rerun")
-
 from headrace.viewer.outlets import RerunOutlet
+from tests.viewer.drawing import points
 
 SIZE = (200, 100)
 DEPTH = np.array([[0, 255], [51, 102], [0, 0]], np.uint8)
 PLACES = [(-0.5, 0.5, 0), (0, 0.5, 1), (-0.5, 1 / 6, 0.2), (0, 1 / 6, 0.4), (-0.5, -1 / 6, 0), (0, -1 / 6, 0)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _rerun() -> None:
+    pytest.importorskip("rerun")  # here, because each process of a run collects this file, and one runs it
 
 
 @pytest.fixture
