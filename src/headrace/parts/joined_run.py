@@ -387,6 +387,7 @@ class _Link:
             arrived, compute=compute, received=started, emitted=np.minimum(arrived.emitted, started)
         )
         self.first += count
+        no, unknown = np.zeros(count, np.bool_), np.full(count, NO_TIMESTAMP)
         tracks = [track_of(self, track) for track in self._find_tracks(started.tolist(), ended.tolist())]
         emissions = [
             Emissions(
@@ -396,7 +397,7 @@ class _Link:
                 compute,
                 ended,
                 producer=compute,
-                acq_timestamp=np.full(count, NO_TIMESTAMP),
+                acq_timestamp=unknown,
                 rejected=_NOTHING,
                 rejected_by=_NOTHING,
                 message=compute,
@@ -416,7 +417,12 @@ class _Link:
             [],
             emissions,
             [],
-            np.zeros(count, np.bool_),
+            is_replayed=no,
+            is_failed=no,
+            due=unknown,
+            skipped=np.zeros(count, np.int64),
+            cpu_time=unknown,
+            others_cpu_time=unknown,
         )
 
     def _take_arrivals(self, count: int) -> Arrivals:

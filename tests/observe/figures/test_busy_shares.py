@@ -13,7 +13,6 @@ import pytest
 from headrace.conditions import CountCondition, PeriodicCondition
 from headrace.gpu import sim
 from headrace.observe import (
-    Computes,
     OperatorInfo,
     RunInfo,
     TraceWriter,
@@ -29,7 +28,7 @@ from tests.gpu.kernels import spin
 from tests.harness.application import App, greedy, multi_thread
 from tests.harness.operators import Step, source
 from tests.observe.figures.test_statistics import MS, chain, takes, tracked
-from tests.observe.nodes import idle_node
+from tests.observe.nodes import computes_of, idle_node
 
 
 def camera_and_detector(app: Any, period: float, detector: float) -> None:
@@ -320,15 +319,10 @@ def test_a_wait_for_the_lock_of_the_interpreter_is_told_from_other_waits_as_a_bo
     count = 10
     started = np.arange(count) * 20 * MS
     watcher.computed(
-        Computes(
+        computes_of(
             operator,
-            0,
             started,
-            started + 10 * MS,
-            np.zeros(count, np.int64),
-            np.ones(count, np.bool_),
-            [],
-            [],
+            10 * MS,
             cpu_time=np.full(count, 2 * MS),
             others_cpu_time=np.full(count, 5 * MS),
         )

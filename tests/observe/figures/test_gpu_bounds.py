@@ -22,7 +22,7 @@ from headrace.observe.events.records import (
 from headrace.observe.figures.critical_path import divide
 from headrace.observe.figures.recent_computes import RecentComputes
 from headrace.observe.figures.run_figures import ShowsFigures
-from tests.observe.nodes import idle_node
+from tests.observe.nodes import computes_of, idle_node
 
 MS = 1_000_000
 
@@ -31,7 +31,7 @@ def run_of(*operators: OperatorInfo, kernels: str = "") -> RunInfo:
     return RunInfo("test", list(operators), started=0, epoch=0, is_virtual=True, kernels=kernels)
 
 
-def computes_of(operator: OperatorInfo, exact: list[bool]) -> Computes:
+def bounded(operator: OperatorInfo, exact: list[bool]) -> Computes:
     """Return computes of 6 ms every 10 ms, whose work ends 2 ms later, and began with them unless it is exact."""
     started = np.arange(len(exact)) * 10 * MS
     ended, is_exact = started + 6 * MS, np.array(exact)
@@ -39,17 +39,14 @@ def computes_of(operator: OperatorInfo, exact: list[bool]) -> Computes:
     compute = np.arange(len(exact))
     operator.streams.append(StreamInfo(operator, 0, 1, 0))
     work = GpuWork(operator.streams[0], compute, began, ended + 2 * MS, is_exact, ended)
-    threads, is_timed = np.zeros(len(exact), np.int64), np.ones(len(exact), np.bool_)
-    return Computes(
-        operator, 0, started, ended, threads, is_timed, [], [work], is_replayed=np.zeros(len(exact), np.bool_)
-    )
+    return computes_of(operator, started, 6 * MS, gpu=[work])
 
 
 def statistics_of(exact: list[bool]) -> Any:
     watcher, operator = ShowsFigures().figures, OperatorInfo("it", 0)
     watcher.begin(run_of(operator))
     operator.node = idle_node()
-    watcher.computed(computes_of(operator, exact))
+    watcher.computed(bounded(operator, exact))
     return watcher.snapshot()
 
 
@@ -78,7 +75,7 @@ def test_the_device_is_busy_for_as_long_as_it_certainly_worked() -> None:
 def test_time_in_which_the_device_may_have_waited_for_the_host_is_the_host_s() -> None:
     source, operator = OperatorInfo("source", 0), OperatorInfo("it", 1)
     computes = RecentComputes()
-    computes.add(computes_of(operator, [False]))
+    computes.add(bounded(operator, [False]))
     queues, zeros = (QueueInfo(operator, "in", 1, 0),), np.zeros((1, 2), np.int64)
     times = np.array([[0, 0, 0, 8 * MS]])
     flows = Flows(Path((source, operator)), queues, zeros, times, zeros[:, 0], np.ones(1, np.bool_))
@@ -90,7 +87,7 @@ def test_kernels_that_overlap_count_once() -> None:
     watcher, operator = ShowsFigures().figures, OperatorInfo("it", 0)
     operator.node = idle_node()
     watcher.begin(run_of(operator, kernels=SHOWN))
-    watcher.computed(computes_of(operator, [False, True]))
+    watcher.computed(bounded(operator, [False, True]))
     times = [(0, 1, 4), (0, 3, 5), (0, 6, 7), (1, 10, 12)]
     kernels = [
         Activity("kernel", 0, 1, began * MS, ended * MS, {}, 0, compute) for compute, began, ended in times

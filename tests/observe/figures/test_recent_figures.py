@@ -13,9 +13,7 @@ import pytest
 
 from headrace.observe import (
     Arrivals,
-    Computes,
     Flows,
-    GpuWork,
     OperatorInfo,
     Path,
     QueueInfo,
@@ -25,7 +23,7 @@ from headrace.observe import (
 )
 from headrace.observe.dashboard.time_line import CELL, TimeLine
 from headrace.observe.figures.run_figures import RunFigures, ShowsFigures
-from tests.observe.nodes import idle_node
+from tests.observe.nodes import computes_of, exact_work, idle_node
 
 MS, SECOND = 1_000_000, 1_000_000_000
 WINDOW = 5 * SECOND
@@ -58,18 +56,6 @@ def figures_of(*operators: OperatorInfo, workers: int = 0) -> RunFigures:
 
 def intervals_after(line: TimeLine, number: int) -> list[Any]:
     return line.pieces_after(number)[1]
-
-
-def computes_of(operator: OperatorInfo, starts: Any, length: int, **details: Any) -> Computes:
-    started = np.asarray(starts, np.int64)
-    settings: dict[str, Any] = {
-        "threads": np.zeros(len(started), np.int64),
-        "is_timed": np.ones(len(started), np.bool_),
-        "arrivals": [],
-        "gpu": [],
-        **details,
-    }
-    return Computes(operator, 0, started, started + length, **settings)
 
 
 @pytest.fixture
@@ -148,7 +134,7 @@ def test_computes_whose_work_was_timed_stand_for_the_others(operator: OperatorIn
     is_timed = np.arange(100) % 4 == 0
     timed = np.flatnonzero(is_timed)
     stream = StreamInfo(operator, 0, 1, 0)
-    work = GpuWork(stream, timed, timed * 10 * MS, timed * 10 * MS + 5 * MS)
+    work = exact_work(stream, timed, timed * 10 * MS, timed * 10 * MS + 5 * MS)
     figures.computed(computes_of(operator, np.arange(100) * 10 * MS, MS, is_timed=is_timed, gpu=[work]))
     found = figures.snapshot(WINDOW, SECOND).operator("it")
     assert (found.gpu.p50, found.gpu.p99) == (5 * MS, 5 * MS)
@@ -179,7 +165,7 @@ def test_work_that_was_timed_fills_the_time_line_for_work_that_was_not(operator:
     starts = np.arange(4000) * MS // 4  # 4,000 a second, of which a fourth is timed
     is_timed = np.arange(4000) % 4 == 0
     timed = np.flatnonzero(is_timed)
-    work = GpuWork(StreamInfo(operator, 0, 1, 0), timed, starts[timed], starts[timed] + MS // 5)
+    work = exact_work(StreamInfo(operator, 0, 1, 0), timed, starts[timed], starts[timed] + MS // 5)
     line.add(computes_of(operator, starts, MS // 10, is_timed=is_timed, gpu=[work]))
     ((_, _, host), (_, is_gpu, device)) = intervals_after(line, 0)
     assert is_gpu
@@ -259,7 +245,7 @@ def test_a_slice_has_the_share_of_the_time_in_which_any_work_is_on_it(
         one.slice = "live"
         starts = np.arange(40) * 100 * MS + begin
         one.streams.append(StreamInfo(one, 0, 1, 0))
-        work = GpuWork(one.streams[0], np.arange(40), starts, starts + 49 * MS)
+        work = exact_work(one.streams[0], np.arange(40), starts, starts + 49 * MS)
         figures.computed(computes_of(one, starts, MS, gpu=[work]))
     now = 4 * SECOND
     (found,) = figures.snapshot(WINDOW, now).slices
@@ -281,7 +267,7 @@ def test_an_operator_is_marked_as_saturated_once_it_has_computed_some_times(oper
 def test_the_newest_is_also_the_end_of_work_on_the_device(operator: OperatorInfo) -> None:
     figures = figures_of(operator)
     stream = StreamInfo(operator, 0, 1, 0)
-    work = GpuWork(stream, np.array([0]), np.array([2 * MS]), np.array([9 * MS]))
+    work = exact_work(stream, np.array([0]), np.array([2 * MS]), np.array([9 * MS]))
     figures.computed(computes_of(operator, [MS], MS, gpu=[work]))
     assert figures.newest == 9 * MS
     figures.computed(computes_of(operator, [10 * MS], MS))

@@ -448,12 +448,8 @@ class GpuWork:
     compute: Times
     started: Times
     ended: Times
-    is_exact: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    certain: Times = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def __post_init__(self) -> None:
-        if len(self.is_exact) != len(self.started):
-            self.is_exact, self.certain = np.ones(len(self.started), np.bool_), self.started
+    is_exact: NDArray[np.bool_]
+    certain: Times
 
 
 @dataclass(eq=False, slots=True)
@@ -495,23 +491,14 @@ class Computes:
     is_timed: NDArray[np.bool_]
     arrivals: list[Arrivals]
     gpu: list[GpuWork]
-    emissions: list[Emissions] = field(default_factory=list)
-    discards: list[Discards] = field(default_factory=list)
-    is_replayed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    is_failed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    due: Times = field(default_factory=lambda: np.zeros(0, np.int64))
-    skipped: Times = field(default_factory=lambda: np.zeros(0, np.int64))
-    cpu_time: Times = field(default_factory=lambda: np.zeros(0, np.int64))
-    others_cpu_time: Times = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def __post_init__(self) -> None:
-        count = len(self.started)
-        if len(self.is_failed) != count:
-            self.is_failed = np.zeros(count, np.bool_)
-        if len(self.due) != count:
-            self.due, self.skipped = np.full(count, NO_TIMESTAMP), np.zeros(count, np.int64)
-        if len(self.cpu_time) != count:
-            self.cpu_time = self.others_cpu_time = np.full(count, NO_TIMESTAMP)
+    emissions: list[Emissions]
+    discards: list[Discards]
+    is_replayed: NDArray[np.bool_]
+    is_failed: NDArray[np.bool_]
+    due: Times
+    skipped: Times
+    cpu_time: Times
+    others_cpu_time: Times
 
     @property
     def ticks(self) -> NDArray[np.bool_]:
