@@ -286,10 +286,8 @@ class JoinedRun:
             made = link.take(self._track)
             if made is not None:
                 self._waiting[link.operator].append(made)
-        if found.drops:
-            self.group.tell("messages_dropped", [known.renumber_drops(each, offset) for each in found.drops])
-        if found.kernels:
-            self.group.tell("ran", [known.kernel(each, offset) for each in found.kernels])
+        self.group.show("messages_dropped", [known.renumber_drops(each, offset) for each in found.drops])
+        self.group.show("ran", [known.kernel(each, offset) for each in found.kernels])
         run.kernels = found.kernels_shown or run.kernels
 
     def _thread(self, part: str, ident: int) -> int:
@@ -313,8 +311,8 @@ class JoinedRun:
                 self._shown[operator] = batch.first + len(batch.started)
                 self._newest = max(self._newest, int(batch.ended[-1]))
                 self.group.tell("computed", batch)
-                self._tell_flows(self._tables.add(batch))
-        self._tell_flows(self._tables.close_cycles(self._shown))
+                self.group.show("flowed", self._tables.add(batch))
+        self.group.show("flowed", self._tables.close_cycles(self._shown))
         if not found:
             return
         for operator, shown in self._shown.items():
@@ -332,10 +330,6 @@ class JoinedRun:
                     if producers.max(initial=-1) >= self._shown[output.operator]:
                         return False
         return True
-
-    def _tell_flows(self, flows: list[Any]) -> None:
-        if flows:
-            self.group.tell("flowed", flows)
 
 
 class _Link:

@@ -165,9 +165,7 @@ class Reader:
             return True  # to be shown in the next round, with what is new
         found = False
         if self._kernels is not None:
-            kernels = self._kernels.take(is_last)
-            if kernels:
-                self._watchers.tell("ran", kernels)
+            self._watchers.show("ran", self._kernels.take(is_last))
         for log in self._logs:
             log.read_gpu_times(is_last)
             batch = log.take_ready()
@@ -175,22 +173,17 @@ class Reader:
                 continue
             found = True
             self._watchers.tell("computed", batch)
-            flows = self._tables.add(batch)
-            if flows:
-                self._watchers.tell("flowed", flows)
+            self._watchers.show("flowed", self._tables.add(batch))
         self.known_until = max(
             self.known_until, min((log.known_until(read_at) for log in self._logs), default=read_at)
         )
         flows = self._tables.close_cycles({log.info: log.shown for log in self._logs})
-        if flows:
-            found = True
-            self._watchers.tell("flowed", flows)
+        found |= self._watchers.show("flowed", flows)
         if found:
             for log in self._logs:
                 log.forget_received()
             drops = [each for log in self._logs for each in log.take_drops()]
-            if drops:
-                self._watchers.tell("messages_dropped", drops)
+            self._watchers.show("messages_dropped", drops)
             # Where rows are left unread, the last messages that were read were not shown, and keep their ways.
             for log, producer in oldest:
                 self._tables.forget(log.info, producer, log.producers)

@@ -186,6 +186,12 @@ class WatcherGroup:
                 _log.exception("%s raised, and watches no more", type(watcher).__name__)
                 self.failed.append(watcher)
 
+    def show(self, method: str, found: list[Any]) -> bool:
+        """Call a method of each with what was found, if anything was; return whether it was."""
+        if found:
+            self.tell(method, found)
+        return bool(found)
+
     def end(self, outcome: Outcome | None) -> None:
         """End them, each of them whatever the others do, and raise the first error of one that had not failed."""
         error = self._end(outcome)
