@@ -192,7 +192,7 @@ def test_times_on_the_host_follow_each_other_and_fill_the_replay() -> None:
 
     def choose(self: Any, engine: Any) -> None:
         original(self, engine)
-        self._now = now
+        self.now = now
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Observation, "_choose_clock", choose)

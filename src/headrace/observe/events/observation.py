@@ -61,6 +61,11 @@ class Observation:
         Those who watch.
     left_out
         The names of the operators that do not run, because a recording is played.
+
+    Attributes
+    ----------
+    now
+        Returns the time of the time line.
     """
 
     def __init__(
@@ -83,7 +88,7 @@ class Observation:
         self._streams: dict[ManagedStream, TimedStream] = {}
         self._reader: Reader | None = None
         self._lock = threading.Lock()
-        self._now: Callable[[], int] = time.perf_counter_ns
+        self.now: Callable[[], int] = time.perf_counter_ns
         self._machine: Any = None
         # Whether computes never run at the same time.
         self._is_serial = False
@@ -114,14 +119,14 @@ class Observation:
         self._engine = engine
         operators = [self._recorder_of(node).info for node in engine.operator_nodes]
         self._is_serial = engine.scheduler.workers <= 1 and not self.fragment._headrace.thread_pools
-        started = self._now()
-        epoch = time.time_ns() - time.perf_counter_ns() if self._now is time.perf_counter_ns else 0
+        started = self.now()
+        epoch = time.time_ns() - time.perf_counter_ns() if self.now is time.perf_counter_ns else 0
         self.run = RunInfo(
             self.fragment.name,
             operators,
             started,
             epoch,
-            is_virtual=self._now is not time.perf_counter_ns,
+            is_virtual=self.now is not time.perf_counter_ns,
             left_out=self._left_out,
         )
         self._node_count = len(operators)
@@ -143,7 +148,7 @@ class Observation:
             raise
         recorders = [self._recorders[node] for node in engine.operator_nodes]
         self._reader = Reader(
-            self._group, self.run, Change(recorders, feeds), self._times, self._kernels, self._now
+            self._group, self.run, Change(recorders, feeds), self._times, self._kernels, self.now
         )
         self._reader.start()
 
@@ -212,7 +217,7 @@ class Observation:
         return ReplayWatch(
             segment,
             [self._recorders[node] for node in captured.members],
-            self._now,
+            self.now,
             self._device_time if self.gpu_times else None,
             self.watchers,
         )
@@ -236,14 +241,10 @@ class Observation:
 
     # For watchers.
 
-    def now(self) -> int:
-        """Return the time of the time line."""
-        return self._now()
-
     @property
     def known_until(self) -> int:
         """The time up to which all that happened was shown to the watchers."""
-        return self._now() if self._reader is None else self._reader.known_until
+        return self.now() if self._reader is None else self._reader.known_until
 
     def catch_up(self) -> None:
         """Read what can be read now, so that the watchers' figures are recent; from any thread."""
@@ -262,7 +263,7 @@ class Observation:
         clock = engine.clock
         self._machine = getattr(clock, "machine", None)
         if self._machine is not None or not clock.passes:
-            self._now = clock.timestamp
+            self.now = clock.timestamp
         if self._machine is None and not clock.passes:
             self.gpu_times = False  # the device's time has nothing to do with that of the program
 
@@ -277,7 +278,7 @@ class Observation:
 
     def _compare_clocks(self, engine: Engine) -> None:
         """Note what the run's clock shows; not in `attach`, because it begins anew in between."""
-        now = self._now()
+        now = self.now()
         self.run.clock_offset = engine.clock.timestamp() - now
         if self.run.is_virtual:
             self.run.started = min(self.run.started, now)
@@ -345,9 +346,9 @@ class Observation:
             info.is_parallel = node.is_parallel
             if isinstance(operator, FunctionOperator) and operator.goes_on:
                 info.goes_on = True
-                recorder = GeneratorRecorder(info, self._now, timer, operator.base_of)
+                recorder = GeneratorRecorder(info, self.now, timer, operator.base_of)
             else:
-                recorder = NodeRecorder(info, self._now, timer)
+                recorder = NodeRecorder(info, self.now, timer)
             self._recorders[node] = recorder
         return recorder
 
@@ -410,7 +411,7 @@ class Observation:
         calls = [getattr(watcher, what) for watcher in self.watchers if watcher.wants_data]
         if not calls:
             return None
-        now = self._now
+        now = self.now
 
         def show(item: Any) -> None:
             at = now()
@@ -446,9 +447,9 @@ class Observation:
             found = self._times.get(device_id)
             if found is None:
                 if active().models_time:
-                    found = SimulatedTime(device_id, self._now, self._machine is None)
+                    found = SimulatedTime(device_id, self.now, self._machine is None)
                 else:
-                    found = DeviceTime(device_id, self._now)
+                    found = DeviceTime(device_id, self.now)
                 if any(watcher.wants_every_gpu_time for watcher in self.watchers):
                     found.is_sampled = False
                 self._times[device_id] = found
