@@ -153,13 +153,10 @@ class _ServedRuns(ShowsFigures):
         return replace(
             total,
             application=self.label,
-            operators=tuple(
-                replace(each, busy=now.busy, gpu_busy=now.gpu_busy, waiting=now.waiting)
-                for each, now in zip(total.operators, recent.operators, strict=False)
-            ),
-            queues=_with_shares(total.queues, recent.queues),
-            workers=_with_shares(total.workers, recent.workers),
-            slices=_with_shares(total.slices, recent.slices),
+            operators=_with_shares(total.operators, recent.operators, "busy", "gpu_busy", "waiting"),
+            queues=_with_shares(total.queues, recent.queues, "busy"),
+            workers=_with_shares(total.workers, recent.workers, "busy"),
+            slices=_with_shares(total.slices, recent.slices, "busy"),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -200,8 +197,9 @@ class _ServedRuns(ShowsFigures):
         return [str(outcome)] if outcome.ended_by in _BAD_ENDS else []
 
 
-def _with_shares(total: tuple[Any, ...], recent: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(replace(each, busy=now.busy) for each, now in zip(total, recent, strict=False))
+def _with_shares(total: tuple[Any, ...], recent: tuple[Any, ...], *names: str) -> tuple[Any, ...]:
+    shares = [{name: getattr(now, name) for name in names} for now in recent]
+    return tuple(replace(each, **now) for each, now in zip(total, shares, strict=False))
 
 
 class _Server(LiveServer):
