@@ -170,6 +170,9 @@ class Plain:
         """Put a value into a feed."""
         feed.put(value)
 
+    def take_from(self, results: Any) -> None:
+        """Prepare to take results out on this thread."""
+
     def let_go(self, name: str) -> None:
         """End a compute."""
 
@@ -219,12 +222,7 @@ class Working(Operator):
     def setup(self, spec: Any) -> None:
         stage = self.stage
         for port in stage.ports:
-            declared = spec.input(
-                port.name,
-                size=IOSpec.ANY_SIZE if port.size == 0 else port.size,
-                **({} if port.policy == "FAULT" else {"policy": getattr(POLICIES, port.policy)}),
-            )
-            declare(declared, stage, port)
+            declare(declare_input(spec, port), stage, port)
         if stage.timeout:
             spec.multi_port_condition(
                 ConditionType.MULTI_MESSAGE_AVAILABLE_TIMEOUT,
@@ -318,6 +316,16 @@ def as_list(message: Any, is_several: bool) -> list[Any]:
     return [each for each in message if each is not None] if is_several else [message]
 
 
+def declare_input(spec: Any, port: Port) -> Any:
+    """Declare an input, and return the declaration."""
+    return spec.input(port.name, **_settings(port))
+
+
+def _settings(port: Port) -> dict[str, Any]:
+    policy = {} if port.policy == "FAULT" else {"policy": getattr(POLICIES, port.policy)}
+    return {"size": IOSpec.ANY_SIZE if port.size == 0 else port.size, **policy}
+
+
 def declare(declared: Any, stage: Stage, port: Port) -> None:
     """Declare the condition of an input."""
     if port.least == 0 or stage.timeout:
@@ -405,8 +413,7 @@ def function_of(stage: Stage, app: Any) -> Any:
 
     chosen: Any = work_async if stage.kind == "async" else work
     port = stage.ports[0]
-    policy = {} if port.policy == "FAULT" else {"policy": getattr(POLICIES, port.policy)}
-    given = Input(size=IOSpec.ANY_SIZE if size == 0 else size, **policy)
+    given = Input(**_settings(port))
     declare(given, stage, port)
     settings: dict[str, Any] = {"inputs": {"message": given}}
     if stage.join is not None:

@@ -19,14 +19,25 @@ from headrace.core.errors import GraphError, ParameterError
 from tests.random_programs.making import CHANCES, RUN_CHANCES, make
 from tests.random_programs.model import faults
 from tests.random_programs.pairs import REFUSED, WORKS, Program
-from tests.random_programs.processes import stage_for_processes
-from tests.random_programs.program import features_of_run, features_of_stage, pairs_of
+from tests.random_programs.processes import with_process_replicas
+from tests.random_programs.program import (
+    features_of_run,
+    features_of_stage,
+    on_device,
+    pairs_of,
+    with_segment,
+)
 from tests.random_programs.running import run_program
 
 PAGE = Path(__file__).with_name("combinations.md")
 OF_STAGE = (*CHANCES, "feed", "results")
-PROCESSES = "replicas in processes"
-FEATURES = (*OF_STAGE, *RUN_CHANCES, PROCESSES)
+# Ways to run a program in which nearly any can be run, whatever its operators have.
+WAYS = {
+    "replicas in processes": with_process_replicas,
+    "frames on streams": on_device,
+    "captured segment": with_segment,
+}
+FEATURES = (*OF_STAGE, *RUN_CHANCES, *WAYS)
 SEEDS = 2000
 TRIED = 4
 HEAD = """# Combinations
@@ -34,13 +45,13 @@ HEAD = """# Combinations
 `python -m tests.random_programs.combinations` writes this page, and a test fails if it is out of date. A program
 combines two features if one operator has both, or if the run has one of them and an operator or the run the other.
 A number says how many of the first {seeds} random programs combine the two; `tests/random_programs/model.py` says
-what they do, and the suite runs them. Replicas in processes are of another operator than the one with the feature.
-The other pairs were tried one by one:
+what they do, and the suite runs them. Replicas in processes and captured segments are of other operators than the
+one with the feature. The other pairs were tried one by one:
 
 - `+`: made to have both, they do what the model says.
 - `*`: they work, tested by `tests/random_programs/test_pairs.py`.
 - `=`: they are two kinds of one thing, of which an operator, an input or a run has one.
-- a letter: refused, with the error below; the test tries those of ready operators and of loops.
+- a letter: refused with the error below, which the test tries for ready operators and loops; or tested elsewhere.
 """
 # Two kinds of one thing.
 KINDS = (
@@ -50,7 +61,16 @@ KINDS = (
     {"skip", "restart"},
     {"event-based scheduler", "default scheduler"},
     {"several flows, several queues", "several flows, one queue", "batch"},
+    {"real time", "frames on streams"},  # the time of the device
+    {"real time", "captured segment"},
 )
+ELSEWHERE = {
+    frozenset({"recording", "frames on streams"}): "tests/gpu/test_recorded_frames.py",
+    frozenset({"recording", "captured segment"}): "tests/observe/recordings/test_segment_data.py",
+    frozenset({"frames on streams", "captured segment"}): "tests/random_programs/test_captured_frames.py",
+    frozenset({"frames on streams", "replicas in processes"}): "tests/replicas/test_processes.py",
+    frozenset({"captured segment", "replicas in processes"}): "tests/replicas/test_processes.py",
+}
 
 
 def counted() -> Counter[frozenset[str]]:
@@ -59,9 +79,12 @@ def counted() -> Counter[frozenset[str]]:
     for seed in range(SEEDS):
         program = make(seed)
         counts.update(pairs_of(program))
-        if stage_for_processes(program) is not None:
-            stages = [features_of_stage(program, stage) for stage in program.stages]
-            counts.update(frozenset({PROCESSES, name}) for name in features_of_run(program).union(*stages))
+        for way, change in WAYS.items():
+            if (other := change(program)) is not None:
+                found = features_of_run(other).union(
+                    *(features_of_stage(other, each) for each in other.stages)
+                )
+                counts.update(frozenset({way, name}) for name in found - {way})
     return counts
 
 
@@ -70,6 +93,8 @@ def tried(one: str, other: str) -> str:
     pair = {one, other}
     if pair in map(set, WORKS):
         return "*"
+    if frozenset(pair) in ELSEWHERE:
+        return f"tested by `{ELSEWHERE[frozenset(pair)]}`"
     for refused, program in REFUSED.items():
         if pair == set(refused):
             return _error_of(program)

@@ -27,7 +27,7 @@ from headrace.gpu.allocation import Allocation
 from headrace.resources import BlockMemoryPool, CudaStreamPool, UnboundedAllocator
 from headrace.tensor.copies import read_on_host
 from tests.harness.libraries import Arrays, here
-from tests.random_programs.building import Plain, results_of
+from tests.random_programs.building import Plain, declare_input, results_of
 from tests.random_programs.making import make
 from tests.random_programs.program import Program, Stage
 from tests.random_programs.running import run_program
@@ -426,6 +426,9 @@ class Frames:
         frame = self.library.fresh(handling.side, number)
         feed.put(SHARED[handling.form % len(SHARED)](Tag(value, number, False), frame), stream=handling.side)
 
+    def take_from(self, results: Any) -> None:
+        """Take results out on the streams that are current on this thread."""
+
     def let_go(self, name: str) -> None:
         """Let go of the oldest frames, at the end of a compute."""
         handling = self.of(name)
@@ -466,20 +469,42 @@ class InMemory(Plain):
     """Lets the messages of a program be tensors that hold its values, so that a part of it can be captured."""
 
     def compose(self, app: Any) -> None:
-        self.memory = UnboundedAllocator(app)
+        self.memory, self.own = UnboundedAllocator(app), threading.local()
 
     def open(self, name: str, message: Any) -> Any:
-        stream = gpu.current_stream()
+        if isinstance(message, dict):  # a dead letter
+            return {key: self.open(name, each) for key, each in message.items()}
+        if isinstance(message, tuple):
+            return tuple(self.open(name, each) for each in message)
+        stream = gpu.current_stream() or self._own_stream()
         stream.stream.sync()
         return int(read_on_host([message], stream)[0][0])
 
     def message(
         self, name: str, value: Any, op_output: Any = None, context: Any = None
     ) -> tuple[Any, Any, bool]:
+        return self._made(gpu.current_stream(), value), None, False
+
+    def put(self, feed: Any, value: Any) -> None:
+        stream = self._own_stream()
+        feed.put(self._made(stream, value), stream=stream)
+
+    def _own_stream(self) -> Any:
+        """Return the stream of a thread of the program."""
+        if not hasattr(self.own, "stream"):
+            device = gpu.Device(0)
+            device.set_current()
+            self.own.stream = gpu.StreamHandle(device.create_stream())
+        return self.own.stream
+
+    def take_from(self, results: Any) -> None:
+        results.stream = self._own_stream()
+
+    def _made(self, stream: Any, value: int) -> Any:
         def fill(target: np.ndarray[Any, Any]) -> None:
             target.view(np.int64)[0] = value
 
-        return self.filled(gpu.current_stream(), fill), None, False
+        return self.filled(stream, fill)
 
     def filled(self, stream: Any, fill: Callable[..., None], *sources: Any) -> Any:
         """Return a new tensor that is being filled."""
@@ -499,8 +524,10 @@ class Captured(Operator):
         super().__init__(fragment, *args, **kwargs)
 
     def setup(self, spec: Any) -> None:
-        spec.input(self.stage.ports[0].name)
+        (port,) = self.stage.ports
+        declare_input(spec, port)
         spec.output("out")
+        spec.param("live", 0, live=True)
 
     def compute(self, op_input: Any, op_output: Any, context: Any) -> None:
         stage, (port,) = self.stage, self.stage.ports

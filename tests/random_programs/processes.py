@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Iterable
-from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,21 +104,23 @@ class ReplicaOfStage(Operator):
         op_output.emit(result, "out")
 
 
-def stage_for_processes(program: Program) -> Stage | None:
-    """Return a stage that can have replicas in processes: it computes each message alone, and nobody sets it."""
+def with_process_replicas(program: Program) -> Program | None:
+    """Return a program of which a stage has replicas in processes, or None if none can have them.
+
+    The stage computes each message alone, and nobody sets it.
+    """
     are_set = {setting.stage for setting in program.settings}
     stages = [each for each in program.stages if is_capturable(program, each) and each.name not in are_set]
-    return stages[-1] if stages else None
+    if not stages:
+        return None
+    replicated = replace(stages[-1], on_processes=True)
+    return replace(program, stages=[replicated if each is stages[-1] else each for each in program.stages])
 
 
 def run_with_process_replicas(program: Program) -> tuple[Program, Record] | None:
     """Run a program of which a stage has replicas in processes, if one can."""
-    other = deepcopy(program)
-    stage = stage_for_processes(other)
-    if stage is None:
-        return None
-    stage.on_processes = True
-    return other, run_program(other, on_processes=ReplicaOfStage)
+    other = with_process_replicas(program)
+    return other and (other, run_program(other, on_processes=ReplicaOfStage))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ program is Python that makes it again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 
@@ -286,7 +286,41 @@ def is_capturable(program: Program, stage: Stage) -> bool:
         and len(stage.ports) == len(stage.ports[0].sources) == stage.ports[0].size == 1
         and "." not in stage.ports[0].sources[0]
         and not any(stage.name in other.after for other in program.stages)
+        and not any(
+            stage.name in (change.at, change.stage)
+            or (
+                change.stage and any(stage.name in port.sources for port in program.stage(change.stage).ports)
+            )
+            for change in program.changes
+        )
+        and "loop" not in features_of_stage(program, stage)
     )
+
+
+def on_device(program: Program) -> Program:
+    """Return a program whose messages are frames of a device, in its time."""
+    return replace(program, clock="device", records=False)
+
+
+def with_segment(program: Program) -> Program | None:
+    """Return a program on a device whose longest chain of stages is captured, or None if none can be."""
+    chains: list[list[Stage]] = []
+    for stage in program.stages:
+        if not is_capturable(program, stage):
+            continue
+        source = stage.ports[0].sources[0]
+        before = next((each for each in chains if each[-1].name == source), None)
+        if before is not None and len(program.behind(source)) == 1 and stage.ports[0].policy == "FAULT":
+            before.append(stage)
+        else:
+            chains.append([stage])
+    if not chains:
+        return None
+    first, *rest = max(chains, key=len)
+    captured = {first.name: replace(first, captured=True)}
+    for stage in rest:  # a segment has no queues
+        captured[stage.name] = replace(stage, captured=True, ports=[replace(stage.ports[0], places=None)])
+    return replace(on_device(program), stages=[captured.get(each.name, each) for each in program.stages])
 
 
 def _is_cut_short(program: Program) -> bool:

@@ -89,6 +89,7 @@ def _run_block(app: RandomApp, limits: dict[str, Any]) -> None:
 
     def take(name: str) -> None:
         taken = app.results(name)
+        app.traffic.take_from(taken)
         with suppress(PlannedError):
             for value in taken:
                 app.record.results[name.rpartition(".")[2]].append(app.traffic.open(name, value))

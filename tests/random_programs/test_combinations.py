@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
-from tests.random_programs.combinations import FEATURES, PAGE, cells, counted, page
+from tests.random_programs.combinations import ELSEWHERE, FEATURES, PAGE, cells, counted, page
 
 
 def test_no_pair_is_left_out() -> None:
     found = cells()
     assert [pair for pair in combinations(FEATURES, 2) if not found.get(frozenset(pair))] == []
     assert not {"~", "."} & set(found.values())
+    assert [path for path in ELSEWHERE.values() if not Path(path).exists()] == []
 
 
 def test_the_page_counts_the_programs_that_combine_two_features() -> None:

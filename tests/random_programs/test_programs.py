@@ -21,7 +21,7 @@ from tests.random_programs.making import make
 from tests.random_programs.model import differences, faults, flow_faults, verdict
 from tests.random_programs.parts import LINKS, can_be_cut, places_of, run_in_parts
 from tests.random_programs.processes import run_in_processes, run_with_process_replicas
-from tests.random_programs.program import Program, Stage, is_capturable, is_orderly
+from tests.random_programs.program import Program, is_orderly, on_device, with_segment
 from tests.random_programs.running import run_program
 from tests.random_programs.shrinking import shrink
 
@@ -49,7 +49,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _on_streams(program: Program) -> tuple[Program, Record]:
     """Run a program on the streams of a simulated device; its frames are buffers, or arrays of a library."""
-    other = replace(program, clock="device")
+    other = on_device(program)
     with sim.Machine("h200"):
         library = SimulatedFrames(program.seed, makes_arrays=bool(program.seed % 3))
         record = run_program(other, Frames(other, library))
@@ -67,6 +67,13 @@ def test_a_program_on_streams_does_what_the_model_says_and_no_frame_is_wrong(
         monkeypatch.setenv("HEADRACE_CHECK", "streams" if seed % 2 else "")
         program, record = _on_streams(make(seed))
         assert not faults(program, record), program
+
+
+@pytest.mark.parametrize("first", range(0, ON_STREAMS // 2, 25))
+def test_a_program_with_a_captured_segment_does_what_the_model_says(first: int) -> None:
+    for seed in range(first, first + 25):
+        if (found := _captured(make(seed))) is not None:
+            assert not faults(*found), found[0]
 
 
 def _under_another_scheduler(program: Program) -> tuple[Program, Record]:
@@ -96,24 +103,9 @@ def _as_replicas(program: Program) -> tuple[Program, Record]:
 
 def _captured(program: Program) -> tuple[Program, Record] | None:
     """Run with the longest chain of stages captured that may be."""
-    other = replace(deepcopy(program), clock="device")
-    if other.block or other.max_messages:
+    other = with_segment(program)
+    if other is None:
         return None
-    chains: list[list[Stage]] = []
-    for stage in other.stages:
-        if is_capturable(other, stage):
-            source = stage.ports[0].sources[0]
-            before = next((each for each in chains if each[-1].name == source), None)
-            if before is not None and len(other.behind(source)) == 1:
-                before.append(stage)
-            else:
-                chains.append([stage])
-    if not chains:
-        return None
-    for place, stage in enumerate(max(chains, key=len)):
-        stage.captured = True
-        if place:
-            stage.ports[0].places = None  # a segment has no queues
     with sim.Machine("h200"):
         return other, run_program(other, InMemory(), captured=Captured)
 
