@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -75,6 +76,35 @@ class Program(Application):
         camera = Camera(self, CountCondition(self, 2), name="front camera")
         first, second = crop(self, name="left crop"), crop(self, name="right crop")
         self.add_flow(camera, first, second, stages(self))
+
+
+def test_records_of_a_function_that_awaits_and_of_its_tasks_carry_the_operator(kept: Kept) -> None:
+    async def part() -> None:
+        say("task")
+
+    @op(concurrency=2)
+    async def request(value: int) -> int:
+        say("begin")
+        await asyncio.gather(part(), part())
+        say("end")
+        return value
+
+    @op
+    async def numbers() -> AsyncIterator[int]:
+        for number in range(2):
+            say("source")
+            yield number
+
+    class Asking(Application):
+        def compose(self) -> None:
+            source = numbers(self)
+            for name in ("left", "right"):
+                self.add_flow(source, request(self, name=name))
+
+    Asking().run()
+    found = {(record.getMessage(), record.operator, record.fragment) for record in kept.records}
+    asked = {(text, name, "Asking") for text in ("begin", "task", "end") for name in ("left", "right")}
+    assert found == {("source", "numbers", "Asking"), *asked}
 
 
 def test_records_of_a_program_carry_the_operator_the_fragment_and_the_run(

@@ -31,6 +31,7 @@ from headrace.core.composition import Composition
 from headrace.core.condition import Condition
 from headrace.core.construction import Inner
 from headrace.core.function import FunctionOperator, InnerFunctionOperator
+from headrace.core.log import CALLING
 from headrace.core.ports import SchedulingStatusType
 from headrace.gpu.current import entered_stream
 
@@ -429,6 +430,7 @@ class _Call:
         self._task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
+        CALLING.set(self._operator)
         try:
             self._awaited = self._next()
             self._value = await _on_stream(self._stream, self._awaited)

@@ -11,7 +11,8 @@ The fields of log records: which operator, fragment and run a record belongs to.
 
 They are found when a record is made, and computes cost nothing for it. The operator is on the stack of the thread
 that logs: its methods have it as their first argument, and the compute of a function (`@op`) has the operator's
-input. A variable of the context, set around every compute, would cost all of them.
+input. A variable of the context, set around every compute, would cost all of them. Functions that await run on
+another thread; each of their calls is a task with such a variable (`CALLING`), as are the tasks that it creates.
 
 Outside of operators, as on a thread of the program, the fragment and the run are those of the only run in progress.
 With several runs, they are not known.
@@ -24,6 +25,7 @@ import json
 import logging
 import os
 import sys
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from headrace.core.operator import Operator
 
 FIELDS = ("operator", "fragment", "run")
+CALLING: ContextVar[Operator | None] = ContextVar("calling", default=None)
+"""The operator whose function this task of asyncio is a call of."""
 _OPERATOR_LOGGERS = "headrace.operator."
 
 
@@ -69,7 +73,7 @@ def fields_of(fragment: Composition, operator: str = "") -> dict[str, str]:
 
 
 def _current_fields(logger: str) -> dict[str, str]:
-    operator = _operator_on_the_stack()
+    operator = CALLING.get() or _operator_on_the_stack()
     if operator is not None:
         return fields_of(operator.fragment, operator.name)
     name = logger.removeprefix(_OPERATOR_LOGGERS) if logger.startswith(_OPERATOR_LOGGERS) else ""
