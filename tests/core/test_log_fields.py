@@ -185,3 +185,21 @@ def test_the_log_as_json_is_one_object_a_line(monkeypatch: pytest.MonkeyPatch) -
     )
     assert "in fails" in last["traceback"]
     assert (last["fragment"], last["run"]) == ("Failing", app.run_id)
+
+
+def test_a_record_that_cannot_be_formatted_is_written_with_what_could_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Unreadable:
+        def __repr__(self) -> str:
+            raise ValueError("no text")
+
+    written = stderr(monkeypatch)
+    show_log("info", "json")
+    logger = logging.getLogger("program")
+    logger.warning("%d frames", "many")
+    logger.warning(Unreadable())
+    first, second = (json.loads(line)["message"] for line in written.getvalue().splitlines())
+    assert first == "%d frames [('many',): %d format: a real number is required, not str]"
+    assert "Unreadable instance" in second
+    assert second.endswith("[(): no text]")

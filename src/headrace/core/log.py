@@ -203,13 +203,14 @@ def has_own_handlers() -> bool:
 
 
 def formattable(record: logging.LogRecord) -> logging.LogRecord:
-    """Return a record whose message can be formatted: a copy with what it was given, if its arguments are wrong."""
+    """Return a record whose message can be formatted: a copy with what it was given, if that cannot be."""
     try:
         record.getMessage()
         return record
     except Exception as error:  # also of an argument's own code
         readable = copy.copy(record)
-        readable.msg, readable.args = "%s", (f"{record.msg} [{brief(record.args)}: {message_of(error)}]",)
+        text = record.msg if isinstance(record.msg, str) else brief(record.msg)
+        readable.msg, readable.args = "%s", (f"{text} [{brief(record.args)}: {message_of(error)}]",)
         return readable
 
 
