@@ -74,10 +74,11 @@ def empty_like(x: Array, /, dtype: Any = None, *, device: Any = None) -> Any:
 
 
 def arange(start: Any, /, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None) -> Any:
-    """Return evenly spaced numbers before an end."""
+    """Return evenly spaced numbers before an end; if arrays tell them, the host waits for the stream."""
     first, end = (0, start) if stop is None else (start, stop)
+    numbers = (one.get()[()] if isinstance(one, Array) else one for one in (first, end, step))
     with on_device(device):
-        return compute(np.arange, first, end, step, dtype=as_dtype(dtype))
+        return compute(np.arange, *numbers, dtype=as_dtype(dtype))
 
 
 def linspace(
