@@ -428,6 +428,13 @@ def test_the_command_writes_a_plan_and_a_page_and_a_run_takes_it(
     assert "control: p99 < 500us: predicted" in capsys.readouterr().out
 
 
+def test_a_folder_that_is_not_there_is_named_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["plan", "no.py", "--goal", "control: p99 < 500us", "-o", "plans/plan.yaml"]) == 1
+    assert "cannot write 'plans/plan.yaml': there is no folder 'plans'" in capsys.readouterr().err
+
+
 def test_a_program_that_divides_the_device_is_refused_before_it_is_measured_on_slices() -> None:
     class Divided(Simulated):
         def compose(self) -> None:

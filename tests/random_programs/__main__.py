@@ -104,7 +104,9 @@ def main() -> None:
             gc.collect()
             print(f"\r{sum(kinds.values())} rounds: {dict(kinds)}", end="", flush=True)
     faulthandler.cancel_dump_traceback_later()
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace")]
+    names = [thread.name for thread in threading.enumerate()]
+    # A process that has used its simulated device keeps it: an array library was registered for the frames.
+    left = [name for name in names if name.startswith("headrace") and name != "headrace-sim"]
     assert not left, f"threads left running: {left}"
     print(f"\n{sum(kinds.values())} rounds, all well: {dict(kinds)}")
 

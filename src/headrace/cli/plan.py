@@ -61,6 +61,9 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
+    for file in filter(None, (options.output, options.report)):  # before minutes of measuring
+        if not file.parent.is_dir():
+            raise Failed(f"cannot write {str(file)!r}: there is no folder {str(file.parent)!r}")
     make = partial(
         make_plan,
         targets=[Target.parse(goal) for goal in options.goal],
