@@ -72,6 +72,11 @@ def test_a_wrong_choice_names_the_right_ones() -> None:
     assert "ValueError: HEADRACE_DEVICE='gpu': must be one of auto, cuda, sim, none" in result.stderr
 
 
+def test_an_empty_choice_is_none() -> None:
+    result = run(NO_CUDA + "from headrace import gpu; print(gpu.backend())", device="")
+    assert result.stdout.strip() == "sim"
+
+
 def test_none_means_none() -> None:
     result = run("from headrace import gpu; print(gpu.backend()); gpu.Device", device="none")
     assert result.stdout.strip() == "none"

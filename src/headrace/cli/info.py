@@ -121,7 +121,7 @@ def info() -> str:
 
 
 def _devices(advice: list[str]) -> list[str]:
-    asked = os.environ.get("HEADRACE_DEVICE", "auto")
+    asked = os.environ.get("HEADRACE_DEVICE") or "auto"
     if asked not in device_choices():
         return [f"Device   none: HEADRACE_DEVICE={asked!r} must be one of {', '.join(device_choices())}"]
     backend = find_backend("cuda" if asked == "auto" else asked)

@@ -411,7 +411,7 @@ def _choose() -> Backend:
 
 def _candidate() -> tuple[Backend, str | None]:
     """Return the backend that the setting names, and why it is the simulated one if nobody asked for that."""
-    setting = os.environ.get("HEADRACE_DEVICE", "auto")
+    setting = os.environ.get("HEADRACE_DEVICE") or "auto"
     if setting not in device_choices():
         raise ValueError(f"HEADRACE_DEVICE={setting!r}: must be one of {', '.join(device_choices())}")
     chosen = find_backend("cuda" if setting == "auto" else setting)

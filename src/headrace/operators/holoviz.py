@@ -319,13 +319,13 @@ class HolovizOp(TensorOperator):
         from headrace.viewer.page_server import PageServer
 
         self._events = Events(self.on_event, self._on_close, self.name)
-        port = os.environ.get("HEADRACE_VIEW_PORT", "0")
+        port = os.environ.get("HEADRACE_VIEW_PORT") or "0"
         if not port.isdecimal() or int(port) > 65535:
             raise ValueError(f"HEADRACE_VIEW_PORT={port!r} must be a number from 0 to 65535")
         page = PageServer(
             self.window_title,
             (self.width, self.height),
-            host=os.environ.get("HEADRACE_VIEW_HOST", "127.0.0.1"),
+            host=os.environ.get("HEADRACE_VIEW_HOST") or "127.0.0.1",
             port=int(port),
             token=os.environ.get("HEADRACE_VIEW_TOKEN", ""),
             is_fullscreen=self.fullscreen,

@@ -234,7 +234,7 @@ def _from_cuda_array_interface(
 
 def _interface_streams_count() -> bool:
     """Return whether to wait for the streams that array interfaces name."""
-    setting = os.environ.get("HEADRACE_ARRAY_INTERFACE_SYNC", "1")
+    setting = os.environ.get("HEADRACE_ARRAY_INTERFACE_SYNC") or "1"
     if setting not in ("0", "1"):
         raise TensorError(f"HEADRACE_ARRAY_INTERFACE_SYNC={setting!r}: must be one of 0, 1")
     return setting == "1"

@@ -48,7 +48,7 @@ class SimBackend(Backend):
     def description(self) -> str:  # type: ignore[override]
         """The kind of its time is that of the machine in use, or of the one that would be created."""
         machine = existing_machine()
-        time = os.environ.get("HEADRACE_SIM_TIME", DEFAULT_TIME) if machine is None else machine.time
+        time = (os.environ.get("HEADRACE_SIM_TIME") or DEFAULT_TIME) if machine is None else machine.time
         return f"a simulated device, in {time} time"
 
     @property

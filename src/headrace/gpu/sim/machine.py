@@ -332,7 +332,9 @@ clocks_in_use.append(existing_machine)
 
 
 def _from_environment() -> Machine:
-    read = os.environ.get
+    def read(name: str, otherwise: str) -> str:
+        return os.environ.get(name) or otherwise
+
     time = read("HEADRACE_SIM_TIME", DEFAULT_TIME)
     if time not in TIMES:
         raise ValueError(f"HEADRACE_SIM_TIME must be one of {', '.join(TIMES)}, got {time!r}")
