@@ -80,7 +80,8 @@ m.lexsort((m.arange(3), m.arange(3))); m.ravel(m.eye(2)); m.identity(2); m.copy(
 m.tril_indices(3)[0]; m.unravel_index(5,(2,3))[0]; m.floor_divide(m.arange(4), 2);
 m.true_divide(m.arange(4), 2); m.float64(2)*m.ones(2); m.ones(2)*m.asarray(2.0); m.max(m.ones((2,2)), 1);
 m.ones((2,2)).max(1); m.ones((2,2)).sum(1, keepdims=True); m.std(m.arange(4.0), axis=0, ddof=1);
-m.equal(m.arange(3), 1); m.arange(m.asarray(3)); m.arange(0.5, 5, m.asarray(2)); m.arange(m.asarray([3]).max())
+m.equal(m.arange(3), 1); m.arange(m.asarray(3)); m.arange(0.5, 5, m.asarray(2)); m.arange(m.asarray([3]).max());
+m.full((2, 2), m.nan, dtype=m.int32); m.full(2, 2.5, dtype=m.int8)
 """
 
 

@@ -26,9 +26,10 @@ def _filled(shape: Any, value: Any, dtype: Any, device: Any) -> Any:
     with on_device(device):
         if isinstance(value, Array):
             return compute(np.full, extents, value, dtype=np.dtype(dtype or value.dtype))
-        result = new(extents, np.full((), value, dtype).dtype)
+        element = np.full((), value, dtype)  # which refuses what the type cannot hold
+        result = new(extents, element.dtype)
         view = result._view
-        work.run("fill", lambda: view.fill(value), [], [view])
+        work.run("fill", lambda: np.copyto(view, element), [], [view])
     return result
 
 
