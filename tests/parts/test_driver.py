@@ -227,6 +227,9 @@ future = None
 try:
     if sys.argv[1] == "signal":
         app.run()
+    elif sys.argv[1] == "block":
+        with app.running():
+            pass  # it begins with the run, whose source ends with it
     else:
         future = app.run_async()
         app.wait_until_started()
@@ -243,7 +246,12 @@ finally:
 
 @pytest.mark.parametrize(
     ("how", "status", "ended_by"),
-    [("signal 1", 143, "interrupted"), ("signal 2", 143, "interrupted"), ("drain 0", 0, "finished")],
+    [
+        ("signal 1", 143, "interrupted"),
+        ("signal 2", 143, "interrupted"),
+        ("drain 0", 0, "finished"),
+        ("block 0", 0, "finished"),
+    ],
 )
 def test_a_run_in_processes_that_is_drained_computes_what_is_under_way(
     how: str, status: int, ended_by: str

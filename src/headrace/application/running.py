@@ -78,7 +78,7 @@ class Running:
         """Wait until the operators are there, so that the block finds them; raise what `compose` raised."""
         assert self._future is not None
         self._control.wait_until_begun()
-        if self._control.engine is None:  # the run ended before, or so quickly that it is over
+        if not self._control.has_begun:  # the run ended before, or so quickly that it is over
             self._future.result()
 
     def _wait_until_over(self, error: BaseException | None) -> BaseException | None:
@@ -100,10 +100,10 @@ class Running:
 
     def _let_end(self, error: BaseException | None) -> None:
         """End the sources, so that what is under way flows to its end; after an exception, stop at once."""
-        if error is not None or self._control.engine is None:
-            self._fragment.stop_execution()
-        else:
+        if error is None and self._control.engine is not None:
             drain(self._fragment, closes_results=True)
+        elif error is not None or not self._control.drain_elsewhere():
+            self._fragment.stop_execution()
 
     async def _end(self, error: BaseException | None) -> BaseException | None:
         """Await the end of the run, even if this task is cancelled or interrupted; return what came meanwhile.

@@ -221,6 +221,11 @@ class DriverControl(RunControl):
         """Return what is wrong in the parts."""
         return self.find_problems()
 
+    def start(self) -> None:
+        """Record that every part has started: none of their operators is in this process."""
+        super().start()
+        self._has_begun.set()
+
     def drain_elsewhere(self) -> bool:
         """End the sources of all parts, and go on if they are paused; return whether the run has begun."""
         if self.has_started:
