@@ -958,8 +958,10 @@ def _reason(supervisor: Supervisor) -> str:
 
 def _refuse_ends(application: Any) -> None:
     """Raise for operators through which the program exchanges frames with its own process."""
+    from headrace.operators import FeedOp, ResultsOp
+
     for operator in application.graph:
-        if type(operator).__name__ in ("FeedOp", "ResultsOp"):
+        if isinstance(operator, (FeedOp, ResultsOp)):
             raise GraphError(
                 f"operator {operator.name!r} exchanges frames with the program, which runs in the driver, while "
                 "each fragment runs in a process of its own; leave out processes, or use a topic"
