@@ -6,13 +6,14 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headrace import Application, Condition, ConditionType, CountCondition, Fragment, IOSpec
+from headrace import Application, Condition, ConditionType, CountCondition, Fragment, IOSpec, watch
 from headrace.core import SchedulingStatusType
 from headrace.core.errors import CrossingError, GraphError, LinkError, PeerAborted, PeerLost, QueueFullError
 from headrace.gpu import sim
@@ -1245,6 +1246,23 @@ def test_a_device_frame_is_sent_when_its_work_is_done(machine: sim.Machine, sche
     result = run_plant(lambda: plant(edge, server, scheduler=scheduler, size=2))
     assert not result.errors
     assert seen == beside == [0, 1, 2, 3, 4]
+
+
+def test_each_part_records_its_own_operators(links: Any, tmp_path: Path) -> None:
+    pytest.importorskip("mcap")
+    from headrace.observe import PortRecorder, Recording
+
+    result = run_plant(
+        lambda: plant(camera([1, 2, 3]), detector([])),
+        links,
+        prepare=lambda cut: watch(cut.application, PortRecorder(tmp_path / f"{cut.part}.mcap")),
+    )
+    assert not result.errors
+    found = {}
+    for path in tmp_path.glob("*.mcap"):
+        with Recording(path) as recording:
+            found[path.stem] = [(each.port.operator, each.data) for each in recording]
+    assert found == {"edge": [("edge.camera", 1), ("edge.camera", 2), ("edge.camera", 3)], "server": []}
 
 
 # Room.

@@ -19,6 +19,7 @@ from headrace.core.errors import GraphError, ParameterError
 from tests.random_programs.making import CHANCES, RUN_CHANCES, make
 from tests.random_programs.model import faults
 from tests.random_programs.pairs import REFUSED, WORKS, Program
+from tests.random_programs.parts import cut
 from tests.random_programs.processes import with_process_replicas
 from tests.random_programs.program import (
     features_of_run,
@@ -36,6 +37,7 @@ WAYS = {
     "replicas in processes": with_process_replicas,
     "frames on streams": on_device,
     "captured segment": with_segment,
+    "parts": cut,
 }
 FEATURES = (*OF_STAGE, *RUN_CHANCES, *WAYS)
 SEEDS = 2000
@@ -46,7 +48,8 @@ HEAD = """# Combinations
 combines two features if one operator has both, or if the run has one of them and an operator or the run the other.
 A number says how many of the first {seeds} random programs combine the two; `tests/random_programs/model.py` says
 what they do, and the suite runs them. Replicas in processes and captured segments are of other operators than the
-one with the feature. The other pairs were tried one by one:
+one with the feature. Parts run side by side in one process, and the model says what their flows carry. The other
+pairs were tried one by one:
 
 - `+`: made to have both, they do what the model says.
 - `*`: they work, tested by `tests/random_programs/test_pairs.py`.
@@ -70,6 +73,16 @@ ELSEWHERE = {
     frozenset({"frames on streams", "captured segment"}): "tests/random_programs/test_captured_frames.py",
     frozenset({"frames on streams", "replicas in processes"}): "tests/replicas/test_processes.py",
     frozenset({"captured segment", "replicas in processes"}): "tests/replicas/test_processes.py",
+    **{
+        frozenset({"parts", feature}): f"tests/parts/{path}"
+        for path, features in {
+            "test_cut.py": ("order", "chosen flows", "changes", "stop", "max_messages", "recording"),
+            "test_driver.py": ("running()", "pause and step", "live parameter"),
+            "test_joined_run.py": ("tracking",),
+            "test_shapes.py": ("frames on streams", "captured segment"),
+        }.items()
+        for feature in features
+    },
 }
 
 

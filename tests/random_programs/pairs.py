@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any
 
 from headrace import (
+    Application,
     CountCondition,
+    Fragment,
     Input,
     IOSpec,
     PeriodicCondition,
@@ -29,7 +31,10 @@ from headrace import (
 from headrace.conditions import MultiMessageAvailableTimeoutCondition
 from headrace.core import ConditionType, MetadataPolicy
 from headrace.operators import FeedOp, ResultsOp
+from headrace.parts.driver import DriverControl, open_driver
+from headrace.parts.launch import Launch
 from tests.harness import PATIENCE, App, Step, once, run, sink, source, through
+from tests.parts.running import run_parts
 
 POLICIES = IOSpec.QueuePolicy
 VALUES = [1, 2, 3, 4]
@@ -525,6 +530,95 @@ def block_with(**limits: Any) -> list[Any]:
     return []
 
 
+# Parts: one sends to the other.
+
+
+def two_parts(kept: list[Any], edge: Any, server: Any, *flows: tuple[str, str]) -> Application:
+    """Return an application of two parts, which are composed by functions."""
+
+    class Edge(Fragment):
+        def compose(self) -> None:
+            edge(self)
+
+    class Server(Fragment):
+        def compose(self) -> None:
+            server(self, kept)
+
+    class Plant(Application):
+        def compose(self) -> None:
+            self.add_flow(Edge(self, "edge"), Server(self, "server"), set(flows))
+
+    return Plant()
+
+
+def parted(edge: Any, server: Any, *flows: tuple[str, str]) -> list[Any]:
+    """Return what a program of two parts keeps."""
+    kept: list[Any] = []
+    done = run_parts(lambda: two_parts(kept, edge, server, *flows), ["edge", "server"])
+    assert not done.errors
+    return kept
+
+
+def first_values(part: Any) -> None:
+    """Send some values from a part."""
+    part.add_operator(source(part, VALUES, name="first"))
+
+
+def grouped(part: Any, kept: list[Any]) -> None:
+    """Receive in a subgraph of a part."""
+
+    class Group(Subgraph):
+        def compose(self) -> None:
+            self.add_input("port", sink(self, kept, name="last"))
+
+    Group(part, name="group")
+
+
+def in_several_queues(part: Any, kept: list[Any]) -> None:
+    """Receive from another part and from this one, each in a queue."""
+    last = Step(
+        part,
+        inputs=[("in", {"size": IOSpec.ANY_SIZE})],
+        body=lambda self, i, o: kept.append(sorted(i.receive("in"))),
+        name="last",
+    )
+    part.add_flow(source(part, [10, 20, 30, 40], name="own"), last)
+
+
+@op
+def tripled(value: int) -> int:
+    """Return three times a value."""
+    return 3 * value
+
+
+def in_replicas(part: Any, kept: list[Any]) -> None:
+    """Compute in replicas of a part, which are processes."""
+    part.add_flow(tripled(part, workers=2, on="processes", name="triple"), sink(part, kept, name="last"))
+
+
+class Answers(ResultsOp):
+    """Results of a class of the program."""
+
+
+def with_an_end(kind: type[Any]) -> list[Any]:
+    """Open the driver of parts of which one exchanges frames with the program."""
+
+    def edge(part: Any) -> None:
+        end, first = kind(part, name="ends"), source(part, VALUES, name="first")
+        part.add_flow(*((first, end) if end.spec.inputs else (end, sink(part, [], name="taken"))))
+        part.add_operator(first)
+
+    app = two_parts(
+        [],
+        edge,
+        lambda part, kept: part.add_operator(sink(part, kept, name="last")),
+        ("first.out", "last.in"),
+    )
+    app.compose_graph()
+    open_driver(app, DriverControl(), Launch("", "", (), False), ())
+    return []
+
+
 def by_port(end: Any) -> None:
     """Keep the metadata of each input apart."""
     end.metadata_policy = MetadataPolicy.BY_PORT
@@ -679,6 +773,15 @@ WORKS: dict[tuple[str, str], tuple[Program, list[Any]]] = {
         partial(composed, joined_loop(reuse_last(wait="1ms", missing=substitute(None)))),
         [(1, None), (2, None)],
     ),
+    ("parts", "subgraph"): (partial(parted, first_values, grouped, ("first.out", "group.port")), VALUES),
+    ("parts", "several flows, several queues"): (
+        partial(parted, first_values, in_several_queues, ("first.out", "last.in")),
+        [[1, 10], [2, 20], [3, 30], [4, 40]],
+    ),
+    ("parts", "replicas in processes"): (
+        partial(parted, first_values, in_replicas, ("first.out", "triple.value")),
+        [3, 6, 9, 12],
+    ),
 }
 """What works together, and what the program of it gives."""
 
@@ -711,5 +814,7 @@ REFUSED: dict[tuple[str, str], Program] = {
     ("loop", "window"): partial(composed, joined_loop(window(1))),
     ("running()", "max_messages"): partial(block_with, max_messages=2),
     ("running()", "duration"): partial(block_with, duration="1s"),
+    ("parts", "feed"): partial(with_an_end, FeedOp),
+    ("parts", "results"): partial(with_an_end, Answers),
 }
 """What is refused: the program raises a GraphError, a ParameterError or a TypeError."""

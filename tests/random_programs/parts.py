@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -83,6 +84,13 @@ def can_be_cut(program: Program) -> bool:
         or any(port.size == 0 for stage in program.stages for port in stage.ports)
         or any(stage.after or stage.routes or stage.group or stage.captured for stage in program.stages)
     )
+
+
+def cut(program: Program) -> Program | None:
+    """Return a program that runs in parts, in real time, or None if it cannot; nobody watches or sets it there."""
+    if not can_be_cut(program):
+        return None
+    return replace(program, clock="real", track=False, records=False, pause=None, settings=[])
 
 
 def places_of(program: Program, parts: int = PARTS) -> dict[str, int]:
